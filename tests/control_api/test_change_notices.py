@@ -54,7 +54,9 @@ def allowed(port: int, key: str) -> bool:
     return call(port, key, "POST", "/v1/context/evaluate", asked())[0] == 200
 
 
-@pytest.mark.deep(stands_in="test_a_url_that_can_never_work_ends_the_start")
+@pytest.mark.deep(
+    stands_in="tests/control_api/console/test_replicas.py::test_what_ends_a_key_ends_its_sessions_everywhere"
+)
 def test_a_change_at_one_replica_is_in_force_at_the_other(
     tmp_path: Path, postgresql_url: str
 ) -> None:

@@ -101,9 +101,8 @@ async def test_the_cause_is_reported_without_the_password(
     assert cause in await refused(url, kind)
 
 
-async def test_a_refusal_by_postgresql_is_reported_in_its_words(postgres_url: str) -> None:
-    url = serving(postgres_url)
-    await migrate(postgres_url, url)
+async def test_a_refusal_by_postgresql_is_reported_in_its_words(migrated_url: str) -> None:
+    url = serving(migrated_url)
     wrong = re.sub(r":[^:@/]+@", f":{PASSWORD}@", url)
     assert "password authentication failed" in await refused(wrong)
     assert "does not exist" in await refused(f"{url}_x")
@@ -161,7 +160,9 @@ def test_migrate_names_the_owner_s_setting_where_that_is_used(process: Any) -> N
     last_words(process("migrate", **owner), "SLUICE_MIGRATE_DATABASE_URL")
 
 
-@pytest.mark.deep(stands_in="test_a_start_gives_up_after_its_seconds")
+@pytest.mark.deep(
+    stands_in="test_a_database_that_is_away_is_tried_again_until_it_is_there_or_the_stop"
+)
 def test_a_start_waits_for_the_database_and_says_why_once(process: Any, postgres_url: str) -> None:
     url = serving(postgres_url)
     asyncio.run(migrate(postgres_url, url))
@@ -186,7 +187,9 @@ def test_a_start_gives_up_after_its_seconds(process: Any) -> None:
     assert service.said().count("trying again") == 1
 
 
-@pytest.mark.deep(stands_in="test_each_command_ends_with_the_setting_and_the_cause")
+@pytest.mark.deep(
+    stands_in="test_a_database_that_is_away_is_tried_again_until_it_is_there_or_the_stop"
+)
 @pytest.mark.parametrize("workers", ["1", "3"])
 def test_a_signal_ends_the_waiting(process: Any, workers: str) -> None:
     service = process(SLUICE_DATABASE_URL=REFUSED, SLUICE_WORKERS=workers)
@@ -194,6 +197,30 @@ def test_a_signal_ends_the_waiting(process: Any, workers: str) -> None:
     service.process.send_signal(signal.SIGTERM)
     assert service.ended() == 0, service.said()
     assert "Traceback" not in service.said()
+
+
+async def test_a_database_that_is_away_is_tried_again_until_it_is_there_or_the_stop(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("control_api.store.startup.FIRST_PAUSE", 0.001)
+    clock, stop = MovableClock().clock(), asyncio.Event()
+    attempts: list[int] = []
+
+    async def attempt() -> str:
+        attempts.append(len(attempts))
+        if len(attempts) < 4:
+            raise DatabaseUnreachable("connection refused")
+        return "opened"
+
+    async def stopped() -> str:
+        stop.set()
+        raise DatabaseUnreachable("away")
+
+    opened = await open_with_retry(attempt, "SETTING", 30, clock.monotonic, asyncio.Event())
+    assert opened == "opened"
+    told = [each.getMessage() for each in caplog.records]
+    assert told == ["SETTING: connection refused; trying again for 30 s"]
+    assert await open_with_retry(stopped, "SETTING", 30, clock.monotonic, stop) is None
 
 
 def test_a_command_that_is_interrupted_shows_no_trace(process: Any) -> None:
@@ -204,7 +231,9 @@ def test_a_command_that_is_interrupted_shows_no_trace(process: Any) -> None:
     assert "Traceback" not in service.said()
 
 
-@pytest.mark.deep(stands_in="test_a_refusal_by_postgresql_is_reported_in_its_words")
+@pytest.mark.deep(
+    stands_in="tests/control_api/test_workers.py::test_a_worker_that_can_not_start_ends_the_service_with_its_code"
+)
 def test_several_workers_report_it_once_and_end(process: Any) -> None:
     service = process(SLUICE_DATABASE_URL=REFUSED, SLUICE_WORKERS="3", SLUICE_START_SECONDS="0")
     last_words(service, "SLUICE_DATABASE_URL")
@@ -228,7 +257,7 @@ def test_the_data_directory_s_database_is_named_by_its_setting(process: Any, dat
     last_words(process(), "SLUICE_DATA_DIR")
 
 
-@pytest.mark.deep(stands_in="test_a_silent_server_is_reported")
+@pytest.mark.deep(stands_in="test_a_file_that_sqlite_can_t_use_is_named")
 @pytest.mark.parametrize("mount", ["ro", "size=64k"])
 def test_a_full_or_read_only_disk_is_reported(tmp_path: Path, mount: str) -> None:
     """On a file system of its own: root may write whatever a file's mode says."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import logging
 import signal
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from tests.control_api.service_process import process
 __all__ = ["process"]  # a fixture
 
 
-@pytest.mark.deep(stands_in="test_no_label_of_a_metric_holds_a_caller_s_text")
+@pytest.mark.deep(stands_in="test_metrics_with_a_port_of_their_own_are_nowhere_else")
 def test_metrics_can_have_a_port_of_their_own(tmp_path: Path) -> None:
     with running(tmp_path, SLUICE_METRICS_LISTEN="127.0.0.1:0") as api:
         assert api.started is not None
@@ -31,6 +32,29 @@ def test_metrics_can_have_a_port_of_their_own(tmp_path: Path) -> None:
         assert api.call("GET", "/health", key=None, port=own).status == 404
 
 
+def test_metrics_with_a_port_of_their_own_are_nowhere_else(tmp_path: Path) -> None:
+    with running(tmp_path, SLUICE_METRICS_LISTEN="127.0.0.1:0") as api:
+        assert api.started is not None
+        assert api.started.metrics_listen is not None
+        own = api.started.metrics_listen.port
+        assert api.call("GET", "/metrics").status == 404
+        text = api.call("GET", "/metrics", key=None, port=own).raw.decode()
+        assert "sluice_decisions_total" in text
+        assert api.call("GET", "/v1/keys", key=None, port=own).status == 401
+        assert api.call("GET", "/health", key=None, port=own).status == 404
+
+
+def test_a_decision_is_logged_by_its_id_and_without_what_the_caller_sent(
+    fresh: ControlApi, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "sluice")
+    decided = fresh.evaluate(user_id="u-private", query="q-private", source_id="s-private")
+    (line,) = [each for each in caplog.records if each.name == "sluice.decision"]
+    assert decided["event_id"] in line.getMessage()
+    assert "private" not in caplog.text
+    assert fresh.admin_key not in caplog.text
+
+
 def test_no_label_of_a_metric_holds_a_caller_s_text(fresh: ControlApi) -> None:
     fresh.approved("agt_metrics")
     fresh.evaluate(user_id="u-secret", source_id="s-secret", agent_id="agt_metrics")
@@ -42,7 +66,7 @@ def test_no_label_of_a_metric_holds_a_caller_s_text(fresh: ControlApi) -> None:
     assert 'operation="get_agent",status="200"' in text
 
 
-@pytest.mark.deep(stands_in="test_no_label_of_a_metric_holds_a_caller_s_text")
+@pytest.mark.deep(stands_in="test_a_decision_is_logged_by_its_id_and_without_what_the_caller_sent")
 def test_log_lines_are_json_with_the_request_s_id_and_nothing_that_a_caller_sent(
     process: Any,
 ) -> None:

@@ -20,6 +20,13 @@ from typing import Any
 import asyncpg
 import pytest
 
+from control_api.__main__ import print_keys
+from control_api.caches.tenant_cache import TenantCache
+from control_api.log import log_key
+from control_api.maintenance.bootstrap import FirstKeys
+from control_api.security import secret_file
+from control_api.security.secret_file import UnusableFile
+from control_api.serve import serve
 from control_api.store.schema.version import READABLE_SINCE, head
 from tests.control_api.running_api import ControlApi, asked
 from tests.control_api.service_process import ROOT, Process, call, process
@@ -29,7 +36,63 @@ from tests.support.waiting import until
 __all__ = ["process"]  # a fixture
 
 
-@pytest.mark.deep(stands_in="test_migrate_excludes_older_versions_only_when_told_to_finish")
+def test_first_keys_are_shown_on_a_terminal_and_elsewhere_only_where_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys, file = FirstKeys("default", "slc_admin", "slc_super"), tmp_path / "data" / "first.json"
+    print_keys(keys, file)
+    said = capsys.readouterr().out
+    assert "slc_" not in said
+    assert said.count(f"the keys are in {file}") == 1
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    print_keys(keys, file)
+    said = capsys.readouterr().out
+    assert "slc_admin" in said
+    assert "slc_super" in said
+    print_keys(None, file)  # a later start
+    assert capsys.readouterr().out == ""
+    secret_file.make_directory(file.parent)
+    secret_file.write(file, b"{}")
+    assert [each.stat().st_mode & 0o777 for each in (file.parent, file)] == [0o700, 0o600]
+
+
+def test_a_signing_key_that_others_can_read_or_that_is_none_is_refused(tmp_path: Path) -> None:
+    log_key.open_or_make(tmp_path)
+    path = tmp_path / "log.key"
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o644)
+    with pytest.raises(UnusableFile, match="chmod 600"):
+        log_key.open_or_make(tmp_path)
+    path.chmod(0o600)
+    path.write_text("nonsense")
+    with pytest.raises(UnusableFile):
+        log_key.open_or_make(tmp_path)
+    assert path.read_text() == "nonsense"
+
+
+def test_a_migration_through_a_pooler_is_refused(process: Any) -> None:
+    url = "postgresql+asyncpg://sluice@127.0.0.1:1/sluice"
+    refused = process("migrate", SLUICE_DATABASE_URL=url, SLUICE_DATABASE_POOLED="1")
+    assert refused.ended() == 1
+    assert "SLUICE_MIGRATE_DATABASE_URL must name PostgreSQL itself" in refused.said()
+
+
+async def test_a_loop_that_dies_ends_the_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def follow(_: TenantCache) -> None:
+        raise RuntimeError("the loop died")
+
+    monkeypatch.setattr(TenantCache, "follow", follow)
+    api = ControlApi(tmp_path)
+    with pytest.raises(ExceptionGroup) as caught:
+        await serve(api.settings, api.time.clock(), os.urandom, lambda _: None, asyncio.Event())
+    assert caught.group_contains(RuntimeError, match="the loop died")
+
+
+@pytest.mark.deep(
+    stands_in="test_first_keys_are_shown_on_a_terminal_and_elsewhere_only_where_they_are"
+)
 def test_a_first_start_keeps_its_keys_in_a_private_file_and_out_of_a_log(process: Any) -> None:
     first = process()
     port = first.ready()
@@ -53,7 +116,9 @@ def test_a_first_start_keeps_its_keys_in_a_private_file_and_out_of_a_log(process
     assert again.first_keys() == keys
 
 
-@pytest.mark.deep(stands_in="test_migrate_excludes_older_versions_only_when_told_to_finish")
+@pytest.mark.deep(
+    stands_in="test_first_keys_are_shown_on_a_terminal_and_elsewhere_only_where_they_are"
+)
 def test_a_first_start_on_a_terminal_shows_its_keys(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     output = open(theirs, "w")  # noqa: SIM115  # the child's, closed below
@@ -72,7 +137,9 @@ def test_a_first_start_on_a_terminal_shows_its_keys(tmp_path: Path) -> None:
         os.close(ours)
 
 
-@pytest.mark.deep(stands_in="test_an_unknown_argument_exits_2")
+@pytest.mark.deep(
+    stands_in="tests/control_api/http/test_drain.py::test_a_connection_that_waits_is_answered"
+)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_drains_what_is_under_way_and_exits_0(process: Any, number: int) -> None:
     """Clients that never stop asking: each gets whole answers until the connection is closed."""
@@ -109,7 +176,9 @@ def test_a_signal_drains_what_is_under_way_and_exits_0(process: Any, number: int
     assert set(answered) <= recorded
 
 
-@pytest.mark.deep(stands_in="test_an_unknown_argument_exits_2")
+@pytest.mark.deep(
+    stands_in="tests/control_api/test_sockets.py::test_a_port_that_is_taken_in_one_version_is_not_opened_in_the_other"
+)
 def test_a_taken_port_is_named_with_its_setting_and_exits_1(process: Any) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
@@ -147,7 +216,7 @@ def test_an_unknown_argument_exits_2(process: Any) -> None:
     assert "usage" in service.said()
 
 
-@pytest.mark.deep(stands_in="test_migrate_excludes_older_versions_only_when_told_to_finish")
+@pytest.mark.deep(stands_in="test_a_migration_through_a_pooler_is_refused")
 def test_migrate_does_not_go_through_a_pooler(process: Any, postgres_url: str) -> None:
     pooled = {"SLUICE_DATABASE_URL": postgres_url, "SLUICE_DATABASE_POOLED": "1"}
     refused = process("migrate", **pooled)
@@ -156,7 +225,7 @@ def test_migrate_does_not_go_through_a_pooler(process: Any, postgres_url: str) -
     assert process("migrate", **pooled, SLUICE_MIGRATE_DATABASE_URL=postgres_url).ended() == 0
 
 
-@pytest.mark.deep(stands_in="test_an_unknown_argument_exits_2")
+@pytest.mark.deep(stands_in="test_migrate_excludes_older_versions_only_when_told_to_finish")
 def test_migrate_brings_the_schema_to_head_and_exits_0(process: Any, postgres_url: str) -> None:
     refused = process(SLUICE_DATABASE_URL=postgres_url)
     assert refused.ended() == 1
@@ -199,7 +268,9 @@ def answered(url: str, statement: str) -> object:
     return asyncio.run(run())
 
 
-@pytest.mark.deep(stands_in="test_an_unknown_argument_exits_2")
+@pytest.mark.deep(
+    stands_in="tests/control_api/test_database_away.py::test_the_data_directory_s_database_is_named_by_its_setting"
+)
 def test_a_store_that_can_t_be_used_exits_1_without_a_traceback(process: Any) -> None:
     service = process()
     service.ready()
@@ -214,7 +285,7 @@ def test_a_store_that_can_t_be_used_exits_1_without_a_traceback(process: Any) ->
     assert "Traceback" not in again.said()
 
 
-@pytest.mark.deep(stands_in="test_migrate_excludes_older_versions_only_when_told_to_finish")
+@pytest.mark.deep(stands_in="test_a_signing_key_that_others_can_read_or_that_is_none_is_refused")
 def test_a_secret_that_others_can_read_is_refused(process: Any) -> None:
     service = process()
     service.ready()
@@ -231,7 +302,9 @@ def test_a_secret_that_others_can_read_is_refused(process: Any) -> None:
     assert path.read_text() == "nonsense"
 
 
-@pytest.mark.deep(stands_in="test_migrate_excludes_older_versions_only_when_told_to_finish")
+@pytest.mark.deep(
+    stands_in="tests/control_api/log/test_head_check.py::test_the_service_does_not_start_on_a_wrong_head"
+)
 def test_a_log_that_was_changed_stops_the_start(process: Any) -> None:
     service = process()
     service.ready()
@@ -243,7 +316,7 @@ def test_a_log_that_was_changed_stops_the_start(process: Any) -> None:
     assert again.ended() == 1
 
 
-@pytest.mark.deep(stands_in="test_migrate_excludes_older_versions_only_when_told_to_finish")
+@pytest.mark.deep(stands_in="test_a_loop_that_dies_ends_the_service")
 def test_a_loop_that_dies_ends_the_process_with_1(tmp_path: Path) -> None:
     code = (
         "import asyncio, sys\n"
@@ -275,7 +348,9 @@ def test_a_loop_that_dies_ends_the_process_with_1(tmp_path: Path) -> None:
     assert "the loop died" in done.stderr
 
 
-@pytest.mark.deep(stands_in="test_migrate_excludes_older_versions_only_when_told_to_finish")
+@pytest.mark.deep(
+    stands_in="tests/control_api/store/test_store.py::test_a_cancelled_write_is_still_committed"
+)
 def test_a_client_that_hangs_up_undoes_nothing(fresh: ControlApi) -> None:
     body = json.dumps(asked()).encode()
     head = (

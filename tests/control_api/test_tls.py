@@ -93,7 +93,22 @@ def logged(caplog: pytest.LogCaptureFixture, level: str) -> list[str]:
     return [each.getMessage() for each in found if each.levelname == level]
 
 
-@pytest.mark.deep(stands_in="test_loopback_without_tls_is_no_warning")
+def test_tls_is_1_2_or_later_and_an_authority_makes_clients_show_a_certificate(
+    files: Files,
+) -> None:
+    for parts, verified in ((PARTS[:2], ssl.CERT_NONE), (PARTS, ssl.CERT_REQUIRED)):
+        tls = read(files.environ(*parts)).tls
+        assert tls is not None
+        context = tls.context()
+        assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+        assert context.verify_mode is verified
+        authorities = {each["subject"] for each in context.get_ca_certs()}
+        assert len(authorities) == len(parts) - 2
+
+
+@pytest.mark.deep(
+    stands_in="test_tls_is_1_2_or_later_and_an_authority_makes_clients_show_a_certificate"
+)
 def test_the_port_speaks_tls_1_2_or_later_and_nothing_else(tmp_path: Path, files: Files) -> None:
     with running(tmp_path, **files.environ()) as api:
         assert shown(api.port)
@@ -106,7 +121,9 @@ def test_the_port_speaks_tls_1_2_or_later_and_nothing_else(tmp_path: Path, files
             api.call("GET", "/health")
 
 
-@pytest.mark.deep(stands_in="test_a_client_without_a_handshake_blocks_no_other")
+@pytest.mark.deep(
+    stands_in="test_tls_is_1_2_or_later_and_an_authority_makes_clients_show_a_certificate"
+)
 def test_a_client_needs_a_certificate_if_an_authority_is_set(tmp_path: Path, files: Files) -> None:
     clients = authority("clients")
     with running(tmp_path, **files.environ(*PARTS)) as api:
@@ -146,7 +163,9 @@ def test_the_metrics_show_when_the_certificate_expires(tmp_path: Path, files: Fi
         assert not re.findall(rf"^{name} ", text, re.M)
 
 
-def test_a_swapped_link_is_a_renewed_certificate(tmp_path: Path, files: Files) -> None:
+def test_a_swapped_link_is_a_renewed_certificate(
+    tmp_path: Path, files: Files, caplog: pytest.LogCaptureFixture
+) -> None:
     """As Kubernetes does: files are links by way of `..data`, which moves from folder to folder."""
     mounted, second = tmp_path / "mounted", b""
     for version in ("1", "2"):
@@ -163,6 +182,10 @@ def test_a_swapped_link_is_a_renewed_certificate(tmp_path: Path, files: Files) -
         (mounted / "..data_tmp").symlink_to("..2")
         (mounted / "..data_tmp").replace(mounted / "..data")
         assert shown(api.port) == second != first
+        (mounted / "..2" / "certificate").write_bytes(b"not a certificate")
+        assert shown(api.port) == shown(api.port) == second
+    (error,) = logged(caplog, "ERROR")
+    assert error.startswith("the current certificates stay in use: SLUICE_TLS_CERTIFICATE: ")
 
 
 @pytest.mark.deep(stands_in="test_a_swapped_link_is_a_renewed_certificate")
@@ -192,6 +215,7 @@ def test_a_client_without_a_handshake_blocks_no_other(
         silent = [socket.create_connection(("127.0.0.1", api.port)) for _ in range(20)]
         silent[0].sendall(b"GET / HTTP/1.1\r\n\r\n")
         assert shown(api.port)
+        assert not silent[0].recv(100).startswith(b"HTTP")
     for each in silent:
         each.close()
     assert not [each for each in caplog.records if each.exc_info]
@@ -242,7 +266,7 @@ def test_loopback_without_tls_is_no_warning(
     assert not [each for each in caplog.records if "SLUICE_TLS" in each.getMessage()]
 
 
-@pytest.mark.deep(stands_in="test_the_metrics_show_when_the_certificate_expires")
+@pytest.mark.deep(stands_in="test_a_swapped_link_is_a_renewed_certificate")
 def test_several_workers_renew_and_drain(process: Any, files: Files, postgres_url: str) -> None:
     url = serving(postgres_url)
     asyncio.run(migrate(postgres_url, url))

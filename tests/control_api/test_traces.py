@@ -92,13 +92,24 @@ def test_a_decision_is_a_span_under_its_caller_s(tmp_path: Path, collector: Coll
 
 
 def test_a_batch_is_a_span_for_each_item(tmp_path: Path, collector: Collector) -> None:
-    with running(tmp_path, SLUICE_TRACES_ENDPOINT=collector.address) as api:
+    settings = {"SLUICE_TRACES_ENDPOINT": collector.address, "SLUICE_TRACES_SAMPLE_RATIO": "1"}
+    with running(tmp_path, **settings) as api:
         items = {"items": [asked(), asked(source_id="payroll"), asked()]}
-        assert api.call("POST", f"{EVALUATE}/batch", items, headers=SAMPLED).status == 200
-    assert len(collector.spans) == 3
+        decided = api.call("POST", f"{EVALUATE}/batch", items, headers=SAMPLED).body
+        assert api.call("POST", EVALUATE, asked(), headers=UNSAMPLED).status == 200
+        api.evaluate()  # by the ratio
+    assert len(collector.spans) == 4
+    *batch, own = collector.spans
+    assert {(each.trace_id.hex(), each.parent_span_id.hex()) for each in batch} == {(TRACE, SPAN)}
+    assert [each.name for each in batch[:2]] == ["decide handbook", "decide payroll"]
+    told = [texts(each.attributes) for each in batch]
+    assert [each["sluice.decision"] for each in told] == ["ALLOW", "DENY", "ALLOW"]
+    assert told[0]["sluice.event_id"] == decided["results"][0]["event_id"]
+    assert not own.parent_span_id
+    assert own.trace_id.hex() != TRACE
 
 
-@pytest.mark.deep(stands_in="test_no_span_holds_the_user_or_the_query")
+@pytest.mark.deep(stands_in="test_a_batch_is_a_span_for_each_item")
 def test_a_ratio_of_one_traces_every_decision(tmp_path: Path, collector: Collector) -> None:
     settings = {"SLUICE_TRACES_ENDPOINT": collector.address, "SLUICE_TRACES_SAMPLE_RATIO": "1"}
     with running(tmp_path, **settings) as api:
@@ -117,7 +128,7 @@ def test_no_span_holds_the_user_or_the_query(tmp_path: Path, collector: Collecto
     assert "salaries" not in str(span)
 
 
-@pytest.mark.deep(stands_in="test_no_span_holds_the_user_or_the_query")
+@pytest.mark.deep(stands_in="test_a_batch_is_a_span_for_each_item")
 def test_a_collector_that_is_away_changes_no_answer(tmp_path: Path, collector: Collector) -> None:
     away = "http://127.0.0.1:9"
     with running(tmp_path, SLUICE_TRACES_ENDPOINT=away, SLUICE_TRACES_SAMPLE_RATIO="1") as api:

@@ -8,7 +8,9 @@ import os
 import re
 import signal
 import socket
+import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +19,11 @@ from typing import Any
 import pytest
 
 from tests.control_api.running_api import asked
+from control_api.security.secret_file import UnusableFile
+from control_api.settings import read
+from control_api.workers import supervise
+from tests.support import migrated
+from tests.control_api.running_api import asked, within
 from tests.control_api.service_process import Process, call
 from tests.support import migrated
 from tests.support.log_lines import entries
@@ -104,7 +111,88 @@ def by_worker(text: str, sample: str) -> Counter[str]:
     return found
 
 
-@pytest.mark.deep(stands_in="test_a_worker_that_does_not_answer_is_left_out_and_counted")
+SERVES = """
+import ctypes, json, os, signal, sys, time
+from pathlib import Path
+given = json.loads(sys.argv[-1])
+parent_dies = ctypes.c_int()
+ctypes.CDLL(None).prctl(2, ctypes.byref(parent_dies))
+with Path("starts").open("a") as file:
+    file.write(f"{given['index']} {parent_dies.value}\\n")
+os.write(given["ready"], b"\\n")
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+"""
+WAITS = "while True: time.sleep(60)"
+"""With `SERVES`, a program in the place of a worker. Who supervises it is real."""
+
+
+class Supervised:
+    """A supervisor in this process, of two workers that run `program`."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+        self.folder = folder
+        monkeypatch.chdir(folder)
+        monkeypatch.setattr(supervise, "this_program", lambda: [sys.executable, "-Sc", program])
+        monkeypatch.setattr(supervise, "FIRST_PAUSE", 0.001)
+        environ = {
+            "SLUICE_DATABASE_URL": "postgresql+asyncpg://sluice@127.0.0.1:1/sluice",
+            "SLUICE_DATA_DIR": str(folder / "data"),
+            "SLUICE_CONTROL_LISTEN": "127.0.0.1:0",
+            "SLUICE_WORKERS": "2",
+        }
+        self.settings = read(environ)
+
+    def run(self, announced: Callable[[], None] = lambda: None) -> int:
+        before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            supervisor = supervise.Supervisor(self.settings, time.monotonic)
+            return supervisor.run(lambda *_: announced())
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def starts(self) -> Counter[str]:
+        """How often each worker was started, and by which signal it learns of our death."""
+        return Counter((self.folder / "starts").read_text().splitlines())
+
+
+def test_a_worker_that_can_not_start_ends_the_service_with_its_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = SERVES.replace("os.write", "sys.exit(3); os.write")
+    supervised = Supervised(tmp_path, monkeypatch, code)
+    assert supervised.run(lambda: pytest.fail("it announces what does not serve")) == 3
+    assert supervised.starts() == {"0 15": 1}
+
+
+def test_a_worker_that_dies_is_started_again_and_gives_up_after_five_early_deaths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    dies = "while given['index'] and not Path('go').exists(): time.sleep(0.01)"
+    dies += "\nif given['index']: os.kill(os.getpid(), signal.SIGKILL)"
+    supervised = Supervised(tmp_path, monkeypatch, f"{SERVES}\n{dies}\n{WAITS}")
+    with pytest.raises(supervise.WorkersFailing, match="worker 1 ended 5 times in a row"):
+        supervised.run((tmp_path / "go").touch)
+    assert supervised.starts() == {"0 15": 1, "1 15": 5}
+    assert caplog.text.count("worker 1 ended by SIGKILL") == 5
+
+
+def test_a_signal_ends_each_worker_and_no_second_supervisor_shares_the_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervised = Supervised(tmp_path, monkeypatch, f"{SERVES}\n{WAITS}")
+
+    def announced() -> None:
+        with pytest.raises(UnusableFile, match="another control API with workers"):
+            supervised.run()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    assert supervised.run(announced) == 0
+    assert supervised.starts() == {"0 15": 1, "1 15": 1}
+    assert (tmp_path / "data" / "workers").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.deep(stands_in="test_connections_are_spread_over_the_workers")
 def test_a_first_start_makes_its_keys_once_and_every_worker_serves(start: Start) -> None:
     service = start()
     port, key = service.ready(), service.first_keys()["admin_key"]
@@ -133,7 +221,10 @@ def test_connections_are_spread_over_the_workers(shared: Process) -> None:
         each.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
     for each in held:
         assert each.recv(4096).startswith(b"HTTP/1.1 200")
-    spread = by_worker(metrics(port), "sluice_requests_total") - before
+    text = metrics(port)
+    spread = by_worker(text, "sluice_requests_total") - before
+    heads = [line for line in text.splitlines() if line.startswith(("# HELP", "# TYPE"))]
+    assert len(heads) == len(set(heads))
     for each in held:
         each.close()
     # Of 96 by the toss of a three-sided coin, fewer than 10 for one is once in a billion starts.
@@ -181,7 +272,9 @@ def test_a_worker_that_does_not_answer_is_left_out_and_counted(shared: Process) 
     until("every worker is shown", lambda: len(by_worker(metrics(port), METRIC_OF_EACH)) == WORKERS)
 
 
-@pytest.mark.deep(stands_in="test_a_worker_that_does_not_answer_is_left_out_and_counted")
+@pytest.mark.deep(
+    stands_in="test_a_worker_that_dies_is_started_again_and_gives_up_after_five_early_deaths"
+)
 @pytest.mark.parametrize("index", [0, 2])
 def test_a_worker_that_dies_is_restarted_and_no_client_is_refused(
     shared: Process, index: int
@@ -215,7 +308,9 @@ sys.exit(main([]))
 """To this supervisor a start that takes 0.5 s takes 50 s, as it does on a busy machine."""
 
 
-@pytest.mark.deep(stands_in="test_a_port_that_another_service_shares_is_taken")
+@pytest.mark.deep(
+    stands_in="test_a_worker_that_dies_is_started_again_and_gives_up_after_five_early_deaths"
+)
 def test_a_worker_that_keeps_dying_ends_the_service_with_its_last_log_lines(
     start: Start,
 ) -> None:
@@ -234,7 +329,7 @@ def test_a_worker_that_keeps_dying_ends_the_service_with_its_last_log_lines(
     assert all(gone(pid) for pid in pids.values())
 
 
-@pytest.mark.deep(stands_in="test_a_port_that_another_service_shares_is_taken")
+@pytest.mark.deep(stands_in="test_a_worker_that_can_not_start_ends_the_service_with_its_code")
 def test_a_fault_that_stops_the_first_worker_ends_the_service(start: Start) -> None:
     first = start(SLUICE_WORKERS="1")
     first.ready()
@@ -246,7 +341,9 @@ def test_a_fault_that_stops_the_first_worker_ends_the_service(start: Start) -> N
     assert service.said().count("holds no signing key") == 1
 
 
-@pytest.mark.deep(stands_in="test_connections_are_spread_over_the_workers")
+@pytest.mark.deep(
+    stands_in="test_a_signal_ends_each_worker_and_no_second_supervisor_shares_the_directory"
+)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_drains_all_workers_and_no_connection_is_lost(start: Start, number: int) -> None:
     """New connections all the time: each is answered, or refused before it stood."""
@@ -286,7 +383,9 @@ def test_a_signal_drains_all_workers_and_no_connection_is_lost(start: Start, num
     assert report["events"] >= len(answered)
 
 
-@pytest.mark.deep(stands_in="test_a_worker_that_does_not_answer_is_left_out_and_counted")
+@pytest.mark.deep(
+    stands_in="test_a_signal_ends_each_worker_and_no_second_supervisor_shares_the_directory"
+)
 def test_no_worker_outlives_a_supervisor_that_is_killed(start: Start) -> None:
     service = start()
     port, pids = service.ready(), workers(service)
@@ -305,7 +404,9 @@ def test_a_port_that_another_service_shares_is_taken(shared: Process, start: Sta
     assert "SLUICE_CONTROL_LISTEN" in second.said()
 
 
-@pytest.mark.deep(stands_in="test_a_port_that_another_service_shares_is_taken")
+@pytest.mark.deep(
+    stands_in="test_a_signal_ends_each_worker_and_no_second_supervisor_shares_the_directory"
+)
 def test_two_supervisors_do_not_share_a_data_directory(shared: Process, start: Start) -> None:
     second = start(SLUICE_DATA_DIR=str(shared.directory / "data"))
     assert second.ended() == 1
@@ -317,7 +418,9 @@ def test_a_scrape_works_below_a_path_too_long_for_a_socket(shared: Process) -> N
     assert len(by_worker(metrics(shared.ready()), METRIC_OF_EACH)) == WORKERS
 
 
-@pytest.mark.deep(stands_in="test_a_worker_that_does_not_answer_is_left_out_and_counted")
+@pytest.mark.deep(
+    stands_in="tests/control_api/console/test_replicas.py::test_what_ends_a_key_ends_its_sessions_everywhere"
+)
 def test_a_change_by_one_worker_is_in_force_in_all(shared: Process) -> None:
     port, admin = shared.ready(), shared.first_keys()["admin_key"]
     made = call(port, admin, "POST", "/v1/keys", {"name": "agents", "scope": "evaluate"})[1]

@@ -189,7 +189,21 @@ def test_a_key_in_the_query_does_not_count(tenant: Tenant, name: str) -> None:
 BEARER = ["Bearer {}", "bearer {}", "BEARER {}", "Bearer   {}"]
 
 
-@pytest.mark.deep(stands_in="test_a_key_in_the_query_does_not_count")
+@pytest.mark.parametrize("form", BEARER)
+def test_a_bearer_token_is_a_key_like_any_other(tenant: Tenant, form: str) -> None:
+    call, key, other = tenant.api.call, tenant.keys["admin"], tenant.keys["evaluate"]
+    sent = {"Authorization": form.format(key)}
+    for headers in (sent, sent | {"X-API-Key": key}):
+        assert call("GET", "/v1/keys", key=None, headers=headers).status == 200
+    wrong = {"Authorization": form.format(other)}
+    assert call("GET", "/v1/keys", key=None, headers=wrong).status == 403
+    refused = call("GET", "/v1/keys", key=None, headers=sent | {"X-API-Key": other})
+    check(refused, 401)
+    assert "different keys" in refused.body["message"]
+    assert key not in str(refused.raw)
+
+
+@pytest.mark.deep(stands_in="test_a_bearer_token_is_a_key_like_any_other")
 @pytest.mark.parametrize("form", BEARER)
 def test_a_bearer_token_is_the_key_on_every_guarded_route(tenant: Tenant, form: str) -> None:
     api = tenant.api

@@ -286,7 +286,22 @@ def test_every_field_and_parameter_has_a_description() -> None:
     assert not lacking
 
 
-@pytest.mark.deep(stands_in="test_every_field_and_parameter_has_a_description")
+def test_every_name_of_the_table_of_descriptions_is_in_the_document() -> None:
+    names = {each["name"] for _, _, operation in operations() for each in operation["parameters"]}
+    own = set()
+    for name, schema in DOCUMENT["components"]["schemas"].items():
+        own |= {f"{name}.{each}" for each in schema.get("properties", {})}
+    for _, _, operation in operations():
+        if "requestBody" in operation:
+            schema = operation["requestBody"]["content"]["application/json"]["schema"]
+            names |= schema.get("properties", {}).keys()
+    names |= {each.partition(".")[2] for each in own}
+    assert not field_descriptions.FIELDS.keys() - names
+    # A type that only bodies or queries are made of is no component.
+    assert not {each.partition(".")[2] for each in field_descriptions.OF_TYPE} - names
+
+
+@pytest.mark.deep(stands_in="test_every_name_of_the_table_of_descriptions_is_in_the_document")
 def test_every_entry_of_the_table_of_descriptions_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     used = set()
     describe_field = field_descriptions.describe

@@ -193,7 +193,9 @@ def test_a_key_dies_before_the_answer_to_its_revocation_leaves(api: ControlApi) 
         assert api.call("GET", "/v1/keys", key=made["key"]).status == 403
 
 
-@pytest.mark.deep(stands_in="test_a_key_dies_before_the_answer_to_its_revocation_leaves")
+@pytest.mark.deep(
+    stands_in="tests/control_api/console/test_replicas.py::test_what_ends_a_key_ends_its_sessions_everywhere"
+)
 def test_a_revocation_by_another_process_is_seen_within_a_second(tmp_path: Path) -> None:
     with running(tmp_path) as one:
         made = one.admin("POST", "/v1/keys", {"name": "shared", "scope": "read"})

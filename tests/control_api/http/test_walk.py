@@ -72,6 +72,12 @@ def dead(api: ControlApi) -> dict[str, str]:
     revoked = doomed.post("/v1/keys", {"name": "revoked", "scope": "admin"})
     revoke = f"/v1/keys/{revoked['key_id']}"
     assert api.call("DELETE", revoke, key=doomed.keys["admin"]).status == 200
+    rotated = doomed.post("/v1/keys", {"name": "rotated", "scope": "admin"})
+    doomed.post(f"/v1/keys/{rotated['key_id']}/rotate", None)
+    api.time.ahead -= 2 * 86_400
+    short = {"name": "expired", "scope": "admin", "expires_days": 1}
+    expired = doomed.post("/v1/keys", short)
+    api.time.ahead += 2 * 86_400
     off = Tenant.made(api, "off")
     deactivated = f"/v1/admin/tenants/{off.tenant_id}"
     assert api.call("DELETE", deactivated, key=SUPERADMIN).status == 200
@@ -79,6 +85,8 @@ def dead(api: ControlApi) -> dict[str, str]:
         "unknown": make_key(b"u" * 32),
         "no key of ours": "nonsense",
         "revoked": revoked["key"],
+        "rotated": rotated["key"],
+        "expired": expired["key"],
         "deactivated": off.keys["admin"],
     }
 
@@ -168,7 +176,9 @@ def test_no_key_is_401_whatever_the_request(ours: Tenant, route: Route) -> None:
 
 
 @tiers.sampled("route", "why")
-@pytest.mark.parametrize("why", ["unknown", "no key of ours", "revoked", "deactivated"])
+@pytest.mark.parametrize(
+    "why", ["unknown", "no key of ours", "revoked", "rotated", "expired", "deactivated"]
+)
 @pytest.mark.parametrize("route", GUARDED, ids=ids)
 def test_a_dead_key_is_403_whatever_the_request(
     ours: Tenant, dead: dict[str, str], route: Route, why: str

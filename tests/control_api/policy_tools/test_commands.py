@@ -219,7 +219,14 @@ def service(api: ControlApi, tmp_path: Path) -> list[str]:
     return ["--url", f"http://127.0.0.1:{api.port}", "--key-file", str(key)]
 
 
-@pytest.mark.deep(stands_in="test_diff_of_a_file_and_of_a_tree_with_several_tenants")
+def test_diff_reads_what_is_in_force_on_either_side(
+    run: Run, service: list[str], wider: Path
+) -> None:
+    assert run("diff", "live", wider, "--fail-on", "widened", *service).code == 1
+    assert run("diff", wider, "live", "--fail-on", "widened", *service).code == 0
+
+
+@pytest.mark.deep(stands_in="test_diff_reads_what_is_in_force_on_either_side")
 def test_diff_with_what_is_in_force(run: Run, service: list[str], old: Path, wider: Path) -> None:
     said = run("diff", "live", old, *service)
     assert (said.code, said.out) == (0, "")

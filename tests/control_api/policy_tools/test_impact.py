@@ -50,13 +50,13 @@ def arguments(api: ControlApi, tmp_path: Path) -> list[str]:
 
 
 def test_what_changes_is_listed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(arguments) == 0
+    assert main([*arguments, "--since", "30m"]) == 0
     told = capsys.readouterr()
-    assert "+ `support` may newly read `payroll`: 2 from 20" in told.out
-    assert "- `support` may no longer read `contracts`: 2 from 20" in told.out
+    assert "+ `support` may newly read `payroll`: 1 from 20" in told.out
+    assert "- `support` may no longer read `contracts`: 1 from 20" in told.out
     assert "    before by `support-reads`, after by `support-reads`\n" in told.out
     assert (
-        "6 decisions: 2 unchanged (0 by another policy), 2 newly denied, 2 newly allowed"
+        "3 decisions: 1 unchanged (0 by another policy), 1 newly denied, 1 newly allowed"
         in told.err
     )
     assert "proven by the signed checkpoint of" in told.err
@@ -70,7 +70,7 @@ def test_only_what_was_recorded_since_is_read(
     assert main([*arguments, "--since", "30m", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["read"], found["newly_denied"], found["newly_allowed"]) == (3, 1, 1)
-    assert main([*arguments, "--since", "2h", "--json"]) == 0
+    assert main([*arguments, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["read"] == 6
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import sys
 from functools import partial
@@ -23,8 +24,11 @@ from control_api.store.schema.columns import metadata
 from control_api.store.schema.version import MIGRATIONS, head, revisions
 from control_api.store.transaction import Transaction
 from control_api.store.url import UnusableDatabase, parse_url
+from tests.architecture.tree import ROOT
+from tests.control_api.store.interleaving import after_statement
 from tests.control_api.store.world import OTHER, TENANT, Spool, action, decision, opened, sql
 from tests.support.postgres import unbound
+from tests.support.waiting import until_told
 
 
 async def within(url: str, ask: Any) -> Any:
@@ -38,6 +42,7 @@ async def within(url: str, ask: Any) -> Any:
 
 async def test_the_migrations_produce_the_schema(either_url: str) -> None:
     await migrate(either_url)
+    await migrate(either_url)  # which changes nothing
 
     def differences(connection: Connection) -> list[Any]:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
@@ -135,6 +140,10 @@ BEFORE_COUNTS = (
     *BEFORE_ENROLMENT[:-3],
     "UPDATE alembic_version SET version_num = '0001'",
 )
+WAITING = (
+    "SELECT count(*) FROM pg_locks JOIN pg_database ON oid = database "
+    "WHERE datname = current_database() AND locktype = 'advisory' AND NOT granted"
+)
 COUNTED = (
     "SELECT * FROM tallies ORDER BY tenant_id, facet, value, bucket",
     "SELECT * FROM first_accesses ORDER BY tenant_id, agent_role, source_id",
@@ -196,7 +205,7 @@ async def test_the_map_is_built_over_existing_documents(either_url: str) -> None
     assert await sql(either_url, query) == planted
 
 
-@pytest.mark.deep(stands_in="test_a_newer_schema_that_dropped_what_this_version_uses_is_refused")
+@pytest.mark.deep(stands_in="test_the_migrations_produce_the_schema")
 async def test_migrating_again_changes_nothing(either_url: str) -> None:
     await migrate(either_url)
     await migrate(either_url)
@@ -204,7 +213,7 @@ async def test_migrating_again_changes_nothing(either_url: str) -> None:
         pass
 
 
-@pytest.mark.deep(stands_in="test_an_older_postgresql_schema_is_refused")
+@pytest.mark.deep(stands_in="test_migrations_wait_for_each_other")
 async def test_two_replicas_may_migrate_at_once(postgres_url: str) -> None:
     await asyncio.gather(*(migrate(postgres_url) for _ in range(4)))
     async with opened(postgres_url):
@@ -232,7 +241,33 @@ sys.exit("alembic" in sys.modules)
 """
 
 
-@pytest.mark.deep(stands_in="test_every_key_leads_with_the_tenant")
+async def test_migrations_wait_for_each_other(migrated_url: str) -> None:
+    """Without the lock, two replicas would both see the tables that are missing."""
+    for statement in (
+        *BEFORE_PROOFS[:2],
+        f"UPDATE alembic_version SET version_num = '{revisions()[-2]}'",
+    ):
+        await sql(migrated_url, statement)
+
+    async def waits() -> bool:
+        return await sql(migrated_url, WAITING) == [(1,)]
+
+    with after_statement("pg_advisory_xact_lock", lambda: until_told("the other waits", waits)):
+        await asyncio.gather(migrate(migrated_url), migrate(migrated_url))
+    assert await sql(migrated_url, "SELECT version_num FROM alembic_version") == [(head(),)]
+
+
+def test_no_module_imports_alembic_at_its_top() -> None:
+    importing = {
+        file.name
+        for file in (ROOT / "control_api").rglob("*.py")
+        if re.search(r"^(import|from) alembic", file.read_text("utf-8"), re.M)
+        and file.parent.name != "versions"
+    }
+    assert importing == {"env.py"}  # which alembic itself runs
+
+
+@pytest.mark.deep(stands_in="test_no_module_imports_alembic_at_its_top")
 async def test_alembic_is_imported_only_to_migrate(either_url: str) -> None:
     """The import takes a fifth of a start."""
     await migrate(either_url)
@@ -276,7 +311,7 @@ async def test_a_newer_schema_is_refused(either_url: str) -> None:
         await migrate(either_url)
 
 
-@pytest.mark.deep(stands_in="test_a_newer_schema_is_refused")
+@pytest.mark.deep(stands_in="test_a_newer_schema_that_dropped_what_this_version_uses_is_refused")
 async def test_a_newer_schema_that_keeps_what_this_version_uses_is_accepted(
     either_url: str,
 ) -> None:
@@ -297,6 +332,9 @@ async def test_a_newer_schema_that_dropped_what_this_version_uses_is_refused(
 ) -> None:
     await migrate(either_url)
     await sql(either_url, "UPDATE alembic_version SET version_num = '9999'")
+    await mark(either_url, int(head()))
+    await opening(either_url)  # nothing was dropped
+    await migrate(either_url)
     await mark(either_url, int(head()) + 1)
     with pytest.raises(BaseExceptionGroup) as caught:
         await opening(either_url)

@@ -31,6 +31,11 @@ ACROSS = OF_NO_TENANT | {
 }  # fmt: skip
 """The tables that can be read across tenants."""
 
+IN_TRANSACTION = (
+    "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'sluice' "
+    "AND datname = current_database() AND state LIKE 'idle in transaction%'"
+)
+
 
 @pytest.fixture
 async def two(postgresql_url: str) -> AsyncIterator[World]:
@@ -109,7 +114,7 @@ async def test_nothing_is_written_for_another_tenant(two: World, statement: str)
         await two.store.write(TENANT, work)
 
 
-@pytest.mark.deep(stands_in="test_nothing_is_written_for_another_tenant")
+@pytest.mark.deep(stands_in="test_a_query_without_its_tenant_sees_one_tenants_rows")
 async def test_an_update_without_a_tenant_changes_only_own_rows(two: World) -> None:
     async def work(tx: Transaction) -> None:
         await tx.connection.execute(text("UPDATE tenants SET name = 'renamed'"))
@@ -123,7 +128,7 @@ async def test_an_update_without_a_tenant_changes_only_own_rows(two: World) -> N
     assert await sql(two.url, "SELECT tenant_id FROM openings") == [(OTHER,)]
 
 
-@pytest.mark.deep(stands_in="test_a_key_is_found_only_by_its_digest")
+@pytest.mark.deep(stands_in="test_every_table_forces_row_security")
 async def test_a_session_without_a_setting_sees_nothing(two: World) -> None:
     async with role_of(two.url) as connection:
         for table in metadata.tables:
@@ -169,6 +174,9 @@ async def test_every_table_forces_row_security(two: World) -> None:
     walled = dict(await sql(two.url, query))
     assert walled.pop("alembic_version") is False
     assert walled == dict.fromkeys(metadata.tables, True)
+    async with role_of(two.url) as connection:  # which acts for no tenant
+        for table in walled.keys() - OF_NO_TENANT:
+            assert await connection.fetch(f"SELECT * FROM {table}") == [], table
 
 
 @pytest.mark.deep(stands_in="test_only_the_listed_tables_can_be_read_across_tenants")
@@ -191,17 +199,29 @@ async def test_the_owner_is_bound_too(postgres_url: str) -> None:
         assert await seen(world.store, "log_entries", OTHER) == set()
 
 
-async def test_a_role_that_bypasses_row_security_is_refused(postgres_url: str) -> None:
-    await migrate(postgres_url)
+async def test_a_role_that_bypasses_row_security_is_refused(migrated_url: str) -> None:
     with pytest.raises(BaseExceptionGroup) as caught:
-        async with opened(unbound(postgres_url)):
+        async with opened(unbound(migrated_url)):
             pass
     assert caught.group_contains(
         UnusableDatabase, match="`sluice`, which row-level security does not bind"
     )
 
 
-@pytest.mark.deep(stands_in="test_a_role_that_bypasses_row_security_is_refused")
+async def test_roles_that_can_t_serve_are_refused_with_the_remedy(migrated_url: str) -> None:
+    service = serving(migrated_url)
+    await sql(migrated_url, "REVOKE SELECT ON acknowledgements FROM service")
+    with pytest.raises(BaseExceptionGroup) as caught:
+        async with opened(service):
+            pass
+    assert caught.group_contains(
+        UnusableDatabase, match="lacks SELECT on `acknowledgements`: run `sluice migrate`"
+    )
+    with pytest.raises(UnusableDatabase, match="there is no role `nobody`"):
+        await migrate(migrated_url, migrated_url.replace("//owner:", "//nobody:"))
+
+
+@pytest.mark.deep(stands_in="test_roles_that_can_t_serve_are_refused_with_the_remedy")
 async def test_missing_grants_are_refused_with_the_remedy(postgres_url: str) -> None:
     await migrate(postgres_url)
     with pytest.raises(BaseExceptionGroup) as caught:
@@ -212,13 +232,30 @@ async def test_missing_grants_are_refused_with_the_remedy(postgres_url: str) -> 
     )
 
 
-@pytest.mark.deep(stands_in="test_a_role_that_bypasses_row_security_is_refused")
+@pytest.mark.deep(stands_in="test_roles_that_can_t_serve_are_refused_with_the_remedy")
 async def test_granting_to_a_missing_role_fails(postgres_url: str) -> None:
     with pytest.raises(UnusableDatabase, match="there is no role `nobody`"):
         await migrate(postgres_url, postgres_url.replace("//owner:", "//nobody:"))
 
 
-@pytest.mark.deep(stands_in="test_a_query_without_its_tenant_sees_one_tenants_rows")
+async def test_a_transaction_acts_for_its_tenant_alone_and_ends_with_its_reader(
+    postgresql_url: str,
+) -> None:
+    async with opened(postgresql_url) as world:
+        for tenant_id in ("a'b", "a\\'b", "''; RESET ROLE; --", "a\\", ALL_TENANTS + "'"):
+            async with world.store.reading(tenant_id) as connection:
+                said = await connection.execute(text("SELECT current_setting('sluice.tenant')"))
+                assert said.scalar() == tenant_id
+                assert (await connection.execute(text("SELECT 1 FROM tenants"))).all() == []
+        for pause in range(4):
+            task = asyncio.ensure_future(_read_slowly(world.store))
+            await asyncio.sleep(pause / 200)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        assert await sql(postgresql_url, IN_TRANSACTION) == [(0,)]
+
+
+@pytest.mark.deep(stands_in="test_a_transaction_acts_for_its_tenant_alone_and_ends_with_its_reader")
 @pytest.mark.parametrize(
     "tenant_id", ["a'b", "a\\'b", "''; RESET ROLE; --", "a\\", ALL_TENANTS + "'"]
 )
@@ -229,7 +266,7 @@ async def test_a_tenants_name_is_never_read_as_sql(two: World, tenant_id: str) -
         assert (await connection.execute(text("SELECT 1 FROM tenants"))).all() == []
 
 
-@pytest.mark.deep(stands_in="test_a_query_without_its_tenant_sees_one_tenants_rows")
+@pytest.mark.deep(stands_in="test_a_transaction_acts_for_its_tenant_alone_and_ends_with_its_reader")
 async def test_connections_return_outside_any_transaction(two: World) -> None:
     """Readers that are cancelled at any point leave no transaction behind."""
     for pause in range(40):
@@ -237,11 +274,7 @@ async def test_connections_return_outside_any_transaction(two: World) -> None:
         await asyncio.sleep(pause / 2000)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-    query = (
-        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'sluice' "
-        "AND datname = current_database() AND state LIKE 'idle in transaction%'"
-    )
-    assert await sql(two.url, query) == [(0,)]
+    assert await sql(two.url, IN_TRANSACTION) == [(0,)]
     for tenant_id in (TENANT, OTHER):
         assert await seen(two.store, "tenants", tenant_id) == {tenant_id}
 

@@ -19,6 +19,7 @@ from policies.sets.policy_set import document_digest
 from policies.trail.change import change_record
 from tests.control_api.store.world import OTHER, TENANT, World, event_id, opened
 
+RENAME = text("UPDATE tenants SET name = 'x'")
 Heard = tuple[str, int, dict[str, bytes | None]]
 
 
@@ -60,9 +61,19 @@ async def test_an_unchanged_document_is_not_published_again(world: World) -> Non
     assert heard == []
     assert await publish(world.store, {"role/a": b"[1]", "role/b": b"[3]"}) == 3
     assert heard == [(TENANT, 3, {"role/b": b"[3]"})]
+    async with world.store.reading(TENANT) as connection:
+        page = await documents.since(connection, TENANT, 0, limit=10, max_bytes=1000)
+        loaded = await documents.load(connection, TENANT)
+    assert loaded == (3, {"role/a": b"[1]", "role/b": b"[3]"})
+    assert [(each.name, each.revision, each.digest) for each in page.documents] == [
+        ("role/a", 1, document_digest(b"[1]")),
+        ("role/b", 3, document_digest(b"[3]")),
+    ]
 
 
-@pytest.mark.deep(stands_in="test_an_unchanged_document_is_not_published_again")
+@pytest.mark.deep(
+    stands_in="tests/control_api/store/queries/test_documents.py::test_following_page_by_page_gives_what_loading_gives"
+)
 async def test_a_removed_document_stays_without_a_body(world: World) -> None:
     await publish(world.store, {"role/a": b"[1]"})
     assert await publish(world.store, {"role/a": None}) == 2
@@ -74,7 +85,7 @@ async def test_a_removed_document_stays_without_a_body(world: World) -> None:
     assert await publish(world.store, {"role/a": b"[1]"}) == 3
 
 
-@pytest.mark.deep(stands_in="test_two_replicas_keep_one_order")
+@pytest.mark.deep(stands_in="test_all_of_a_transaction_is_committed_and_announced_or_nothing_is")
 async def test_publishing_twice_in_one_transaction_is_announced_once(world: World) -> None:
     heard = listen(world.store)
 
@@ -100,7 +111,7 @@ async def test_revisions_have_no_gap_and_listeners_hear_them_in_order(world: Wor
         assert [revision for t, revision, _ in heard if t == tenant_id] == list(range(1, 41))
 
 
-@pytest.mark.deep(stands_in="test_an_unchanged_document_is_not_published_again")
+@pytest.mark.deep(stands_in="test_all_of_a_transaction_is_committed_and_announced_or_nothing_is")
 async def test_an_error_rolls_everything_back(world: World) -> None:
     heard = listen(world.store)
 
@@ -121,7 +132,7 @@ async def test_an_error_rolls_everything_back(world: World) -> None:
     assert (await verify(world.store, TENANT))["total"] == 0
 
 
-@pytest.mark.deep(stands_in="test_a_reader_on_postgresql_cannot_write")
+@pytest.mark.deep(stands_in="test_all_of_a_transaction_is_committed_and_announced_or_nothing_is")
 async def test_a_record_and_its_rows_are_committed_together(world: World) -> None:
     async def change(tx: Transaction) -> None:
         await tx.connection.execute(
@@ -137,7 +148,35 @@ async def test_a_record_and_its_rows_are_committed_together(world: World) -> Non
     assert (answer["valid"], answer["total"], answer["events"]) == (True, 2, 0)
 
 
-@pytest.mark.deep(stands_in="test_statements_on_postgresql_have_limits")
+async def test_all_of_a_transaction_is_committed_and_announced_or_nothing_is(world: World) -> None:
+    heard = listen(world.store)
+
+    async def change(tx: Transaction, name: str = "renamed") -> int:
+        await tx.connection.execute(
+            tenants.update().where(tenants.c.tenant_id == TENANT).values(name=name)
+        )
+        for kind in ("x", "y"):
+            await tx.append(change_record("t", kind, "k", {}, record_id=event_id()))
+        await tx.publish({"a": name.encode(), "b": b"1"})
+        return await tx.publish({"b": name.encode()})
+
+    async def failing(tx: Transaction) -> None:
+        await change(tx, "changed")
+        raise Conflict("no")
+
+    assert await world.store.write(TENANT, change) == 3
+    with pytest.raises(Conflict):
+        await world.store.write(TENANT, failing)
+    assert heard == [(TENANT, 3, {"a": b"renamed", "b": b"renamed"})]
+    async with world.store.reading(TENANT) as connection:
+        loaded = await documents.load(connection, TENANT)
+        name = (await connection.execute(select(tenants.c.name))).scalars().first()
+    assert loaded == (3, {"a": b"renamed", "b": b"renamed"})
+    assert name == "renamed"
+    answer = await verify(world.store, TENANT)
+    assert (answer["valid"], answer["total"]) == (True, 2)
+
+
 async def test_a_cancelled_write_is_still_committed(world: World) -> None:
     heard = listen(world.store)
     begun, go_on = asyncio.Event(), asyncio.Event()
@@ -212,9 +251,13 @@ async def test_a_lost_connection_is_a_fault_and_the_next_write_succeeds(
             await world.store.write(TENANT, dying)
         assert heard == []
         assert await publish(world.store, {"role/a": b"1"}) == 1
+        with pytest.raises(ReadFault):
+            await _die_reading(world.store)
+        async with world.store.reading(TENANT) as connection:
+            assert (await connection.execute(text("SELECT 1"))).scalar() == 1
 
 
-@pytest.mark.deep(stands_in="test_a_reader_on_postgresql_cannot_write")
+@pytest.mark.deep(stands_in="test_a_reader_cannot_write")
 async def test_work_that_reads_sees_what_is_committed_and_cannot_write(world: World) -> None:
     def names(connection: Connection) -> list[str]:
         return list(connection.execute(select(tenants.c.name)).scalars())
@@ -245,21 +288,29 @@ async def _die_reading(store: Store) -> None:
         await connection.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
 
 
-async def test_a_reader_on_postgresql_cannot_write(postgresql_url: str) -> None:
-    async with opened(postgresql_url) as world:
+async def test_a_reader_cannot_write(world: World) -> None:
+    for _ in range(20):  # its connection goes back each time
         with pytest.raises(ReadFault):
-            await _write_reading(world.store)
-
-
-async def _write_reading(store: Store) -> None:
-    async with store.reading(TENANT) as connection:
-        await connection.execute(text("UPDATE tenants SET name = 'x'"))
+            await world.store.run_reading(TENANT, lambda connection: connection.execute(RENAME))
+    with pytest.raises(ReadFault):
+        async with world.store.reading(TENANT) as reader:
+            await reader.execute(RENAME)
+    async with world.store.reading(TENANT) as reader:
+        assert "x" not in (await reader.execute(select(tenants.c.name))).scalars().all()
 
 
 async def test_statements_on_postgresql_have_limits(postgresql_url: str) -> None:
     async with opened(postgresql_url) as world, world.store.reading(TENANT) as connection:
         for name, limit in (("statement_timeout", "10s"), ("lock_timeout", "8s")):
             assert (await connection.execute(text(f"SHOW {name}"))).scalar() == limit
+
+        async def limits(tx: Transaction) -> list[str]:
+            shown = []
+            for name in ("lock_timeout", "idle_in_transaction_session_timeout"):
+                shown.append((await tx.connection.execute(text(f"SHOW {name}"))).scalar())
+            return shown
+
+        assert await world.store.write(TENANT, limits) == ["8s", "5s"]
 
 
 async def test_two_replicas_keep_one_order(postgresql_url: str) -> None:
@@ -274,6 +325,7 @@ async def test_two_replicas_keep_one_order(postgresql_url: str) -> None:
         def both(connection: Connection, again: bool) -> None:
             assert not again
 
+        heard = listen(one.store)
         await asyncio.gather(
             *(world.store.write(TENANT, change) for _ in range(20) for world in (one, two)),
             *(world.store.run(TENANT, both) for world in (one, two)),
@@ -282,3 +334,5 @@ async def test_two_replicas_keep_one_order(postgresql_url: str) -> None:
         assert (answer["valid"], answer["total"]) == (True, 40)
         async with two.store.reading(TENANT) as connection:
             assert await documents.current(connection, TENANT) == 40
+        assert [revision for _, revision, _ in heard] == sorted({each[1] for each in heard})
+        assert len(heard) == 20

@@ -126,7 +126,15 @@ SAVES: list[Save] = [
 ]
 
 
-@pytest.mark.deep(stands_in="test_a_fault_is_told_and_the_watch_goes_on")
+@pytest.mark.parametrize("save", SAVES)
+def test_each_way_to_save_is_a_change(tmp_path: Path, save: Save) -> None:
+    tests = tree(tmp_path) / "default/lending/loans_test.yaml"
+    before = state(tests)
+    save(tests, FAILING)
+    assert state(tests) != before
+
+
+@pytest.mark.deep(stands_in="test_each_way_to_save_is_a_change")
 def test_each_way_to_save_runs_the_tests_again(tmp_path: Path) -> None:
     root = tree(tmp_path)
     tests = root / "default/lending/loans_test.yaml"

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from control_api.log.ingest import ingest
 from control_api.store.counters import queries as tallies
 from control_api.store.counters.counters import BatchCounts, drop_expired
-from control_api.store.counters.dimensions import BUCKETS, DAY, SEPARATOR, Dimension
+from control_api.store.counters.dimensions import BUCKETS, DAY, HOUR, SEPARATOR, Dimension
 from control_api.store.log.chain import LogChain
 from control_api.store.transaction import Transaction
 from policies.trail.entry import index_of
@@ -94,10 +94,24 @@ async def filled(world: World, seed: int = 1, records: int = 300) -> None:
             await ingest(world.store, TENANT, "sidecar-1", "i1", payloads)
 
 
+async def first_allowed_as_in_the_log(world: World) -> None:
+    query = "SELECT entry FROM log_entries WHERE tenant_id = :tenant AND decision = 'ALLOW'"
+    first: dict[tuple[str, str], int] = {}
+    for (raw,) in await world.rows(query, tenant=TENANT):
+        index = index_of(orjson.loads(raw))
+        assert index.agent_role is not None
+        assert index.source_id is not None
+        pair = (index.agent_role, index.source_id)
+        first[pair] = min(first.get(pair, index.ts), index.ts)
+    rows = await world.rows("SELECT agent_role, source_id, first_ts FROM first_accesses")
+    assert {(role, source): ts for role, source, ts in rows} == first
+
+
 async def test_counts_equal_a_scan_over_the_log(world: World) -> None:
     await filled(world)
     assert await kept(world) == await walked(world)
     assert await kept(world, OTHER) == {}
+    await first_allowed_as_in_the_log(world)
 
 
 async def test_an_event_from_the_future_counts_as_now(world: World) -> None:
@@ -110,19 +124,10 @@ async def test_an_event_from_the_future_counts_as_now(world: World) -> None:
     assert second <= world.now() // 1_000_000
 
 
-@pytest.mark.deep(stands_in="test_purged_entries_leave_the_counts")
+@pytest.mark.deep(stands_in="test_counts_equal_a_scan_over_the_log")
 async def test_a_pair_of_role_and_source_is_first_allowed_once(world: World) -> None:
     await filled(world)
-    query = "SELECT entry FROM log_entries WHERE tenant_id = :tenant AND decision = 'ALLOW'"
-    first: dict[tuple[str, str], int] = {}
-    for (raw,) in await world.rows(query, tenant=TENANT):
-        index = index_of(orjson.loads(raw))
-        assert index.agent_role is not None
-        assert index.source_id is not None
-        pair = (index.agent_role, index.source_id)
-        first[pair] = min(first.get(pair, index.ts), index.ts)
-    rows = await world.rows("SELECT agent_role, source_id, first_ts FROM first_accesses")
-    assert {(role, source): ts for role, source, ts in rows} == first
+    await first_allowed_as_in_the_log(world)
 
 
 async def test_a_failed_append_counts_nothing(world: World) -> None:
@@ -167,7 +172,28 @@ async def test_purged_entries_leave_the_counts(world: World) -> None:
             assert (key in after) == (key in again)
 
 
-@pytest.mark.deep(stands_in="test_counts_equal_a_scan_over_the_log")
+async def test_an_expired_bucket_is_dropped_and_no_other(world: World) -> None:
+    await world.log.append(TENANT, decision(agent_id="a1"))
+    before, now = await kept(world), world.now()
+    seconds = {Dimension.second, Dimension.mismatch_second}
+
+    def forget(connection: Connection, again: bool) -> bool:
+        return drop_expired(connection, TENANT, now, limit=1)
+
+    for later, gone in (
+        (HOUR, set[Dimension]()),
+        (4 * HOUR, seconds),
+        (8 * DAY + 2 * HOUR, BUCKETS.keys() - {Dimension.agent_source}),
+        (10 * DAY + HOUR, BUCKETS.keys()),
+    ):
+        now = world.now() + later
+        while await world.store.run(TENANT, forget):
+            pass
+        left = {key for key in before if Dimension(key[0]) not in gone}
+        assert (await kept(world)).keys() == left, later
+
+
+@pytest.mark.deep(stands_in="test_an_expired_bucket_is_dropped_and_no_other")
 async def test_only_expired_buckets_are_dropped(world: World) -> None:
     await filled(world)
     before = await kept(world)

@@ -41,7 +41,42 @@ def test_no_size_is_the_end_of_two_blocks() -> None:
         assert len(due) <= 1
 
 
-@pytest.mark.deep(stands_in="test_no_size_is_the_end_of_two_blocks")
+async def test_the_index_follows_what_is_appended_and_removed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_index, "BLOCK", 8)
+    monkeypatch.setattr(log_index, "STEP", 1)
+    users = ["fg"[number % 3 == 0] for number in range(40)]
+
+    async def work(tx: Transaction) -> None:
+        for user in users[1:]:
+            await tx.append(decision(user_id=user))
+
+    await world.log.append(TENANT, decision(user_id=users[0]))
+    await world.store.write(TENANT, work)
+    found = await named(world)
+    of_user = {(6, user, seq) for seq, user in enumerate(users) if seq < indexed_size(6, 40)}
+    of_role = {(0, "support", seq) for seq in range(indexed_size(0, 40))}
+    assert {each for each in found if each[0] in (0, 6)} == of_user | of_role
+    assert len(found) == len(set(found))
+    spans = await world.rows("SELECT seq, until_seq FROM log_spans ORDER BY seq")
+    assert [row.seq for row in spans[1:]] == [row.until_seq for row in spans[:-1]]
+    assert spans[-1].until_seq == indexed_size(SPAN, 40)
+    erased = [seq for _, user, seq in of_user if user == "f" and seq % 2]
+
+    async def remove(tx: Transaction) -> None:
+        await remove_entries(tx.connection, TENANT, "user_id", "f", erased)
+        removal = removal_of_range(tx.connection.dialect)
+        await tx.connection.exec_driver_sql(removal, (TENANT, 0, "support", 3, 12))
+
+    await world.store.write(TENANT, remove)
+    gone = {(6, "f", seq) for seq in erased} | {(0, "support", seq) for seq in range(3, 13)}
+    after = await named(world)
+    assert set(after) == set(found) - gone
+    assert len(after) == len(set(after))
+
+
+@pytest.mark.deep(stands_in="test_the_index_follows_what_is_appended_and_removed")
 @pytest.mark.parametrize("seed", range(3))
 async def test_the_index_holds_exactly_the_entries_below_its_size(
     world: World, monkeypatch: pytest.MonkeyPatch, seed: int
@@ -159,7 +194,7 @@ async def listed(world: World, session: str, newest: list[int]) -> None:
             assert [row.seq for row in rows] == newest[max(0, at - 7) : at][::-1]
 
 
-@pytest.mark.deep(stands_in="test_a_new_postgresql_database_gets_rows_of_several_entries")
+@pytest.mark.deep(stands_in="test_the_index_follows_what_is_appended_and_removed")
 @pytest.mark.parametrize("seed", range(4))
 async def test_what_is_left_of_a_row_stays_in_the_index(
     world: World, monkeypatch: pytest.MonkeyPatch, seed: int
@@ -187,9 +222,7 @@ async def test_what_is_left_of_a_row_stays_in_the_index(
     assert len(after) == len(set(after))
 
 
-@pytest.mark.deep(
-    stands_in="test_an_upgraded_postgresql_database_gets_them_once_older_versions_are_excluded"
-)
+@pytest.mark.deep(stands_in="test_the_index_follows_what_is_appended_and_removed")
 async def test_one_transaction_may_complete_many_blocks(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

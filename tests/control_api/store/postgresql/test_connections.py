@@ -108,7 +108,9 @@ async def test_an_exhausted_pool_is_a_fault(
         await _look(world.store)
 
 
-@pytest.mark.deep(stands_in="test_an_exhausted_pool_is_a_fault")
+@pytest.mark.deep(
+    stands_in="tests/control_api/store/test_store.py::test_statements_on_postgresql_have_limits"
+)
 async def test_a_lock_that_is_held_too_long_is_a_fault(postgresql_url: str) -> None:
     async with impatient(postgresql_url, 3) as world:
         other = await asyncpg.connect(unbound(postgresql_url).replace("+asyncpg", ""))
@@ -120,7 +122,9 @@ async def test_a_lock_that_is_held_too_long_is_a_fault(postgresql_url: str) -> N
         assert await world.store.write(TENANT, lambda tx: tx.publish({"role/a": b"1"})) == 1
 
 
-@pytest.mark.deep(stands_in="test_an_exhausted_pool_is_a_fault")
+@pytest.mark.deep(
+    stands_in="tests/control_api/store/test_store.py::test_statements_on_postgresql_have_limits"
+)
 async def test_a_stopped_replica_does_not_block_others_for_long(postgresql_url: str) -> None:
     """It holds a tenant's row and sends nothing: PostgreSQL ends its transaction."""
     async with opened(postgresql_url) as world, opened(postgresql_url) as stopped:
@@ -144,7 +148,9 @@ async def test_a_stopped_replica_does_not_block_others_for_long(postgresql_url: 
             await waiting
 
 
-@pytest.mark.deep(stands_in="test_a_silent_server_is_given_up")
+@pytest.mark.deep(
+    stands_in="tests/control_api/store/test_store.py::test_two_replicas_keep_one_order"
+)
 async def test_two_replicas_with_sixteen_writers_each_make_one_log(postgresql_url: str) -> None:
     async with opened(postgresql_url) as one, opened(postgresql_url) as two:
 

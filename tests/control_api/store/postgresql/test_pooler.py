@@ -33,12 +33,28 @@ async def pooled(pooled_url: str) -> AsyncIterator[World]:
         yield world
 
 
+async def left_in_sessions(pooled: World) -> set[tuple[str, str, int]]:
+    """The settings, and the number of prepared statements, of each of the pooler's sessions."""
+    left = (
+        "SELECT current_setting('sluice.tenant', true), current_setting('statement_timeout'),"
+        " (SELECT count(*) FROM pg_prepared_statements WHERE NOT from_sql)"
+    )
+    url = pooled.url.replace("+asyncpg", "")
+    another = await asyncpg.connect(url, statement_cache_size=0)
+    try:
+        rows = [tuple(await another.fetchrow(left)) for _ in range(2 * pgbouncer.SESSIONS)]
+    finally:
+        await another.close()
+    return set(rows)
+
+
 async def test_logs_of_two_tenants_grow_at_once_and_verify(pooled: World) -> None:
     tenants = (TENANT, OTHER) * MANY
     await asyncio.gather(*(pooled.log.append(tenant, decision()) for tenant in tenants))
     for tenant in (TENANT, OTHER):
         report = await verify(pooled.store, tenant)
         assert (report["valid"], report["total"]) == (True, MANY)
+    assert await left_in_sessions(pooled) == {("", "0", 0)}
 
 
 @pytest.mark.deep(stands_in="test_logs_of_two_tenants_grow_at_once_and_verify")
@@ -52,21 +68,11 @@ async def test_no_transaction_sees_the_tenant_of_another(pooled: World) -> None:
     assert all(tenant == acts_for for tenant, acts_for in answers)
 
 
-@pytest.mark.deep(stands_in="test_a_statement_that_runs_too_long_is_ended")
+@pytest.mark.deep(stands_in="test_logs_of_two_tenants_grow_at_once_and_verify")
 async def test_sessions_keep_neither_settings_nor_statements(pooled: World) -> None:
     for tenant in (TENANT, OTHER) * 4:
         await pooled.log.append(tenant, decision())
-    left = (
-        "SELECT current_setting('sluice.tenant', true), current_setting('statement_timeout'),"
-        " (SELECT count(*) FROM pg_prepared_statements WHERE NOT from_sql)"
-    )
-    url = pooled.url.replace("+asyncpg", "")
-    another = await asyncpg.connect(url, statement_cache_size=0)
-    try:
-        rows = [tuple(await another.fetchrow(left)) for _ in range(2 * pgbouncer.SESSIONS)]
-    finally:
-        await another.close()
-    assert set(rows) == {("", "0", 0)}
+    assert await left_in_sessions(pooled) == {("", "0", 0)}
 
 
 async def test_a_statement_that_runs_too_long_is_ended(pooled_url: str) -> None:

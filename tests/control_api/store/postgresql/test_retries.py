@@ -16,6 +16,7 @@ from control_api.store.schema.log import sources
 from control_api.store.transaction import Transaction
 from tests.control_api.store.world import TENANT, World, opened, sql
 
+ABORTED = "DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '{}'; END $$"
 SERIALIZABLE = text("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
 
 
@@ -56,7 +57,7 @@ def _as_tenant(writing: Any) -> Any:
     return lambda _: writing(TENANT)
 
 
-@pytest.mark.deep(stands_in="test_a_serialization_failure_is_retried")
+@pytest.mark.deep(stands_in="test_an_aborted_append_is_retried")
 async def test_a_deadlocks_victim_is_retried(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,21 +107,33 @@ async def test_a_serialization_failure_is_retried(
         assert rows == [(0,), (1,)]
 
 
-async def test_an_aborted_append_is_retried(postgresql_url: str) -> None:
+async def test_an_aborted_append_is_retried(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a serialization failure, and as the victim of a deadlock; but not for ever."""
+    monkeypatch.setattr("control_api.store.store.RETRY_PAUSES", (0.001,) * 3)
     async with opened(postgresql_url) as world:
         tries: list[bool] = []
 
         def work(connection: Connection, again: bool) -> str:
             tries.append(again)
             if len(tries) < 4:
-                connection.exec_driver_sql(
-                    "DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '40001'; END $$"
-                )
+                code = ("40001", "40P01")[len(tries) % 2]
+                connection.exec_driver_sql(ABORTED.format(code))
             return "done"
 
         assert await world.store.run(TENANT, work) == "done"
         # Nothing was committed, so the retry does not look for rows.
         assert tries == [False] * 4
+        hopeless: list[int] = []
+
+        async def again(tx: Transaction) -> None:
+            hopeless.append(len(hopeless))
+            await tx.connection.execute(text(ABORTED.format("40P01")))
+
+        with pytest.raises(WriteFault):
+            await world.store.write(TENANT, again)
+        assert len(hopeless) == 4
 
 
 @pytest.mark.deep(stands_in="test_an_aborted_append_is_retried")
@@ -132,15 +145,13 @@ async def test_retries_are_limited(postgresql_url: str, monkeypatch: pytest.Monk
         async def hopeless(tx: Transaction) -> None:
             nonlocal tries
             tries += 1
-            raised = "DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '40P01'; END $$"
-            await tx.connection.execute(text(raised))
+            await tx.connection.execute(text(ABORTED.format("40P01")))
 
         with pytest.raises(WriteFault):
             await world.store.write(TENANT, hopeless)
         assert tries == 4
 
 
-@pytest.mark.deep(stands_in="test_a_serialization_failure_is_retried")
 async def test_a_swallowed_error_is_not_committed(postgresql_url: str) -> None:
     async with opened(postgresql_url) as world:
 

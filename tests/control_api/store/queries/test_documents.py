@@ -9,7 +9,8 @@ import pytest
 
 from control_api.store.queries import documents
 from policies.ground.errors import NotFound
-from tests.control_api.store.world import TENANT, World
+from tests.control_api.store.interleaving import after_statement
+from tests.control_api.store.world import TENANT, World, opened
 
 
 async def fetch(world: World, since: int, limit: int, max_bytes: int) -> documents.ChangePage:
@@ -55,7 +56,7 @@ async def test_a_page_ends_within_a_publication_of_many(world: World) -> None:
     assert len(await follow(world, 512, 1_000_000)) == 1200
 
 
-@pytest.mark.deep(stands_in="test_with_nothing_newer_a_page_is_empty")
+@pytest.mark.deep(stands_in="test_following_page_by_page_gives_what_loading_gives")
 async def test_a_document_larger_than_a_page_comes_alone(world: World) -> None:
     await publish(world, {"a": b"1", "b": b"2" * 500, "c": b"3"})
     pages = []
@@ -103,7 +104,7 @@ async def named(world: World, names: list[str], max_bytes: int = 1000) -> docume
         return await documents.by_name(connection, TENANT, names, max_bytes=max_bytes)
 
 
-@pytest.mark.deep(stands_in="test_an_unknown_tenant_has_no_documents_by_name")
+@pytest.mark.deep(stands_in="test_some_documents_by_name_are_of_one_revision_within_the_budget")
 async def test_documents_by_name_share_one_revision_and_fit_the_budget(world: World) -> None:
     bodies: dict[str, bytes | None] = {f"role/{n}": b"x" * 100 for n in range(8)}
     await publish(world, {**bodies, "role/huge": b"y" * 5000, "role/gone": b"z"})
@@ -128,7 +129,7 @@ async def test_documents_by_name_share_one_revision_and_fit_the_budget(world: Wo
     assert seen == {**bodies, "role/huge": b"y" * 5000}
 
 
-@pytest.mark.deep(stands_in="test_a_page_ends_within_a_publication_of_many")
+@pytest.mark.deep(stands_in="test_some_documents_by_name_are_of_one_revision_within_the_budget")
 async def test_documents_by_name_never_mix_revisions(world: World) -> None:
     """Each publication writes the same body twice, so a mixed read would show two bodies."""
     await publish(world, {"role/a": b"0", "role/b": b"0"})
@@ -151,3 +152,31 @@ async def test_an_unknown_tenant_has_no_documents_by_name(world: World) -> None:
     async with world.store.reading("ten_unknown") as connection:
         with pytest.raises(NotFound):
             await documents.by_name(connection, "ten_unknown", ["tenant"], max_bytes=1000)
+        with pytest.raises(NotFound):
+            await documents.load(connection, "ten_unknown")
+        with pytest.raises(NotFound):
+            await documents.since(connection, "ten_unknown", 0, limit=1, max_bytes=1)
+
+
+async def test_some_documents_by_name_are_of_one_revision_within_the_budget(
+    postgresql_url: str,
+) -> None:
+    """Others publish between the look at the sizes and the reading of the bodies."""
+    async with opened(postgresql_url) as world, opened(postgresql_url) as other:
+        first: dict[str, bytes | None] = {"role/a": b"0" * 60, "role/b": b"0" * 60}
+        await publish(world, {**first, "role/gone": b"z"})
+        await publish(world, {"role/gone": None})
+        later: dict[str, bytes | None] = dict.fromkeys(first, b"1" * 60)
+        names = ["role/b", "role/a", "role/gone", "role/never", "role/a"]
+        with after_statement("FROM documents", lambda: publish(other, later)):
+            page = await named(world, names)
+        assert (page.more, page.revision) == (False, 6)
+        assert {each.name: each.body for each in page.documents} == {
+            **later,
+            "role/gone": None,
+            "role/never": None,
+        }
+        page = await named(world, ["role/a", "role/b"], max_bytes=100)
+        assert ([each.name for each in page.documents], page.more) == (["role/a"], True)
+        page = await named(world, ["role/b"], max_bytes=10)
+        assert ([each.body for each in page.documents], page.more) == ([b"1" * 60], False)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from control_api.domain.impact_retention import KEPT, MOST, forget_ended_runs
+from control_api.domain import impact_retention
+from control_api.domain.impact_retention import KEPT, forget_ended_runs
 from control_api.store.queries import impact_runs
 from control_api.store.queries.impact_runs import Reached, RunState, StoredRun
 from control_api.store.transaction import Transaction
@@ -56,11 +57,10 @@ async def stored(world: World) -> StoredRun:
     return found
 
 
-@pytest.mark.deep(stands_in="test_an_ended_run_stays_as_it_is")
 async def test_of_two_processes_that_claim_at_once_one_gets_the_run(either_url: str) -> None:
     async with opened(either_url) as one, opened(either_url) as other:
         await add(one, run_of("imp_1", one.now()))
-        for round_ in range(5):
+        for round_ in range(2):
             claimed = await asyncio.gather(
                 claim(one, f"one {round_}"), claim(other, f"other {round_}")
             )
@@ -121,11 +121,14 @@ async def test_runs_of_all_tenants_are_found_longest_waiting_first(either_url: s
         assert found == [(TENANT, "imp_a"), (OTHER, "imp_b")]
 
 
-@pytest.mark.deep(stands_in="test_runs_of_all_tenants_are_found_longest_waiting_first")
-async def test_ended_runs_are_forgotten_by_age_and_by_number(either_url: str) -> None:
+async def test_ended_runs_are_forgotten_by_age_and_by_number(
+    either_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = 3
+    monkeypatch.setattr(impact_retention, "MOST", most)
     async with opened(either_url) as world:
         now = world.now()
-        for number in range(MOST + 3):
+        for number in range(most + 3):
             ended = {"state": "done", "ended_at": now - number, "leased_until": None}
             await add(world, run_of(f"imp_{number:03}", now, **ended))
         old = {"state": "failed", "ended_at": now - KEPT - 1, "leased_until": None}
@@ -134,5 +137,5 @@ async def test_ended_runs_are_forgotten_by_age_and_by_number(either_url: str) ->
         assert await forget_ended_runs(world.store, TENANT) == 3
         rows = await world.rows("SELECT impact_id FROM impact_runs ORDER BY impact_id")
         kept = {row.impact_id for row in rows}
-        assert kept == {f"imp_{number:03}" for number in range(MOST)} | {"imp_1", "imp_old"}
+        assert kept == {f"imp_{number:03}" for number in range(most)} | {"imp_1", "imp_old"}
         assert await forget_ended_runs(world.store, OTHER) == 1

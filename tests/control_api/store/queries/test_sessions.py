@@ -42,7 +42,7 @@ async def test_one_of_many_concurrent_claims_owns_the_session(world: World) -> N
     assert len(set(rows)) == 1
 
 
-@pytest.mark.deep(stands_in="test_a_later_claim_changes_nothing")
+@pytest.mark.deep(stands_in="test_one_of_many_concurrent_claims_owns_the_session")
 async def test_two_replicas_agree_on_the_owner(postgresql_url: str) -> None:
     async with opened(postgresql_url) as one, opened(postgresql_url) as two:
         both = [SessionClaimer(one.store), SessionClaimer(two.store)]

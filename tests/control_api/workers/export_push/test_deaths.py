@@ -136,7 +136,9 @@ def ids_in(target: Path) -> list[str]:
     return [json.loads(line)["event"]["id"] for line in whole]
 
 
-@pytest.mark.deep(stands_in="test_a_receiver_that_is_killed_at_any_time_misses_nothing")
+@pytest.mark.deep(
+    stands_in="tests/control_api/workers/export_push/test_log.py::test_a_push_passes_over_what_was_purged_and_one_process_holds_a_log"
+)
 def test_two_replicas_push_everything_once(tmp_path: Path, migrated_url: str) -> None:
     """And when one is killed, the other goes on."""
     settings = {"SLUICE_DATABASE_URL": serving(migrated_url)}
@@ -167,7 +169,9 @@ def test_two_replicas_push_everything_once(tmp_path: Path, migrated_url: str) ->
         assert back <= 1
 
 
-@pytest.mark.deep(stands_in="test_a_receiver_that_is_killed_at_any_time_misses_nothing")
+@pytest.mark.deep(
+    stands_in="tests/control_api/workers/export_push/test_delivery.py::test_a_file_gets_every_tenant_s_decisions_once_through_restarts_and_beside_an_absent_target"
+)
 def test_a_target_that_hangs_delays_no_other(tmp_path: Path) -> None:
     hanging = [Receiver(tmp_path / kind, kind).start("hang") for kind in ("otlp", "syslog")]
     good = Receiver(tmp_path / "good", "otlp").start()

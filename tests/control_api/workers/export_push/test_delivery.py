@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from functools import partial
@@ -12,6 +13,12 @@ import pytest
 from tests.control_api.running_api import running
 from tests.control_api.workers.export_push.receiver import Receiver, decide, lag, metric
 from tests.support.waiting import until
+from control_api.security.export_targets import ExportTarget
+from control_api.workers.export_push.senders.sender import TargetAway
+from control_api.workers.export_push.senders.syslog import SyslogSender
+from tests.control_api.running_api import asked, running, within
+from tests.support.ports import free_port
+from tests.sidecar.proxy.certificates import authority
 
 KINDS = [("otlp", False), ("otlp", True), ("syslog", False), ("syslog", True)]
 
@@ -24,7 +31,46 @@ def receiver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Receive
     made.kill()
 
 
-@pytest.mark.deep(stands_in="test_an_erased_user_is_absent")
+def test_a_file_gets_every_tenant_s_decisions_once_through_restarts_and_beside_an_absent_target(
+    tmp_path: Path,
+) -> None:
+    target, kept = tmp_path / "decisions", "format=ecs"
+    urls = f"otlp+http://127.0.0.1:{free_port()},file://{target}?{kept}"
+    with running(tmp_path, SLUICE_EXPORT_URLS=urls) as api:
+        made = decide(api, 4)
+        key = api.admin("POST", "/v1/admin/tenants", {"name": "acme"})["admin_key"]
+        answer = api.call("POST", "/v1/context/evaluate", asked(), key=key)
+        theirs = [answer.body["event_id"]]
+        # The service ends at once: what was decided last is pushed before.
+    with running(tmp_path, SLUICE_EXPORT_URLS=f"file://{target}?{kept}") as api:
+        made += decide(api, 3)
+    ids = [json.loads(line)["event"]["id"] for line in target.read_text().splitlines()]
+    assert [each for each in ids if each not in theirs] == made
+    assert [each for each in ids if each not in made] == theirs
+
+
+async def test_a_syslog_receiver_of_another_authority_gets_nothing() -> None:
+    got: list[bytes] = []
+
+    async def receive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        got.append(await reader.read(100))
+        writer.close()
+
+    tls = authority().server("127.0.0.1")
+    async with await asyncio.start_server(receive, "127.0.0.1", 0, ssl=tls) as server:
+        url = f"syslog+tls://127.0.0.1:{server.sockets[0].getsockname()[1]}?format=ecs"
+        sender = SyslogSender(ExportTarget.parse(url))
+        with pytest.raises(TargetAway, match="certificate"):
+            await sender.send([b"1 x"])
+        sender = SyslogSender(ExportTarget.parse(f"{url}&ca={authority().path}"))
+        await sender.send([b"1 x"])
+        await sender.settle()
+    assert got == [b"1 x"]
+
+
+@pytest.mark.deep(
+    stands_in="tests/control_api/workers/export_push/test_deaths.py::test_a_receiver_that_is_killed_at_any_time_misses_nothing"
+)
 def test_every_decision_comes_once_and_in_order(receiver: Receiver, tmp_path: Path) -> None:
     receiver.start()
     with running(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
@@ -38,7 +84,9 @@ def test_every_decision_comes_once_and_in_order(receiver: Receiver, tmp_path: Pa
     assert receiver.faults() == ""
 
 
-@pytest.mark.deep(stands_in="test_an_erased_user_is_absent")
+@pytest.mark.deep(
+    stands_in="tests/control_api/workers/export_push/test_deaths.py::test_a_receiver_that_is_killed_at_any_time_misses_nothing"
+)
 def test_a_target_that_was_away_gets_everything_once_it_is_back(
     receiver: Receiver, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -58,7 +106,9 @@ def test_a_target_that_was_away_gets_everything_once_it_is_back(
     ]
 
 
-@pytest.mark.deep(stands_in="test_an_erased_user_is_absent")
+@pytest.mark.deep(
+    stands_in="test_a_file_gets_every_tenant_s_decisions_once_through_restarts_and_beside_an_absent_target"
+)
 def test_what_was_decided_last_is_pushed_before_the_service_ends(
     receiver: Receiver, tmp_path: Path
 ) -> None:
@@ -70,7 +120,9 @@ def test_what_was_decided_last_is_pushed_before_the_service_ends(
     assert receiver.ids() == made
 
 
-@pytest.mark.deep(stands_in="test_an_erased_user_is_absent")
+@pytest.mark.deep(
+    stands_in="test_a_file_gets_every_tenant_s_decisions_once_through_restarts_and_beside_an_absent_target"
+)
 def test_a_restart_goes_on_where_it_was_and_a_url_that_comes_back_too(
     receiver: Receiver, tmp_path: Path
 ) -> None:
@@ -87,7 +139,9 @@ def test_a_restart_goes_on_where_it_was_and_a_url_that_comes_back_too(
     assert [each["event"]["id"] for each in other] == made
 
 
-@pytest.mark.deep(stands_in="test_an_erased_user_is_absent")
+@pytest.mark.deep(
+    stands_in="tests/control_api/workers/export_push/test_log.py::test_an_entry_that_was_damaged_holds_up_none_behind_it"
+)
 def test_a_new_target_begins_with_the_oldest_entry(receiver: Receiver, tmp_path: Path) -> None:
     with running(tmp_path) as api:
         made = decide(api, 10)
@@ -98,7 +152,9 @@ def test_a_new_target_begins_with_the_oldest_entry(receiver: Receiver, tmp_path:
     assert receiver.ids() == made
 
 
-@pytest.mark.deep(stands_in="test_an_erased_user_is_absent")
+@pytest.mark.deep(
+    stands_in="test_a_file_gets_every_tenant_s_decisions_once_through_restarts_and_beside_an_absent_target"
+)
 def test_every_tenant_is_pushed(receiver: Receiver, tmp_path: Path) -> None:
     receiver.start()
     with running(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
@@ -138,7 +194,7 @@ def test_an_erased_user_is_absent(tmp_path: Path) -> None:
     assert second["actor"]["user"] == {"uid": "bob@example.org"}
 
 
-@pytest.mark.deep(stands_in="test_an_erased_user_is_absent")
+@pytest.mark.deep(stands_in="test_a_syslog_receiver_of_another_authority_gets_nothing")
 def test_another_authority_s_certificate_is_not_trusted(tmp_path: Path) -> None:
     receiver = Receiver(tmp_path / "receiver", "syslog", tls=True).start()
     try:

@@ -50,7 +50,7 @@ def test_a_rotated_file_is_made_anew(tmp_path: Path) -> None:
     assert (ids(old), ids(target)) == (first, third)
 
 
-@pytest.mark.deep(stands_in="test_a_rotated_file_is_made_anew")
+@pytest.mark.deep(stands_in="test_half_a_line_is_cut_off_before_the_first_write")
 @pytest.mark.parametrize("torn", [b'{"event":', b'{"a":1}\n{"event":', b"x" * 200_000])
 def test_half_a_line_of_a_death_is_cut_off(tmp_path: Path, torn: bytes) -> None:
     target = tmp_path / "decisions"
@@ -67,7 +67,7 @@ def test_half_a_line_of_a_death_is_cut_off(tmp_path: Path, torn: bytes) -> None:
     assert [json.loads(line)["event"]["id"] for line in rest] == made
 
 
-@pytest.mark.deep(stands_in="test_a_rotated_file_is_made_anew")
+@pytest.mark.deep(stands_in="test_a_locked_file_is_not_written_to")
 def test_a_file_that_another_process_has_locked_is_waited_for(tmp_path: Path) -> None:
     target = tmp_path / "decisions"
     with target.open("wb") as other:
@@ -108,6 +108,32 @@ async def test_a_full_disk_leaves_whole_lines_and_nothing_twice(tmp_path: Path) 
     assert target.read_bytes() == b"".join(lines)
     await sender.abandon()
     assert target.read_bytes() == b"".join(lines)
+
+
+@pytest.mark.parametrize("torn", [b'{"event":', b'{"a":1}\n{"event":', b"x" * 200_000])
+async def test_half_a_line_is_cut_off_before_the_first_write(tmp_path: Path, torn: bytes) -> None:
+    target = tmp_path / "decisions"
+    target.write_bytes(torn)
+    sender = FileSender(ExportTarget.parse(url(target)))
+    await sender.send([b"{}\n"])
+    await sender.settle()
+    await sender.abandon()
+    assert target.read_bytes() == torn[: torn.rfind(b"\n") + 1] + b"{}\n"
+
+
+async def test_a_locked_file_is_not_written_to(tmp_path: Path) -> None:
+    target = tmp_path / "decisions"
+    sender = FileSender(ExportTarget.parse(url(target)))
+    with target.open("wb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(TargetAway):
+            await sender.send([b"{}\n"])
+        await sender.abandon()
+        assert target.read_bytes() == b""
+    await sender.send([b"{}\n"])
+    await sender.settle()
+    await sender.abandon()
+    assert target.read_bytes() == b"{}\n"
 
 
 async def test_a_pipe_is_not_written_to(tmp_path: Path) -> None:

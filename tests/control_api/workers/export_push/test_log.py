@@ -7,14 +7,20 @@ import os
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from control_api.maintenance.purge_command import purge
+from control_api.store.queries import export_positions
+from control_api.store.transaction import Transaction
+from control_api.workers.export_push.batch import read_batch
 from policies.ground.clock import Clock
 from policies.ground.random_buffer import RandomBuffer
 from tests.control_api.running_api import ControlApi
 from tests.control_api.store.world import sql
+from tests.control_api.running_api import ControlApi, within
+from tests.control_api.store.world import TENANT, decision, opened, sql
 from tests.control_api.workers.export_push.receiver import Receiver, decide, lag, metric
 from tests.support.waiting import until
 
@@ -35,7 +41,49 @@ def old(tmp_path: Path) -> ControlApi:
     return api
 
 
-@pytest.mark.deep(stands_in="test_an_entry_that_was_damaged_holds_up_none_behind_it")
+async def test_a_push_passes_over_what_was_purged_and_one_process_holds_a_log(
+    tmp_path: Path,
+) -> None:
+    async with opened(f"sqlite:///{tmp_path}/sluice.db") as world:
+        made = [(await world.log.append(TENANT, decision())).eid for _ in range(10)]
+        purge = "INSERT INTO purges VALUES ('{}', 9, 6, '', '', '', 0, 6, 0, '', NULL, 0)"
+        await world.rows(purge.format(TENANT))
+
+        async def claimed(target: str, lease: str, after: int = 0) -> int | None:
+            async def work(tx: Transaction) -> int | None:
+                key, now = (tx.tenant_id, target, lease), tx.now + after
+                return await export_positions.claim(tx.connection, *key, now, now + 10**6)
+
+            return await world.store.write(TENANT, work)
+
+        async def saved(lease: str, next_seq: int) -> bool:
+            async def work(tx: Transaction) -> bool:
+                key = (tx.tenant_id, "target", lease, tx.now + 10**6, next_seq)
+                return await export_positions.save(tx.connection, *key)
+
+            return await world.store.write(TENANT, work)
+
+        # A new target begins with what is kept, and has lost nothing.
+        assert await claimed("target", "a") == 6
+        batch = await read_batch(world.store, TENANT, range(6, 10), 50, _id_of)
+        assert ([each.decode() for each in batch.encoded], batch.lost) == (made[6:], 0)
+        assert batch.next_seq == 10
+        # One that had got to entry 2 has lost four, which it is told.
+        batch = await read_batch(world.store, TENANT, range(2, 10), 50, _id_of)
+        assert ([each.decode() for each in batch.encoded], batch.lost) == (made[6:], 4)
+        assert await claimed("target", "b") is None
+        assert not await saved("b", 10)
+        assert await claimed("target", "b", 2 * 10**6) == 6
+        assert not await saved("a", 10)
+        assert await saved("b", 10)
+        assert await claimed("target", "b") == 10
+
+
+def _id_of(event: dict[str, Any], _: str) -> bytes:
+    return str(event["event_id"]).encode()
+
+
+@pytest.mark.deep(stands_in="test_a_push_passes_over_what_was_purged_and_one_process_holds_a_log")
 def test_what_retention_removed_is_told_and_the_rest_is_pushed(
     old: ControlApi, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -64,7 +112,7 @@ def test_what_retention_removed_is_told_and_the_rest_is_pushed(
     assert "retention removed" in caplog.text
 
 
-@pytest.mark.deep(stands_in="test_an_entry_that_was_damaged_holds_up_none_behind_it")
+@pytest.mark.deep(stands_in="test_a_push_passes_over_what_was_purged_and_one_process_holds_a_log")
 def test_a_new_target_has_lost_nothing_that_was_removed_before(
     old: ControlApi, tmp_path: Path
 ) -> None:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from tests.control_api.running_api import ControlApi, running
+from control_api.security.export_targets import ExportTarget
+from control_api.workers.export_push.senders.otlp import OtlpSender
+from control_api.workers.export_push.senders.sender import TargetAway
+from tests.control_api.running_api import ControlApi, running, within
 from tests.control_api.workers.export_push.receiver import Receiver, decide, lag, metric
 from tests.support.waiting import until
 
@@ -27,7 +34,55 @@ def failed(api: ControlApi, times: int) -> bool:
     return metric(api, FAILURES) >= times
 
 
-@pytest.mark.deep(stands_in="test_requests_have_the_path_the_coding_and_the_headers_of_the_url")
+@asynccontextmanager
+async def sending(answer: Callable[[bytes], web.Response]) -> AsyncIterator[OtlpSender]:
+    """A sender whose target answers each body so."""
+
+    async def handle(request: web.BaseRequest) -> web.Response:
+        return answer(await request.read())
+
+    runner = web.ServerRunner(web.Server(handle))
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"otlp+http://127.0.0.1:{runner.addresses[0][1]}?compression=none"
+    sender = OtlpSender(ExportTarget.parse(url))
+    try:
+        yield sender
+    finally:
+        await sender.abandon()
+        await runner.cleanup()
+
+
+def records(*names: str) -> list[bytes]:
+    return [b'null\n{"n":"%s"}' % name.encode() for name in names]
+
+
+@pytest.mark.parametrize("status", [429, 503, 401, 404, 500, 302, 400])
+async def test_an_answer_that_takes_nothing_is_no_acknowledgement(status: int) -> None:
+    headers = {"Retry-After": "7"}
+    async with sending(lambda _: web.Response(status=status, headers=headers)) as sender:
+        with pytest.raises(TargetAway, match=f"it answer(s|ed) {status}"):
+            await sender.send(records("a", "b"))
+
+
+async def test_only_what_is_bad_data_beside_good_is_left_out() -> None:
+    taken: list[bytes] = []
+
+    def answer(body: bytes) -> web.Response:
+        if b"bad" in body:
+            return web.Response(status=400)
+        taken.extend(re.findall(rb'"n":"(\w+)"', body))
+        return web.json_response({"partialSuccess": {"rejectedLogRecords": "1"}})
+
+    async with sending(answer) as sender:
+        # A partial success is not repeated, and counts what it refused.
+        assert await sender.send(records("a", "b")) == 1
+        assert taken == [b"a", b"b"]
+        assert await sender.send(records("c", "bad", "d")) == 3
+        assert taken == [b"a", b"b", b"c", b"d"]
+
+
+@pytest.mark.deep(stands_in="test_an_answer_that_takes_nothing_is_no_acknowledgement")
 @pytest.mark.parametrize("status", ["429", "503", "401", "404", "500", "302", "400"])
 def test_an_answer_that_takes_nothing_is_repeated(
     receiver: Receiver, tmp_path: Path, status: str, caplog: pytest.LogCaptureFixture
@@ -44,7 +99,7 @@ def test_an_answer_that_takes_nothing_is_repeated(
     assert f"it answers {status}" in caplog.text or f"it answered {status}" in caplog.text
 
 
-@pytest.mark.deep(stands_in="test_requests_have_the_path_the_coding_and_the_headers_of_the_url")
+@pytest.mark.deep(stands_in="test_only_what_is_bad_data_beside_good_is_left_out")
 def test_a_partial_success_is_not_repeated(receiver: Receiver, tmp_path: Path) -> None:
     receiver.start("partial")
     with running(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
@@ -54,7 +109,7 @@ def test_a_partial_success_is_not_repeated(receiver: Receiver, tmp_path: Path) -
     assert receiver.ids() == made
 
 
-@pytest.mark.deep(stands_in="test_requests_have_the_path_the_coding_and_the_headers_of_the_url")
+@pytest.mark.deep(stands_in="test_only_what_is_bad_data_beside_good_is_left_out")
 def test_bad_data_is_left_out_and_what_is_beside_it_is_not(
     receiver: Receiver, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
