@@ -9,6 +9,7 @@ import pytest
 from tests.control_api.console.reader import Visitor
 from tests.control_api.console.world import World, inhabited
 from tests.control_api.running_api import SUPERADMIN, ControlApi
+from tests.control_api.shared_api import new_tenant
 
 
 @pytest.fixture(scope="session")
@@ -16,6 +17,13 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Shared by a worker's tests, which only add to it: what a test changes, it makes first."""
     with inhabited(tmp_path_factory.mktemp("world")) as lived:
         yield lived
+
+
+@pytest.fixture
+def tenant(api: ControlApi) -> Iterator[ControlApi]:
+    """A tenant of the test's own at that API, as its admin sees it."""
+    with new_tenant(api) as made:
+        yield made
 
 
 @pytest.fixture

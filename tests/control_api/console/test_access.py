@@ -17,12 +17,11 @@ POLICY = {
 }  # fmt: skip
 
 
-@pytest.mark.deep(stands_in="test_a_question_about_an_agent_and_a_task")
-def test_a_cell_leads_to_the_clauses_and_the_agents(fresh: ControlApi) -> None:
-    fresh.admin("POST", "/v1/policies", POLICY)
-    fresh.approved("agt_clerk", "clerk")
-    visitor = Visitor(fresh).sign_in(fresh.admin_key)
-    shown = visitor.get("/console/access?agent_role=clerk")
+def test_a_cell_leads_to_the_clauses_and_the_agents(tenant: ControlApi) -> None:
+    console = Visitor(tenant).sign_in(tenant.admin_key)
+    tenant.admin("POST", "/v1/policies", POLICY)
+    tenant.approved("agt_clerk", "clerk")
+    shown = console.get("/console/access?agent_role=clerk")
     heads = [each.text for each in shown.main.find("thead").find_all("th")]
     assert heads == ["Role", "files", "rest://x/*", "rest://x/secret"]
     [row] = shown.main.find("tbody").find_all("tr")
@@ -32,7 +31,7 @@ def test_a_cell_leads_to_the_clauses_and_the_agents(fresh: ControlApi) -> None:
         "medium * depends on the tasks, the sources",
         "nothing",
     ]
-    why = visitor.get(row.find_all("td")[1].find("a").attributes["href"])
+    why = console.get(row.find_all("td")[1].find("a").attributes["href"])
     assert why.heading == "clerk and rest://x/*"
     assert "agt_clerk" in why.main.find("tbody").text
     assert "rest://x/* except rest://x/secret" in why.main.find("tbody").text

@@ -85,7 +85,7 @@ def test_behind_a_proxy_the_configured_address_counts(proxied: ControlApi) -> No
     assert link.startswith(f"{PUBLIC}/console/sign-in#code=")
 
 
-@pytest.mark.deep(stands_in="test_by_tls_the_cookie_is_for_tls_and_this_host_alone")
+@pytest.mark.deep(stands_in="test_what_a_request_says_of_its_way_here_is_not_believed")
 def test_an_address_by_http_gets_a_cookie_that_works_there(tmp_path: Path) -> None:
     with running(tmp_path, SLUICE_CONSOLE_URL="http://sluice.example:8700") as api:
         visitor = Visitor(api)
@@ -110,6 +110,8 @@ def test_what_a_request_says_of_its_way_here_is_not_believed(api: ControlApi) ->
         given["Origin"] = "https://evil.example"
         assert sent(Visitor(api), SIGN_IN, form, given).status == 403
     # No answer repeats the host, so that no cache or person is led there.
+    plain = Visitor(api).post(SIGN_IN, form, follow=False).headers["Set-Cookie"]
+    assert "Secure" not in plain
     away = Visitor(api).send("GET", "/console/account", None, FORGED)
     assert away.headers["Location"] == "/console/sign-in?to=%2Fconsole%2Faccount"
     assert b"evil.example" not in Visitor(api).send("GET", SIGN_IN, None, FORGED).raw
@@ -134,7 +136,17 @@ def test_failures_are_counted_by_the_peer_and_not_by_a_header(
     assert len(addresses) == 8
 
 
-@pytest.mark.deep(stands_in="test_by_tls_the_cookie_is_for_tls_and_this_host_alone")
+def test_switched_off_no_page_is_there_and_no_form_is_taken(tmp_path: Path) -> None:
+    with running(tmp_path, SLUICE_CONSOLE="0") as api:
+        visitor = Visitor(api)
+        for path in (SIGN_IN, "/console", "/console/", "/console/account", "/console/x"):
+            assert visitor.get(path).status == 404
+        shown = visitor.post(SIGN_IN, {"key": api.admin_key}, follow=False)
+        assert (shown.status, shown.headers.get_all("Set-Cookie", [])) == (404, [])
+        assert api.call("POST", "/v1/console/sign-in-links").status == 404
+
+
+@pytest.mark.deep(stands_in="test_switched_off_no_page_is_there_and_no_form_is_taken")
 def test_switched_off_there_is_no_console_and_no_cookie_opens_anything(tmp_path: Path) -> None:
     api = ControlApi(tmp_path).start()
     try:

@@ -34,43 +34,42 @@ def lists_of(shown: Shown) -> dict[str, list[str]]:
     return {card.find("h3").text: [each.text for each in card.find_all("li")] for card in cards}
 
 
-@pytest.mark.deep(stands_in="test_a_step_needs_a_reason_and_keeps_what_was_typed")
-def test_an_unknown_agent_is_registered_approved_and_suspended(fresh: ControlApi) -> None:
+def test_an_unknown_agent_is_registered_approved_and_suspended(tenant: ControlApi) -> None:
+    console = Visitor(tenant).sign_in(tenant.admin_key)
     """The issue's journey: it appears, is looked at, approved, reads, is suspended, is denied."""
-    visitor = Visitor(fresh).sign_in(fresh.admin_key)
-    assert not visitor.get("/console/agents").main.find_all("section", aria_labelledby="unknown")
+    assert not console.get("/console/agents").main.find_all("section", aria_labelledby="unknown")
     for _ in range(2):
-        asked = fresh.evaluate(agent_id="agt_new", agent_role="support")
+        asked = tenant.evaluate(agent_id="agt_new", agent_role="support")
         assert asked["policy_name"] == "agent_not_registered"
-    unknown = visitor.get("/console/agents").main.find("section", aria_labelledby="unknown")
+    unknown = console.get("/console/agents").main.find("section", aria_labelledby="unknown")
     [row] = unknown.find("tbody").find_all("tr")
     assert "agt_new unknown asked 2 times support handbook" in row.text
-    form = visitor.get(row.find("a", class_="button").attributes["href"])
+    form = console.get(row.find("a", class_="button").attributes["href"])
     assert form.main.find("input", id="f-agent_id").attributes["value"] == "agt_new"
-    shown = visitor.submit(form, "/console/agents/register", owner="returns")
+    shown = console.submit(form, "/console/agents/register", owner="returns")
     assert "Registered, as a draft" in shown.text
-    assert not visitor.get("/console/agents").main.find_all("section", aria_labelledby="unknown")
-    assert fresh.evaluate(agent_id="agt_new")["decision"] == "DENY"
-    queue = visitor.get("/console/agents").main.find("section", aria_labelledby="queue")
+    assert not console.get("/console/agents").main.find_all("section", aria_labelledby="unknown")
+    assert tenant.evaluate(agent_id="agt_new")["decision"] == "DENY"
+    queue = console.get("/console/agents").main.find("section", aria_labelledby="queue")
     assert "agt_new" in queue.text
     assert "returns" in queue.text
 
-    looked = page_of(visitor, "agt_new")
+    looked = page_of(console, "agt_new")
     assert "What it would be able to read, once approved" in looked.text
     assert "handbook" in looked.main.find("section", aria_labelledby="may-read").text
     assert lists_of(looked)["Tried, and denied"] == ["handbook 3"]
-    shown = decide(visitor, "agt_new", "approved")
+    shown = decide(console, "agt_new", "approved")
     assert "Approved." in shown.text
-    assert fresh.evaluate(agent_id="agt_new")["decision"] == "ALLOW"
-    assert lists_of(page_of(visitor, "agt_new"))["Used"] == ["handbook 1"]
+    assert tenant.evaluate(agent_id="agt_new")["decision"] == "ALLOW"
+    assert lists_of(page_of(console, "agt_new"))["Used"] == ["handbook 1"]
 
-    shown = decide(visitor, "agt_new", "suspended", "reads too much")
+    shown = decide(console, "agt_new", "suspended", "reads too much")
     assert "Suspended." in shown.text
-    assert fresh.evaluate(agent_id="agt_new")["decision"] == "DENY"
-    history = visitor.get("/console/agent/history?id=agt_new")
+    assert tenant.evaluate(agent_id="agt_new")["decision"] == "DENY"
+    history = console.get("/console/agent/history?id=agt_new")
     reasons = [row.find_all("td")[-1].text for row in history.main.find("tbody").find_all("tr")]
     assert reasons == ["reads too much", WHY, WHY, "–"]
-    assert fresh.verified()["valid"]
+    assert tenant.verified()["valid"]
 
 
 def test_a_step_needs_a_reason_and_keeps_what_was_typed(api: ControlApi, console: Visitor) -> None:
@@ -137,24 +136,23 @@ def test_an_entry_is_edited_with_a_reason_and_emptied_fields_are_cleared(
     assert agent["permitted_roles"] == ["sales", "support"]
 
 
-@pytest.mark.deep(stands_in="test_an_entry_is_edited_with_a_reason_and_emptied_fields_are_cleared")
-def test_the_three_lists_compare_use_with_the_policies(fresh: ControlApi) -> None:
+def test_the_three_lists_compare_use_with_the_policies(tenant: ControlApi) -> None:
+    console = Visitor(tenant).sign_in(tenant.admin_key)
     policy = {
         "name": "wide", "agent_role": "compared", "allowed_sources": ["a", "b*", "never"],
         "denied_sources": ["bad"], "max_sensitivity": "high",
     }  # fmt: skip
-    made = fresh.admin("POST", "/v1/policies", policy)
-    fresh.approved("agt_c", "compared")
+    made = tenant.admin("POST", "/v1/policies", policy)
+    tenant.approved("agt_c", "compared")
     for source in ("a", "a", "b1", "bad", "other"):
-        fresh.evaluate(agent_id="agt_c", agent_role="compared", source_id=source)
-    visitor = Visitor(fresh).sign_in(fresh.admin_key)
-    found = lists_of(page_of(visitor, "agt_c"))
+        tenant.evaluate(agent_id="agt_c", agent_role="compared", source_id=source)
+    found = lists_of(page_of(console, "agt_c"))
     assert found["Used"] == ["a 2", "b1 1"]
     assert found["Allowed, never used"] == ["never"]
     assert found["Tried, and denied"] == ["bad 1", "other 1"]
     narrower = {**policy, "allowed_sources": ["a"]}
-    fresh.admin("PUT", f"/v1/policies/{made['policy_id']}", narrower)
-    assert lists_of(page_of(visitor, "agt_c"))["Used"] == ["a 2", "b1 1 no longer allowed"]
+    tenant.admin("PUT", f"/v1/policies/{made['policy_id']}", narrower)
+    assert lists_of(page_of(console, "agt_c"))["Used"] == ["a 2", "b1 1 no longer allowed"]
 
 
 def test_a_reader_looks_and_decides_nothing(api: ControlApi, reader: Visitor) -> None:

@@ -190,7 +190,23 @@ def test_another_tenant_s_rule_is_not_found(api: ControlApi, console: Visitor) -
     assert api.call("GET", path, key=theirs).status == 200
 
 
-@pytest.mark.deep(stands_in="test_what_fired_is_listed_with_its_delivery")
+def test_a_freeze_is_begun_told_and_lifted(tenant: ControlApi) -> None:
+    console = Visitor(tenant).sign_in(tenant.admin_key)
+    page = console.get("/console/alerts/freeze")
+    assert console.submit(page, "/console/alerts/freeze/begin", reason="  ").status == 422
+    frozen = console.submit(page, "/console/alerts/freeze/begin", reason="a leaked key")
+    assert frozen.heading == "Freeze frozen"
+    assert "a leaked key" in frozen.text
+    assert tenant.evaluate()["policy_name"] == "tenant_frozen"
+    banner = console.get("/console/keys").page.find("aside", class_="banner")
+    assert "every evaluation is denied" in banner.text
+    assert console.submit(frozen, "/console/alerts/freeze/lift").status == 422  # the box
+    lifted = console.submit(frozen, "/console/alerts/freeze/lift", sure="yes")
+    assert not lifted.page.find_all("aside", class_="banner")
+    assert tenant.evaluate()["decision"] == "ALLOW"
+
+
+@pytest.mark.deep(stands_in="test_a_freeze_is_begun_told_and_lifted")
 def test_a_freeze_is_told_on_every_page(fresh: ControlApi) -> None:
     made_key = fresh.admin("POST", "/v1/keys", {"name": "duty", "scope": "admin"})
     console = Visitor(fresh).sign_in(made_key["key"])

@@ -59,7 +59,9 @@ def _tamper(api: ControlApi, event_id: str) -> int:
     return int(seq)
 
 
-@pytest.mark.deep(stands_in="test_what_came_after_the_verification_is_not_told_as_verified")
+@pytest.mark.deep(
+    stands_in="tests/control_api/console/browser/test_audit.py::test_a_tampered_row_turns_the_audit_page_red_as_soon_as_it_is_read"
+)
 def test_a_sound_log_is_told_as_what_was_verified(fresh: ControlApi) -> None:
     fresh.evaluate()
     console = Visitor(fresh).sign_in(fresh.admin_key)
@@ -89,7 +91,9 @@ def test_what_came_after_the_verification_is_not_told_as_verified(fresh: Control
     assert "is not verified yet" in shown.text or "at entry" in shown.text
 
 
-@pytest.mark.deep(stands_in="test_what_came_after_the_verification_is_not_told_as_verified")
+@pytest.mark.deep(
+    stands_in="tests/control_api/console/browser/test_audit.py::test_a_tampered_row_turns_the_audit_page_red_as_soon_as_it_is_read"
+)
 def test_a_verification_is_begun_by_a_reader_and_shows_its_progress(fresh: ControlApi) -> None:
     reader = Visitor(fresh).sign_in(fresh.new_key("read"))
     until("the button", lambda: "Verify again" in reader.get("/console/audit").text)
@@ -105,7 +109,9 @@ def test_a_verification_is_begun_by_a_reader_and_shows_its_progress(fresh: Contr
     assert reader.get("/console/audit").main.find_all("form", action="/console/audit/verify")
 
 
-@pytest.mark.deep(stands_in="test_a_download_that_cannot_be_is_told_on_the_page")
+@pytest.mark.deep(
+    stands_in="tests/control_api/console/browser/test_audit.py::test_a_tampered_row_turns_the_audit_page_red_as_soon_as_it_is_read"
+)
 def test_a_tampered_row_turns_the_page_red_and_names_itself(fresh: ControlApi) -> None:
     fresh.evaluate()
     event_id = fresh.evaluate()["event_id"]
@@ -125,7 +131,9 @@ def test_a_tampered_row_turns_the_page_red_and_names_itself(fresh: ControlApi) -
     assert not [each for each in shown.main.find_all("div", class_="good") if "Valid" in each.text]
 
 
-@pytest.mark.deep(stands_in="test_what_came_after_the_verification_is_not_told_as_verified")
+@pytest.mark.deep(
+    stands_in="tests/control_api/console/browser/test_audit.py::test_a_tampered_row_turns_the_audit_page_red_as_soon_as_it_is_read"
+)
 def test_a_damaged_record_that_is_no_decision_is_named_without_a_link(fresh: ControlApi) -> None:
     fresh.new_key("read")
     _signed(fresh)
@@ -142,7 +150,9 @@ def test_a_damaged_record_that_is_no_decision_is_named_without_a_link(fresh: Con
     assert not notice.find_all("a")
 
 
-@pytest.mark.deep(stands_in="test_what_came_after_the_verification_is_not_told_as_verified")
+@pytest.mark.deep(
+    stands_in="tests/control_api/console/browser/test_audit.py::test_a_tampered_row_turns_the_audit_page_red_as_soon_as_it_is_read"
+)
 def test_a_log_that_lost_its_newest_entries_is_red(fresh: ControlApi) -> None:
     for _ in range(3):
         fresh.evaluate()
@@ -266,6 +276,14 @@ def test_decisions_that_match_are_downloaded(api: ControlApi, console: Visitor) 
     assert got.status == 200
     assert len(got.raw.splitlines()) == 2
     assert got.raw.count(b"payroll") >= 1
+    got = console.get("/console/audit/download?openings=none")
+    assert "attachment" in got.headers["Content-Disposition"]
+    exported = api.call("GET", "/v1/audit/export?openings=none").raw
+    assert got.raw.splitlines()[1:4] == exported.splitlines()[1:4]
+    page = console.get("/console/audit/downloads")
+    key = page.main.find("section", aria_labelledby="offline").find("pre").text
+    log_key = unb64(api.admin("GET", "/v1/audit/log-keys")["log_key"])
+    assert base64.b64decode(key.split("+", 2)[2])[1:] == log_key
 
 
 @pytest.mark.parametrize(

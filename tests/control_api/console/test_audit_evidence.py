@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import sqlite3
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import pytest
 
 from control_api.console.views.audit import evidence, report
 from control_api.responses.stream import Stream
+from control_api.verifier.__main__ import main as verifier
 from policies.ground.errors import Conflict, TooLarge, Unavailable
 from tests.control_api.console.reader import Shown, Visitor
 from tests.control_api.running_api import ControlApi, running
@@ -90,6 +92,17 @@ def test_evidence_of_a_session_is_verified_offline(
     _signed(api, ids[-1])
     files = _files(console.get("/console/audit/report?kind=session&id=--s%201"))
     assert all(each.encode() in files["report.json"] for each in ids)
+    # A decision's page gives its browser the proof, and whoever downloads it the evidence.
+    key = api.admin("GET", "/v1/audit/log-keys")["log_key"]
+    given = json.loads(console.get(f"/console/decision/proof?id={ids[0]}").raw)
+    assert given["proof"].startswith("c2sp.org/tlog-proof@v1\n")
+    assert given["openings"]["user_id"][1] == "ann"
+    assert given["log_key"] == key
+    kept = tmp_path / "evidence.json"
+    kept.write_bytes(console.get(f"/console/decision/evidence.json?id={ids[0]}").raw)
+    assert verifier([str(kept), "--key", key]) == 0
+    kept.write_text(kept.read_text().replace("ann", "joe"))
+    assert verifier([str(kept), "--key", key]) == 1
     assert _verify(files["report.json"], tmp_path)
 
 
@@ -112,7 +125,7 @@ def test_a_report_that_cannot_be_is_told_on_the_page(
     assert shown.main.find("div", role="alert").text
 
 
-@pytest.mark.deep(stands_in="test_a_report_takes_no_longer_than_it_may")
+@pytest.mark.deep(stands_in="test_what_is_no_export_is_refused")
 def test_a_log_that_does_not_hold_gives_no_report(fresh: ControlApi) -> None:
     event_id = fresh.evaluate()["event_id"]
     _signed(fresh, event_id)
@@ -157,7 +170,6 @@ async def _given(*pieces: bytes, wait: float = 0) -> AsyncGenerator[bytes, None]
         yield piece
 
 
-@pytest.mark.deep(stands_in="test_an_export_is_no_larger_than_it_may_be")
 async def test_what_is_no_export_is_refused() -> None:
     with pytest.raises(Conflict) as raised:
         await report.make_report(Stream("", _given(b"no export")), "event", "e")

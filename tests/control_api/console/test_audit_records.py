@@ -35,7 +35,7 @@ def test_a_change_names_who_made_it_and_what_changed(api: ControlApi, console: V
     assert not oldest.find_all("del")
 
 
-@pytest.mark.deep(stands_in="test_how_long_records_are_kept_is_changed")
+@pytest.mark.deep(stands_in="test_changes_tell_a_wrong_filter")
 def test_changes_are_paged_and_filtered(api: ControlApi, console: Visitor) -> None:
     for number in range(51):
         api.admin("POST", "/v1/agents", {"agent_id": f"agt_{number}", "agent_role": "paged"})
@@ -54,9 +54,11 @@ def test_changes_tell_a_wrong_filter(console: Visitor, query: str) -> None:
     shown = console.get(f"/console/audit/changes?{query}")
     assert shown.status == 422
     assert shown.main.find("div", role="alert").text
+    none = console.get("/console/audit/changes?object_id=absent")
+    assert "No change matches" in none.text
+    assert none.main.find("input", name="object_id").attributes["value"] == "absent"
 
 
-@pytest.mark.deep(stands_in="test_a_hold_that_lacks_something_is_refused_and_keeps_what_was_typed")
 def test_a_hold_is_placed_keeps_from_erasure_and_is_released(
     api: ControlApi, console: Visitor
 ) -> None:
@@ -133,7 +135,7 @@ def test_a_reader_sees_holds_and_erasures_and_changes_neither(
         assert reader.post(f"/console/audit/{action}", {}).status == 403
 
 
-@pytest.mark.deep(stands_in="test_a_hold_that_lacks_something_is_refused_and_keeps_what_was_typed")
+@pytest.mark.deep(stands_in="test_how_long_records_are_kept_is_changed")
 def test_what_was_purged_is_shown_with_its_proof(
     fresh: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from tests.control_api.console.reader import Shown, Visitor
 from tests.control_api.running_api import ControlApi
 
@@ -37,19 +35,18 @@ def promoted(console: Visitor, shown: Shown) -> Shown:
     return console.submit(shown, "/console/candidate/promote", confirm="yes")
 
 
-@pytest.mark.deep(stands_in="test_a_whole_set_leaves_out_what_it_lacks")
-def test_a_change_is_tried_reviewed_and_promoted(fresh: ControlApi) -> None:
-    console = Visitor(fresh).sign_in(fresh.admin_key)
+def test_a_change_is_tried_reviewed_and_promoted(tenant: ControlApi) -> None:
+    console = Visitor(tenant).sign_in(tenant.admin_key)
     other = {
         "name": "audit", "agent_role": "auditor", "allowed_sources": ["handbook"],
         "denied_sources": [], "max_sensitivity": "low",
     }  # fmt: skip
-    fresh.admin("POST", "/v1/policies", other)
+    tenant.admin("POST", "/v1/policies", other)
     assert "No candidate" in console.get("/console/policies/candidates").text
     shown = created(console, "wider", WIDER)
     assert shown.heading == "Candidate wider"
     assert "No decision yet" in shown.text
-    event = fresh.evaluate(source_id="payroll")
+    event = tenant.evaluate(source_id="payroll")
     shown = console.get("/console/policies/candidate?id=wider")
     figures = [each.text for each in shown.main.find_all("div", class_="figure")]
     assert figures == [
@@ -68,43 +65,41 @@ def test_a_change_is_tried_reviewed_and_promoted(fresh: ControlApi) -> None:
     assert "Removed" not in shown.text
     shown = promoted(console, shown)
     assert "in force now" in shown.text
-    assert fresh.evaluate(source_id="payroll")["decision"] == "ALLOW"
-    assert {each["name"] for each in fresh.admin("GET", "/v1/policies")} == {
+    assert tenant.evaluate(source_id="payroll")["decision"] == "ALLOW"
+    assert {each["name"] for each in tenant.admin("GET", "/v1/policies")} == {
         "audit",
         "support-reads",
     }
 
 
-@pytest.mark.deep(stands_in="test_a_whole_set_leaves_out_what_it_lacks")
-def test_a_guardrail_is_named_and_keeps_a_candidate_from_being_promoted(fresh: ControlApi) -> None:
-    console = Visitor(fresh).sign_in(fresh.admin_key)
+def test_a_guardrail_is_named_and_keeps_a_candidate_from_being_promoted(tenant: ControlApi) -> None:
+    console = Visitor(tenant).sign_in(tenant.admin_key)
     created(console, "wider", WIDER)
     ready = review(console, "wider")
-    fresh.admin("POST", "/v1/guardrails", NEVER)
+    tenant.admin("POST", "/v1/guardrails", NEVER)
     refused = promoted(console, ready)
     assert refused.status == 409
     assert "The guardrail payroll-stays-closed refuses the promotion" in refused.text
     shown = review(console, "wider")
     assert "It breaks the guardrail payroll-stays-closed" in shown.text
     assert not shown.main.find_all("form")
-    assert fresh.evaluate(source_id="payroll")["decision"] == "DENY"
+    assert tenant.evaluate(source_id="payroll")["decision"] == "DENY"
     again = created(console, "wider", MENDED)
     assert again.status == 409
     assert again.main.find("textarea", name="policies").text == " ".join(MENDED.split())
     created(console, "wider", MENDED, replace="yes")
     assert "in force now" in promoted(console, review(console, "wider")).text
-    assert fresh.evaluate(source_id="press")["decision"] == "ALLOW"
+    assert tenant.evaluate(source_id="press")["decision"] == "ALLOW"
 
 
-@pytest.mark.deep(stands_in="test_a_whole_set_leaves_out_what_it_lacks")
-def test_only_what_was_reviewed_is_promoted(fresh: ControlApi) -> None:
-    console = Visitor(fresh).sign_in(fresh.admin_key)
+def test_only_what_was_reviewed_is_promoted(tenant: ControlApi) -> None:
+    console = Visitor(tenant).sign_in(tenant.admin_key)
     created(console, "next", MENDED)
     ready = review(console, "next")
-    (policy,) = fresh.admin("GET", "/v1/policies")
+    (policy,) = tenant.admin("GET", "/v1/policies")
     body = {"name": "support-reads", "agent_role": "support", "denied_sources": ["contracts"]}
     body |= {"allowed_sources": ["handbook"], "max_sensitivity": "low"}
-    fresh.admin("PUT", f"/v1/policies/{policy['policy_id']}", body)
+    tenant.admin("PUT", f"/v1/policies/{policy['policy_id']}", body)
     refused = promoted(console, ready)
     assert refused.status == 412
     assert "changed since the review" in refused.text
@@ -125,9 +120,8 @@ def test_a_whole_set_leaves_out_what_it_lacks(fresh: ControlApi) -> None:
     assert "Removed support-reads" in review(console, "less").text
 
 
-@pytest.mark.deep(stands_in="test_a_whole_set_leaves_out_what_it_lacks")
-def test_a_candidate_is_discarded(fresh: ControlApi) -> None:
-    console = Visitor(fresh).sign_in(fresh.admin_key)
+def test_a_candidate_is_discarded(tenant: ControlApi) -> None:
+    console = Visitor(tenant).sign_in(tenant.admin_key)
     shown = created(console, "next", MENDED)
     assert console.submit(shown, "/console/candidate/discard").status == 422
     shown = console.submit(shown, "/console/candidate/discard", confirm="yes")
@@ -145,14 +139,14 @@ def test_faults_of_a_text_are_told_at_their_line(console: Visitor) -> None:
     assert created(console, "next", "{").status == 422
 
 
-@pytest.mark.deep(stands_in="test_faults_of_a_text_are_told_at_their_line")
-def test_one_policy_and_a_list_of_policies_are_texts_too(api: ControlApi, console: Visitor) -> None:
+def test_one_policy_and_a_list_of_policies_are_texts_too(tenant: ControlApi) -> None:
+    console = Visitor(tenant).sign_in(tenant.admin_key)
     one = "name: a\nagent_role: b\nallowed_sources: []\ndenied_sources: []\nmax_sensitivity: low\n"
     assert "Added a" in _added(console, "one", one)
     assert "Added a" in _added(console, "list", "- " + one.replace("\n", "\n  "))
     shown = created(console, "broken", one.replace("low", "lower"))
     assert "line 5: max_sensitivity" in shown.text
-    assert len(api.admin("GET", "/v1/policies/candidates")) == 2
+    assert len(tenant.admin("GET", "/v1/policies/candidates")) == 2
 
 
 def _added(console: Visitor, name: str, text: str) -> str:

@@ -67,22 +67,21 @@ def test_what_was_released_and_done_is_told_in_words(fresh: ControlApi) -> None:
     assert summary[1:] == ["failed", 'channel: email to: {"team":["a","b"]}']
 
 
-@pytest.mark.deep(stands_in="test_the_ladder_is_that_of_the_policies_that_decided")
-def test_what_today_s_policies_say_stands_beside_it(fresh: ControlApi) -> None:
-    allowed = fresh.evaluate(user_id="ann")
-    console = Visitor(fresh).sign_in(fresh.admin_key)
+def test_what_today_s_policies_say_stands_beside_it(tenant: ControlApi) -> None:
+    console = Visitor(tenant).sign_in(tenant.admin_key)
+    allowed = tenant.evaluate(user_id="ann")
     where = f"/console/decision?id={allowed['event_id']}"
     shown = console.get(where).main.find("section", aria_labelledby="today")
     assert shown.find("span", class_="badge").text == "ALLOW"
-    policy_id = fresh.admin("GET", "/v1/policies")[0]["policy_id"]
+    policy_id = tenant.admin("GET", "/v1/policies")[0]["policy_id"]
     assert f"/console/policy/history?id={policy_id}" in shown.find("a").attributes["href"]
     assert "made by version 1" in shown.text
-    fresh.admin("DELETE", f"/v1/policies/{policy_id}")
+    tenant.admin("DELETE", f"/v1/policies/{policy_id}")
     shown = console.get(where).main.find("section", aria_labelledby="today")
     assert shown.find("span", class_="badge").text == "DENY"
     assert not shown.find_all("a")
-    assert len(fresh.events()) == 1  # a simulation is not recorded
-    fresh.admin("POST", "/v1/audit/redact", {"user_id": "ann", "reason": "asked for it"})
+    assert len(tenant.events()) == 1  # a simulation is not recorded
+    tenant.admin("POST", "/v1/audit/redact", {"user_id": "ann", "reason": "asked for it"})
     shown = console.get(where).main.find("section", aria_labelledby="today")
     assert "the user was erased" in shown.text
 
@@ -103,7 +102,9 @@ def test_the_neighbours_in_a_session_are_linked(api: ControlApi, console: Visito
     assert f"/console/decision?id={ids[2]}" in links
 
 
-@pytest.mark.deep(stands_in="test_what_was_released_and_done_is_told_in_words")
+@pytest.mark.deep(
+    stands_in="tests/control_api/console/test_audit_evidence.py::test_evidence_of_a_session_is_verified_offline"
+)
 def test_the_browser_is_given_what_it_verifies(api: ControlApi, console: Visitor) -> None:
     event_id = api.evaluate()["event_id"]
     address = f"/console/decision/proof?id={event_id}"
@@ -116,7 +117,9 @@ def test_the_browser_is_given_what_it_verifies(api: ControlApi, console: Visitor
     assert file.raw.decode() == given["proof"]
 
 
-@pytest.mark.deep(stands_in="test_what_was_released_and_done_is_told_in_words")
+@pytest.mark.deep(
+    stands_in="tests/control_api/console/test_audit_evidence.py::test_evidence_of_a_session_is_verified_offline"
+)
 def test_the_evidence_is_verified_offline(
     api: ControlApi, console: Visitor, tmp_path: Path
 ) -> None:

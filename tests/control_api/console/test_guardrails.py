@@ -16,9 +16,8 @@ def created(console: Visitor, **fields: str) -> Shown:
     return console.submit(console.get(f"{LIST}/new"), "/console/guardrail/create", **fields)
 
 
-@pytest.mark.deep(stands_in="test_what_is_in_force_refuses_a_guardrail")
-def test_a_guardrail_is_created_changed_and_deleted(fresh: ControlApi) -> None:
-    console = Visitor(fresh).sign_in(fresh.admin_key)
+def test_a_guardrail_is_created_changed_and_deleted(tenant: ControlApi) -> None:
+    console = Visitor(tenant).sign_in(tenant.admin_key)
     assert "No guardrail" in console.get(LIST).text
     shown = created(
         console, name="payroll", sources="payroll*\nsalaries", except_roles="hr", levels="low"
@@ -29,13 +28,13 @@ def test_a_guardrail_is_created_changed_and_deleted(fresh: ControlApi) -> None:
     assert shown.main.find("input", type="checkbox", value="low").attributes.keys() >= {"checked"}
     shown = console.submit(shown, "/console/guardrail/replace", tasks="absent")
     assert "at low, for calls without a task." in shown.text
-    (rule,) = fresh.admin("GET", "/v1/guardrails")
+    (rule,) = tenant.admin("GET", "/v1/guardrails")
     assert rule["never"]["sources"] == ["payroll*", "salaries"]
     shown = console.get(f"{ONE}?id=payroll")
     assert console.submit(shown, "/console/guardrail/delete").status == 422
     shown = console.submit(shown, "/console/guardrail/delete", confirm="yes")
     assert "The guardrail is gone" in shown.text
-    assert fresh.admin("GET", "/v1/guardrails") == []
+    assert tenant.admin("GET", "/v1/guardrails") == []
 
 
 def test_what_is_in_force_refuses_a_guardrail(fresh: ControlApi) -> None:

@@ -186,7 +186,9 @@ def test_a_table_for_spreadsheets_holds_no_formula(world: HostileWorld) -> None:
         assert {each, f"'{each}'"[:-1]} & cells, each
 
 
-@pytest.mark.deep(stands_in="test_a_table_for_spreadsheets_holds_no_formula")
+@pytest.mark.deep(
+    stands_in="tests/control_api/verifier/report/test_content.py::test_hostile_values_are_text"
+)
 def test_a_report_shows_payloads_as_text(world: HostileWorld, tmp_path: Path) -> None:
     export = tmp_path / "log.jsonl"
     export.write_bytes(world.api.call("GET", "/v1/audit/export").raw)

@@ -30,7 +30,9 @@ def ended(console: Visitor, impact_id: str) -> Shown:
     return console.get(f"{PATH}?id={impact_id}")
 
 
-@pytest.mark.deep(stands_in="test_a_run_is_cancelled")
+@pytest.mark.deep(
+    stands_in="tests/control_api/policy_tools/test_impact.py::test_what_changes_is_listed"
+)
 def test_a_run_shows_which_decisions_would_change(fresh: ControlApi) -> None:
     console = Visitor(fresh).sign_in(fresh.admin_key)
     event = fresh.evaluate(source_id="contracts")

@@ -46,6 +46,12 @@ def test_a_new_key_is_shown_once(api: ControlApi, console: Visitor) -> None:
     assert created.headers.get_all("Cache-Control") == ["no-store"]
     assert api.call("POST", "/v1/context/simulate", {}, key=secret).status == 403
     listed = next(each for each in api.admin("GET", "/v1/keys") if each["name"] == "batch")
+    binding = {"bound_agent_id": "agt-a", "permitted_roles": ["support"]}
+    soon = made(api, "nearly over", expires_days=3)
+    api.admin("PATCH", f"/v1/keys/{soon}/binding", binding)
+    rows = console.get("/console/keys")
+    assert "live any any" in row_of(rows, "batch")
+    assert "expires soon agt-a support in 2 d" in row_of(rows, "nearly over")
     page = console.get(f"/console/key?id={listed['key_id']}")
     for each in (page, console.get("/console/keys"), console.get("/console")):
         assert secret not in each.raw.decode()

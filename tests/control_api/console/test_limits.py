@@ -87,9 +87,21 @@ class Standing(MovableClock):
         return Clock(self.now, lambda: 100.0)
 
 
-@pytest.mark.deep(
-    stands_in="test_an_address_that_fails_again_and_again_is_answered_later_and_later"
-)
+def test_a_session_and_its_key_have_one_rate_limit(tmp_path: Path) -> None:
+    api = ControlApi(tmp_path, SLUICE_RATE_LIMIT="3")
+    api.time = Standing()
+    api.start()
+    try:
+        visitor = Visitor(api).sign_in(api.admin_key)
+        assert api.call("GET", "/v1/keys").status == 200
+        assert visitor.get("/console/account").status == 200
+        assert visitor.get("/console/account").status == 429
+        assert api.call("GET", "/v1/keys").status == 429
+    finally:
+        api.stop()
+
+
+@pytest.mark.deep(stands_in="test_a_session_and_its_key_have_one_rate_limit")
 def test_sessions_are_under_the_rate_limit_of_their_key(tmp_path: Path) -> None:
     api = ControlApi(tmp_path, SLUICE_RATE_LIMIT="3")
     api.time = Standing()

@@ -34,13 +34,31 @@ def test_the_overview_counts_and_names_causes(api: ControlApi, console: Visitor)
     assert len(matching.main.find("tbody").find_all("tr")) == 2
 
 
-def test_what_needs_a_person_is_on_top(api: ControlApi, console: Visitor) -> None:
-    api.admin("POST", "/v1/agents", {"agent_id": "agt-new", "agent_role": "support"})
-    shown = console.get("/console")
-    assert "1 agent waits for a role and approval" in shown.text
+def test_what_needs_a_person_is_on_top(tenant: ControlApi) -> None:
+    console = Visitor(tenant).sign_in(tenant.admin_key)
+    assert needs(console) == {}
+    tenant.admin("POST", "/v1/agents", {"agent_id": "agt-new", "agent_role": "support"})
+    tenant.new_key(expires_days=13)
+    revision = tenant.admin("GET", "/v1/sidecars/policy-set?since=0")["revision"]
+    report(tenant, "one", revision=revision, refusing="no policy set")
+    report(tenant, "two", revision=revision - 1, policy_set_age_ms=26_000)
+    tenant.admin("POST", "/v1/freeze", {"reason": "a leaked key"})
+    found = needs(console)
+    assert {text.partition(":")[0]: tone for text, tone in found} == {
+        "A freeze is in force, and every evaluation is denied": "bad",
+        "Sidecars that deny every request": "bad",
+        "Sidecars with older policies": "warn",
+        "Sidecars with stale policies": "warn",
+        "1 agent waits for a role and approval": "warn",
+        "1 key to replace within 14 days": "warn",
+    }
+    leads = {urlsplit(href).path.removeprefix("/console/") for href in found.values()}
+    assert leads == {"alerts/freeze", "fleet", "agents", "keys"}
+    tenant.admin("DELETE", "/v1/freeze")
+    assert len(needs(console)) == len(found) - 1
 
 
-@pytest.mark.deep(stands_in="test_a_first_run_shows_how_to_begin")
+@pytest.mark.deep(stands_in="test_what_needs_a_person_is_on_top")
 def test_all_that_needs_a_person_leads_to_its_page(fresh: ControlApi) -> None:
     visitor = Visitor(fresh).sign_in(fresh.admin_key)
     assert needs(visitor) == {}

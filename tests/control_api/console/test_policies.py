@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from control_api.console.views.policies.differences import line_changes
 from control_api.console.views.policies.policy_text import read, written
 from policies.definitions.policy_form import FIELDS, LISTS
@@ -109,12 +107,12 @@ def test_a_policy_says_what_it_is_and_where_it_comes_from(
     assert console.get("/console/policy").status == 422
 
 
-@pytest.mark.deep(stands_in="test_a_policy_returns_to_its_file")
-def test_an_edit_is_reviewed_refused_mended_and_saved(fresh: ControlApi) -> None:
-    api = fresh
-    console = Visitor(api).sign_in(api.admin_key)
-    policy_id = made(api, "tellers")
-    api.admin("POST", "/v1/guardrails", {"name": "no-payroll", "never": {"sources": ["payroll"]}})
+def test_an_edit_is_reviewed_refused_mended_and_saved(tenant: ControlApi) -> None:
+    console = Visitor(tenant).sign_in(tenant.admin_key)
+    policy_id = made(tenant, "tellers")
+    tenant.admin(
+        "POST", "/v1/guardrails", {"name": "no-payroll", "never": {"sources": ["payroll"]}}
+    )
     wide = review(
         console, edit(console, policy_id), text("tellers", "handbook", "pay*"), tests=PAYROLL
     )
@@ -140,10 +138,12 @@ def test_an_edit_is_reviewed_refused_mended_and_saved(fresh: ControlApi) -> None
     assert (run.status, "The run has begun" in run.text) == (200, True)
     saved = console.submit(mended, "/console/policy/save")
     assert "The change is in force" in saved.text
-    assert api.admin("GET", f"/v1/policies/{policy_id}")["allowed_sources"] == ["handbook", "desk"]
+    assert tenant.admin("GET", f"/v1/policies/{policy_id}")["allowed_sources"] == [
+        "handbook",
+        "desk",
+    ]
 
 
-@pytest.mark.deep(stands_in="test_a_reader_tries_a_change_and_saves_none")
 def test_a_change_by_another_is_shown_and_not_overwritten(
     api: ControlApi, console: Visitor
 ) -> None:

@@ -29,7 +29,15 @@ def run(console: Visitor, tests: str, **fields: str) -> Shown:
     return console.submit(console.get(PATH), "/console/policies/tests/run", tests=tests, **fields)
 
 
-@pytest.mark.deep(stands_in="test_faults_are_told_at_their_line")
+def test_a_case_that_fails_is_told_with_its_line_and_its_answer(console: Visitor) -> None:
+    shown = run(console, TESTS, policies=OPEN)
+    assert "1 of 2 cases failed" in shown.text
+    row = shown.main.find("tbody").find("tr").text
+    assert row.startswith("but never payroll line 5")
+    assert "ALLOW by support-reads" in row
+
+
+@pytest.mark.deep(stands_in="test_a_case_that_fails_is_told_with_its_line_and_its_answer")
 def test_a_file_of_tests_is_decided(console: Visitor, reader: Visitor) -> None:
     assert "2 cases" in run(console, TESTS).text
     shown = run(reader, TESTS, policies=OPEN)

@@ -38,7 +38,9 @@ def changes(api: ControlApi, action: str) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.deep(stands_in="test_the_strongest_scope_of_the_groups_counts")
+@pytest.mark.deep(
+    stands_in="tests/control_api/console/browser/test_single_sign_on.py::test_a_person_signs_in_at_the_provider_and_out_again"
+)
 def test_a_person_signs_in_and_what_they_do_is_theirs(company: Company) -> None:
     sign_in = Visitor(company.api).get("/console/sign-in?to=/console/agents")
     link = sign_in.page.find("a", class_="button").attributes["href"]
@@ -115,6 +117,11 @@ def test_a_person_of_several_tenants_chooses_one_and_changes_over(company: Compa
     start = "/console/oidc?realm=superadmin"
     shown = visitor.get(company.answer(visitor, "finn", start=start))
     assert shown.heading == "Choose a tenant"
+    # A mapping that is taken away ends the session that it gave.
+    visitor.get(company.answer(visitor, "finn", start=choices[acme]))
+    assert is_signed_in(visitor)
+    company.restart(SLUICE_OIDC_GROUPS=GROUPS)
+    assert not is_signed_in(visitor)
 
 
 @pytest.mark.deep(stands_in="test_a_person_of_several_tenants_chooses_one_and_changes_over")
@@ -187,7 +194,9 @@ def test_the_attempt_s_cookie_is_short_lived_and_comes_back_from_the_provider(
     assert visitor.cookies
 
 
-@pytest.mark.deep(stands_in="test_what_the_provider_says_is_text")
+@pytest.mark.deep(
+    stands_in="tests/control_api/oidc/test_faults.py::test_a_provider_that_is_away_is_told_and_not_asked_by_everyone"
+)
 def test_a_provider_that_is_away_stops_neither_the_start_nor_keys(company: Company) -> None:
     company.provider.stop()
     company.restart()
@@ -204,7 +213,7 @@ def test_a_provider_that_is_away_stops_neither_the_start_nor_keys(company: Compa
 
 
 @pytest.mark.deep(
-    stands_in="test_the_attempt_s_cookie_is_short_lived_and_comes_back_from_the_provider"
+    stands_in="tests/control_api/console/browser/test_single_sign_on.py::test_a_person_signs_in_at_the_provider_and_out_again"
 )
 def test_signing_out_offers_the_provider_s_sign_out(company: Company) -> None:
     visitor = company.sign_in("ann")

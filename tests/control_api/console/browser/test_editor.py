@@ -93,3 +93,18 @@ async def test_the_editor_works_on_a_small_screen(
     assert box is not None
     assert box["x"] >= 0
     assert box["x"] + box["width"] <= 360
+    # It suggests, tells faults and lets go of the focus there too.
+    await page.keyboard.press("Escape")
+    await page.keyboard.type("ma")
+    await expect(page.locator("#suggestions [role=option]")).to_have_count(1)
+    await page.keyboard.press("ArrowDown")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#suggestions [role=option]")).to_have_count(4)
+    await page.keyboard.press("Escape")
+    await expect(page.locator("#f-text")).to_have_value("name: a\nmax_sensitivity: ")
+    await page.keyboard.type("lower")
+    await page.keyboard.press("Escape")
+    await expect(page.locator("#editor-faults li").first).to_be_visible()
+    await expect(page.locator("#gutter .bad").first).to_be_visible()
+    await page.keyboard.press("Tab")
+    await expect(page.locator("#f-text")).not_to_be_focused()

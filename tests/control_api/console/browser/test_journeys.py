@@ -127,7 +127,9 @@ async def test_a_tampered_row_turns_the_page_red_and_the_overview_names_it(
         await expect(verdict).to_contain_text("Verified by this browser")
 
 
-@pytest.mark.deep(stands_in="test_a_tampered_row_turns_the_page_red_and_the_overview_names_it")
+@pytest.mark.deep(
+    stands_in="tests/control_api/console/test_agents.py::test_an_unknown_agent_is_registered_approved_and_suspended"
+)
 async def test_an_unknown_agent_is_approved_reads_is_suspended_and_denied(
     fresh: ControlApi, tabs: Tabs
 ) -> None:
@@ -178,7 +180,9 @@ async def _decide(tab: Page, title: str, status: str, reason: str) -> None:
     await expect(tab.get_by_role("heading", level=1)).to_contain_text(status)
 
 
-@pytest.mark.deep(stands_in="test_a_tampered_row_turns_the_page_red_and_the_overview_names_it")
+@pytest.mark.deep(
+    stands_in="tests/control_api/console/test_policies.py::test_an_edit_is_reviewed_refused_mended_and_saved"
+)
 async def test_a_wider_policy_is_caught_refused_mended_tried_and_promoted(
     fresh: ControlApi, tabs: Tabs
 ) -> None:

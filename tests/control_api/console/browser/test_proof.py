@@ -12,6 +12,14 @@ from tests.control_api.running_api import ControlApi
 from tests.control_api.tabs import Tabs
 from tests.support.waiting import until
 
+REWRITTEN = """() => Object.keys(localStorage).filter(name => name.startsWith("sluice-log "))
+    .map(name => {
+        const kept = localStorage[name];
+        const known = { ...JSON.parse(kept), root: btoa("\\0".repeat(32)) };
+        localStorage[name] = JSON.stringify(known);
+        return [name, kept];
+    })"""
+
 
 async def verdict(tab: Page, event_id: str) -> None:
     await tab.goto(f"/console/decision?id={event_id}")
@@ -36,6 +44,13 @@ async def test_what_is_in_the_log_is_verified(fresh: ControlApi, tabs: Tabs) -> 
         await verdict(tab, later)
         await expect(title).to_have_text("Verified by this browser")
         await expect(tab.locator("#steps")).to_contain_text("are unchanged")
+        # A log with another root at the size that it remembers was rewritten.
+        kept = await tab.evaluate(REWRITTEN)
+        await verdict(tab, later)
+        await expect(tab.locator("#verdict.bad")).to_contain_text("rewritten")
+        await tab.evaluate(
+            "kept => { for (const [name, each] of kept) localStorage[name] = each; }", kept
+        )
         # Other pages say what this browser has verified, and no more.
         await tab.goto("/console")
         await expect(tab.locator("[data-verified-log].good")).to_contain_text(

@@ -138,7 +138,9 @@ def _checkpoint(log: Tampered, _: str) -> None:
     )
 
 
-@pytest.mark.deep(stands_in="test_a_deleted_row_turns_the_page_red")
+@pytest.mark.deep(
+    stands_in="tests/control_api/console/browser/test_journeys.py::test_a_tampered_row_turns_the_page_red_and_the_overview_names_it"
+)
 @pytest.mark.parametrize("tamper", [_opening, _entry, _hash, _swapped])
 async def test_a_tampered_row_turns_the_page_red_and_names_itself(
     log: Tampered, tabs: Tabs, tamper: Tamper
@@ -155,13 +157,17 @@ async def test_a_deleted_row_turns_the_page_red(log: Tampered, tabs: Tabs) -> No
     assert [each.status for each in answers] == [404, 200]
 
 
-@pytest.mark.deep(stands_in="test_a_deleted_row_turns_the_page_red")
+@pytest.mark.deep(
+    stands_in="tests/control_api/console/browser/test_journeys.py::test_a_tampered_row_turns_the_page_red_and_the_overview_names_it"
+)
 async def test_a_changed_node_turns_the_page_red(log: Tampered, tabs: Tabs) -> None:
     found = await asyncio.to_thread(lambda: {log.seq(each): each for each in log.early[250:450]})
     seq = next(each for each in found if 256 <= each < 512)
     assert f"entry {seq}" in await _red(log, tabs, _node, found[seq])
 
 
-@pytest.mark.deep(stands_in="test_a_deleted_row_turns_the_page_red")
+@pytest.mark.deep(
+    stands_in="tests/control_api/console/browser/test_journeys.py::test_a_tampered_row_turns_the_page_red_and_the_overview_names_it"
+)
 async def test_a_changed_checkpoint_turns_the_page_red(log: Tampered, tabs: Tabs) -> None:
     assert "checkpoint" in await _red(log, tabs, _checkpoint)

@@ -128,10 +128,10 @@ SAVES: list[Save] = [
 
 @pytest.mark.parametrize("save", SAVES)
 def test_each_way_to_save_is_a_change(tmp_path: Path, save: Save) -> None:
-    tests = tree(tmp_path) / "default/lending/loans_test.yaml"
-    before = state(tests)
-    save(tests, FAILING)
-    assert state(tests) != before
+    root = tree(tmp_path)
+    before = state(root)
+    save(root / "default/lending/loans_test.yaml", FAILING)
+    assert state(root) != before
 
 
 @pytest.mark.deep(stands_in="test_each_way_to_save_is_a_change")

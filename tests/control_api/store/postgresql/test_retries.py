@@ -110,7 +110,8 @@ async def test_a_serialization_failure_is_retried(
 async def test_an_aborted_append_is_retried(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a serialization failure, and as the victim of a deadlock; but not for ever."""
+    """After a serialization failure, and as the victim of a deadlock; but not for
+    ever, and not if it went on after an error."""
     monkeypatch.setattr("control_api.store.store.RETRY_PAUSES", (0.001,) * 3)
     async with opened(postgresql_url) as world:
         tries: list[bool] = []
@@ -135,6 +136,15 @@ async def test_an_aborted_append_is_retried(
             await world.store.write(TENANT, again)
         assert len(hopeless) == 4
 
+        async def careless(tx: Transaction) -> None:
+            await put(tx.connection, "a", 1)
+            with suppress(DBAPIError):
+                await tx.connection.execute(text("SELECT nothing FROM nowhere"))
+
+        with pytest.raises(AssertionError, match="went on after an error"):
+            await world.store.write(TENANT, careless)
+        assert await sql(postgresql_url, "SELECT * FROM sources") == []
+
 
 @pytest.mark.deep(stands_in="test_an_aborted_append_is_retried")
 async def test_retries_are_limited(postgresql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,6 +162,7 @@ async def test_retries_are_limited(postgresql_url: str, monkeypatch: pytest.Monk
         assert tries == 4
 
 
+@pytest.mark.deep(stands_in="test_an_aborted_append_is_retried")
 async def test_a_swallowed_error_is_not_committed(postgresql_url: str) -> None:
     async with opened(postgresql_url) as world:
 
