@@ -101,6 +101,7 @@ async def test_the_cause_is_reported_without_the_password(
     assert cause in await refused(url, kind)
 
 
+@pytest.mark.deep(stands_in="test_the_cause_is_reported_without_the_password")
 async def test_a_refusal_by_postgresql_is_reported_in_its_words(migrated_url: str) -> None:
     url = serving(migrated_url)
     wrong = re.sub(r":[^:@/]+@", f":{PASSWORD}@", url)

@@ -44,20 +44,18 @@ def test_metrics_with_a_port_of_their_own_are_nowhere_else(tmp_path: Path) -> No
         assert api.call("GET", "/health", key=None, port=own).status == 404
 
 
-def test_a_decision_is_logged_by_its_id_and_without_what_the_caller_sent(
+def test_no_label_of_a_metric_holds_a_caller_s_text(
     fresh: ControlApi, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Nor does a log line, which names the event."""
     caplog.set_level(logging.DEBUG, "sluice")
-    decided = fresh.evaluate(user_id="u-private", query="q-private", source_id="s-private")
+    fresh.approved("agt_metrics")
+    sent = {"user_id": "u-secret", "source_id": "s-secret", "query": "q-secret"}
+    decided = fresh.evaluate(**sent, agent_id="agt_metrics")
     (line,) = [each for each in caplog.records if each.name == "sluice.decision"]
     assert decided["event_id"] in line.getMessage()
-    assert "private" not in caplog.text
+    assert "secret" not in caplog.text
     assert fresh.admin_key not in caplog.text
-
-
-def test_no_label_of_a_metric_holds_a_caller_s_text(fresh: ControlApi) -> None:
-    fresh.approved("agt_metrics")
-    fresh.evaluate(user_id="u-secret", source_id="s-secret", agent_id="agt_metrics")
     fresh.call("GET", "/v1/agents/agt_metrics")
     fresh.call("GET", "/v1/path-secret")
     text = fresh.call("GET", "/metrics", key=None).raw.decode()
@@ -66,7 +64,7 @@ def test_no_label_of_a_metric_holds_a_caller_s_text(fresh: ControlApi) -> None:
     assert 'operation="get_agent",status="200"' in text
 
 
-@pytest.mark.deep(stands_in="test_a_decision_is_logged_by_its_id_and_without_what_the_caller_sent")
+@pytest.mark.deep(stands_in="test_no_label_of_a_metric_holds_a_caller_s_text")
 def test_log_lines_are_json_with_the_request_s_id_and_nothing_that_a_caller_sent(
     process: Any,
 ) -> None:

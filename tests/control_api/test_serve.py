@@ -177,7 +177,7 @@ def test_a_signal_drains_what_is_under_way_and_exits_0(process: Any, number: int
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/test_sockets.py::test_a_port_that_is_taken_in_one_version_is_not_opened_in_the_other"
+    stands_in="tests/control_api/test_workers.py::test_a_port_that_another_service_shares_is_taken"
 )
 def test_a_taken_port_is_named_with_its_setting_and_exits_1(process: Any) -> None:
     with socket.socket() as other:

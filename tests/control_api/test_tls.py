@@ -10,11 +10,13 @@ import shutil
 import signal
 import socket
 import ssl
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from control_api.security.certificate_expiry import seconds_left
 from control_api.settings import read
 from control_api.store.migrate import migrate
 from policies.ground.settings import SettingsError
@@ -106,9 +108,7 @@ def test_tls_is_1_2_or_later_and_an_authority_makes_clients_show_a_certificate(
         assert len(authorities) == len(parts) - 2
 
 
-@pytest.mark.deep(
-    stands_in="test_tls_is_1_2_or_later_and_an_authority_makes_clients_show_a_certificate"
-)
+@pytest.mark.deep(stands_in="test_a_client_without_a_handshake_blocks_no_other")
 def test_the_port_speaks_tls_1_2_or_later_and_nothing_else(tmp_path: Path, files: Files) -> None:
     with running(tmp_path, **files.environ()) as api:
         assert shown(api.port)
@@ -144,6 +144,14 @@ def test_a_renewed_certificate_is_served(tmp_path: Path, files: Files) -> None:
         assert shown(api.port) == second != first
 
 
+def test_the_seconds_until_a_certificate_expires_are_those_of_its_file(files: Files) -> None:
+    now, day = time.time_ns() // 1000, 86400
+    assert day < seconds_left(files.path("certificate"), now) < 3 * day
+    files.path("certificate").unlink()
+    assert not seconds_left(files.path("certificate"), now) > 0
+
+
+@pytest.mark.deep(stands_in="test_the_seconds_until_a_certificate_expires_are_those_of_its_file")
 def test_the_metrics_show_when_the_certificate_expires(tmp_path: Path, files: Files) -> None:
     name = "sluice_tls_certificate_expiry_seconds"
     (tmp_path / "plain").mkdir()
@@ -216,6 +224,8 @@ def test_a_client_without_a_handshake_blocks_no_other(
         silent[0].sendall(b"GET / HTTP/1.1\r\n\r\n")
         assert shown(api.port)
         assert not silent[0].recv(100).startswith(b"HTTP")
+        assert api.settings.tls is not None
+        assert api.settings.tls.context().minimum_version is ssl.TLSVersion.TLSv1_2
     for each in silent:
         each.close()
     assert not [each for each in caplog.records if each.exc_info]

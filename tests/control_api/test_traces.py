@@ -93,8 +93,9 @@ def test_a_decision_is_a_span_under_its_caller_s(tmp_path: Path, collector: Coll
 
 def test_a_batch_is_a_span_for_each_item(tmp_path: Path, collector: Collector) -> None:
     settings = {"SLUICE_TRACES_ENDPOINT": collector.address, "SLUICE_TRACES_SAMPLE_RATIO": "1"}
+    private = {"user_id": "ann-of-accounting", "query": "the salaries"}
     with running(tmp_path, **settings) as api:
-        items = {"items": [asked(), asked(source_id="payroll"), asked()]}
+        items = {"items": [asked(), asked(source_id="payroll"), asked(**private)]}
         decided = api.call("POST", f"{EVALUATE}/batch", items, headers=SAMPLED).body
         assert api.call("POST", EVALUATE, asked(), headers=UNSAMPLED).status == 200
         api.evaluate()  # by the ratio
@@ -107,6 +108,7 @@ def test_a_batch_is_a_span_for_each_item(tmp_path: Path, collector: Collector) -
     assert told[0]["sluice.event_id"] == decided["results"][0]["event_id"]
     assert not own.parent_span_id
     assert own.trace_id.hex() != TRACE
+    assert not [text for text in private.values() if text in str(collector.spans)]
 
 
 @pytest.mark.deep(stands_in="test_a_batch_is_a_span_for_each_item")
@@ -119,6 +121,7 @@ def test_a_ratio_of_one_traces_every_decision(tmp_path: Path, collector: Collect
     assert not any(span.parent_span_id for span in collector.spans)
 
 
+@pytest.mark.deep(stands_in="test_a_batch_is_a_span_for_each_item")
 def test_no_span_holds_the_user_or_the_query(tmp_path: Path, collector: Collector) -> None:
     with running(tmp_path, SLUICE_TRACES_ENDPOINT=collector.address) as api:
         body = asked(user_id="ann-of-accounting", query="the salaries")

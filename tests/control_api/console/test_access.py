@@ -39,9 +39,15 @@ def test_a_cell_leads_to_the_clauses_and_the_agents(tenant: ControlApi) -> None:
     assert "allows rest://x/* up to medium" in clauses
     assert "denies rest://x/secret , whatever another policy allows" in clauses
     assert "denies the tasks export" in clauses
+    asked = "/console/access/why?agent_role=clerk&agent_id=agt_clerk&source_id=files"
+    allowed = console.get(f"{asked}&task=review&level=medium")
+    assert "agt_clerk" in allowed.main.find("tbody").text
+    for more in ("&task=export", "&level=high"):
+        assert "No request is allowed" in console.get(asked + more).text
     assert "files" not in clauses
 
 
+@pytest.mark.deep(stands_in="test_a_cell_leads_to_the_clauses_and_the_agents")
 def test_a_question_about_an_agent_and_a_task(api: ControlApi, console: Visitor) -> None:
     api.admin("POST", "/v1/policies", POLICY)
     api.approved("agt_can", "clerk")

@@ -34,6 +34,7 @@ def lists_of(shown: Shown) -> dict[str, list[str]]:
     return {card.find("h3").text: [each.text for each in card.find_all("li")] for card in cards}
 
 
+@pytest.mark.deep(stands_in="test_a_step_needs_a_reason_and_keeps_what_was_typed")
 def test_an_unknown_agent_is_registered_approved_and_suspended(tenant: ControlApi) -> None:
     console = Visitor(tenant).sign_in(tenant.admin_key)
     """The issue's journey: it appears, is looked at, approved, reads, is suspended, is denied."""
@@ -80,6 +81,10 @@ def test_a_step_needs_a_reason_and_keeps_what_was_typed(api: ControlApi, console
     shown = decide(console, "agt_why", "approved", "x" * 1025)
     assert shown.status == 422
     assert "x" * 1025 in shown.main.find("textarea", id="reason-approved").text
+    api.admin("POST", "/v1/agents", {"agent_id": "agt_go", "agent_role": "support"})
+    for step, decision in (("approved", "ALLOW"), ("suspended", "DENY")):
+        decide(console, "agt_go", step)
+        assert api.evaluate(agent_id="agt_go")["decision"] == decision
     decide(console, "agt_why", "pending_approval")
     decide(console, "agt_why", "draft")
     decide(console, "agt_why", "deprecated")

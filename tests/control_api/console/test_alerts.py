@@ -29,12 +29,15 @@ def shown_secret(shown: Shown) -> str:
     return shown.main.find("code", id="secret").text
 
 
-def test_what_fired_is_listed_with_its_delivery(fresh: ControlApi) -> None:
-    console = Visitor(fresh).sign_in(fresh.admin_key)
+@pytest.mark.deep(
+    stands_in="tests/control_api/alerts/test_firing.py::test_old_events_are_not_in_the_window"
+)
+def test_what_fired_is_listed_with_its_delivery(tenant: ControlApi) -> None:
+    console = Visitor(tenant).sign_in(tenant.admin_key)
     assert "No alert fired" in console.get("/console/alerts").text
-    rule_id = made(fresh, "each denial", threshold=1)
-    fresh.evaluate(source_id="payroll")
-    until("it fired", lambda: fresh.admin("GET", "/v1/alerts/fired"))
+    rule_id = made(tenant, "each denial", threshold=1)
+    tenant.evaluate(source_id="payroll")
+    until("it fired", lambda: tenant.admin("GET", "/v1/alerts/fired"))
     shown = console.get("/console/alerts")
     row = shown.main.find("tbody").find("tr")
     assert "each denial number of denials 1 1 no destination" in row.text

@@ -59,6 +59,7 @@ def test_changes_tell_a_wrong_filter(console: Visitor, query: str) -> None:
     assert none.main.find("input", name="object_id").attributes["value"] == "absent"
 
 
+@pytest.mark.deep(stands_in="test_a_reader_sees_holds_and_erasures_and_changes_neither")
 def test_a_hold_is_placed_keeps_from_erasure_and_is_released(
     api: ControlApi, console: Visitor
 ) -> None:

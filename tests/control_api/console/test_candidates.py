@@ -112,8 +112,8 @@ def test_only_what_was_reviewed_is_promoted(tenant: ControlApi) -> None:
     assert "confirm" in refused.text
 
 
-def test_a_whole_set_leaves_out_what_it_lacks(fresh: ControlApi) -> None:
-    console = Visitor(fresh).sign_in(fresh.admin_key)
+def test_a_whole_set_leaves_out_what_it_lacks(tenant: ControlApi) -> None:
+    console = Visitor(tenant).sign_in(tenant.admin_key)
     created(console, "empty", json.dumps({"policies": []}), holds="all")
     assert "Removed support-reads" in review(console, "empty").text
     created(console, "less", "policies: []", without="support-reads")

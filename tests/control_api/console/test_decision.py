@@ -30,8 +30,8 @@ def test_a_denial_shows_its_ladder_and_what_would_have_allowed_it(
     assert "What would have allowed it" in shown.text
 
 
-def test_the_ladder_is_that_of_the_policies_that_decided(fresh: ControlApi) -> None:
-    allowed = fresh.evaluate()
+def test_the_ladder_is_that_of_the_policies_that_decided(tenant: ControlApi) -> None:
+    allowed = tenant.evaluate()
     body = {
         "name": "support-forbids",
         "agent_role": "support",
@@ -39,16 +39,20 @@ def test_the_ladder_is_that_of_the_policies_that_decided(fresh: ControlApi) -> N
         "denied_sources": ["handbook"],
         "max_sensitivity": "low",
     }
-    fresh.admin("POST", "/v1/policies", body)
-    found = fresh.admin("GET", f"/v1/audit/events/{allowed['event_id']}")
+    tenant.admin("POST", "/v1/policies", body)
+    found = tenant.admin("GET", f"/v1/audit/events/{allowed['event_id']}")
     assert found["event"]["decision"] == "ALLOW"
     assert found["unexplained"] is None
     assert {each["outcome"] for each in found["explain"]["checks"]} <= {"passed", "skipped"}
+    page = Visitor(tenant).sign_in(tenant.admin_key)
+    shown = page.get(f"/console/decision?id={allowed['event_id']}")
+    today = shown.main.find("section", aria_labelledby="today")
+    assert today.find("span", class_="badge").text == "DENY"
 
 
-def test_what_was_released_and_done_is_told_in_words(fresh: ControlApi) -> None:
-    event_id = fresh.evaluate()["event_id"]
-    console = Visitor(fresh).sign_in(fresh.admin_key)
+def test_what_was_released_and_done_is_told_in_words(tenant: ControlApi) -> None:
+    event_id = tenant.evaluate()["event_id"]
+    console = Visitor(tenant).sign_in(tenant.admin_key)
     where = f"/console/decision?id={event_id}"
     assert "Nothing was recorded after it" in console.get(where).text
     digest = "70fc7429d0bc707847d513b094d759f471113564cff6356b71003442d0dcac7f"
@@ -59,7 +63,7 @@ def test_what_was_released_and_done_is_told_in_words(fresh: ControlApi) -> None:
         ("summary_sent", sent, "failed"),
     ):
         action = {"event_id": event_id, "action_type": kind, "detail": detail, "outcome": outcome}
-        fresh.call("POST", "/v1/audit/lineage", action)
+        tenant.call("POST", "/v1/audit/lineage", action)
     rows = console.get(where).main.find("section", aria_labelledby="released").find("tbody")
     retrieval, summary = ([cell.text for cell in row.find_all("td")] for row in rows.find_all("tr"))
     assert retrieval[1] == "completed"
@@ -67,6 +71,7 @@ def test_what_was_released_and_done_is_told_in_words(fresh: ControlApi) -> None:
     assert summary[1:] == ["failed", 'channel: email to: {"team":["a","b"]}']
 
 
+@pytest.mark.deep(stands_in="test_the_ladder_is_that_of_the_policies_that_decided")
 def test_what_today_s_policies_say_stands_beside_it(tenant: ControlApi) -> None:
     console = Visitor(tenant).sign_in(tenant.admin_key)
     allowed = tenant.evaluate(user_id="ann")

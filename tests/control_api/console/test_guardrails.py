@@ -18,6 +18,8 @@ def created(console: Visitor, **fields: str) -> Shown:
 
 def test_a_guardrail_is_created_changed_and_deleted(tenant: ControlApi) -> None:
     console = Visitor(tenant).sign_in(tenant.admin_key)
+    refused = created(console, name="no-handbook", sources="handbook")
+    assert (refused.status, "policies in force break it" in refused.text) == (409, True)
     assert "No guardrail" in console.get(LIST).text
     shown = created(
         console, name="payroll", sources="payroll*\nsalaries", except_roles="hr", levels="low"
@@ -37,8 +39,9 @@ def test_a_guardrail_is_created_changed_and_deleted(tenant: ControlApi) -> None:
     assert tenant.admin("GET", "/v1/guardrails") == []
 
 
-def test_what_is_in_force_refuses_a_guardrail(fresh: ControlApi) -> None:
-    console = Visitor(fresh).sign_in(fresh.admin_key)
+@pytest.mark.deep(stands_in="test_a_guardrail_is_created_changed_and_deleted")
+def test_what_is_in_force_refuses_a_guardrail(tenant: ControlApi) -> None:
+    console = Visitor(tenant).sign_in(tenant.admin_key)
     shown = created(console, name="no-handbook", sources="handbook")
     assert shown.status == 409
     assert "The policies in force break it already" in shown.text
@@ -72,7 +75,9 @@ def test_a_form_that_says_too_little_is_refused(
     assert text in shown.text
 
 
-@pytest.mark.deep(stands_in="test_what_is_in_force_refuses_a_guardrail")
+@pytest.mark.deep(
+    stands_in="tests/control_api/console/test_policies.py::test_a_policy_returns_to_its_file"
+)
 def test_a_files_guardrail_is_changed_in_its_file(fresh: ControlApi) -> None:
     file = fresh.policy_file.parent.parent / "guardrails.yaml"
     file.write_text("guardrails:\n  - name: filed\n    never: {sources: [payroll]}\n")

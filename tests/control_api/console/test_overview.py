@@ -15,8 +15,8 @@ from tests.control_api.running_api import ControlApi, asked
 from tests.support.waiting import until
 
 
-def test_a_first_run_shows_how_to_begin(fresh: ControlApi) -> None:
-    shown = Visitor(fresh).sign_in(fresh.admin_key).get("/console")
+def test_a_first_run_shows_how_to_begin(tenant: ControlApi) -> None:
+    shown = Visitor(tenant).sign_in(tenant.admin_key).get("/console")
     assert shown.heading == "Overview"
     assert "No decision yet" in shown.text
     assert "/v1/context/evaluate" in shown.text

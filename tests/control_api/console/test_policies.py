@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from control_api.console.views.policies.differences import line_changes
 from control_api.console.views.policies.policy_text import read, written
 from policies.definitions.policy_form import FIELDS, LISTS
@@ -138,12 +140,14 @@ def test_an_edit_is_reviewed_refused_mended_and_saved(tenant: ControlApi) -> Non
     assert (run.status, "The run has begun" in run.text) == (200, True)
     saved = console.submit(mended, "/console/policy/save")
     assert "The change is in force" in saved.text
+    assert console.submit(mended, "/console/policy/save").status == 412  # it has changed
     assert tenant.admin("GET", f"/v1/policies/{policy_id}")["allowed_sources"] == [
         "handbook",
         "desk",
     ]
 
 
+@pytest.mark.deep(stands_in="test_an_edit_is_reviewed_refused_mended_and_saved")
 def test_a_change_by_another_is_shown_and_not_overwritten(
     api: ControlApi, console: Visitor
 ) -> None:

@@ -69,6 +69,17 @@ async def test_the_migrations_produce_the_schema_to_the_letter(sqlite_url: str) 
     assert await within(sqlite_url, _ddl) == meant
 
 
+def test_every_key_of_the_code_s_tables_leads_with_the_tenant() -> None:
+    for table in metadata.tables.values():
+        keys = [
+            list(table.primary_key),
+            *(list(each.columns) for each in table.indexes if each.unique),
+        ]
+        keys += [list(each.columns) for each in table.foreign_key_constraints]
+        assert {each[0].name for each in keys} == {"tenant_id"}, table.name
+
+
+@pytest.mark.deep(stands_in="test_every_key_of_the_code_s_tables_leads_with_the_tenant")
 async def test_every_key_leads_with_the_tenant(either_url: str) -> None:
     await migrate(either_url)
 
@@ -298,6 +309,7 @@ async def test_an_older_postgresql_schema_is_refused(
     )
 
 
+@pytest.mark.deep(stands_in="test_a_newer_schema_that_dropped_what_this_version_uses_is_refused")
 async def test_a_newer_schema_is_refused(either_url: str) -> None:
     await migrate(either_url)
     await sql(either_url, "UPDATE alembic_version SET version_num = '9999'")

@@ -70,6 +70,7 @@ async def role_of(url: str) -> AsyncIterator[asyncpg.Connection]:
         await connection.close()
 
 
+@pytest.mark.deep(stands_in="test_nothing_is_written_for_another_tenant")
 @pytest.mark.parametrize("table", ["tenants", "log_entries", "log_heads", "openings", "api_keys"])
 async def test_a_query_without_its_tenant_sees_one_tenants_rows(two: World, table: str) -> None:
     for tenant_id in (TENANT, OTHER):
@@ -84,8 +85,14 @@ async def test_only_the_listed_tables_can_be_read_across_tenants(two: World) -> 
             if table not in ACROSS:
                 assert found.all() == [], table
         assert set(await tenants.ids(connection)) == {TENANT, OTHER}
+    async with two.store.reading_key(digest(OTHER)) as connection:
+        assert await keys.tenant_of(connection, digest(OTHER)) == OTHER
+        found = await connection.execute(text("SELECT tenant_id FROM api_keys"))
+        assert found.all() == [(OTHER,)]
+        assert (await connection.execute(text("SELECT 1 FROM log_entries"))).all() == []
 
 
+@pytest.mark.deep(stands_in="test_only_the_listed_tables_can_be_read_across_tenants")
 async def test_a_key_is_found_only_by_its_digest(two: World) -> None:
     async with two.store.reading_key(digest(OTHER)) as connection:
         assert await keys.tenant_of(connection, digest(OTHER)) == OTHER
@@ -96,25 +103,37 @@ async def test_a_key_is_found_only_by_its_digest(two: World) -> None:
         assert (await connection.execute(text("SELECT 1 FROM log_entries"))).all() == []
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "INSERT INTO sources VALUES ('ten_other', 's', 'i', 0, '', 0)",
-        "UPDATE tenants SET tenant_id = 'ten_other'",
-        "INSERT INTO installation VALUES ('ten_other', 'e', 0, NULL)",
-        "UPDATE installation SET epoch = 'e'",
-        "INSERT INTO log_keys VALUES ('ten_other', 0, '', NULL)",
-    ],
-)
-async def test_nothing_is_written_for_another_tenant(two: World, statement: str) -> None:
-    async def work(tx: Transaction) -> None:
-        await tx.connection.execute(text(statement))
-
-    with pytest.raises(ProgrammingError, match=r"row-level security|permission denied"):
-        await two.store.write(TENANT, work)
+FOREIGN = [
+    "INSERT INTO sources VALUES ('ten_other', 's', 'i', 0, '', 0)",
+    "UPDATE tenants SET tenant_id = 'ten_other'",
+    "INSERT INTO installation VALUES ('ten_other', 'e', 0, NULL)",
+    "UPDATE installation SET epoch = 'e'",
+    "INSERT INTO log_keys VALUES ('ten_other', 0, '', NULL)",
+]
+"""Statements that would write for another tenant, or for all."""
 
 
-@pytest.mark.deep(stands_in="test_a_query_without_its_tenant_sees_one_tenants_rows")
+async def test_nothing_is_written_for_another_tenant(two: World) -> None:
+    for statement in [*FOREIGN, None]:
+
+        async def work(tx: Transaction, statement: str | None = statement) -> None:
+            await tx.connection.execute(text(statement or "UPDATE tenants SET name = 'renamed'"))
+
+        if statement is None:  # a statement without a tenant reaches its own rows
+            await two.store.write(TENANT, work)
+            continue
+        with pytest.raises(ProgrammingError, match=r"row-level security|permission denied"):
+            await two.store.write(TENANT, work)
+    assert set(await sql(two.url, "SELECT tenant_id, name FROM tenants")) == {
+        (TENANT, "renamed"),
+        (OTHER, OTHER),
+    }
+    # Nor is anything of another tenant read.
+    for table in ("tenants", "log_entries", "openings", "api_keys"):
+        assert await seen(two.store, table, TENANT) == {TENANT}
+
+
+@pytest.mark.deep(stands_in="test_nothing_is_written_for_another_tenant")
 async def test_an_update_without_a_tenant_changes_only_own_rows(two: World) -> None:
     async def work(tx: Transaction) -> None:
         await tx.connection.execute(text("UPDATE tenants SET name = 'renamed'"))
@@ -199,6 +218,7 @@ async def test_the_owner_is_bound_too(postgres_url: str) -> None:
         assert await seen(world.store, "log_entries", OTHER) == set()
 
 
+@pytest.mark.deep(stands_in="test_roles_that_can_t_serve_are_refused_with_the_remedy")
 async def test_a_role_that_bypasses_row_security_is_refused(migrated_url: str) -> None:
     with pytest.raises(BaseExceptionGroup) as caught:
         async with opened(unbound(migrated_url)):
@@ -210,6 +230,10 @@ async def test_a_role_that_bypasses_row_security_is_refused(migrated_url: str) -
 
 async def test_roles_that_can_t_serve_are_refused_with_the_remedy(migrated_url: str) -> None:
     service = serving(migrated_url)
+    with pytest.raises(BaseExceptionGroup) as caught:
+        async with opened(unbound(migrated_url)):
+            pass
+    assert caught.group_contains(UnusableDatabase, match="which row-level security does not bind")
     await sql(migrated_url, "REVOKE SELECT ON acknowledgements FROM service")
     with pytest.raises(BaseExceptionGroup) as caught:
         async with opened(service):

@@ -128,7 +128,7 @@ async def test_a_tampered_row_turns_the_page_red_and_the_overview_names_it(
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/console/test_agents.py::test_an_unknown_agent_is_registered_approved_and_suspended"
+    stands_in="tests/control_api/console/test_agents.py::test_a_step_needs_a_reason_and_keeps_what_was_typed"
 )
 async def test_an_unknown_agent_is_approved_reads_is_suspended_and_denied(
     fresh: ControlApi, tabs: Tabs
@@ -181,7 +181,7 @@ async def _decide(tab: Page, title: str, status: str, reason: str) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/console/test_policies.py::test_an_edit_is_reviewed_refused_mended_and_saved"
+    stands_in="tests/control_api/console/test_candidates.py::test_a_change_is_tried_reviewed_and_promoted"
 )
 async def test_a_wider_policy_is_caught_refused_mended_tried_and_promoted(
     fresh: ControlApi, tabs: Tabs

@@ -97,6 +97,9 @@ def test_proofs_of_a_tiny_log_and_some_mutations_of_each_kind_get_the_same_verdi
         mutated.append(("checkpoint", each, "default", KEYS, [WITNESS]))
     mutated += [("proof", each, "default", KEYS) for each in mutations(draw, proof_text, 40)]
     mutated += [("key", each) for key in (LOG_KEY, WITNESS) for each in mutations(draw, key, 20)]
+    for text in ENTRIES[:2]:
+        changed = (each.encode(errors="surrogatepass") for each in mutations(draw, text, 20))
+        mutated += [("entry", b64(each)) for each in changed]
     told = agree([*trees, *mutated])
     assert all(told[: len(trees)])
     assert not all(told[len(trees) :])
@@ -237,6 +240,9 @@ def test_mutations_get_the_same_verdict(
     agree([case_of(each) for each in mutations(random.Random(count), text, count)])
 
 
+@pytest.mark.deep(
+    stands_in="test_proofs_of_a_tiny_log_and_some_mutations_of_each_kind_get_the_same_verdict"
+)
 def test_mutated_entries_get_the_same_verdict() -> None:
     draw = random.Random(5)
     cases: list[Case] = []

@@ -97,6 +97,7 @@ async def test_a_silent_server_is_given_up(postgresql_url: str) -> None:
         assert (await verify(world.store, TENANT))["total"] == 1
 
 
+@pytest.mark.deep(stands_in="test_a_silent_server_is_given_up")
 async def test_an_exhausted_pool_is_a_fault(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

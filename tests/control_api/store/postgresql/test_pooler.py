@@ -55,6 +55,9 @@ async def test_logs_of_two_tenants_grow_at_once_and_verify(pooled: World) -> Non
         report = await verify(pooled.store, tenant)
         assert (report["valid"], report["total"]) == (True, MANY)
     assert await left_in_sessions(pooled) == {("", "0", 0)}
+    async with pooled.store.reading(TENANT) as connection:
+        shown = (await connection.execute(text("SHOW statement_timeout"))).scalar()
+    assert shown == f"{LIMITS.seconds:.0f}s"
 
 
 @pytest.mark.deep(stands_in="test_logs_of_two_tenants_grow_at_once_and_verify")
@@ -75,6 +78,7 @@ async def test_sessions_keep_neither_settings_nor_statements(pooled: World) -> N
     assert await left_in_sessions(pooled) == {("", "0", 0)}
 
 
+@pytest.mark.deep(stands_in="test_logs_of_two_tenants_grow_at_once_and_verify")
 async def test_a_statement_that_runs_too_long_is_ended(pooled_url: str) -> None:
     async with opened(pooled_url, LIMITS):
         pass  # it has its tenants now

@@ -67,6 +67,7 @@ async def test_a_deadlocks_victim_is_retried(
         assert len(await sql(postgresql_url, "SELECT * FROM sources")) == 2
 
 
+@pytest.mark.deep(stands_in="test_an_aborted_append_is_retried")
 async def test_a_serialization_failure_is_retried(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

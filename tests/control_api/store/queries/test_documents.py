@@ -47,8 +47,11 @@ async def test_following_page_by_page_gives_what_loading_gives(world: World) -> 
     for limit, max_bytes in ((1, 10_000), (5, 10_000), (100, 1), (100, 100), (1000, 1_000_000)):
         held = await follow(world, limit, max_bytes)
         assert {name: body for name, body in held.items() if body is not None} == loaded
+    newest = await fetch(world, 10_000, 10, 100)
+    assert (newest.documents, newest.more) == ([], False)
 
 
+@pytest.mark.deep(stands_in="test_following_page_by_page_gives_what_loading_gives")
 async def test_a_page_ends_within_a_publication_of_many(world: World) -> None:
     await publish(world, {f"role/{n}": b"%d" % n for n in range(1200)})
     page = await fetch(world, 0, 512, 1_000_000)
@@ -70,6 +73,7 @@ async def test_a_document_larger_than_a_page_comes_alone(world: World) -> None:
     assert pages == [["a"], ["b"], ["c"]]
 
 
+@pytest.mark.deep(stands_in="test_following_page_by_page_gives_what_loading_gives")
 async def test_with_nothing_newer_a_page_is_empty(world: World) -> None:
     await publish(world, {"a": b"1"})
     assert await fetch(world, 1, 10, 100) == documents.ChangePage(1, [], more=False)

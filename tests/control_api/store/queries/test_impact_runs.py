@@ -57,10 +57,11 @@ async def stored(world: World) -> StoredRun:
     return found
 
 
+@pytest.mark.deep(stands_in="test_who_lost_the_lease_saves_nothing")
 async def test_of_two_processes_that_claim_at_once_one_gets_the_run(either_url: str) -> None:
     async with opened(either_url) as one, opened(either_url) as other:
         await add(one, run_of("imp_1", one.now()))
-        for round_ in range(2):
+        for round_ in range(5):
             claimed = await asyncio.gather(
                 claim(one, f"one {round_}"), claim(other, f"other {round_}")
             )
@@ -119,22 +120,30 @@ async def test_runs_of_all_tenants_are_found_longest_waiting_first(either_url: s
         async with world.store.reading_all_tenants() as connection:
             found = await impact_runs.due(connection, world.now(), 10)
         assert found == [(TENANT, "imp_a"), (OTHER, "imp_b")]
+        # Only runs that have ended long ago are forgotten.
+        for name, since in (("imp_d", KEPT + 1), ("imp_e", 0)):
+            ended = {"state": "done", "ended_at": now - since, "leased_until": None}
+            await add(world, run_of(name, now, **ended))
+        assert await forget_ended_runs(world.store, TENANT) == 1
+        rows = await world.rows("SELECT impact_id FROM impact_runs ORDER BY impact_id")
+        assert [row.impact_id for row in rows] == ["imp_a", "imp_b", "imp_c", "imp_e"]
 
 
+@pytest.mark.deep(stands_in="test_runs_of_all_tenants_are_found_longest_waiting_first")
 async def test_ended_runs_are_forgotten_by_age_and_by_number(
     either_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    most = 3
+    most = 1
     monkeypatch.setattr(impact_retention, "MOST", most)
     async with opened(either_url) as world:
         now = world.now()
-        for number in range(most + 3):
+        for number in range(most + 2):
             ended = {"state": "done", "ended_at": now - number, "leased_until": None}
             await add(world, run_of(f"imp_{number:03}", now, **ended))
         old = {"state": "failed", "ended_at": now - KEPT - 1, "leased_until": None}
         await add(world, run_of("imp_old", now, **old), OTHER)
         await add(world, run_of("imp_1", now - 2 * KEPT))
-        assert await forget_ended_runs(world.store, TENANT) == 3
+        assert await forget_ended_runs(world.store, TENANT) == 2
         rows = await world.rows("SELECT impact_id FROM impact_runs ORDER BY impact_id")
         kept = {row.impact_id for row in rows}
         assert kept == {f"imp_{number:03}" for number in range(most)} | {"imp_1", "imp_old"}

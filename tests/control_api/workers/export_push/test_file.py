@@ -35,6 +35,7 @@ def has(path: Path, made: list[str]) -> bool:
     return path.exists() and path.read_bytes().count(b"\n") >= len(made)
 
 
+@pytest.mark.deep(stands_in="test_a_file_that_was_renamed_or_removed_is_made_anew")
 def test_a_rotated_file_is_made_anew(tmp_path: Path) -> None:
     target, old = tmp_path / "decisions", tmp_path / "decisions.1"
     with running(tmp_path, SLUICE_EXPORT_URLS=url(target)) as api:
@@ -119,6 +120,22 @@ async def test_half_a_line_is_cut_off_before_the_first_write(tmp_path: Path, tor
     await sender.settle()
     await sender.abandon()
     assert target.read_bytes() == torn[: torn.rfind(b"\n") + 1] + b"{}\n"
+
+
+async def test_a_file_that_was_renamed_or_removed_is_made_anew(tmp_path: Path) -> None:
+    target, old = tmp_path / "decisions", tmp_path / "decisions.1"
+    sender = FileSender(ExportTarget.parse(url(target)))
+    for line in (b"1\n", b"2\n", b"3\n"):
+        await sender.send([line])
+        await sender.settle()
+        assert target.read_bytes() == line
+        assert target.stat().st_mode & 0o777 == 0o640
+        if line == b"1\n":
+            target.rename(old)
+        else:
+            target.unlink()
+    await sender.abandon()
+    assert old.read_bytes() == b"1\n"
 
 
 async def test_a_locked_file_is_not_written_to(tmp_path: Path) -> None:

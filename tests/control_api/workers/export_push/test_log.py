@@ -67,6 +67,10 @@ async def test_a_push_passes_over_what_was_purged_and_one_process_holds_a_log(
         assert await claimed("target", "a") == 6
         batch = await read_batch(world.store, TENANT, range(6, 10), 50, _id_of)
         assert ([each.decode() for each in batch.encoded], batch.lost) == (made[6:], 0)
+        # An erased user's opening is gone, and so is the user.
+        await world.rows("DELETE FROM openings WHERE seq = 7")
+        users = await read_batch(world.store, TENANT, range(6, 9), 50, _user_of)
+        assert [each != b"None" for each in users.encoded] == [True, False, True]
         assert batch.next_seq == 10
         # One that had got to entry 2 has lost four, which it is told.
         batch = await read_batch(world.store, TENANT, range(2, 10), 50, _id_of)
@@ -77,6 +81,10 @@ async def test_a_push_passes_over_what_was_purged_and_one_process_holds_a_log(
         assert not await saved("a", 10)
         assert await saved("b", 10)
         assert await claimed("target", "b") == 10
+
+
+def _user_of(event: dict[str, Any], _: str) -> bytes:
+    return str(event.get("user_id")).encode()
 
 
 def _id_of(event: dict[str, Any], _: str) -> bytes:

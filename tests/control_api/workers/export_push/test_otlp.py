@@ -35,16 +35,23 @@ def failed(api: ControlApi, times: int) -> bool:
 
 
 @asynccontextmanager
-async def sending(answer: Callable[[bytes], web.Response]) -> AsyncIterator[OtlpSender]:
+async def sending(
+    answer: Callable[[bytes], web.Response],
+    rest: str = "?compression=none",
+    seen: list[str] | None = None,
+) -> AsyncIterator[OtlpSender]:
     """A sender whose target answers each body so."""
 
     async def handle(request: web.BaseRequest) -> web.Response:
+        if seen is not None:
+            names = ("Content-Type", "Content-Encoding", "Authorization")
+            seen.append(" ".join([request.path, *(str(request.headers.get(n)) for n in names)]))
         return answer(await request.read())
 
     runner = web.ServerRunner(web.Server(handle))
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    url = f"otlp+http://127.0.0.1:{runner.addresses[0][1]}?compression=none"
+    url = f"otlp+http://127.0.0.1:{runner.addresses[0][1]}{rest}"
     sender = OtlpSender(ExportTarget.parse(url))
     try:
         yield sender
@@ -63,6 +70,23 @@ async def test_an_answer_that_takes_nothing_is_no_acknowledgement(status: int) -
     async with sending(lambda _: web.Response(status=status, headers=headers)) as sender:
         with pytest.raises(TargetAway, match=f"it answer(s|ed) {status}"):
             await sender.send(records("a", "b"))
+
+
+async def test_a_request_has_the_path_coding_and_headers_of_the_url(tmp_path: Path) -> None:
+    headers, seen = tmp_path / "headers", list[str]()
+    headers.write_text("Authorization: Bearer first\n")
+    rest = f"/tenants/a/?headers_file={headers}"
+    async with sending(lambda _: web.Response(), rest, seen) as sender:
+        await sender.send(records("a"))
+        headers.write_text("Authorization: Bearer second\n")
+        await sender.send(records("a"))
+    async with sending(lambda _: web.Response(), "/v1/logs?compression=none", seen) as sender:
+        await sender.send(records("a"))
+    assert seen == [
+        "/tenants/a/v1/logs application/json gzip Bearer first",
+        "/tenants/a/v1/logs application/json gzip Bearer second",
+        "/v1/logs application/json None None",
+    ]
 
 
 async def test_only_what_is_bad_data_beside_good_is_left_out() -> None:
@@ -126,6 +150,7 @@ def test_bad_data_is_left_out_and_what_is_beside_it_is_not(
     assert "refused 2 of 31 decisions for good" in caplog.text
 
 
+@pytest.mark.deep(stands_in="test_a_request_has_the_path_coding_and_headers_of_the_url")
 def test_requests_have_the_path_the_coding_and_the_headers_of_the_url(
     receiver: Receiver, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
