@@ -18,12 +18,10 @@ from typing import Any
 
 import pytest
 
-from tests.control_api.running_api import asked
 from control_api.security.secret_file import UnusableFile
 from control_api.settings import read
 from control_api.workers import supervise
-from tests.support import migrated
-from tests.control_api.running_api import asked, within
+from tests.control_api.running_api import asked
 from tests.control_api.service_process import Process, call
 from tests.support import migrated
 from tests.support.log_lines import entries

@@ -28,7 +28,7 @@ from tests.architecture.tree import ROOT
 from tests.control_api.store.interleaving import after_statement
 from tests.control_api.store.world import OTHER, TENANT, Spool, action, decision, opened, sql
 from tests.support.postgres import unbound
-from tests.support.waiting import until_told
+from tests.support.waiting import until_async
 
 
 async def within(url: str, ask: Any) -> Any:
@@ -263,7 +263,7 @@ async def test_migrations_wait_for_each_other(migrated_url: str) -> None:
     async def waits() -> bool:
         return await sql(migrated_url, WAITING) == [(1,)]
 
-    with after_statement("pg_advisory_xact_lock", lambda: until_told("the other waits", waits)):
+    with after_statement("pg_advisory_xact_lock", lambda: until_async("the other waits", waits)):
         await asyncio.gather(migrate(migrated_url), migrate(migrated_url))
     assert await sql(migrated_url, "SELECT version_num FROM alembic_version") == [(head(),)]
 

@@ -10,15 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.control_api.running_api import running
-from tests.control_api.workers.export_push.receiver import Receiver, decide, lag, metric
-from tests.support.waiting import until
 from control_api.security.export_targets import ExportTarget
 from control_api.workers.export_push.senders.sender import TargetAway
 from control_api.workers.export_push.senders.syslog import SyslogSender
-from tests.control_api.running_api import asked, running, within
-from tests.support.ports import free_port
+from tests.control_api.running_api import asked, running
+from tests.control_api.workers.export_push.receiver import Receiver, decide, lag, metric
 from tests.sidecar.proxy.certificates import authority
+from tests.support.ports import free_port
+from tests.support.waiting import until
 
 KINDS = [("otlp", False), ("otlp", True), ("syslog", False), ("syslog", True)]
 

@@ -18,8 +18,6 @@ from control_api.workers.export_push.batch import read_batch
 from policies.ground.clock import Clock
 from policies.ground.random_buffer import RandomBuffer
 from tests.control_api.running_api import ControlApi
-from tests.control_api.store.world import sql
-from tests.control_api.running_api import ControlApi, within
 from tests.control_api.store.world import TENANT, decision, opened, sql
 from tests.control_api.workers.export_push.receiver import Receiver, decide, lag, metric
 from tests.support.waiting import until

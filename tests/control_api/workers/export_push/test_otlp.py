@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from tests.control_api.running_api import ControlApi, running
 from control_api.security.export_targets import ExportTarget
 from control_api.workers.export_push.senders.otlp import OtlpSender
 from control_api.workers.export_push.senders.sender import TargetAway
-from tests.control_api.running_api import ControlApi, running, within
+from tests.control_api.running_api import ControlApi, running
 from tests.control_api.workers.export_push.receiver import Receiver, decide, lag, metric
 from tests.support.waiting import until
 
