@@ -152,7 +152,9 @@ def test_the_doctor_takes_over_with_all_its_arguments(tmp_path: Path) -> None:
     assert "`me` is not a user id" in answer.stderr
 
 
-@pytest.mark.deep(stands_in="test_every_setting_of_the_control_api_has_its_sentence")
+@pytest.mark.deep(
+    stands_in="tests/stories/test_log_lines.py::test_complaints_and_failures_are_lines_too"
+)
 def test_a_control_api_with_unusable_settings_exits_with_2_and_all_complaints(
     tmp_path: Path,
 ) -> None:

@@ -62,7 +62,9 @@ def test_make_knows_every_target_and_runs_what_is_promised(
     assert [part for part in MAKE[page, title] if part not in done.stdout] == []
 
 
-@pytest.mark.deep(stands_in="test_make_knows_every_target_and_runs_what_is_promised")
+@pytest.mark.deep(
+    stands_in="tests/deploy/grafana/test_dashboards.py::test_the_files_are_what_the_code_generates"
+)
 def test_the_dashboards_are_generated_in_a_clone(tmp_path: Path) -> None:
     for name in ("deploy", "policies"):
         shutil.copytree(ROOT / name, tmp_path / name)

@@ -22,7 +22,7 @@ from tests.support.waiting import until
 STARTED = "Paste into another terminal"
 
 
-@pytest.mark.deep(stands_in="test_a_data_directory_in_use_is_refused")
+@pytest.mark.deep(stands_in="tests/deploy/test_welcome.py::test_a_log_shows_where_the_keys_are")
 def test_from_the_first_start_to_ctrl_c_and_again(tmp_path: Path) -> None:
     data = tmp_path / "a folder"
     with up(data) as first:
@@ -102,7 +102,9 @@ def no_secret_in(text: str, keys: list[str]) -> bool:
     return "sidecar" in text and not any(key in text for key in keys)
 
 
-@pytest.mark.deep(stands_in="test_a_data_directory_in_use_is_refused")
+@pytest.mark.deep(
+    stands_in="tests/deploy/test_processes.py::test_no_child_outlives_the_launcher_and_one_that_dies_is_named"
+)
 def test_sigterm_drains_like_ctrl_c_and_no_child_has_the_operators_key(tmp_path: Path) -> None:
     operators = {"SLUICE_API_KEY": "operator-key", "SLUICE_KEY_FILE": "a", "SLUICE_URL": "http://b"}
     with up(tmp_path / "data", **operators) as launcher:
@@ -115,7 +117,9 @@ def test_sigterm_drains_like_ctrl_c_and_no_child_has_the_operators_key(tmp_path:
         assert gone(children)
 
 
-@pytest.mark.deep(stands_in="test_a_data_directory_in_use_is_refused")
+@pytest.mark.deep(
+    stands_in="tests/deploy/test_processes.py::test_no_child_outlives_the_launcher_and_one_that_dies_is_named"
+)
 def test_ctrl_c_in_the_middle_of_the_start_leaves_nothing(tmp_path: Path) -> None:
     with up(tmp_path / "data") as launcher:
         launcher.until_printed("sample data source ready")
@@ -124,7 +128,9 @@ def test_ctrl_c_in_the_middle_of_the_start_leaves_nothing(tmp_path: Path) -> Non
         assert gone(children)
 
 
-@pytest.mark.deep(stands_in="test_a_taken_port_is_named_with_its_setting")
+@pytest.mark.deep(
+    stands_in="tests/deploy/test_processes.py::test_no_child_outlives_the_launcher_and_one_that_dies_is_named"
+)
 def test_a_child_that_dies_stops_everything_and_is_named(tmp_path: Path) -> None:
     with up(tmp_path / "data") as launcher:
         launcher.until_printed(STARTED)
@@ -137,7 +143,9 @@ def test_a_child_that_dies_stops_everything_and_is_named(tmp_path: Path) -> None
         assert gone(children)
 
 
-@pytest.mark.deep(stands_in="test_a_data_directory_in_use_is_refused")
+@pytest.mark.deep(
+    stands_in="tests/deploy/test_log_tail.py::test_warnings_and_errors_are_shown_once_and_the_rest_is_not"
+)
 def test_a_fault_in_a_policy_file_shows_on_the_terminal(tmp_path: Path) -> None:
     folder = tmp_path / "policies"
     shutil.copytree(ROOT / "policies" / "definitions", folder)
@@ -153,7 +161,9 @@ def test_a_fault_in_a_policy_file_shows_on_the_terminal(tmp_path: Path) -> None:
         assert launcher.interrupt() == 0
 
 
-@pytest.mark.deep(stands_in="test_a_data_directory_in_use_is_refused")
+@pytest.mark.deep(
+    stands_in="tests/deploy/test_processes.py::test_no_child_outlives_the_launcher_and_one_that_dies_is_named"
+)
 def test_a_killed_launcher_leaves_no_child(tmp_path: Path) -> None:
     with up(tmp_path / "data") as launcher:
         launcher.until_printed(STARTED)
@@ -188,7 +198,9 @@ def test_every_taken_port_is_named_at_once(tmp_path: Path) -> None:
     assert "--chroma-listen HOST:PORT or SLUICE_UP_CHROMA_LISTEN" in answer.stderr
 
 
-@pytest.mark.deep(stands_in="test_a_taken_port_is_named_with_its_setting")
+@pytest.mark.deep(
+    stands_in="tests/deploy/test_ports.py::test_a_chosen_port_is_not_one_that_another_setting_names"
+)
 def test_free_ports_avoid_taken_ones_except_named_ones(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"

@@ -11,7 +11,7 @@ from tests.support.waiting import AWAY, until
 
 
 @pytest.mark.deep(
-    stands_in="tests/stories/test_two_replicas_sign.py::test_two_replicas_and_two_witnesses"
+    stands_in="tests/stories/test_kill.py::test_every_answered_decision_is_recorded_once_through_kills"
 )
 @pytest.mark.parametrize(("sidecar", "control"), [(64, 0), (0, 64), (32, 32)])
 async def test_the_chain_is_gapless_and_valid_under_64_clients(

@@ -11,7 +11,9 @@ from tests.support.stack import running
 from tests.support.waiting import AWAY, until
 
 
-@pytest.mark.deep(stands_in="test_a_stale_policy_set_denies_and_the_denials_are_recorded")
+@pytest.mark.deep(
+    stands_in="tests/stories/test_kill.py::test_every_answered_decision_is_recorded_once_through_kills"
+)
 async def test_the_log_catches_up_exactly_once_after_a_while_without_the_control_api(
     tmp_path: Path,
 ) -> None:

@@ -55,7 +55,9 @@ def test_controls_for_an_incident_reach_a_sidecar_and_lift_again(either_way: Sta
     assert names >= {"agent_not_approved", "session_revoked", "tenant_frozen"}
 
 
-@pytest.mark.deep(stands_in="test_controls_for_an_incident_reach_a_sidecar_and_lift_again")
+@pytest.mark.deep(
+    stands_in="tests/sidecar/test_freeze.py::test_a_freeze_survives_a_restart_without_the_control_api"
+)
 def test_a_freeze_outlives_the_control_api_and_restarts(either_way: Stack) -> None:
     stack = either_way
     assert stack.evaluate()[1]["decision"] == "ALLOW"

@@ -23,7 +23,9 @@ def feed(stack: Stack) -> str:
     return str(ready["policy_feed"])
 
 
-@pytest.mark.deep(stands_in="test_a_redis_restored_from_an_older_dump_brings_nothing_back")
+@pytest.mark.deep(
+    stands_in="tests/sidecar/policy_cache/partial_replica/test_failover.py::test_decisions_and_revocations_go_on_without_redis"
+)
 @pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
 def test_thirty_seconds_without_redis_deny_nothing(tmp_path: Path, fault: signal.Signals) -> None:
     with (

@@ -115,7 +115,9 @@ def revoked_by(stack: Stack, port: int, key_id: str) -> None:
     assert answer[0] < 300, answer
 
 
-@pytest.mark.deep(stands_in="test_a_sidecar_that_was_down_for_two_rotations_follows_both")
+@pytest.mark.deep(
+    stands_in="tests/control_api/publishing/test_reconcile.py::test_a_head_by_a_replaced_key_is_signed_again_on_request"
+)
 @redis.needs_redis
 def test_while_replicas_are_started_again_one_after_the_other_both_are_believed(
     tmp_path: Path, migrated_url: str

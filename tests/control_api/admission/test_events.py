@@ -105,7 +105,26 @@ async def test_a_dry_run_leaves_no_event(webhook: Webhook, server: FakeApiServer
     assert [each["involvedObject"]["name"] for each in server.events()] == ["after"]
 
 
-@pytest.mark.deep(stands_in="test_odd_metadata_makes_an_event_of_plain_texts")
+async def test_a_full_queue_drops_events_and_delays_no_review(
+    tmp_path: Path, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "MAX_QUEUED", 4)
+    server.fault = lambda _method, _path: HANG
+    async with running_webhook(
+        tmp_path,
+        SLUICE_WEBHOOK_EVENTS="1",
+        SLUICE_WEBHOOK_API_SERVER=server.url,
+        SLUICE_WEBHOOK_ACCOUNT_DIR=str(server.account),
+    ) as webhook:
+        for number in range(8):
+            raw = encoded(review(object=owned({**OWNER, "uid": str(number)})))
+            assert (await webhook.ask(raw))[0] == 200
+        # One is being sent, and 4 wait.
+        async with asyncio.timeout(20):
+            assert 3 <= await counted(webhook, "dropped", 3) <= 4
+
+
+@pytest.mark.deep(stands_in="test_a_full_queue_drops_events_and_delays_no_review")
 async def test_an_api_server_that_hangs_delays_no_review_and_the_queue_is_bounded(
     webhook: Webhook, server: FakeApiServer
 ) -> None:

@@ -32,7 +32,9 @@ def settings(text: str) -> Any:
     return load(held)
 
 
-@pytest.mark.deep(stands_in="test_only_allowed_options_reach_the_containers")
+@pytest.mark.deep(
+    stands_in="tests/control_api/admission/test_injected_settings.py::test_sources_and_the_authority_of_the_values_are_accepted"
+)
 def test_https_and_its_authority_reach_the_sidecar() -> None:
     assert settings(rendered("explicit"))["control"].startswith("http://")
     pem = "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n"
@@ -41,7 +43,9 @@ def test_https_and_its_authority_reach_the_sidecar() -> None:
     assert settings(text)["control_tls"] == {"ca": pem}
 
 
-@pytest.mark.deep(stands_in="test_only_allowed_options_reach_the_containers")
+@pytest.mark.deep(
+    stands_in="tests/control_api/admission/test_injected_settings.py::test_sources_and_the_authority_of_the_values_are_accepted"
+)
 def test_sources_of_the_values_are_those_of_the_settings() -> None:
     assert settings(rendered("explicit"))["sources"] == []
     names = ("alias=kb", "kind=chroma", "upstream=http://chroma.data:8000", "sensitivity=medium")
@@ -64,7 +68,9 @@ def test_a_secret_takes_the_place_of_the_token(mode: str) -> None:
     assert settings(text)["key_file"] == "/etc/sluice/agent/sidecar.key"
 
 
-@pytest.mark.deep(stands_in="test_the_api_server_is_exempt_unless_it_is_to_be_judged")
+@pytest.mark.deep(
+    stands_in="tests/control_api/admission/test_goldens.py::test_the_chart_renders_the_fragments"
+)
 def test_the_proxy_can_be_killed_by_no_probe_and_has_no_rights() -> None:
     for name in VALUES:
         container = proxy(rendered(name))
@@ -78,6 +84,9 @@ def test_the_proxy_can_be_killed_by_no_probe_and_has_no_rights() -> None:
         assert security["seccompProfile"] == {"type": "RuntimeDefault"}
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/admission/test_goldens.py::test_the_chart_renders_the_fragments"
+)
 def test_only_allowed_options_reach_the_containers() -> None:
     def fields(text: str) -> set[str]:
         parts = read(text, "rendered").init_containers
@@ -96,6 +105,9 @@ def test_only_allowed_options_reach_the_containers() -> None:
     }
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/admission/test_goldens.py::test_the_chart_renders_the_fragments"
+)
 def test_the_api_server_is_exempt_unless_it_is_to_be_judged() -> None:
     def arguments(*values: str) -> list[str]:
         return list(read(rendered("transparent", *values), "rendered").init_containers[0]["args"])

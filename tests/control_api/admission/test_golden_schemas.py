@@ -26,7 +26,9 @@ def as_list(pods: list[dict[str, Any]]) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": items}
 
 
-@pytest.mark.deep(stands_in="test_a_wrong_pod_is_noticed")
+@pytest.mark.deep(
+    stands_in="tests/control_api/admission/test_goldens.py::test_the_patch_gives_the_expected_pods"
+)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_api_accepts_what_we_write(version: str) -> None:
     found = golden_pods()

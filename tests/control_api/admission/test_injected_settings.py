@@ -52,10 +52,12 @@ def test_a_sidecar_accepts_what_the_chart_renders(name: str) -> None:
     proxy = found.forward_proxy if explicit else found.transparent
     assert str(proxy) == f"127.0.0.1:{8711 if explicit else 8712}"
     assert found.sources == ()
+    assert found.authzen == AuthzenSettings()
+    assert found.control.startswith("http://")
 
 
 @pytest.mark.deep(
-    stands_in="test_an_ordinary_container_is_the_native_one_but_for_when_it_starts_and_ends"
+    stands_in="tests/control_api/admission/test_goldens.py::test_the_chart_renders_the_fragments"
 )
 def test_only_an_ordinary_container_can_be_stopped_by_a_request() -> None:
     text = rendered("ordinary")  # with `quitEndpoint`
@@ -65,6 +67,9 @@ def test_only_an_ordinary_container_can_be_stopped_by_a_request() -> None:
     assert settings_of(off).quit_listen is None
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/admission/test_goldens.py::test_the_chart_renders_the_fragments"
+)
 def test_an_ordinary_container_is_the_native_one_but_for_when_it_starts_and_ends() -> None:
     for name in ("ordinary", "ordinary-transparent"):
         fragment = read(rendered(name, "injection.quitEndpoint=false"), "rendered")
@@ -84,11 +89,19 @@ def test_sources_and_the_authority_of_the_values_are_accepted() -> None:
         "control.tls.secretName=tls",
         f"control.tls.ca={pem}",
         *(f"defaultSources[0].{each}" for each in SOURCE),
+        "authzen.role_property=acting_as",
+        "authzen.actions[0].name=delete",
+        "authzen.actions[0].when.soft=true",
+        "authzen.actions[0].task=delete_soft",
     )
     found = settings(text)
+    assert found.authzen.role_property == "acting_as"
+    assert found.authzen.actions == (ActionRule("delete", {"soft": True}, "delete_soft"),)
     assert found.control.startswith("https://")
     assert found.control_tls.ca == pem
-    assert [each.alias for each in found.sources] == ["kb"]
+    [source] = found.sources
+    assert (source.alias, source.kind, source.sensitivity) == ("kb", "chroma", "medium")
+    assert "chroma.data" in str(source.upstream)
 
 
 @pytest.mark.deep(stands_in="test_sources_and_the_authority_of_the_values_are_accepted")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -90,6 +90,9 @@ def bare(listed: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
     return [{key: each[key] for key in each if key != "env"} for each in listed or []]
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/admission/test_goldens.py::test_the_patch_gives_the_expected_pods"
+)
 @given(pods(), st.sampled_from(sorted(VALUES)))
 def test_a_pod_gets_the_sidecar_and_keeps_what_it_has(pod: dict[str, Any], settings: str) -> None:
     chosen = fragment(settings)
@@ -129,7 +132,59 @@ def test_a_pod_gets_the_sidecar_and_keeps_what_it_has(pod: dict[str, Any], setti
     assert (again.outcome, again.patch) == (Outcome.unchanged, ())
 
 
-@pytest.mark.deep(stands_in="test_a_pod_has_a_limit_of_containers")
+@pytest.mark.parametrize("settings", ["explicit", "transparent"])
+def test_our_containers_are_moved_back_to_the_front(settings: str) -> None:
+    chosen = fragment(settings)
+    own = names(chosen.init_containers)
+    security = {
+        "runAsUser": 1000,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    first, *others = (
+        {"name": name, "image": "a", "securityContext": security}
+        for name in ("a", "late-1", "late-2")
+    )
+    pod = {"spec": {"containers": [first]}}
+    injected = apply(pod, review(pod, ENABLED, chosen).patch)
+    present = injected["spec"]["initContainers"]
+    injected["spec"] |= {"initContainers": [others[0], *reversed(present), others[1]]}
+    verdict = review(injected, ENABLED, chosen)
+    assert "move" in {each["op"] for each in verdict.patch}
+    after = jsonpatch.apply_patch(injected, verdict.patch)["spec"]["initContainers"]
+    assert names(after) == [*own, "late-1", "late-2"]
+    assert after[: len(own)] == present
+
+
+ODD: list[Any] = [None, True, 7, "x", [], {}, [None], [[]], [{}], [{"name": 7}], {"a": None}]
+
+
+@pytest.mark.parametrize("settings", ["explicit", "transparent-options"])
+def test_an_odd_pod_gets_a_verdict(settings: str) -> None:
+    for place in ("metadata", "spec"):
+        check_odd({place: value} for value in ODD)
+    whole = {"name": "a", "image": "a"}
+    for field in ("containers", "initContainers", "volumes", "securityContext", "hostAliases"):
+        check_odd(({"spec": {"containers": [whole], field: value}} for value in ODD), settings)
+    for field in ("name", "env", "securityContext", "resources", "volumeMounts"):
+        check_odd(({"spec": {"containers": [whole | {field: value}]}} for value in ODD), settings)
+    for field in ("annotations", "labels"):
+        pods_ = ({"metadata": {field: value}, "spec": {"containers": [whole]}} for value in ODD)
+        check_odd(pods_, settings)
+
+
+def check_odd(tried: Iterable[dict[str, Any]], settings: str = "explicit") -> None:
+    for pod in tried:
+        before = deepcopy(pod)
+        verdict = review(pod, ENABLED, fragment(settings))
+        assert (verdict.outcome is Outcome.refused) == bool(verdict.refusals), pod
+        assert pod == before
+        if verdict.outcome is Outcome.injected:
+            after = jsonpatch.apply_patch(pod, verdict.patch)
+            assert review(after, ENABLED, fragment(settings)).outcome is Outcome.unchanged
+
+
+@pytest.mark.deep(stands_in="test_our_containers_are_moved_back_to_the_front")
 @given(st.data(), st.sampled_from(["explicit", "transparent"]))
 def test_our_containers_return_to_the_front(data: st.DataObject, settings: str) -> None:
     chosen = fragment(settings)
@@ -152,7 +207,7 @@ def test_our_containers_return_to_the_front(data: st.DataObject, settings: str) 
     ]
 
 
-@pytest.mark.deep(stands_in="test_a_pod_gets_the_sidecar_and_keeps_what_it_has")
+@pytest.mark.deep(stands_in="test_an_odd_pod_gets_a_verdict")
 @given(st.data(), pods())
 def test_any_json_gets_a_verdict(data: st.DataObject, pod: dict[str, Any]) -> None:
     """Whatever stands anywhere in a pod, the answer is a verdict and never an exception."""

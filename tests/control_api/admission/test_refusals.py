@@ -283,7 +283,14 @@ json_values = st.recursive(
 PLACES = sorted({pointer for _, each in REFUSED for pointer in each})
 
 
-@pytest.mark.deep(stands_in="test_a_change_is_refused_by_its_rule_alone")
+def test_no_odd_value_makes_the_rules_fail() -> None:
+    for place in PLACES:
+        for value in (None, 0, "", [], {}, [None], {"": None}):
+            for pointer, put in placed({place: value}, "explicit").items():
+                assert isinstance(rules(changed(governed_pod(EXPLICIT), {pointer: put})), list)
+
+
+@pytest.mark.deep(stands_in="test_no_odd_value_makes_the_rules_fail")
 @given(st.dictionaries(st.sampled_from(PLACES), json_values, max_size=3))
 @examples(500)
 def test_no_pod_makes_the_rules_fail(changes: dict[str, Any]) -> None:

@@ -101,6 +101,9 @@ def started(tmp_path: Path) -> Iterator[Any]:
         each.process.wait()
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/admission/test_webhook.py::test_a_pod_gets_its_patch_under_the_uid_of_its_review"
+)
 def test_a_pod_gets_the_sidecar_and_a_stop_ends_with_0(started: Any) -> None:
     process: Process = started()
     process.ready()
@@ -116,7 +119,9 @@ def test_a_pod_gets_the_sidecar_and_a_stop_ends_with_0(started: Any) -> None:
     assert line["message"].startswith("pod `shop/cart` injected in ")
 
 
-@pytest.mark.deep(stands_in="test_a_changed_template_is_used_and_an_unusable_one_is_not")
+@pytest.mark.deep(
+    stands_in="tests/control_api/admission/test_webhook_settings.py::test_every_complaint_is_reported_at_once"
+)
 def test_unusable_settings_exit_with_2_and_every_complaint(started: Any, tmp_path: Path) -> None:
     process: Process = started(SLUICE_WEBHOOK_LISTEN="8443", SLUICE_WEBHOOK_LEAF_HOURS="never")
     assert process.process.wait(60) == 2
@@ -127,7 +132,9 @@ def test_unusable_settings_exit_with_2_and_every_complaint(started: Any, tmp_pat
     assert "SLUICE_WEBHOOK_TEMPLATE" in absent.messages()
 
 
-@pytest.mark.deep(stands_in="test_a_pod_gets_the_sidecar_and_a_stop_ends_with_0")
+@pytest.mark.deep(
+    stands_in="tests/control_api/admission/test_webhook.py::test_a_port_that_is_taken_ends_the_process_with_its_setting"
+)
 def test_a_taken_port_exits_with_1_and_one_line(started: Any) -> None:
     first: Process = started()
     first.ready()

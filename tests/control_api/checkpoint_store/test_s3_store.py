@@ -48,6 +48,13 @@ def test_the_latest_note_comes_first() -> None:
     assert [each.number for each in store.notes("acme")] == list(range(12, 0, -1))
     assert store.put("ten_Ä/..", 1, "other\n1\n")
     assert store.tenants() == ["acme", "ten_Ä/.."]
+    # Each witness has its latest cosigned note, beside the log's own.
+    for incarnation, size in ((0, 9), (1, 4), (1, 3)):
+        note = f"log#{incarnation}\n{size}\n"
+        store.put_cosigned("acme", CosignedNote("0a0b0c0d", incarnation, size, note))
+    store.put_cosigned("acme", CosignedNote("ffffffff", 0, 9, "log\n9\n"))
+    assert store.cosigned("acme") == ["log#1\n4\n", "log\n9\n"]
+    assert store.latest("acme") == StoredNote(12, "log\n12\n")
     # Another prefix of the same bucket is another store.
     assert open_store(StoreLocation.parse("s3://latest/sluice")).latest("acme") is None
 

@@ -14,6 +14,7 @@ from control_api.checkpoint_store.file_store import FileStore
 from control_api.checkpoint_store.stored_note import CosignedNote
 from control_api.checkpoints.acceptance import Acceptance
 from control_api.checkpoints.divergence import Diverged
+from control_api.checkpoints.maker import CheckpointMaker
 from control_api.log.append import Log
 from control_api.log.purge import Purge
 from control_api.log.verify import verify
@@ -67,6 +68,24 @@ async def rewritten(world: World, size: int, change: bool = False) -> None:
     )
 
 
+async def written_by_hand(world: World, note: str) -> None:
+    """A row that says that an operator has accepted a new incarnation."""
+    await world.rows(
+        "INSERT INTO incarnations (tenant_id, number, origin, seq, cited_note, accepted_at)"
+        " VALUES (:t, 1, :origin, 2, :note, 0)",
+        t=TENANT,
+        origin=f"{LOG}#1",
+        note=note,
+    )
+
+
+async def by_hand_is_refused(world: World, service: CheckpointMaker, note: str) -> None:
+    await written_by_hand(world, note)
+    with pytest.raises(Diverged):
+        await service.make(TENANT)
+    await world.rows("DELETE FROM incarnations")
+
+
 async def verified(world: World, notes: Path) -> dict[str, Any]:
     signed = await maker(world, notes).signed(TENANT)
     return await verify(world.store, TENANT, PUBLICS, signed)
@@ -84,7 +103,6 @@ async def refused(world: World, notes: Path, reason: Reason) -> None:
     assert answer["checkpoint"]["size"] == before[0]
 
 
-@pytest.mark.deep(stands_in="test_a_log_of_another_epoch_is_behind_whatever_its_size")
 async def test_newest_rows_deleted_and_the_head_fixed_up(world: World, notes: Path) -> None:
     await grow(world, 5)
     assert await maker(world, notes).make(TENANT) is not None
@@ -110,7 +128,9 @@ async def test_a_younger_copy_is_behind(either_url: str, notes: Path) -> None:
         await refused(world, notes, Reason.LOG_BEHIND_CHECKPOINT)
 
 
-@pytest.mark.deep(stands_in="test_a_log_of_another_epoch_is_behind_whatever_its_size")
+@pytest.mark.deep(
+    stands_in="tests/control_api/checkpoints/test_loop.py::test_a_log_that_the_database_has_lost_is_found"
+)
 async def test_all_tables_emptied(world: World, notes: Path) -> None:
     await grow(world, 3)
     await maker(world, notes).make(TENANT)
@@ -126,9 +146,13 @@ async def test_a_log_of_another_epoch_is_behind_whatever_its_size(
     FileStore(notes).put(TENANT, 1, note)
     await grow(world, 9)
     await refused(world, notes, Reason.LOG_BEHIND_CHECKPOINT)
+    # Nor is a note followed that is by another key.
+    forged = f"{LOG}\n1\n{b64(bytes(32))}\n\n— {LOG} {b64(bytes(68))}\n"
+    FileStore(notes.with_name("forged")).put(TENANT, 1, forged)
+    await refused(world, notes.with_name("forged"), Reason.SIGNATURE_MISSING)
 
 
-@pytest.mark.deep(stands_in="test_a_log_of_another_epoch_is_behind_whatever_its_size")
+@pytest.mark.deep(stands_in="test_newest_rows_deleted_and_the_head_fixed_up")
 @pytest.mark.parametrize("signed_again", [False, True])
 async def test_the_whole_log_rewritten(world: World, notes: Path, signed_again: bool) -> None:
     """Even with the log's own key: the store has the note of what was there before."""
@@ -149,7 +173,7 @@ async def test_the_whole_log_rewritten(world: World, notes: Path, signed_again: 
     await refused(world, notes, Reason.ROOT_MISMATCH)
 
 
-@pytest.mark.deep(stands_in="test_a_new_row_that_was_edited_is_not_signed")
+@pytest.mark.deep(stands_in="test_a_new_row_that_was_edited_or_deleted_is_not_signed")
 async def test_rows_that_are_not_there_are_not_signed(world: World, notes: Path) -> None:
     await grow(world, 3)
     await maker(world, notes).make(TENANT)
@@ -161,7 +185,9 @@ async def test_rows_that_are_not_there_are_not_signed(world: World, notes: Path)
     assert sizes(notes) == [3]
 
 
-async def test_a_new_row_that_was_edited_is_not_signed(world: World, notes: Path) -> None:
+async def test_a_new_row_that_was_edited_or_deleted_is_not_signed(
+    world: World, notes: Path
+) -> None:
     await grow(world, 3)
     await maker(world, notes).make(TENANT)
     await grow(world, 3)
@@ -171,15 +197,23 @@ async def test_a_new_row_that_was_edited_is_not_signed(world: World, notes: Path
     with pytest.raises(Diverged) as raised:
         await maker(world, notes).make(TENANT)
     assert raised.value.finding.reason == Reason.HEAD_MISMATCH
+    await world.rows("DELETE FROM log_entries WHERE tenant_id = :t AND seq = 4", t=TENANT)
+    with pytest.raises(Diverged) as raised:
+        await maker(world, notes).make(TENANT)
+    assert raised.value.finding.reason == Reason.ENTRIES_MISSING
+    assert sizes(notes) == [3]
 
 
+@pytest.mark.deep(stands_in="test_a_log_of_another_epoch_is_behind_whatever_its_size")
 async def test_a_note_by_another_key_is_not_followed(world: World, notes: Path) -> None:
     await grow(world, 3)
     FileStore(notes).put(TENANT, 1, f"{LOG}\n1\n{b64(bytes(32))}\n\n— {LOG} {b64(bytes(68))}\n")
     await refused(world, notes, Reason.SIGNATURE_MISSING)
 
 
-@pytest.mark.deep(stands_in="test_a_log_of_another_epoch_is_behind_whatever_its_size")
+@pytest.mark.deep(
+    stands_in="tests/control_api/checkpoints/test_loop.py::test_a_log_that_the_database_has_lost_is_found"
+)
 async def test_decisions_go_on_and_are_told_once(
     world: World, notes: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -197,7 +231,6 @@ async def test_decisions_go_on_and_are_told_once(
     assert set(signing.diverged) == {TENANT}
 
 
-@pytest.mark.deep(stands_in="test_a_new_row_that_was_edited_is_not_signed")
 async def test_an_operator_accepts_a_new_incarnation(
     either_url: str, notes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,6 +248,8 @@ async def test_an_operator_accepts_a_new_incarnation(
         await rewritten(world, 3)
         with pytest.raises(Diverged):
             await service.make(TENANT)
+        # Only the note in the store ends it, and that takes the log's key.
+        await by_hand_is_refused(world, service, last.note)
         # Dies after the entry: it is still refused, and the same command goes on from there.
         with monkeypatch.context() as patch:
             patch.setattr(FileStore, "put", lambda *_: False)
@@ -243,7 +278,7 @@ async def test_an_operator_accepts_a_new_incarnation(
         assert split_origin(row.origin) == (LOG, 1)
 
 
-@pytest.mark.deep(stands_in="test_a_log_of_another_epoch_is_behind_whatever_its_size")
+@pytest.mark.deep(stands_in="test_an_operator_accepts_a_new_incarnation")
 async def test_a_store_that_is_behind_a_purge_can_be_accepted(world: World, notes: Path) -> None:
     """The log was purged by a replica with another store, or with the log's key by an insider."""
     await grow(world, 3)
@@ -261,7 +296,7 @@ async def test_a_store_that_is_behind_a_purge_can_be_accepted(world: World, note
     assert (await verified(world, notes))["valid"]
 
 
-@pytest.mark.deep(stands_in="test_a_log_of_another_epoch_is_behind_whatever_its_size")
+@pytest.mark.deep(stands_in="test_an_operator_accepts_a_new_incarnation")
 async def test_an_incarnation_written_into_the_database_changes_nothing(
     world: World, notes: Path
 ) -> None:
@@ -271,17 +306,13 @@ async def test_an_incarnation_written_into_the_database_changes_nothing(
     last = FileStore(notes).latest(TENANT)
     assert last is not None
     await rewritten(world, 3)
-    await world.rows(
-        "INSERT INTO incarnations (tenant_id, number, origin, seq, cited_note, accepted_at)"
-        " VALUES (:t, 1, :origin, 2, :note, 0)",
-        t=TENANT,
-        origin=f"{LOG}#1",
-        note=last.note,
-    )
+    await written_by_hand(world, last.note)
     await refused(world, notes, Reason.LOG_BEHIND_CHECKPOINT)
 
 
-@pytest.mark.deep(stands_in="test_a_note_by_another_key_is_not_followed")
+@pytest.mark.deep(
+    stands_in="tests/control_api/checkpoints/test_loop.py::test_replicas_with_stores_of_their_own_say_so_and_stay_within_the_hour"
+)
 async def test_a_lost_store_goes_on_from_the_database_and_says_so(
     world: World, notes: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from control_api.checkpoints.loop import CheckpointLoop
+from control_api.log.append import Log
 from control_api.metrics.labels import Signing
 from tests.control_api.checkpoints.signing import grow, latest, maker, sizes
 from tests.control_api.store.world import OTHER, TENANT, World, decision, event_id
@@ -35,7 +36,9 @@ async def kinds(world: World) -> list[str]:
     return [row.kind for row in await world.rows(query, t=TENANT)]
 
 
-async def test_only_logs_that_changed_are_signed(world: World, notes: Path) -> None:
+async def test_only_logs_that_changed_are_signed_and_an_idle_one_within_the_hour(
+    world: World, notes: Path
+) -> None:
     turns = Turns(world, notes)
     await grow(world, 2)
     await world.log.append(OTHER, decision())
@@ -47,9 +50,27 @@ async def test_only_logs_that_changed_are_signed(world: World, notes: Path) -> N
     await turns.once()
     assert turns.counted == {Signing.signed: 3}
     assert latest(notes).size == 3
+    # One replica writes the hour's heartbeat, and what one has just signed the other leaves.
+    other = Turns(world, notes, 60.0)
+    await other.once()  # compares every log itself, once
+    world.now.ahead += HOUR + 1
+    for each in (turns, other, turns, other):
+        await each.once()
+    assert await kinds(world) == ["decision"] * 3 + ["heartbeat"]
+    await turns.once()
+    await grow(world, 1)
+    await turns.once()
+    await grow(world, 1)
+    await other.once()
+    assert latest(notes).size == 5
+    world.now.ahead += 60_000_000
+    await other.once()
+    assert latest(notes).size == 6
 
 
-@pytest.mark.deep(stands_in="test_only_logs_that_changed_are_signed")
+@pytest.mark.deep(
+    stands_in="test_only_logs_that_changed_are_signed_and_an_idle_one_within_the_hour"
+)
 async def test_an_idle_log_gets_a_heartbeat_an_hour_from_one_replica(
     world: World, notes: Path
 ) -> None:
@@ -65,7 +86,7 @@ async def test_an_idle_log_gets_a_heartbeat_an_hour_from_one_replica(
 
 
 @pytest.mark.deep(
-    stands_in="test_replicas_with_stores_of_their_own_say_so_and_stay_within_the_hour"
+    stands_in="test_only_logs_that_changed_are_signed_and_an_idle_one_within_the_hour"
 )
 async def test_replicas_share_the_work(world: World, notes: Path) -> None:
     first, second = Turns(world, notes, 60.0), Turns(world, notes, 60.0)
@@ -80,7 +101,6 @@ async def test_replicas_share_the_work(world: World, notes: Path) -> None:
     assert latest(notes).size == 2
 
 
-@pytest.mark.deep(stands_in="test_a_log_that_the_database_has_lost_is_found")
 async def test_a_failure_is_told_once_and_tried_again(
     world: World, notes: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -92,13 +112,16 @@ async def test_a_failure_is_told_once_and_tried_again(
     for _ in range(3):
         await turns.once()
     assert turns.counted == {Signing.failed: 3}
+    assert await world.rows("SELECT 1 FROM checkpoints") == []
     assert [each.levelno for each in caplog.records] == [logging.WARNING]
     (notes / TENANT).unlink()
     await turns.once()
     assert sizes(notes) == [1]
 
 
-async def test_a_log_that_the_database_has_lost_is_found(world: World, notes: Path) -> None:
+async def test_a_log_that_the_database_has_lost_is_found(
+    world: World, notes: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     await grow(world, 1)
     await Turns(world, notes).once()
     for table in ("log_entries", "openings", "log_heads", "checkpoints", "tree_nodes"):
@@ -107,6 +130,14 @@ async def test_a_log_that_the_database_has_lost_is_found(world: World, notes: Pa
     await turns.once()
     assert set(turns.maker.diverged) == {TENANT}
     assert turns.counted == {Signing.refused: 1}
+    # Decisions go on, and what has not changed is told once.
+    world.log = Log(world.store)
+    for _ in range(3):
+        caplog.clear()
+        await grow(world, 1)
+        await turns.once()
+    assert turns.counted == {Signing.refused: 4}
+    assert [each for each in caplog.records if each.levelname == "ERROR"] == []
 
 
 async def test_replicas_with_stores_of_their_own_say_so_and_stay_within_the_hour(

@@ -47,6 +47,9 @@ async def _size(world: World) -> int:
     return rows[0].size if rows else 0
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/checkpoints/test_loop.py::test_only_logs_that_changed_are_signed_and_an_idle_one_within_the_hour"
+)
 async def test_tenants_are_apart(world: World, notes: Path) -> None:
     signing = maker(world, notes)
     await grow(world, 2)
@@ -59,9 +62,19 @@ async def test_tenants_are_apart(world: World, notes: Path) -> None:
 async def test_an_older_log_is_read_back_whole_and_signed(world: World, notes: Path) -> None:
     """An installation from before checkpoints: nothing in the store, nothing in the table."""
     await grow(world, 300)
-    made = await maker(world, notes).make(TENANT)
+    signing = maker(world, notes)
+    made = await signing.make(TENANT)
     assert made is not None
     assert made.size == latest(notes).size == 300
+    assert made.root_hash == latest(notes).root
+    assert Frontier.from_bytes(300, made.frontier).root() == made.root_hash
+    assert await signing.make(TENANT) == made  # nothing new, nothing signed
+    await grow(world, 2)
+    assert await signing.make(TENANT) != made
+    async with world.store.reading(TENANT) as connection:
+        kept = await checkpoints.page(connection, TENANT, None, 10)
+        assert [each.size for each in kept] == [302, 300]
+        assert await checkpoints.at(connection, TENANT, 300) == kept[1]
 
 
 @pytest.mark.deep(stands_in="test_a_checkpoint_that_is_published_late_does_not_follow_a_larger_one")
@@ -118,7 +131,9 @@ async def signed_only(world: World, size: int) -> StoredCheckpoint:
     return StoredCheckpoint(at.origin, at.size, at.root, state.frontier(), note, world.now())
 
 
-@pytest.mark.deep(stands_in="test_tenants_are_apart")
+@pytest.mark.deep(
+    stands_in="tests/control_api/checkpoints/test_loop.py::test_a_failure_is_told_once_and_tried_again"
+)
 async def test_a_store_that_fails_shows_no_checkpoint(world: World, notes: Path) -> None:
     notes.write_text("no directory")
     signing = maker(world, notes)

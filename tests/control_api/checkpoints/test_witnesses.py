@@ -173,7 +173,7 @@ async def test_a_log_rewritten_with_its_key_is_refused_and_its_level_says_so(
                 assert (made.origin, await asking.level(1)) == (LOG, (Level.signed, 0))
 
 
-@pytest.mark.deep(stands_in="test_no_answer_of_a_witness_harms_a_checkpoint")
+@pytest.mark.deep(stands_in="test_the_store_has_a_cosignature_before_the_database")
 async def test_a_witness_that_comes_late_is_asked_again(
     tmp_path: Path, notes: Path, witness: Callable[[str], WitnessProcess]
 ) -> None:

@@ -31,6 +31,16 @@ def register(api: ControlApi, **fields: Any) -> str:
     return api.approved("agt_loans", workload=WORKLOAD, **fields)
 
 
+def register_account(api: ControlApi, account: str) -> str:
+    """The approved agent of the pods of another service account: `agt_<account>`."""
+    return api.approved(f"agt_{account}", workload=workload(account))
+
+
+def workload(account: str) -> str:
+    """As `WORKLOAD`, of another service account."""
+    return f"{ISSUER}:system:serviceaccount:lending:{account}"
+
+
 def changes(api: ControlApi, what: str, tenant: str = "default") -> list[dict[str, Any]]:
     """The changes of this kind in the log of a SQLite store, newest first."""
     query = "SELECT entry FROM log_entries WHERE tenant_id = ? ORDER BY seq DESC"

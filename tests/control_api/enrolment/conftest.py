@@ -24,6 +24,19 @@ def cluster(tmp_path: Path, key_server: KeySetServer) -> Iterator[ControlApi]:
         yield api
 
 
+@pytest.fixture(scope="module")
+def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlApi]:
+    """Shared by a module's tests: each takes a service account of its own."""
+    with (
+        serving_keys() as server,
+        running(
+            tmp_path_factory.mktemp("cluster"),
+            SLUICE_ENROL_ISSUERS=f"{ISSUER}={server.url}; https://other={server.url}",
+        ) as api,
+    ):
+        yield api
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def either_cluster(
     request: pytest.FixtureRequest, tmp_path: Path, key_server: KeySetServer

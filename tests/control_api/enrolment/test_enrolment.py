@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from control_api.enrolment import registry
+from tests.support.clusters import ISSUER, KeySetServer, claims, pod_token, token
 from tests.control_api.enrolment.calls import (
     POLICY_SET,
     WORKLOAD,
@@ -14,13 +16,80 @@ from tests.control_api.enrolment.calls import (
     enrol,
     enrolled,
     register,
+    register_account,
+    workload,
 )
 from tests.control_api.running_api import SUPERADMIN, ControlApi, asked, running
 from tests.support.clusters import ISSUER, KeySetServer, claims, pod_token, token
 from tests.support.postgres import serving
 
 
-@pytest.mark.deep(stands_in="test_two_clusters_with_the_same_names_are_two_agents")
+def test_the_keys_of_a_pod_do_their_own_part_for_its_own_agent(shared_cluster: ControlApi) -> None:
+    api, text = shared_cluster, pod_token("parts")
+    register_account(api, "parts")
+    api.approved("agt_other")
+    answer = enrolled(api, text)
+    assert (answer["agent_id"], answer["agent_role"]) == ("agt_parts", "support")
+    assert (answer["status"], answer["expires_in"]) == ("approved", 3600)
+    sidecar, agent = answer["sidecar_key"], answer["agent_key"]
+    assert api.evaluate(agent, agent_id="agt_parts")["decision"] == "ALLOW"
+    assert api.evaluate(agent, agent_id="agt_other")["policy_name"] == "key_agent_binding"
+    assert api.call("GET", POLICY_SET, key=sidecar).status == 200
+    assert api.call("GET", POLICY_SET, key=agent).status == 403
+    assert api.call("GET", "/v1/keys", key=sidecar).status == 403
+    assert api.call("POST", "/v1/context/evaluate", asked(), key=sidecar).status == 403
+    # They are no ordinary keys, and a document says that the agent has some, but not how many.
+    assert answer["agent_key_id"] not in {each["key_id"] for each in api.admin("GET", "/v1/keys")}
+    listed = [
+        each for each in api.admin("GET", "/v1/keys?enrolled=true") if "parts-0" in each["name"]
+    ]
+    assert {each["scope"] for each in listed} == {"sidecar", "evaluate"}
+    documents = [each["name"] for each in api.admin("GET", POLICY_SET)["documents"]]
+    assert sum(name.startswith("key/") for name in documents) == 1
+    assert "enrolment/agt_parts" in documents
+    # A token that is used again gets others, and the log says that it was the same token.
+    again = enrolled(api, text)["agent_key"]
+    assert again != agent
+    assert api.evaluate(agent, agent_id="agt_parts")["decision"] == "ALLOW"
+    entries = [each["detail"] for each in changes(api, "sidecar.enrolled")]
+    of_this = [each["token_sha256"] for each in entries if each["pod"] == "parts-0"]
+    assert (len(of_this), len(set(of_this))) == (2, 1)
+
+
+def test_an_unknown_workload_is_registered_once_and_waits(shared_cluster: ControlApi) -> None:
+    api = shared_cluster
+    tokens = [pod_token("new", pod=f"new-{number}") for number in range(12)]
+    with ThreadPoolExecutor(6) as pool:
+        answers = list(pool.map(lambda text: enrolled(api, text), tokens))
+    assert {(each["agent_id"], each["status"]) for each in answers} == {("lending.new", "draft")}
+    for name in ("sidecar_key", "agent_key", "agent_key_id", "enrolment", "expires_at"):
+        assert {each[name] for each in answers} == {None}
+    # A service account's name must not give it the role of the same name.
+    assert api.admin("GET", "/v1/agents/lending.new")["agent_role"] == "lending.new"
+    for status in ("pending_approval", "approved"):
+        assert enrolled(api, tokens[0])["sidecar_key"] is None
+        api.admin("PATCH", "/v1/agents/lending.new/status", {"status": status})
+    api.admin("PUT", "/v1/agents/lending.new", {"agent_role": "support"})
+    answer = enrolled(api, tokens[0])
+    assert answer["agent_role"] == "support"
+    assert api.evaluate(answer["agent_key"], agent_id="lending.new")["decision"] == "ALLOW"
+
+
+def test_agents_beyond_the_limit_of_those_that_wait_are_refused(
+    cluster: ControlApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert registry.MAX_PENDING == 100
+    monkeypatch.setattr(registry, "MAX_PENDING", 2)
+    for account in ("a0", "a1"):
+        assert enrolled(cluster, pod_token(account))["status"] == "draft"
+    refused = enrol(cluster, pod_token("one-more"))
+    assert (refused.status, "2 agents" in refused.body["message"]) == (403, True)
+    assert enrolled(cluster, pod_token("a1"))["status"] == "draft"
+    cluster.admin("PATCH", "/v1/agents/lending.a1/status", {"status": "deprecated"})
+    assert enrolled(cluster, pod_token("one-more"))["status"] == "draft"
+
+
+@pytest.mark.deep(stands_in="test_the_keys_of_a_pod_do_their_own_part_for_its_own_agent")
 def test_a_registered_workload_gets_its_agent_and_two_keys(either_cluster: ControlApi) -> None:
     api = either_cluster
     register(api)
@@ -39,7 +108,7 @@ def test_a_registered_workload_gets_its_agent_and_two_keys(either_cluster: Contr
     api.verified()
 
 
-@pytest.mark.deep(stands_in="test_two_clusters_with_the_same_names_are_two_agents")
+@pytest.mark.deep(stands_in="test_the_keys_of_a_pod_do_their_own_part_for_its_own_agent")
 def test_the_agents_key_speaks_for_no_other_agent(cluster: ControlApi) -> None:
     register(cluster)
     cluster.approved("agt_other")
@@ -48,7 +117,7 @@ def test_the_agents_key_speaks_for_no_other_agent(cluster: ControlApi) -> None:
     assert (decided["decision"], decided["policy_name"]) == ("DENY", "key_agent_binding")
 
 
-@pytest.mark.deep(stands_in="test_every_key_that_was_issued_is_in_the_log_and_its_secret_nowhere")
+@pytest.mark.deep(stands_in="test_an_unknown_workload_is_registered_once_and_waits")
 def test_an_unknown_workload_waits_for_approval_and_gets_no_key(
     either_cluster: ControlApi,
 ) -> None:
@@ -71,28 +140,25 @@ def test_an_unknown_workload_waits_for_approval_and_gets_no_key(
     assert decided["decision"] == "ALLOW"
 
 
-def test_two_clusters_with_the_same_names_are_two_agents(
-    tmp_path: Path, key_server: KeySetServer
-) -> None:
-    issuers = f"{ISSUER}={key_server.url}; https://other={key_server.url}"
-    with running(tmp_path, SLUICE_ENROL_ISSUERS=issuers) as api:
-        first = enrolled(api)
-        second = enrolled(api, token(claims(iss="https://other")))
-        assert first["agent_id"] == "lending.loans"
-        assert second["agent_id"].startswith("lending.loans-")
-        assert second["workload"] == "https://other:system:serviceaccount:lending:loans"
+def test_two_clusters_with_the_same_names_are_two_agents(shared_cluster: ControlApi) -> None:
+    first = enrolled(shared_cluster, pod_token("alike"))
+    second = enrolled(shared_cluster, token(claims("alike", iss="https://other")))
+    assert first["agent_id"] == "lending.alike"
+    assert second["agent_id"].startswith("lending.alike-")
+    assert second["workload"] == "https://other:system:serviceaccount:lending:alike"
 
 
 def test_every_key_that_was_issued_is_in_the_log_and_its_secret_nowhere(
-    cluster: ControlApi,
+    shared_cluster: ControlApi,
 ) -> None:
-    register(cluster)
-    answer = enrolled(cluster)
-    [entry] = changes(cluster, "sidecar.enrolled")
-    assert (entry["target"], entry["by"]) == ("agt_loans", "enrolment")
+    cluster = shared_cluster
+    register_account(cluster, "logged")
+    answer = enrolled(cluster, pod_token("logged"))
+    entry = changes(cluster, "sidecar.enrolled")[0]
+    assert (entry["target"], entry["by"]) == ("agt_logged", "enrolment")
     detail = entry["detail"]
-    assert (detail["pod"], detail["pod_uid"]) == ("loans-0", "loans-0-lending")
-    assert detail["workload"] == WORKLOAD
+    assert (detail["pod"], detail["pod_uid"]) == ("logged-0", "logged-0-lending")
+    assert detail["workload"] == workload("logged")
     assert detail["agent_key_id"] == answer["agent_key_id"]
     assert len(detail["token_sha256"]) == 64
     files = (cluster.directory / "data").glob("sluice.db*")
@@ -101,7 +167,9 @@ def test_every_key_that_was_issued_is_in_the_log_and_its_secret_nowhere(
         assert answer[name].encode() not in stored
 
 
-@pytest.mark.deep(stands_in="test_two_clusters_with_the_same_names_are_two_agents")
+@pytest.mark.deep(
+    stands_in="tests/control_api/enrolment/test_hostile_tokens.py::test_one_pod_can_not_fill_the_log"
+)
 def test_a_repeated_token_gets_new_keys_and_the_earlier_ones_stay_alive(
     cluster: ControlApi,
 ) -> None:
@@ -116,7 +184,7 @@ def test_a_repeated_token_gets_new_keys_and_the_earlier_ones_stay_alive(
     assert (len(tokens), len(set(tokens))) == (3, 1)
 
 
-@pytest.mark.deep(stands_in="test_every_key_that_was_issued_is_in_the_log_and_its_secret_nowhere")
+@pytest.mark.deep(stands_in="test_the_keys_of_a_pod_do_their_own_part_for_its_own_agent")
 def test_an_enrolled_key_is_no_ordinary_key(cluster: ControlApi) -> None:
     register(cluster)
     answer = enrolled(cluster)
@@ -132,7 +200,9 @@ def test_an_enrolled_key_is_no_ordinary_key(cluster: ControlApi) -> None:
     assert "enrolment/agt_loans" in names
 
 
-@pytest.mark.deep(stands_in="test_every_key_that_was_issued_is_in_the_log_and_its_secret_nowhere")
+@pytest.mark.deep(
+    stands_in="tests/control_api/enrolment/test_kill_switch.py::test_a_change_of_anything_else_keeps_the_keys_for_their_hour"
+)
 def test_a_key_dies_after_an_hour(either_cluster: ControlApi) -> None:
     api = either_cluster
     register(api)
@@ -145,7 +215,7 @@ def test_a_key_dies_after_an_hour(either_cluster: ControlApi) -> None:
     assert api.admin("GET", "/v1/keys?enrolled=true") == []
 
 
-@pytest.mark.deep(stands_in="test_two_clusters_with_the_same_names_are_two_agents")
+@pytest.mark.deep(stands_in="test_agents_beyond_the_limit_of_those_that_wait_are_refused")
 def test_at_most_a_hundred_agents_wait_in_a_tenant(cluster: ControlApi) -> None:
     for number in range(100):
         assert enrolled(cluster, pod_token(f"a{number}"))["status"] == "draft"
@@ -157,7 +227,9 @@ def test_at_most_a_hundred_agents_wait_in_a_tenant(cluster: ControlApi) -> None:
     assert enrolled(cluster, pod_token("one-more"))["status"] == "draft"
 
 
-@pytest.mark.deep(stands_in="test_two_clusters_with_the_same_names_are_two_agents")
+@pytest.mark.deep(
+    stands_in="tests/control_api/enrolment/test_hostile_tokens.py::test_a_refusal_of_a_known_issuer_is_in_its_own_tenants_log"
+)
 def test_a_deactivated_tenant_enrols_none_and_a_frozen_one_does(
     tmp_path: Path, key_server: KeySetServer
 ) -> None:
@@ -183,7 +255,7 @@ def test_a_deactivated_tenant_enrols_none_and_a_frozen_one_does(
         assert changes(api, "enrolment.refused", tenant)[0]["detail"]["reason"] == "tenant"
 
 
-@pytest.mark.deep(stands_in="test_two_clusters_with_the_same_names_are_two_agents")
+@pytest.mark.deep(stands_in="test_an_unknown_workload_is_registered_once_and_waits")
 def test_two_replicas_register_a_workload_once(
     tmp_path: Path, key_server: KeySetServer, migrated_url: str
 ) -> None:
@@ -204,8 +276,8 @@ def test_two_replicas_register_a_workload_once(
             second.stop()
 
 
-@pytest.mark.deep(stands_in="test_two_clusters_with_the_same_names_are_two_agents")
-def test_a_workload_belongs_to_one_agent(cluster: ControlApi) -> None:
+def test_a_workload_belongs_to_one_agent(shared_cluster: ControlApi) -> None:
+    cluster = shared_cluster
     register(cluster)
     body = {"agent_id": "b", "agent_role": "support", "workload": WORKLOAD}
     answer = cluster.call("POST", "/v1/agents", body)

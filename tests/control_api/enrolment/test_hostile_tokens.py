@@ -13,6 +13,7 @@ from tests.control_api.enrolment.calls import PATH, WORKLOAD, changes, enrol, en
 from tests.control_api.enrolment.hostile import HOSTILE
 from tests.control_api.running_api import ControlApi, running
 from tests.support.clusters import ISSUER, KeySetServer, claims, pod_token, rsa_jwk, token
+from tests.control_api.running_api import SUPERADMIN, ControlApi, running
 
 
 def counted(api: ControlApi, outcome: str) -> float:
@@ -22,7 +23,7 @@ def counted(api: ControlApi, outcome: str) -> float:
     return 0.0
 
 
-@pytest.mark.deep(stands_in="test_one_pod_can_not_fill_the_log")
+@pytest.mark.deep(stands_in="test_a_flood_is_recorded_with_the_number_of_what_was_left_out")
 def test_every_hostile_token_gets_nothing_and_is_recorded(
     cluster: ControlApi, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -56,7 +57,10 @@ def test_every_hostile_token_gets_nothing_and_is_recorded(
     assert enrolled(cluster)["status"] == "approved"
 
 
-def test_a_flood_is_recorded_with_the_number_of_what_was_left_out(cluster: ControlApi) -> None:
+def test_a_flood_is_recorded_with_the_number_of_what_was_left_out(
+    shared_cluster: ControlApi,
+) -> None:
+    cluster = shared_cluster
     for _ in range(40):
         assert enrol(cluster, "a.b.c").status == 403
     assert len(changes(cluster, "enrolment.refused")) == 5
@@ -68,7 +72,8 @@ def test_a_flood_is_recorded_with_the_number_of_what_was_left_out(cluster: Contr
     assert "evil.example" not in json.dumps(newest)
 
 
-def test_one_pod_can_not_fill_the_log(cluster: ControlApi) -> None:
+def test_one_pod_can_not_fill_the_log(shared_cluster: ControlApi) -> None:
+    cluster = shared_cluster
     register(cluster)
     text = pod_token()
     answers = [enrol(cluster, text) for _ in range(14)]
@@ -101,12 +106,12 @@ def test_the_body_is_small_and_holds_one_token(cluster: ControlApi) -> None:
         assert cluster.call(method, PATH, key=None).status in (401, 405)
 
 
-@pytest.mark.deep(stands_in="test_a_flood_is_recorded_with_the_number_of_what_was_left_out")
 def test_a_refusal_of_a_known_issuer_is_in_its_own_tenants_log(
     tmp_path: Path, key_server: KeySetServer
 ) -> None:
     with running(tmp_path) as first:
-        tenant = first.admin("POST", "/v1/admin/tenants", {"name": "acme"})["tenant_id"]
+        made = first.call("POST", "/v1/admin/tenants", {"name": "acme"}, key=SUPERADMIN).body
+    tenant = made["tenant_id"]
     issuers = f"{ISSUER}={key_server.url},tenant={tenant}"
     with running(tmp_path, SLUICE_ENROL_ISSUERS=issuers) as api:
         enrol(api, token(claims(aud=["vault"])))
@@ -115,6 +120,15 @@ def test_a_refusal_of_a_known_issuer_is_in_its_own_tenants_log(
         assert (own["target"], own["detail"]["workload"]) == (ISSUER, WORKLOAD)
         [other] = changes(api, "enrolment.refused", "default")
         assert other["target"] == "unknown"
+        # A frozen tenant's pods still enrol; those of a deactivated one don't.
+        assert (
+            api.call("POST", "/v1/freeze", {"reason": "drill"}, key=made["admin_key"]).status < 300
+        )
+        assert enrolled(api)["tenant_id"] == tenant
+        api.call("DELETE", f"/v1/admin/tenants/{tenant}", key=SUPERADMIN)
+        refused = enrol(api, pod_token("another"))
+        assert (refused.status, "not active" in refused.body["message"]) == (403, True)
+        assert changes(api, "enrolment.refused", tenant)[0]["detail"]["reason"] == "tenant"
 
 
 def test_without_an_issuer_nothing_enrols_and_nothing_is_recorded(fresh: ControlApi) -> None:

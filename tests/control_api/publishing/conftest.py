@@ -24,6 +24,17 @@ def publishing(tmp_path: Path, redis_server: redis.Redis) -> Iterator[ControlApi
         yield started
 
 
+@pytest.fixture(scope="module")
+def shared_reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    """Of a control API and a Redis that a module's tests share: each leaves what the store says."""
+    directory = tmp_path_factory.mktemp("publishing")
+    with (
+        redis.running(directory / "redis") as server,
+        running(directory, SLUICE_REDIS_URL=server.url) as started,
+    ):
+        yield Reader(started, server)
+
+
 @pytest.fixture
 def reader(publishing: ControlApi, redis_server: redis.Redis) -> Reader:
     return Reader(publishing, redis_server)

@@ -31,6 +31,8 @@ class Reader:
         once = Retry(NoBackoff(), 0)
         self.redis: Any = redis_py.Redis(port=server.port, protocol=2, socket_timeout=5, retry=once)
         self.tenant_id = tenant_id
+        self._heads = dict[bytes, SetHead]()
+        self._beats = dict[bytes, Heartbeat]()
 
     def store(self) -> tuple[str, int, dict[str, str]]:
         """Epoch, revision, and the documents with their digests, by HTTP."""
@@ -89,7 +91,11 @@ class Reader:
         until("the set in Redis is the store's", self.is_the_store_s)
 
     def changes(self) -> list[SetHead]:
-        return [self.opened(e[b"h"]) for _, e in self.redis.xrange(changes_key(self.tenant_id))]
+        found = [entry[b"h"] for _, entry in self.redis.xrange(changes_key(self.tenant_id))]
+        for sealed in found:
+            if sealed not in self._heads:
+                self._heads[sealed] = self.opened(sealed)
+        return [self._heads[sealed] for sealed in found]
 
     def ask(self, *doubted: str, tenant_id: str | None = None) -> str:
         """A challenge, as a sidecar writes it; its nonce."""
@@ -103,8 +109,11 @@ class Reader:
         return nonce
 
     def beats(self) -> list[Heartbeat]:
-        found = self.redis.xrange(beats_key(self.tenant_id))
-        return [Heartbeat.opened(e[b"b"], self.public, self.tenant_id) for _, e in found]
+        found = [entry[b"b"] for _, entry in self.redis.xrange(beats_key(self.tenant_id))]
+        for sealed in found:
+            if sealed not in self._beats:
+                self._beats[sealed] = Heartbeat.opened(sealed, self.public, self.tenant_id)
+        return [self._beats[sealed] for sealed in found]
 
     def answered(self, nonce: str) -> Heartbeat:
         found: list[Heartbeat] = []

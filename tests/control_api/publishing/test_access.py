@@ -22,9 +22,9 @@ from tests.support.waiting import until
 pytestmark = redis.needs_redis
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[redis.Redis]:
-    with redis.running(tmp_path / "redis") as started:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[redis.Redis]:
+    with redis.running(tmp_path_factory.mktemp("redis")) as started:
         yield started
 
 
@@ -100,7 +100,7 @@ def test_a_sidecar_s_user_reads_its_own_tenant_and_asks(server: redis.Redis) -> 
             attempt()
 
 
-@pytest.mark.deep(stands_in="test_a_server_with_an_untrusted_certificate_gets_no_data")
+@pytest.mark.deep(stands_in="test_only_a_server_whose_certificate_is_trusted_gets_data")
 def test_a_wrong_password_is_logged_without_the_password(
     tmp_path: Path, server: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -113,7 +113,7 @@ def test_a_wrong_password_is_logged_without_the_password(
     assert "hunter2" not in caplog.text
 
 
-@pytest.mark.deep(stands_in="test_a_server_with_an_untrusted_certificate_gets_no_data")
+@pytest.mark.deep(stands_in="test_only_a_server_whose_certificate_is_trusted_gets_data")
 def test_tls_uses_the_configured_authority(tmp_path: Path, server: redis.Redis) -> None:
     context, shown = certificate(tmp_path)
     with relaying(server.port, context) as relay:
@@ -123,10 +123,11 @@ def test_tls_uses_the_configured_authority(tmp_path: Path, server: redis.Redis) 
             assert relay.accepted > 0
 
 
-def test_a_server_with_an_untrusted_certificate_gets_no_data(
+def test_only_a_server_whose_certificate_is_trusted_gets_data(
     tmp_path: Path, server: redis.Redis
 ) -> None:
-    context, _ = certificate(tmp_path)
+    redis_py.Redis(port=server.port).flushall()
+    context, shown = certificate(tmp_path)
     with (
         relaying(server.port, context) as relay,
         running(tmp_path, SLUICE_REDIS_URL=f"rediss://127.0.0.1:{relay.port}/0") as api,
@@ -135,6 +136,9 @@ def test_a_server_with_an_untrusted_certificate_gets_no_data(
         until("a tenant is behind", lambda: metric(api, "sluice_redis_tenants_behind") == 1)
         assert relay.accepted > 0
         assert redis_py.Redis(port=server.port).dbsize() == 0
+        url = f"rediss://127.0.0.1:{relay.port}/0?ssl_ca_certs={shown}"
+        with running(tmp_path / "trusting", SLUICE_REDIS_URL=url) as trusting:
+            Reader(trusting, server).follows()
 
 
 @pytest.fixture

@@ -42,21 +42,24 @@ def writes_succeed(api: ControlApi) -> None:
         api.approved(f"agt_{number}")
 
 
-@pytest.mark.deep(stands_in="test_a_service_that_stops_while_redis_hangs_stops_in_time")
-def test_the_service_starts_without_its_redis_and_fills_it_when_it_comes(tmp_path: Path) -> None:
+def test_the_service_starts_without_its_redis_and_fills_it_when_it_comes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with redis.running(tmp_path / "redis") as server:
         server.stop()
         with running(tmp_path, SLUICE_REDIS_URL=server.url) as api:
-            writes_succeed(api)
+            api.approved("agt_1")
             until("a tenant is behind", lambda: metric(api, "sluice_redis_tenants_behind") == 1)
             until("the delay is shown", lambda: metric(api, "sluice_redis_behind_seconds") > 0)
             server.start()
             Reader(api, server).follows()
             until("no tenant is behind", lambda: metric(api, "sluice_redis_tenants_behind") == 0)
             until("no delay is shown", lambda: metric(api, "sluice_redis_behind_seconds") == 0)
+            assert len(said(caplog)) == 2, said(caplog)
+            assert "recovered" in said(caplog)[1]
 
 
-@pytest.mark.deep(stands_in="test_a_full_redis_is_logged_and_filled_when_there_is_room")
+@pytest.mark.deep(stands_in="test_the_service_starts_without_its_redis_and_fills_it_when_it_comes")
 def test_an_outage_logs_one_line_when_it_begins_and_one_when_it_ends(
     publishing: ControlApi, reader: Reader, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -89,7 +92,7 @@ def test_a_redis_that_was_killed_comes_back_empty_and_is_filled(
     reader.answered(reader.ask())
 
 
-@pytest.mark.deep(stands_in="test_a_redis_restored_from_an_older_dump_is_updated")
+@pytest.mark.deep(stands_in="test_a_redis_that_hangs_delays_no_write_and_an_older_dump_is_updated")
 def test_a_redis_that_hangs_delays_no_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,24 +113,38 @@ def test_a_redis_that_hangs_delays_no_write(
         reader.answered(reader.ask())
 
 
-@pytest.mark.deep(stands_in="test_a_service_that_stops_while_redis_hangs_stops_in_time")
 def test_a_redis_that_hangs_is_given_up_and_connected_anew(
-    publishing: ControlApi, reader: Reader
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reader.follows()
-    reader.server.signal(signal.SIGSTOP)
-    try:
-        publishing.approved("agt_1")
-        pushes_fail(publishing, 1)
-    finally:
-        reader.server.signal(signal.SIGCONT)
-    reader.follows()
-    reader.answered(reader.ask())
+    """A hanging connection, and then nonsense in place of answers."""
+    monkeypatch.setattr(redis_client, "ANSWER", 0.5)
+    with (
+        redis.running(tmp_path / "redis") as server,
+        relaying(server.port) as relay,
+        running(tmp_path, SLUICE_REDIS_URL=f"redis://127.0.0.1:{relay.port}") as api,
+    ):
+        reader = Reader(api, server)
+        reader.follows()
+        server.signal(signal.SIGSTOP)
+        try:
+            api.new_key()
+            pushes_fail(api, 1)
+        finally:
+            server.signal(signal.SIGCONT)
+        reader.follows()
+        relay.rubbish = RUBBISH[0]
+        api.new_key()
+        pushes_fail(api, 1)
+        relay.rubbish = None
+        reader.follows()
+        reader.answered(reader.ask())
 
 
-def test_a_redis_restored_from_an_older_dump_is_updated(
-    tmp_path: Path,
+def test_a_redis_that_hangs_delays_no_write_and_an_older_dump_is_updated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Longer than a client waits: a write that waits for Redis fails.
+    monkeypatch.setattr(redis_client, "ANSWER", 600.0)
     with (
         redis.running(tmp_path / "redis") as server,
         running(tmp_path, SLUICE_REDIS_URL=server.url) as api,
@@ -136,7 +153,11 @@ def test_a_redis_restored_from_an_older_dump_is_updated(
         api.approved("agt_1")
         reader.follows()
         reader.redis.save()
-        api.approved("agt_2")
+        server.signal(signal.SIGSTOP)
+        try:
+            api.approved("agt_2")
+        finally:
+            server.signal(signal.SIGCONT)
         reader.follows()
         server.signal(signal.SIGKILL)
         server.start()
@@ -145,7 +166,7 @@ def test_a_redis_restored_from_an_older_dump_is_updated(
         assert "agent/agt_2" in (reader.changes()[-1].names or ())
 
 
-@pytest.mark.deep(stands_in="test_a_service_that_stops_while_redis_hangs_stops_in_time")
+@pytest.mark.deep(stands_in="test_a_redis_that_hangs_is_given_up_and_connected_anew")
 def test_a_redis_that_became_a_replica_is_left_for_its_primary(tmp_path: Path) -> None:
     """As behind a name that leads to another server after a failover."""
     with (
@@ -193,7 +214,7 @@ RUBBISH = (
 )
 
 
-@pytest.mark.deep(stands_in="test_a_service_that_stops_while_redis_hangs_stops_in_time")
+@pytest.mark.deep(stands_in="test_a_redis_that_hangs_is_given_up_and_connected_anew")
 @pytest.mark.parametrize("rubbish", RUBBISH)
 def test_a_redis_that_answers_nonsense_counts_as_down(tmp_path: Path, rubbish: bytes) -> None:
     with (
@@ -211,6 +232,7 @@ def test_a_redis_that_answers_nonsense_counts_as_down(tmp_path: Path, rubbish: b
         reader.answered(reader.ask())
 
 
+@pytest.mark.deep(stands_in="test_a_redis_that_hangs_is_given_up_and_connected_anew")
 def test_a_service_that_stops_while_redis_hangs_stops_in_time(tmp_path: Path) -> None:
     with redis.running(tmp_path / "redis") as server:
         api = ControlApi(tmp_path, SLUICE_REDIS_URL=server.url).start()

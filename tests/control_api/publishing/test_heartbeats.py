@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import time
+
 import pytest
 import redis as redis_py
 
+from control_api.publishing.heartbeat_requests import HeartbeatRequests, parse_requests
 from policies.sets.redis_keys import CHALLENGES, beats_key, doubts_key, set_key
 from policies.sets.signed_head import Heartbeat
 from tests.control_api.publishing.reader import Reader
@@ -15,10 +19,11 @@ from tests.support.waiting import until
 pytestmark = needs_redis
 
 
-@pytest.mark.deep(stands_in="test_malformed_repair_requests_are_skipped")
-def test_a_challenge_is_answered_with_the_store_s_revision(
-    publishing: ControlApi, reader: Reader
-) -> None:
+@pytest.mark.deep(
+    stands_in="tests/control_api/publishing/test_replicas.py::test_no_heartbeat_is_older_than_what_it_answers"
+)
+def test_a_challenge_is_answered_with_the_store_s_revision(shared_reader: Reader) -> None:
+    reader, publishing = shared_reader, shared_reader.api
     beat = reader.answered(reader.ask())
     epoch, revision, _ = reader.store()
     assert (beat.epoch, beat.revision) == (epoch, revision)
@@ -27,18 +32,22 @@ def test_a_challenge_is_answered_with_the_store_s_revision(
     assert reader.answered(reader.ask()).revision == revision + 1
 
 
-@pytest.mark.deep(stands_in="test_malformed_repair_requests_are_skipped")
-def test_challenges_that_come_together_share_a_heartbeat(reader: Reader) -> None:
+def test_challenges_that_come_together_share_a_heartbeat(shared_reader: Reader) -> None:
+    reader = shared_reader
     reader.answered(reader.ask())
     before = len(reader.beats())
-    nonces = [reader.ask() for _ in range(40)]
-    for nonce in nonces:
-        reader.answered(nonce)
+    nonces = {reader.ask() for _ in range(40)}
+
+    def answered() -> bool:
+        return nonces <= {nonce for beat in reader.beats()[before:] for nonce in beat.nonces}
+
+    within(10, answered, "each is answered")
     assert len(reader.beats()) - before < 20
 
 
-@pytest.mark.deep(stands_in="test_malformed_repair_requests_are_skipped")
-def test_the_challenges_of_a_large_fleet_share_few_heartbeats(reader: Reader) -> None:
+@pytest.mark.deep(stands_in="test_challenges_that_come_together_share_a_heartbeat")
+def test_the_challenges_of_a_large_fleet_share_few_heartbeats(shared_reader: Reader) -> None:
+    reader = shared_reader
     reader.answered(reader.ask())
     before = len(reader.beats())
     nonces = {f"of-a-fleet-{number:06}" for number in range(3000)}
@@ -56,10 +65,11 @@ def test_the_challenges_of_a_large_fleet_share_few_heartbeats(reader: Reader) ->
     reader.answered(reader.ask())
 
 
-@pytest.mark.deep(stands_in="test_malformed_repair_requests_are_skipped")
-def test_an_unknown_or_deactivated_tenant_gets_no_heartbeat(
-    publishing: ControlApi, reader: Reader
-) -> None:
+@pytest.mark.deep(
+    stands_in="tests/control_api/publishing/test_replicas.py::test_without_an_answer_from_the_store_no_heartbeat_is_sent"
+)
+def test_an_unknown_or_deactivated_tenant_gets_no_heartbeat(shared_reader: Reader) -> None:
+    reader, publishing = shared_reader, shared_reader.api
     made = publishing.admin("POST", "/v1/admin/tenants", {"name": "acme"})["tenant_id"]
     acme = Reader(publishing, reader.server, made)
     acme.answered(acme.ask())
@@ -71,11 +81,30 @@ def test_an_unknown_or_deactivated_tenant_gets_no_heartbeat(
     assert unknown
 
 
-@pytest.mark.deep(stands_in="test_malformed_repair_requests_are_skipped")
-def test_malformed_entries_in_the_stream_are_skipped(
-    publishing: ControlApi, reader: Reader
-) -> None:
+def test_malformed_requests_are_counted() -> None:
+    nonce = b"nonce-00000000"
+    malformed: list[object] = [
+        None,
+        {b"x": b"y"},
+        {b"t": b"default"},
+        {b"t": b"default", b"n": b""},
+        {b"t": b"default", b"n": b"short"},
+        {b"t": b"\xff\xfe", b"n": nonce},
+        {b"t": b"nul\0", b"n": nonce},
+        {b"t": b"t" * 5000, b"n": nonce},
+        {b"t": b"default", b"n": b"nonce-1\r\nX: 1"},
+    ]
+    good = [{b"t": b"default", b"n": nonce}, {b"t": b"default", b"n": b"nonce-1-more", b"m": b"{"}]
+    found, count = parse_requests([*malformed, *good])
+    assert count == len(malformed)
+    assert found == {"default": HeartbeatRequests([nonce.decode(), "nonce-1-more"], repairs=True)}
+
+
+@pytest.mark.deep(stands_in="test_malformed_requests_are_counted")
+def test_malformed_entries_in_the_stream_are_skipped(shared_reader: Reader) -> None:
+    reader, publishing = shared_reader, shared_reader.api
     reader.answered(reader.ask())
+    before = _unreadable(publishing)
     for entry in (
         {"x": "y"},
         {"t": "default"},
@@ -90,11 +119,18 @@ def test_malformed_entries_in_the_stream_are_skipped(
         reader.redis.xadd(CHALLENGES, entry)
     reader.answered(reader.ask())
     assert any("nonce-00000001" in beat.nonces for beat in reader.beats())
-    metrics = publishing.call("GET", "/metrics").raw.decode()
-    assert 'sluice_redis_challenges_total{outcome="unreadable"} 8.0' in metrics
+    assert _unreadable(publishing) - before == 8
 
 
-def test_malformed_repair_requests_are_skipped(reader: Reader) -> None:
+def _unreadable(api: ControlApi) -> float:
+    line = re.search(
+        rb'challenges_total{outcome="unreadable"} ([0-9.]+)', api.call("GET", "/metrics").raw
+    )
+    return 0.0 if line is None else float(line[1])
+
+
+def test_malformed_repair_requests_are_skipped(shared_reader: Reader) -> None:
+    reader = shared_reader
     reader.follows()
     fields = reader.fields()
     reader.redis.hset(set_key("default"), "d/tenant", "forged")
@@ -112,8 +148,8 @@ def test_malformed_repair_requests_are_skipped(reader: Reader) -> None:
     assert reader.fields() == fields
 
 
-@pytest.mark.deep(stands_in="test_repair_requests_expire")
-def test_a_repair_stream_of_another_type_is_replaced(reader: Reader) -> None:
+def test_a_repair_stream_of_another_type_is_replaced(shared_reader: Reader) -> None:
+    reader = shared_reader
     reader.follows()
     reader.redis.set(doubts_key("default"), "no stream")
     reader.redis.xadd(CHALLENGES, {"t": "default", "n": "nonce-00000001", "m": "1"})
@@ -124,13 +160,15 @@ def test_a_repair_stream_of_another_type_is_replaced(reader: Reader) -> None:
     until("so is it full", lambda: not reader.redis.exists(doubts_key("default")))
 
 
-def test_repair_requests_expire(reader: Reader) -> None:
+def test_repair_requests_expire(shared_reader: Reader) -> None:
+    reader = shared_reader
     reader.answered(reader.ask("d/session/s-1"))
     assert 0 < reader.redis.pttl(doubts_key("default")) <= 60_000
 
 
-@pytest.mark.deep(stands_in="test_malformed_repair_requests_are_skipped")
-def test_a_stream_whose_ids_are_used_up_is_replaced(reader: Reader) -> None:
+@pytest.mark.deep(stands_in="test_streams_of_another_type_are_replaced")
+def test_a_stream_whose_ids_are_used_up_is_replaced(shared_reader: Reader) -> None:
+    reader = shared_reader
     reader.answered(reader.ask())
     most = 2**64 - 1
     reader.redis.xadd(CHALLENGES, {"x": "y"}, id=f"{most}-{most}")
@@ -147,8 +185,8 @@ def test_a_stream_whose_ids_are_used_up_is_replaced(reader: Reader) -> None:
     until("a challenge is answered", answered)
 
 
-@pytest.mark.deep(stands_in="test_malformed_repair_requests_are_skipped")
-def test_streams_of_another_type_are_replaced(reader: Reader) -> None:
+def test_streams_of_another_type_are_replaced(shared_reader: Reader) -> None:
+    reader = shared_reader
     reader.answered(reader.ask())
     reader.redis.delete(CHALLENGES, beats_key("default"))
     reader.redis.set(beats_key("default"), "no stream")
@@ -159,8 +197,11 @@ def test_streams_of_another_type_are_replaced(reader: Reader) -> None:
     reader.answered(reader.ask())
 
 
-@pytest.mark.deep(stands_in="test_malformed_repair_requests_are_skipped")
-def test_a_flushed_redis_is_filled_by_the_first_challenge(reader: Reader) -> None:
+@pytest.mark.deep(
+    stands_in="tests/control_api/publishing/test_reconcile.py::test_a_damaged_set_equals_the_stores_again_after_one_challenge"
+)
+def test_a_flushed_redis_is_filled_by_the_first_challenge(shared_reader: Reader) -> None:
+    reader = shared_reader
     reader.follows()
     reader.redis.flushall()
     assert not reader.redis.exists(set_key("default"))
@@ -168,9 +209,9 @@ def test_a_flushed_redis_is_filled_by_the_first_challenge(reader: Reader) -> Non
     reader.follows()
 
 
-def test_a_field_that_a_sidecar_reports_missing_is_restored(
-    publishing: ControlApi, reader: Reader
-) -> None:
+@pytest.mark.deep(stands_in="test_malformed_repair_requests_are_skipped")
+def test_a_field_that_a_sidecar_reports_missing_is_restored(shared_reader: Reader) -> None:
+    reader, publishing = shared_reader, shared_reader.api
     publishing.approved("agt_1")
     reader.follows()
     fields, pushed = reader.fields(), reader.changes()
@@ -185,8 +226,8 @@ def test_a_field_that_a_sidecar_reports_missing_is_restored(
     assert reader.changes() == pushed, "no revision moved"
 
 
-@pytest.mark.deep(stands_in="test_a_field_that_a_sidecar_reports_missing_is_restored")
-def test_a_field_that_should_not_be_there_is_removed(reader: Reader) -> None:
+def test_a_field_that_should_not_be_there_is_removed(shared_reader: Reader) -> None:
+    reader = shared_reader
     reader.follows()
     reader.redis.hset(set_key("default"), mapping={"d/agent/ghost": "{}", "n/00.00": "[]"})
     held = reader.fields()[b"n/root"]

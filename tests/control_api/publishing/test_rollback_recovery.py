@@ -16,7 +16,14 @@ from tests.control_api.running_api import ControlApi, asked, running
 from tests.support import redis
 from tests.support.waiting import AWAY, until
 
+CANDIDATES = "/v1/policies/candidates"
 pytestmark = redis.needs_redis
+
+
+@pytest.fixture
+def few_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A head names less at most than what is revoked here."""
+    monkeypatch.setattr(diff, "MAX_CHANGED_NAMES", 3)
 
 
 def head_revision(server: redis.Redis) -> int:
@@ -43,6 +50,26 @@ def lifted(api: ControlApi) -> None:
     api.admin("DELETE", "/v1/freeze")
 
 
+def a_candidate(api: ControlApi) -> dict[str, Any]:
+    policy = api.admin("GET", "/v1/policies")[0]
+    fields = {"name", "agent_role", "allowed_sources", "denied_sources", "max_sensitivity"}
+    return {"policies": [{name: policy[name] for name in fields}]}
+
+
+def published_since(api: ControlApi, revision: int, name: str) -> bool:
+    page = api.admin("GET", f"/v1/sidecars/policy-set?since={revision}&epoch=")
+    return name in {each["name"] for each in page["documents"] if each["body"]}
+
+
+def candidates_of(api: ControlApi) -> list[str]:
+    """The names of the candidates that are listed, or in the policy set."""
+    held = api.admin("GET", "/v1/sidecars/policy-set?since=0")["documents"]
+    named = [each["name"] for each in held if each["digest"] is not None]
+    listed = [each["name"] for each in api.admin("GET", CANDIDATES)]
+    return [*listed, *(name for name in named if name.startswith("candidate/"))]
+
+
+@pytest.mark.usefixtures("few_names")
 def test_revoked_access_stays_revoked(tmp_path: Path) -> None:
     data, copy = tmp_path / "data", tmp_path / "copy"
     with redis.running(tmp_path / "redis") as server:
@@ -61,6 +88,7 @@ def test_revoked_access_stays_revoked(tmp_path: Path) -> None:
             api.admin("DELETE", "/v1/sessions/s-1")
             api.admin("POST", "/v1/freeze", {"reason": "key leaked"})
             late = api.admin("POST", "/v1/keys", {"name": "late", "scope": "evaluate"})
+            api.admin("PUT", f"{CANDIDATES}/lost", a_candidate(api))
             pushed(api, server)
             seen = revision(api)
         shutil.rmtree(data)
@@ -83,16 +111,13 @@ def test_revoked_access_stays_revoked(tmp_path: Path) -> None:
             assert again["policy_name"] == "session_revoked"
             assert api.evaluate(agent_id="agt_stays")["decision"] == "ALLOW"
             assert api.admin("GET", "/v1/audit/verify")["valid"]
-            document = key_name(key_digest(doomed["key"]))
-            page = api.admin("GET", f"/v1/sidecars/policy-set?since={seen}&epoch=")
-            assert document not in {each["name"] for each in page["documents"] if each["body"]}
+            assert not published_since(api, seen, key_name(key_digest(doomed["key"])))
+            assert candidates_of(api) == []
 
 
 @pytest.mark.deep(stands_in="test_revoked_access_stays_revoked")
-def test_every_revoked_key_stays_revoked_however_many_there_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(diff, "MAX_CHANGED_NAMES", 3)  # what a head names at most
+@pytest.mark.usefixtures("few_names")
+def test_every_revoked_key_stays_revoked_however_many_there_are(tmp_path: Path) -> None:
     data, copy = tmp_path / "data", tmp_path / "copy"
     with redis.running(tmp_path / "redis") as server:
         with running(tmp_path, SLUICE_REDIS_URL=server.url) as api:
@@ -119,12 +144,10 @@ def test_every_revoked_key_stays_revoked_however_many_there_are(
 
 @pytest.mark.deep(stands_in="test_revoked_access_stays_revoked")
 def test_candidates_whose_newest_state_is_lost_are_dropped(tmp_path: Path) -> None:
-    data, copy, route = tmp_path / "data", tmp_path / "copy", "/v1/policies/candidates"
+    data, copy, route = tmp_path / "data", tmp_path / "copy", CANDIDATES
     with redis.running(tmp_path / "redis") as server:
         with running(tmp_path, SLUICE_REDIS_URL=server.url) as api:
-            policy = api.admin("GET", "/v1/policies")[0]
-            fields = {"name", "agent_role", "allowed_sources", "denied_sources", "max_sensitivity"}
-            body = {"policies": [{name: policy[name] for name in fields}]}
+            body = a_candidate(api)
             api.admin("PUT", f"{route}/kept", body)
             pushed(api, server)
         shutil.copytree(data, copy)
@@ -137,10 +160,7 @@ def test_candidates_whose_newest_state_is_lost_are_dropped(tmp_path: Path) -> No
         with running(tmp_path, SLUICE_REDIS_URL=server.url) as api:
             api.admin("POST", "/v1/agents", {"agent_role": "loan_underwriter"})
             until("the revision leaps", lambda: revision(api) > seen, despite=AWAY)
-            assert api.admin("GET", route) == []
-            held = api.admin("GET", "/v1/sidecars/policy-set?since=0")["documents"]
-            named = [each["name"] for each in held if each["digest"] is not None]
-            assert not [name for name in named if name.startswith("candidate/")]
+            assert candidates_of(api) == []
             lifted(api)
             assert api.evaluate()["decision"] == "ALLOW"
             again = api.admin("PUT", f"{route}/kept", body)

@@ -56,7 +56,7 @@ async def verify(capsys: Capture, url: str, *arguments: str) -> Answer:
     return await asyncio.to_thread(run, capsys, "--database", url, "--json", *arguments)
 
 
-@pytest.mark.deep(stands_in="test_what_is_no_database_is_unusable")
+@pytest.mark.deep(stands_in="test_a_copy_without_its_wal_is_read_and_stays_as_it_is")
 async def test_a_log_holds_on_either_database(either_url: str, capsys: Capture) -> None:
     async with logged(either_url):
         answer = await verify(capsys, either_url)
@@ -76,7 +76,7 @@ DAMAGES = {
 }
 
 
-@pytest.mark.deep(stands_in="test_a_purge_beyond_the_stores_checkpoint_is_named")
+@pytest.mark.deep(stands_in="test_a_copy_without_its_wal_is_read_and_stays_as_it_is")
 @pytest.mark.parametrize("name", DAMAGES)
 async def test_each_damage_is_named(name: str, either_url: str, capsys: Capture) -> None:
     statement, reason, seq = DAMAGES[name]
@@ -119,7 +119,7 @@ async def note_of(world: World, size: int, *, fork: bool = False) -> str:
     return checkpoint.sign(Checkpoint(head.log, size, tree.root()), SIGNER)
 
 
-@pytest.mark.deep(stands_in="test_what_is_no_database_is_unusable")
+@pytest.mark.deep(stands_in="test_a_purge_beyond_the_stores_checkpoint_is_named")
 async def test_the_store_outside_shows_what_the_database_alone_hides(
     sqlite_url: str, tmp_path: Path, capsys: Capture
 ) -> None:

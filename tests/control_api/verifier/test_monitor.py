@@ -121,7 +121,24 @@ def test_what_is_unusable_is_told_and_changes_nothing(monitor: Monitor, capsys: 
     assert not monitor.state.exists()
 
 
-@pytest.mark.deep(stands_in="test_each_run_verifies_what_is_new")
+def test_a_state_that_can_not_be_replaced_stays_as_it_was(
+    monitor: Monitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monitor.run()
+    before = monitor.state.read_bytes()
+    monitor.decide(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", full)
+        assert monitor.run().code == 2
+    assert monitor.state.read_bytes() == before
+    answer = monitor.run()
+    assert (answer.code, answer.json["entries"]) == (0, 1)
+
+
+@pytest.mark.deep(stands_in="test_a_state_that_can_not_be_replaced_stays_as_it_was")
 def test_a_run_that_is_killed_leaves_the_last_state(monitor: Monitor) -> None:
     monitor.run()
     before = monitor.state.read_bytes()

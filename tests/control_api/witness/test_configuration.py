@@ -53,6 +53,9 @@ def test_the_key_of_a_log_serves_its_next_origin_too(tmp_path: Path) -> None:
     assert [key.name for key in served["log.example/a"]] == ["log.example/a"]
     assert [key.name for key in served["a#1"]] == ["log.example/a", "a#1"]
     assert len({key.public for keys in served.values() for key in keys}) == 1
+    # A log whose key was rotated has as many keys as it has lines.
+    configure(tmp_path, log, Log("log.example/a"))
+    assert len({key.public for key in load(path).logs["log.example/a"]}) == 2
 
 
 def test_a_witness_key_is_no_log_key(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tests.control_api.witness.running_witness import DYING, WitnessProcess, con
 CLOCK = Clock(lambda: 1_700_000_000_000_000, lambda: 0.0)
 
 
-@pytest.mark.deep(stands_in="test_nothing_is_signed_while_the_state_can_not_be_written")
+@pytest.mark.deep(stands_in="test_it_does_not_start_with_a_memory_that_is_not_its_own")
 @pytest.mark.parametrize(
     ("step", "remembered"),
     [
@@ -78,13 +78,18 @@ def test_its_files_are_its_own(tmp_path: Path) -> None:
         assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
 
 
-@pytest.mark.deep(stands_in="test_nothing_is_signed_while_the_state_can_not_be_written")
 def test_it_does_not_start_with_a_memory_that_is_not_its_own(tmp_path: Path) -> None:
     log = Log("damaged.example", 3)
     config = configure(tmp_path, log)
     with WitnessProcess(config) as witness:
         assert submit(witness.port, log.body(0, 3)).status == 200
         witness.end()
+    with WitnessProcess(configure(tmp_path, log, Log("two.example", 3))) as again:
+        (warning,) = [each["message"] for each in again.log if each["level"] == "warning"]
+        assert "`two.example` is known: its next begins it" in warning
+        # What it signed before it ended binds it.
+        assert submit(again.port, log.rewritten(3).body(0, 3)).body == b"3\n"
+    configure(tmp_path, log)
     (note,) = (tmp_path / "state").glob("*.note")
     key, content = tmp_path / "witness.key", note.read_bytes()
     seed = key.read_bytes()
@@ -123,9 +128,19 @@ def test_nothing_is_signed_while_the_state_can_not_be_written(tmp_path: Path) ->
             each.unlink()
         assert submit(witness.port, log.rewritten(9).body(0, 9)).body == b"3\n"
         assert submit(witness.port, log.body(3, 5)).status == 200
+        # Its files are its own: for no other user, and for no second witness.
+        paths = [tmp_path / "witness.key", *state.iterdir()]
+        assert {stat.S_IMODE(each.stat().st_mode) for each in paths} == {0o600}
+        assert stat.S_IMODE(state.stat().st_mode) == 0o700
+        assert "in use by another witness" in _refusal(configure(tmp_path, log, state="another"))
+        # A rewritten log is logged with the note that proves it.
+        forged = log.rewritten(9)
+        assert submit(witness.port, forged.body(5, 9)).status == 422
+        _, logged = witness.end()
+    assert forged.note(9).splitlines()[2] in logged
 
 
-@pytest.mark.deep(stands_in="test_nothing_is_signed_while_the_state_can_not_be_written")
+@pytest.mark.deep(stands_in="test_it_does_not_start_with_a_memory_that_is_not_its_own")
 def test_it_says_whose_next_checkpoint_begins_a_log(tmp_path: Path) -> None:
     logs = [Log("one.example", 3), Log("two.example", 3)]
     config = configure(tmp_path, *logs)

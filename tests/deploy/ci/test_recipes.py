@@ -181,7 +181,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.deep(stands_in="test_each_action_is_pinned_by_its_commit")
+@pytest.mark.deep(stands_in="test_the_hooks_pass_and_fail")
 @RECIPES
 def test_each_step_fails_by_itself(recipe: Path, checkout: Path) -> None:
     jobs = github_jobs() if recipe is GITHUB else gitlab_jobs()

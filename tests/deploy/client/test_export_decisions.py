@@ -50,7 +50,7 @@ def test_the_file_has_the_lines_of_the_response(
     assert not target.with_name("decisions.part").exists()
 
 
-@pytest.mark.deep(stands_in="test_a_format_that_does_not_exist_is_refused")
+@pytest.mark.deep(stands_in="test_what_arrived_is_kept_for_the_next_run")
 @pytest.mark.parametrize("form", FORMATS)
 def test_it_continues_after_broken_connections(
     operator: Operator, filled: Stack, tmp_path: Path, form: str

@@ -54,7 +54,9 @@ def test_a_freeze_denies_everything_until_it_is_lifted(operator: Operator, stack
     assert evaluate(stack)["decision"] == "ALLOW"
 
 
-@pytest.mark.deep(stands_in="test_sessions_are_revoked_by_filters_that_all_match")
+@pytest.mark.deep(
+    stands_in="tests/deploy/client/test_policies.py::test_policies_are_applied_by_name_and_deleted"
+)
 def test_the_examples_of_the_readme_work_as_they_are_written(
     operator: Operator, stack: Stack, tmp_path: Path
 ) -> None:

@@ -20,7 +20,6 @@ policies:
 """
 
 
-@pytest.mark.deep(stands_in="test_policies_applied_before_a_refused_one_are_reported")
 def test_policies_are_applied_by_name_and_deleted(operator: Operator, tmp_path: Path) -> None:
     file = tmp_path / "claims.yaml"
     file.write_text(POLICY.format(name="claims-desk", level="low"))

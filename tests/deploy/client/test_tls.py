@@ -54,6 +54,9 @@ def test_a_client_certificate_is_presented_on_request(
     shown = ("--cert", str(pair.certificate), "--cert-key", str(pair.key))
     with serving(tmp_path, ours, "127.0.0.1", SLUICE_TLS_CLIENT_CA=str(ours.path)) as api:
         assert agents(api, "--ca", str(ours.path), *shown) == 0
+        for words in ((), ("--ca", str(authority("theirs").path))):
+            assert agents(api, *words, *shown) == 1
+            assert "--ca FILE names the authority" in capsys.readouterr().err
         assert agents(api, "--ca", str(ours.path)) == 1
         assert "no response from" in capsys.readouterr().err
 

@@ -90,7 +90,7 @@ def kubectl(tmp_path: Path, address: str) -> dict[str, str]:
     return {"PATH": path, "KUBECONFIG": str(tmp_path / "config"), "HOME": str(tmp_path)}
 
 
-@pytest.mark.deep(stands_in="test_a_cluster_that_is_away_is_exit_2")
+@pytest.mark.deep(stands_in="test_what_kubectl_may_not_read_is_a_finding")
 def test_kubectl_reads_the_cluster(tmp_path: Path) -> None:
     unknown = ("mutatingadmissionpolicies", "mutatingadmissionpolicybindings")
     with api_server(cluster(), absent=unknown) as address:
@@ -98,7 +98,6 @@ def test_kubectl_reads_the_cluster(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-@pytest.mark.deep(stands_in="test_without_kubectl_it_says_what_to_do")
 def test_what_kubectl_may_not_read_is_a_finding(tmp_path: Path) -> None:
     with api_server(cluster(), refused=("clusterroles",)) as address:
         ended = doctor("--json", **kubectl(tmp_path, address))
@@ -109,6 +108,7 @@ def test_what_kubectl_may_not_read_is_a_finding(tmp_path: Path) -> None:
     assert "forbidden" in found["seen"]
 
 
+@pytest.mark.deep(stands_in="test_what_kubectl_may_not_read_is_a_finding")
 def test_a_cluster_that_is_away_is_exit_2(tmp_path: Path) -> None:
     with api_server([]) as address:
         environ = kubectl(tmp_path, address)

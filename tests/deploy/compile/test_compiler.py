@@ -25,7 +25,7 @@ def test_check_says_what_is_missing() -> None:
     assert "there is no C compiler `/absent/cc`" in answer.stderr
 
 
-@pytest.mark.deep(stands_in="test_an_isolated_build_gets_what_the_extra_names")
+@pytest.mark.deep(stands_in="test_check_says_what_is_missing")
 def test_a_platform_wheel_is_not_built_as_a_pure_one_where_nothing_can_compile(
     tmp_path: Path,
 ) -> None:

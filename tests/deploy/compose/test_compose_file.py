@@ -152,3 +152,15 @@ def test_podman_compose_reads_the_file_as_we_do(tmp_path: Path) -> None:
     assert read["services"]["control"]["user"] == "1000:1000"
     assert read["services"]["control"]["image"] == "c"
     assert read["services"]["control"]["cap_drop"] == ["ALL"]
+
+
+def test_the_secrets_follow_from_the_seed_alone(tmp_path: Path) -> None:
+    seed = compose.prepare(tmp_path)
+    assert compose.prepare(tmp_path) == seed, "a second run keeps the seed"
+    other = compose.prepare(tmp_path / "other")
+    first, again, others = (
+        {each.path: each for each in compose.files(given)} for given in (seed, seed, other)
+    )
+    assert first == again
+    for path in compose.SECRETS.values():
+        assert first[path] != others[path], path

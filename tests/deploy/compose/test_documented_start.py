@@ -38,7 +38,9 @@ def settings(tmp_path: Path) -> dict[str, str]:
     return environ(PATH=path, ASKED=str(tmp_path / "asked"))
 
 
-@pytest.mark.deep(stands_in="test_the_sample_agent_gets_one_document_of_two")
+@pytest.mark.deep(
+    stands_in="tests/deploy/compose/test_compose_file.py::test_the_file_refers_to_nothing_that_init_does_not_write"
+)
 def test_compose_is_told_what_the_readme_says(tmp_path: Path) -> None:
     compose = Path(sys.executable).with_name("podman-compose")
     if not os.access(compose, os.X_OK):

@@ -70,7 +70,9 @@ def test_only_the_containers_user_reads_the_secrets(written: Path) -> None:
     assert not any(password in text for password in passwords for text in outside)
 
 
-@pytest.mark.deep(stands_in="test_a_refused_key_is_a_failure_and_says_so")
+@pytest.mark.deep(
+    stands_in="tests/deploy/compose/test_compose_file.py::test_the_secrets_follow_from_the_seed_alone"
+)
 def test_a_second_run_writes_a_missing_secret_as_it_was(written: Path) -> None:
     before = contents(written)
     (written / "secrets/database-url").unlink()
@@ -79,7 +81,9 @@ def test_a_second_run_writes_a_missing_secret_as_it_was(written: Path) -> None:
     assert contents(written) == before | {"compose.yaml": b"edited"}
 
 
-@pytest.mark.deep(stands_in="test_a_refused_key_is_a_failure_and_says_so")
+@pytest.mark.deep(
+    stands_in="tests/deploy/compose/test_compose_file.py::test_the_secrets_follow_from_the_seed_alone"
+)
 def test_two_installations_share_no_password(written: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     assert sluice("init", "--target", "compose", "--dir", str(other)).returncode == 0

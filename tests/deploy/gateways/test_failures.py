@@ -186,7 +186,9 @@ def fill(fronted: Fronted) -> None:
             each.result(120)
 
 
-@pytest.mark.deep(stands_in="test_nothing_passes_while_the_sidecar_is_down_or_starts")
+@pytest.mark.deep(
+    stands_in="tests/sidecar/test_recorder.py::test_if_not_even_a_denial_can_be_recorded_nothing_is_decided"
+)
 def test_nothing_passes_when_there_is_no_room_for_records(fronted: Fronted) -> None:
     spool = {"dir": "small", "segment_bytes": MIB, "max_bytes": 3 * MIB}
     fronted.restart(spool=spool, staleness_seconds=86400)
@@ -197,7 +199,9 @@ def test_nothing_passes_when_there_is_no_room_for_records(fronted: Fronted) -> N
     fronted.everything_passes()
 
 
-@pytest.mark.deep(stands_in="test_nothing_passes_while_the_sidecar_is_down_or_starts")
+@pytest.mark.deep(
+    stands_in="tests/sidecar/test_enforce.py::test_a_stale_policy_set_denies_and_is_recorded"
+)
 def test_nothing_passes_by_a_policy_set_that_is_stale(fronted: Fronted) -> None:
     fronted.restart(spool={"dir": "spool"}, staleness_seconds=1)
     with stopped(fronted.world, "control"):

@@ -28,7 +28,6 @@ def built(folder: Path) -> list[dict[str, Any]]:
     return list(yaml.load_all(done.stdout, yaml.CSafeLoader))
 
 
-@pytest.mark.deep(stands_in="test_the_governed_namespace_is_what_the_chart_renders")
 def test_the_bases_are_what_the_chart_renders(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--check", "--helm", str(servers.need("helm"))]) == 0, capsys.readouterr().out
 

@@ -31,6 +31,8 @@ def test_there_is_nothing_to_monitor_by_default() -> None:
 
 
 def test_rules_dashboards_and_scrapes_are_rendered_whole() -> None:
+    kinds = {each["kind"] for each in rendered({})}
+    assert not kinds & {"ServiceMonitor", "PodMonitor", "PrometheusRule"}, "not asked for"
     manifests = rendered({"monitoring": ON})
     rules = find(manifests, "PrometheusRule", "sluice")
     assert rules["spec"] == yaml.safe_load(COPIES["rules.yaml"].read_text())

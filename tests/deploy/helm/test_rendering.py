@@ -65,7 +65,7 @@ def test_the_chart_passes_the_strict_lint() -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/deploy/helm/test_kustomize.py::test_every_folder_builds_valid_objects"
+    stands_in="tests/deploy/helm/test_kustomize.py::test_the_bases_are_what_the_chart_renders"
 )
 def test_every_rendered_object_is_valid_on_every_version() -> None:
     every = unique()

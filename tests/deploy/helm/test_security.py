@@ -64,7 +64,9 @@ def grants(manifests: list[Manifest]) -> set[tuple[str, str, str, str]]:
     }
 
 
-@pytest.mark.deep(stands_in="test_every_container_meets_the_restricted_standard")
+@pytest.mark.deep(
+    stands_in="tests/deploy/helm/test_kustomize.py::test_the_bases_are_what_the_chart_renders"
+)
 def test_the_rights_are_these_and_no_more() -> None:
     for choice in CHOICES:
         every = grants(choice.manifests)

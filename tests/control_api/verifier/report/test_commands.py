@@ -38,7 +38,9 @@ def test_the_readme_s_commands_write_and_verify_a_report(tmp_path: Path) -> None
     assert piped.returncode == 0, piped.stdout + piped.stderr
 
 
-@pytest.mark.deep(stands_in="test_the_readme_s_commands_write_and_verify_a_report")
+@pytest.mark.deep(
+    stands_in="tests/control_api/verifier/report/test_content.py::test_hostile_values_are_text"
+)
 def test_a_browser_shows_the_page_and_runs_nothing_in_it(tmp_path: Path, capsys: Capture) -> None:
     chromium = need("chromium")
     made(tmp_path, capsys, "--agent", "agt_a", content=hostile(HOSTILE))

@@ -27,7 +27,23 @@ values = st.recursive(
 bodies = st.dictionaries(st.sampled_from([*ALLOW, "other"]), values)
 
 
-@pytest.mark.deep(stands_in="test_a_damaged_response_is_never_another_decision")
+@pytest.mark.parametrize("name", ALLOW)
+@pytest.mark.parametrize("value", [None, 1, True, [], {"a": "b"}, ...])
+def test_a_body_without_one_of_the_four_texts_is_no_decision(name: str, value: object) -> None:
+    changed = {**ALLOW, name: value}
+    if value is ...:
+        del changed[name]
+    for decision in ("ALLOW", "DENY"):
+        body = {**changed, **({} if name == "decision" else {"decision": decision})}
+        assert not isinstance(
+            read_decision(Answer(200, [TYPE], json.dumps(body).encode())), Decision
+        )
+    for wrong in ({"decision": "allow"}, {"decision": ""}, {"event_id": ""}):
+        raw = json.dumps({**ALLOW, **wrong}).encode()
+        assert not isinstance(read_decision(Answer(200, [TYPE], raw)), Decision)
+
+
+@pytest.mark.deep(stands_in="test_a_body_without_one_of_the_four_texts_is_no_decision")
 @given(bodies)
 def test_a_body_is_a_decision_only_with_four_texts(body: dict[str, Any]) -> None:
     found = read_decision(Answer(200, [TYPE], json.dumps(body).encode()))

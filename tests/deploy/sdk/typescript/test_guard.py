@@ -28,7 +28,7 @@ def told(stack: Stack, script: str, **given: object) -> Any:
     return run(f"{whole}return await body().finally(() => guard.close());", **values, **given)
 
 
-@pytest.mark.deep(stands_in="test_a_guarded_function_runs_after_an_allow_only")
+@pytest.mark.deep(stands_in="test_a_deny_rejects_with_what_was_recorded")
 def test_an_allow_is_recorded(stack: Stack) -> None:
     script = 'return guard.check("contracts", "high", { query: "terms" });'
     decision = told(stack, script)
@@ -182,7 +182,9 @@ def test_what_can_t_be_guarded_is_refused(body: str) -> None:
     assert run(script) == "TypeError"
 
 
-@pytest.mark.deep(stands_in="test_a_deny_rejects_with_what_was_recorded")
+@pytest.mark.deep(
+    stands_in="tests/deploy/sdk/typescript/test_attribution.py::test_what_is_stated_is_in_the_body_and_the_baggage"
+)
 def test_user_and_session_follow_the_context(stack: Stack) -> None:
     script = """
     const ids = async (who, times) => acting(who, async () => {

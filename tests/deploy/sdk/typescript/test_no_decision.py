@@ -57,7 +57,6 @@ def each(urls: dict[str, str], timeout: float) -> dict[str, list[str]]:
     }
 
 
-@pytest.mark.deep(stands_in="test_no_one_listens_and_no_tls")
 def test_nothing_but_a_decision_is_taken_for_one() -> None:
     with ExitStack() as stack:
         servers = {
@@ -100,6 +99,7 @@ def test_the_deadline_is_for_all_of_it() -> None:
     assert all("within 0.5 s" in text for texts in told.values() for text in texts)
 
 
+@pytest.mark.deep(stands_in="test_nothing_but_a_decision_is_taken_for_one")
 def test_no_one_listens_and_no_tls() -> None:
     with serving(says(response(ALLOW))) as server:
         urls = {

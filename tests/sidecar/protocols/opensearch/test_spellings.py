@@ -229,7 +229,9 @@ _TEXTS = st.one_of(
 )
 
 
-@pytest.mark.deep(stands_in="test_what_arrives_is_what_was_judged")
+@pytest.mark.deep(
+    stands_in="tests/sidecar/protocols/opensearch/languages/test_languages.py::test_sql"
+)
 @given(_TEXTS)
 @examples(600)
 def test_the_sources_of_a_query_include_all_it_reads(text: str) -> None:
