@@ -13,7 +13,7 @@ import pytest
 
 from tests.architecture.tree import ROOT
 from tests.deploy.launcher import gone
-from tests.waiting import until
+from tests.support.waiting import until
 
 LAUNCHER = """
 import sys

@@ -39,4 +39,4 @@ def test_a_broken_policy_file_changes_nothing_and_a_whole_one_is_in_force(stack:
     assert stack.admin("POST", "/v1/policies/reload")["unchanged"] == ["support-reads"]
     edited = stack.policies.replace("[handbook, contracts, rest://files/*]", "[]")
     stack.policy_file.write_text(edited)
-    wait_until("it denies", lambda: stack.evaluate(source_id="handbook")[1]["decision"] == "DENY")
+    until("it denies", lambda: stack.evaluate(source_id="handbook")[1]["decision"] == "DENY")

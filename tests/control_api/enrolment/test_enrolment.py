@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from control_api.enrolment import registry
-from tests.support.clusters import ISSUER, KeySetServer, claims, pod_token, token
 from tests.control_api.enrolment.calls import (
     POLICY_SET,
     WORKLOAD,

@@ -11,9 +11,8 @@ import pytest
 
 from tests.control_api.enrolment.calls import PATH, WORKLOAD, changes, enrol, enrolled, register
 from tests.control_api.enrolment.hostile import HOSTILE
-from tests.control_api.running_api import ControlApi, running
-from tests.support.clusters import ISSUER, KeySetServer, claims, pod_token, rsa_jwk, token
 from tests.control_api.running_api import SUPERADMIN, ControlApi, running
+from tests.support.clusters import ISSUER, KeySetServer, claims, pod_token, rsa_jwk, token
 
 
 def counted(api: ControlApi, outcome: str) -> float:

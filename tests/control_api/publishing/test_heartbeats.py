@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 
 import pytest
 import redis as redis_py
@@ -41,7 +40,7 @@ def test_challenges_that_come_together_share_a_heartbeat(shared_reader: Reader) 
     def answered() -> bool:
         return nonces <= {nonce for beat in reader.beats()[before:] for nonce in beat.nonces}
 
-    within(10, answered, "each is answered")
+    until("each is answered", answered)
     assert len(reader.beats()) - before < 20
 
 

@@ -49,7 +49,7 @@ def test_every_later_claim_sees_the_first_owner(shared_reader: Reader) -> None:
     claim(publishing, "owned-1", agent_id="agt_1")
     claim(publishing, "owned-1", agent_id="agt_2")
     claim(publishing, "owned-2")  # sessions are written in their order
-    within(5, lambda: held(reader, "owned-2"))
+    until("the second session is held", lambda: held(reader, "owned-2"))
     found = held(reader, "owned-1")
     assert found is not None
     assert found.agent_id == "agt_1"
@@ -73,7 +73,10 @@ def test_claims_that_come_together_all_arrive(shared_reader: Reader) -> None:
     names = [f"together-{number}" for number in range(16)]
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(lambda name: claim(shared_reader.api, name), names))
-    within(5, lambda: all(state(shared_reader, name) == "active" for name in names))
+    until(
+        "all sessions are active",
+        lambda: all(state(shared_reader, name) == "active" for name in names),
+    )
 
 
 @pytest.mark.deep(stands_in="test_claims_that_come_together_all_arrive")
@@ -90,8 +93,14 @@ def test_a_key_of_another_type_in_its_place_is_replaced(shared_reader: Reader) -
     reader.redis.hset(session_key("default", "typed-2"), mapping={"rank": "9", "c": "forged"})
     claim(publishing, "typed-1")
     claim(publishing, "typed-2")
-    until("the session is a hash again", lambda: reader.redis.type(session_key("default", "typed-1")) == b"hash")
-    until("both sessions are active", lambda: state(reader, "typed-1") == state(reader, "typed-2") == "active")
+    until(
+        "the session is a hash again",
+        lambda: reader.redis.type(session_key("default", "typed-1")) == b"hash",
+    )
+    until(
+        "both sessions are active",
+        lambda: state(reader, "typed-1") == state(reader, "typed-2") == "active",
+    )
 
 
 @pytest.mark.deep(stands_in="test_a_revocation_is_never_undone")
@@ -104,6 +113,8 @@ def test_sessions_that_redis_missed_are_written_when_it_is_back(shared_reader: R
     claim(publishing, "missed-2")
     time.sleep(0.3)
     reader.server.start()
-    until("both sessions have their states", lambda: state(reader, "missed-1") == "revoked" and state(reader, "missed-2") == "active"
+    until(
+        "both sessions have their states",
+        lambda: state(reader, "missed-1") == "revoked" and state(reader, "missed-2") == "active",
     )
     reader.answered(reader.ask())  # the set is there again
