@@ -145,7 +145,24 @@ def without_spans(activity: dict[str, Any]) -> dict[str, Any]:
     return activity
 
 
-@pytest.mark.deep(stands_in="test_an_agent_can_only_be_bound_to_a_live_key")
+def test_a_text_is_searched_as_it_is_in_names_owners_and_ids(api: ControlApi) -> None:
+    for agent_id, fields in (
+        ("agt_t1", {"display_name": "Zebra 100%"}),
+        ("agt_t2", {"owner": "ZEBRA team"}),
+        ("agt_zebra", {}),
+        ("agt_t4", {"description": "horses"}),
+    ):
+        api.admin("POST", "/v1/agents", {"agent_id": agent_id, "agent_role": "text", **fields})
+
+    def found(text: str) -> list[str]:
+        agents = api.admin("GET", f"/v1/agents?text={quote(text)}&agent_role=text")
+        return sorted(each["agent_id"] for each in agents)
+
+    assert found("zebra") == ["agt_t1", "agt_t2", "agt_zebra"]
+    assert (found("%"), found("_z"), found("\\")) == (["agt_t1"], ["agt_zebra"], [])
+
+
+@pytest.mark.deep(stands_in="test_a_text_is_searched_as_it_is_in_names_owners_and_ids")
 def test_a_text_finds_agents_by_what_people_call_them(either_tenant: ControlApi) -> None:
     for agent_id, fields in (
         ("agt_1", {"display_name": "Returns 100%"}),
@@ -200,7 +217,22 @@ def test_an_agent_shows_what_it_did_in_the_last_seven_days(fresh: ControlApi) ->
     assert without_spans(fresh.admin("GET", "/v1/agents/a1")["activity"]) == idle
 
 
-@pytest.mark.deep(stands_in="test_an_agent_shows_what_it_did_in_the_last_seven_days")
+def test_the_summary_counts_agents_by_status_and_denials_by_agent(api: ControlApi) -> None:
+    before = api.admin("GET", "/v1/agents/stats/summary")
+    api.approved("agt_denied")
+    api.admin("POST", "/v1/agents", {"agent_id": "agt_waits", "agent_role": "support"})
+    api.admin("PATCH", "/v1/agents/agt_waits/status", {"status": "pending_approval"})
+    api.evaluate(agent_id="agt_denied")
+    api.evaluate(agent_id="agt_denied", source_id="payroll")
+    after = api.admin("GET", "/v1/agents/stats/summary")
+    more = {name for name in AGENT_STATUSES if after[name] == before[name] + 1}
+    assert more == {"approved", "pending_approval"}
+    assert (after["total"], after["pending"]) == (before["total"] + 2, before["pending"] + 1)
+    assert after["deny_rates"]["agt_denied"] == 0.5
+    assert 0 < after["deny_rate"] < 1
+
+
+@pytest.mark.deep(stands_in="test_the_summary_counts_agents_by_status_and_denials_by_agent")
 def test_the_registry_counts_its_agents_and_their_denials(tenant: ControlApi) -> None:
     tenant.approved("a1")
     tenant.approved("a2")
@@ -227,9 +259,25 @@ def test_the_registry_counts_its_agents_and_their_denials(tenant: ControlApi) ->
     }
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/console/test_agents.py::test_an_entry_is_edited_with_a_reason_and_emptied_fields_are_cleared"
-)
+def test_an_update_keeps_what_it_does_not_name(api: ControlApi) -> None:
+    api.approved("agt_kept", owner="Ann", framework="x")
+    before, path = listed(api, "agt_kept"), "/v1/agents/agt_kept"
+    changed = api.admin("PUT", path, {"description": "reads contracts"})
+    assert changed | {"updated_at": ""} == before | {
+        "description": "reads contracts",
+        "updated_at": "",
+    }
+    moved = api.admin("PUT", path, {"agent_role": "other", "owner": None})
+    assert (moved["status"], moved["owner"], moved["framework"]) == ("approved", None, "x")
+    assert moved["permitted_roles"] == ["other"]
+    assert api.evaluate(agent_id="agt_kept")["policy_name"] == "role_not_permitted"
+    entries = api.verified()["total"]
+    api.admin("PUT", path, {})
+    api.admin("PUT", path, {"agent_role": "other"})
+    assert api.verified()["total"] == entries
+
+
+@pytest.mark.deep(stands_in="test_an_update_keeps_what_it_does_not_name")
 def test_an_update_changes_the_fields_given_and_never_the_status(either_tenant: ControlApi) -> None:
     either_tenant.approved("a1")
     before = listed(either_tenant, "a1")

@@ -21,7 +21,7 @@ def beat(api: ControlApi, sidecar_id: str, *revisions: int) -> None:
     api.admin("POST", "/v1/sidecars/events", body)
 
 
-@pytest.mark.deep(stands_in="test_the_revision_is_a_number_and_by_default_the_newest")
+@pytest.mark.deep(stands_in="test_a_sidecar_has_applied_a_revision_by_its_own_record_or_is_missing")
 def test_each_live_sidecar_has_applied_a_revision_or_is_missing(either: ControlApi) -> None:
     api = either
     for name in ("s-1", "s-2", "s-3"):
@@ -51,3 +51,17 @@ def test_the_revision_is_a_number_and_by_default_the_newest(api: ControlApi) -> 
     assert api.call("GET", f"{PATH}?revision=x").status == 422
     assert api.admin("GET", f"{PATH}?revision=0") == {"revision": 0, "applied": [], "missing": []}
     assert api.admin("GET", f"{PATH}?revision={10**15 - 1}")["applied"] == []
+
+
+def test_a_sidecar_has_applied_a_revision_by_its_own_record_or_is_missing(
+    api: ControlApi,
+) -> None:
+    for name in ("own-1", "own-2"):
+        tell(api, name)
+    beat(api, "own-1", 2, 4)
+    beat(api, "own-2", 3)
+    shown = api.admin("GET", f"{PATH}?revision=4")
+    applied = {each["sidecar_id"]: each["seq"] for each in shown["applied"]}
+    missing = {each["sidecar_id"]: each["last_revision"] for each in shown["missing"]}
+    assert (applied.get("own-1"), missing.get("own-2")) == (api.verified()["last_seq"] - 1, 3)
+    assert not applied.keys() & missing.keys()

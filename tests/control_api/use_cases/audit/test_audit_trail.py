@@ -66,7 +66,18 @@ def test_pages_neither_skip_nor_repeat_while_others_write(either_tenant: Control
     assert seen == first[::-1]
 
 
-@pytest.mark.deep(stands_in="test_lineage_of_an_unknown_event_is_404")
+def test_a_session_shows_its_own_events_oldest_first(api: ControlApi) -> None:
+    answers = [api.evaluate(session_id=name) for name in ("its/own", "another", "its/own")]
+    trail = [
+        event["event_id"]
+        for page in api.pages("/v1/audit/sessions/its%2Fown?limit=1")
+        for event in page
+    ]
+    assert trail == [answers[0]["event_id"], answers[2]["event_id"]]
+    assert api.call("GET", "/v1/audit/sessions/nothing").status == 404
+
+
+@pytest.mark.deep(stands_in="test_a_session_shows_its_own_events_oldest_first")
 def test_a_session_s_trail_is_in_order_and_unknown_ones_are_404(api: ControlApi) -> None:
     answers = [api.evaluate(session_id="trail/1") for _ in range(5)]
     pages = list(api.pages("/v1/audit/sessions/trail%2F1?limit=2"))
@@ -98,12 +109,15 @@ def test_lineage_is_recorded_on_its_event_and_read_in_order(either_tenant: Contr
 def test_lineage_comes_in_pages(api: ControlApi) -> None:
     event_id = api.evaluate()["event_id"]
     for number in range(5):
-        body = {"event_id": event_id, "action_type": f"a{number}"}
-        api.admin("POST", "/v1/audit/lineage", body)
+        body = {"event_id": event_id, "action_type": f"a{number}", "detail": {"n": number}}
+        answer = api.call("POST", "/v1/audit/lineage", body | {"outcome": "sent"})
+        assert (answer.status, answer.body) == (201, {})
     pages = list(api.pages(f"/v1/audit/lineage/{event_id}?limit=2"))
     assert [page["event"]["event_id"] for page in pages] == [event_id] * 3
     actions = [[action["action_type"] for action in page["actions"]] for page in pages]
     assert actions == [["a0", "a1"], ["a2", "a3"], ["a4"]]
+    [last] = pages[-1]["actions"]
+    assert (last["detail"], last["outcome"]) == ({"n": 4}, "sent")
 
 
 def test_lineage_of_an_unknown_event_is_404(api: ControlApi) -> None:
@@ -112,18 +126,25 @@ def test_lineage_of_an_unknown_event_is_404(api: ControlApi) -> None:
     assert api.call("GET", f"/v1/audit/lineage/{body['event_id']}").status == 404
 
 
-@pytest.mark.deep(stands_in="test_lineage_of_an_unknown_event_is_404")
-def test_lineage_can_t_be_recorded_on_a_change(fresh: ControlApi) -> None:
-    fresh.new_key("read")
-    with sqlite3.connect(fresh.directory / "data" / "sluice.db") as database:
-        (eid,) = database.execute("SELECT eid FROM log_entries WHERE kind='change'").fetchone()
+def test_lineage_can_t_be_recorded_on_a_change(api: ControlApi) -> None:
+    api.new_key("read")
+    with sqlite3.connect(api.directory / "data" / "sluice.db") as database:
+        (eid,) = database.execute("SELECT eid FROM log_entries WHERE kind='change' LIMIT 1").fetchone()
     body = {"event_id": eid, "action_type": "a"}
-    assert fresh.call("POST", "/v1/audit/lineage", body).status == 404
+    assert api.call("POST", "/v1/audit/lineage", body).status == 404
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/use_cases/context/test_evaluate_context.py::test_only_its_key_can_present_a_bound_agent"
-)
+def test_a_key_bound_to_an_agent_records_lineage_of_that_agent_alone(api: ControlApi) -> None:
+    made = api.admin("POST", "/v1/keys", {"name": "of one agent", "scope": "evaluate"})
+    api.admin("PATCH", f"/v1/keys/{made['key_id']}/binding", {"bound_agent_id": "agt_own"})
+    api.approved("agt_own")
+    for fields, status in (({"agent_id": "agt_own"}, 201), ({}, 403)):
+        body = {"event_id": api.evaluate(**fields)["event_id"], "action_type": "a"}
+        answer = api.call("POST", "/v1/audit/lineage", body, key=made["key"])
+        assert answer.status == status
+
+
+@pytest.mark.deep(stands_in="test_a_key_bound_to_an_agent_records_lineage_of_that_agent_alone")
 def test_a_bound_key_records_lineage_as_its_binding_allows(fresh: ControlApi) -> None:
     made = fresh.admin("POST", "/v1/keys", {"name": "bound", "scope": "evaluate"})
     for agent_id in ("mine", "yours"):
@@ -150,9 +171,20 @@ def _bind(api: ControlApi, key: str, key_id: str, agent_id: str) -> None:
     api.restart()
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/use_cases/audit/test_verification.py::test_a_changed_row_is_named_and_its_repair_is_noticed"
-)
+def test_a_request_to_verify_names_the_row_that_was_changed(
+    api: ControlApi, tenant: ControlApi
+) -> None:
+    events = [tenant.evaluate()["event_id"] for _ in range(3)]
+    assert tenant.verified()["events"] == 3
+    with sqlite3.connect(api.directory / "data" / "sluice.db") as database:
+        changed = "UPDATE log_entries SET decision = 'DENY' WHERE eid = ?"
+        database.execute(changed, (events[1],))
+    report = tenant.admin("GET", "/v1/audit/verify")
+    assert (report["valid"], report["broken_at"]) == (False, events[1])
+    assert "decision" in report["reason"]
+
+
+@pytest.mark.deep(stands_in="test_a_request_to_verify_names_the_row_that_was_changed")
 def test_a_tampered_log_is_answered_with_200_and_says_where(fresh: ControlApi) -> None:
     answers = [fresh.evaluate(user_id=f"u{number}") for number in range(3)]
     with sqlite3.connect(fresh.directory / "data" / "sluice.db") as database:

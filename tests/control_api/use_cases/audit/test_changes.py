@@ -44,7 +44,38 @@ def item(api: ControlApi, path: str, name: str, value: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.deep(stands_in="test_changes_are_filtered_and_paged")
+def test_a_change_has_the_digests_of_the_object_before_and_after(api: ControlApi) -> None:
+    body = {**BODY, "name": "digested"}
+    policy = api.admin("POST", "/v1/policies", body)["policy_id"]
+    api.admin("PUT", f"/v1/policies/{policy}", {**body, "allowed_sources": ["a", "b"]})
+    new, old = api.admin("GET", f"/v1/policies/{policy}/history")
+    pub = last(api, "policy.updated")
+    assert pub["before_sha256"] == object_digest(old["policy"])
+    assert pub["after_sha256"] == object_digest(new["policy"])
+    api.admin("DELETE", f"/v1/policies/{policy}")
+    assert last(api, "policy.deleted")["after_sha256"] is None
+    api.admin("POST", "/v1/agents", {"agent_id": "agt_digest", "agent_role": "r"})
+    before = item(api, "/v1/agents", "agent_id", "agt_digest")
+    assert last(api, "agent.registered")["after_sha256"] == object_digest(before)
+    api.admin("PATCH", "/v1/agents/agt_digest/status", {"status": "pending_approval"})
+    pub = last(api, "agent.status")
+    assert pub["before_sha256"] == object_digest(before)
+    assert pub["after_sha256"] == object_digest(item(api, "/v1/agents", "agent_id", "agt_digest"))
+    key = api.admin("POST", "/v1/keys", {"name": "digest", "scope": "evaluate"})["key_id"]
+    assert last(api, "key.created")["after_sha256"] == object_digest(
+        item(api, "/v1/keys", "key_id", key)
+    )
+    api.evaluate(session_id="s-digest")
+    api.admin("DELETE", "/v1/sessions/s-digest")
+    after = item(api, "/v1/sessions", "session_id", "s-digest")
+    assert last(api, "session.revoked")["after_sha256"] == object_digest(after)
+    settings = api.admin("PATCH", "/v1/admin/tenants/default/settings", {"pii_masking": False})
+    changed = api.admin("PUT", "/v1/settings/retention", {"retention_days": 99})
+    assert last(api, "settings.retention")["after_sha256"] == object_digest(changed)
+    assert settings["pii_masking"] is False
+
+
+@pytest.mark.deep(stands_in="test_a_change_has_the_digests_of_the_object_before_and_after")
 def test_the_digests_are_those_of_what_the_routes_show(either: ControlApi) -> None:
     api = either
     policy = api.admin("POST", "/v1/policies", BODY)["policy_id"]
@@ -132,7 +163,22 @@ def test_no_secret_and_nothing_personal_is_in_a_change(api: ControlApi) -> None:
     assert "erta" not in shown
 
 
-@pytest.mark.deep(stands_in="test_a_page_looks_at_a_bounded_number_of_entries")
+def test_the_list_shows_the_reason_of_an_agents_change(api: ControlApi) -> None:
+    api.admin("POST", "/v1/agents", {"agent_id": "agt_reason", "agent_role": "support"})
+    api.admin("PUT", "/v1/agents/agt_reason", {"agent_role": "sales", "reason": "moved"})
+    path = "/v1/agents/agt_reason/status"
+    api.admin("PATCH", path, {"status": "pending_approval", "reason": "board, 3 May"})
+    pub = last(api, "agent.status")
+    assert pub["detail"]["reason"] == "board, 3 May"
+    assert "reason" not in pub["after"]
+    shown = api.admin("GET", "/v1/audit/changes?object_id=agt_reason")
+    assert [each["reason"] for each in shown] == ["board, 3 May", "moved", None]
+    for refused in ("", "x" * 1025):
+        body = {"status": "deprecated", "reason": refused}
+        assert api.call("PATCH", path, body).status == 422
+
+
+@pytest.mark.deep(stands_in="test_the_list_shows_the_reason_of_an_agents_change")
 def test_the_reason_of_an_agents_change_is_in_the_log_and_in_the_list(either: ControlApi) -> None:
     api = either
     api.admin("POST", "/v1/agents", {"agent_id": "agt_why", "agent_role": "support"})
@@ -151,7 +197,24 @@ def test_the_reason_of_an_agents_change_is_in_the_log_and_in_the_list(either: Co
     assert api.verified()["valid"]
 
 
-@pytest.mark.deep(stands_in="test_changes_are_filtered_and_paged")
+def test_the_list_shows_policies_that_are_too_large_for_an_entry(api: ControlApi) -> None:
+    many = [f"source-{number:05}" for number in range(900)]  # more than an entry shows
+    body = {**BODY, "name": "wide", "allowed_sources": many}
+    policy = api.admin("POST", "/v1/policies", body)["policy_id"]
+    api.admin("PUT", f"/v1/policies/{policy}", {**body, "allowed_sources": ["z", *many]})
+    assert "after" not in last(api, "policy.updated")
+    new, old = api.admin("GET", f"/v1/policies/{policy}/history")
+    updated, created = api.admin("GET", f"/v1/audit/changes?object_id={policy}")
+    assert (updated["before"], updated["after"]) == (old["policy"], new["policy"])
+    assert (created["before"], created["after"]) == (None, old["policy"])
+    # A history that was altered has not the digests that the log holds.
+    altered = "UPDATE policy_versions SET body = :body WHERE version = 2 AND policy_id = :policy"
+    rows_of(api, altered, body=b'{"name":"x"}', policy=policy)
+    updated, _ = api.admin("GET", f"/v1/audit/changes?object_id={policy}")
+    assert (updated["before"], updated["after"]) == (old["policy"], None)
+
+
+@pytest.mark.deep(stands_in="test_the_list_shows_policies_that_are_too_large_for_an_entry")
 def test_the_list_shows_whole_policies_and_what_differs_of_others(either: ControlApi) -> None:
     api = either
     many = [f"source-{number:05}" for number in range(900)]  # more than an entry shows

@@ -47,7 +47,9 @@ def used(api: ControlApi) -> dict[str, Any]:
     return event
 
 
-@pytest.mark.deep(stands_in="test_readiness_shows_that_a_log_is_damaged")
+@pytest.mark.deep(
+    stands_in="tests/stories/test_erasure.py::test_an_erased_value_is_in_no_byte_of_an_installation"
+)
 async def test_an_erased_value_is_in_no_byte_of_the_database(either: ControlApi) -> None:
     url = either.settings.database_url
     event = used(either)
@@ -72,7 +74,23 @@ async def test_an_erased_value_is_in_no_byte_of_the_database(either: ControlApi)
     assert (again["redacted"], again["seq"]) == (0, None)
 
 
-@pytest.mark.deep(stands_in="test_the_user_of_a_hold_is_not_in_the_log")
+def test_what_a_hold_keeps_is_not_erased_until_its_release(api: ControlApi) -> None:
+    api.evaluate(user_id="held-person", session_id="s-held")
+    hold = api.admin(
+        "POST",
+        "/v1/audit/holds",
+        {"object_type": "session", "object_id": "s-held", "reason": "litigation"},
+    )
+    wanted = {"user_id": "held-person", "reason": "asked to"}
+    refused = api.call("POST", "/v1/audit/redact", wanted)
+    assert refused.status == 409
+    assert hold["hold_id"] in refused.body["message"]
+    assert "held-person" not in refused.body["message"]
+    api.admin("POST", f"/v1/audit/holds/{hold['hold_id']}/release", {"reason": "settled"})
+    assert api.admin("POST", "/v1/audit/redact", wanted)["redacted"] == 1
+
+
+@pytest.mark.deep(stands_in="test_what_a_hold_keeps_is_not_erased_until_its_release")
 def test_a_held_session_is_kept_until_its_release(fresh: ControlApi) -> None:
     used(fresh)
     asked = {"object_type": "session", "object_id": "s-1", "reason": "litigation"}

@@ -17,6 +17,7 @@ import pytest
 from control_api.app_context import MAX_EXPORTS
 from control_api.exports.formats import FORMATS
 from control_api.log.export import decisions
+from control_api.log.export.pace import Pace
 from control_api.maintenance import retention
 from policies.trail.merkle_tree import leaf_hash
 from policies.trail.record import REPORT_PREFIX
@@ -128,7 +129,16 @@ def test_who_may_export(api: ControlApi) -> None:
     assert api.call("GET", PATH + "ecs", key=None).status == 401
 
 
-@pytest.mark.deep(stands_in="test_every_decision_in_the_order_of_the_log_and_nothing_else")
+def test_another_tenant_s_decisions_are_not_exported(api: ControlApi, tenant: ControlApi) -> None:
+    api.evaluate(source_id="of-the-default-tenant")
+    tenant.evaluate(source_id="of-the-other")
+    assert [each["source_id"] for each in exported(tenant)] == ["of-the-other"]
+    assert "of-the-other" not in {each["source_id"] for each in exported(api)}
+    [line] = tenant.call("GET", PATH + "cloudevents").raw.splitlines()
+    assert json.loads(line)["source"] == f"urn:sluice:{tenant.tenant_id}"
+
+
+@pytest.mark.deep(stands_in="test_another_tenant_s_decisions_are_not_exported")
 def test_a_tenant_gets_its_own_decisions(either: ControlApi) -> None:
     filled(either, 3)
     other = either.admin("POST", "/v1/admin/tenants", {"name": "other"})
@@ -141,7 +151,17 @@ def test_a_tenant_gets_its_own_decisions(either: ControlApi) -> None:
     assert json.loads(answer.raw)["source"] == f"urn:sluice:{other['tenant_id']}"
 
 
-@pytest.mark.deep(stands_in="test_personal_fields_are_left_out_on_request")
+def test_an_erased_event_has_no_user_in_any_format(api: ControlApi) -> None:
+    event = api.evaluate(user_id="u-is-erased", query="mine")["event_id"]
+    api.evaluate(user_id="u-is-left")
+    api.admin("POST", "/v1/audit/redact", {"event_ids": [event], "reason": "asked to"})
+    for form in FORMATS:
+        raw = api.call("GET", PATH + form).raw
+        found = [each.encode() in raw for each in (event, "u-is-erased", "u-is-left")]
+        assert found == [True, False, True], form
+
+
+@pytest.mark.deep(stands_in="test_an_erased_event_has_no_user_in_any_format")
 def test_an_erased_user_is_absent(either_tenant: ControlApi) -> None:
     event = either_tenant.evaluate(user_id="u-to-forget", query="mine")
     kept = either_tenant.evaluate(user_id="u-kept")
@@ -181,7 +201,27 @@ def test_pages_end_where_their_entries_are_large(
         assert exported(either, f"&from={whole[3]['seq']}&limit=5") == whole[3:8]
 
 
-@pytest.mark.deep(stands_in="test_pages_end_where_their_entries_are_large")
+def test_what_is_recorded_during_an_export_is_not_in_it(
+    fresh: ControlApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decisions, "PAGE_ENTRIES", 2)
+    filled(fresh, 5)
+    before, paused, go_on = exported(fresh), threading.Event(), threading.Event()
+
+    async def rest(_: Pace) -> None:
+        paused.set()
+        await asyncio.to_thread(go_on.wait, 30)
+
+    monkeypatch.setattr(Pace, "rest", rest)
+    connection, response = started(fresh)
+    assert paused.wait(30)
+    fresh.evaluate(query="meanwhile")
+    go_on.set()
+    assert response.read().count(b"\n") == len(before)
+    connection.close()
+
+
+@pytest.mark.deep(stands_in="test_what_is_recorded_during_an_export_is_not_in_it")
 def test_an_export_covers_the_log_as_of_its_start(
     either: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -352,6 +392,13 @@ def test_a_changed_decision_is_not_exported(either: ControlApi) -> None:
     changed = bytes(row.entry).replace(b'"ALLOW"', b'"DENY"')
     assert changed != bytes(row.entry)
     alter(either, "UPDATE log_entries SET entry = :new WHERE seq = :seq", new=changed, seq=seq)
+    connection, response = started(either)
+    assert len(cut_off(response)) == 1
+    connection.close()
+    # As little as one whose openings can't be read.
+    old = {"new": bytes(row.entry), "seq": seq}
+    alter(either, "UPDATE log_entries SET entry = :new WHERE seq = :seq", **old)
+    alter(either, "UPDATE openings SET openings = :new WHERE seq = :seq", new=b"no JSON", seq=seq)
     connection, response = started(either)
     assert len(cut_off(response)) == 1
     connection.close()

@@ -9,10 +9,13 @@ import http.client
 import json
 import threading
 from pathlib import Path
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import orjson
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from control_api.app_context import MAX_EXPORTS
 from control_api.http.stream import sending
@@ -90,7 +93,7 @@ def filled(api: ControlApi, events: int = 12) -> ControlApi:
     return api
 
 
-@pytest.mark.deep(stands_in="test_a_part_begins_with_the_tree_before_it")
+@pytest.mark.deep(stands_in="test_a_part_that_ends_before_an_erasure_brings_it_along")
 def test_the_whole_log_arrives_and_verifies(either: ControlApi) -> None:
     lines = exported(filled(either))
     header = header_of(lines)
@@ -136,9 +139,11 @@ def test_a_part_begins_with_the_tree_before_it(either_tenant: ControlApi) -> Non
         for line in whole[:first]:
             tree.append(leaf_hash(line.entry))
         assert lines[1] == FrontierLine(first, tree.hashes)
+    lines = exported(either_tenant, "?from=3&to=9&limit=2")
+    assert (seqs_of(lines), header_of(lines).until) == ([3, 4], 5)
 
 
-@pytest.mark.deep(stands_in="test_openings_are_there_unless_they_are_left_out")
+@pytest.mark.deep(stands_in="test_a_part_begins_with_the_tree_before_it")
 def test_a_limit_ends_the_part(either_tenant: ControlApi) -> None:
     whole = seqs_of(exported(filled(either_tenant)))
     for query, part in (("?limit=4", whole[:4]), ("?from=3&to=9&limit=2", whole[3:5])):
@@ -233,7 +238,30 @@ def test_damage_is_exported_as_it_is(either: ControlApi, what: str) -> None:
     assert seqs_of([*rows[:3], *rows[4:]]) == [*range(3), *range(4, len(rows))]
 
 
-@pytest.mark.deep(stands_in="test_damage_is_exported_as_it_is")
+def test_rows_are_exported_whatever_is_wrong_with_them(
+    api: ControlApi, tenant: ControlApi
+) -> None:
+    filled(tenant, 8)
+    of_it = f"tenant_id = '{tenant.tenant_id}' AND"
+    alter(api, f"UPDATE log_entries SET entry = 'text' WHERE {of_it} seq = 2")
+    alter(api, f"UPDATE log_entries SET entry = 12 WHERE {of_it} seq = 3")
+    (row,) = alter(api, f"SELECT max(seq) AS seq FROM openings WHERE {of_it} true")
+    new = b"{\n}"
+    changed = f"UPDATE openings SET openings = :new WHERE {of_it} seq = :seq"
+    alter(api, changed, new=new, seq=row.seq)
+    rows = [each for each in exported(tenant) if isinstance(each, EntryLine | DamagedLine)]
+    assert [each.entry for each in rows[2:4]] == [b"text", b"12"]
+    assert isinstance(rows[row.seq], DamagedLine)
+    assert rows[row.seq].openings == new
+    alter(api, f"DELETE FROM log_entries WHERE {of_it} seq IN (2, 3)")
+    lines = exported(tenant)
+    assert seqs_of(lines)[:3] == [0, 1, 4]
+    # The tree before a later part can't be computed any longer, and a wrong one must not be given.
+    answer = tenant.call("GET", f"{PATH}?from=6")
+    assert (answer.status, "export the whole log" in answer.body["message"]) == (409, True)
+
+
+@pytest.mark.deep(stands_in="test_rows_are_exported_whatever_is_wrong_with_them")
 @pytest.mark.parametrize("new", [b"{\n}", b'{"user_id":["",""],"openings":{}}', b"no JSON"])
 def test_damaged_openings_are_exported_as_they_are(either: ControlApi, new: bytes) -> None:
     filled(either, 3)
@@ -244,9 +272,7 @@ def test_damaged_openings_are_exported_as_they_are(either: ControlApi, new: byte
     assert isinstance(lines[row.seq], DamagedLine) == (new != b"no JSON")
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/use_cases/audit/test_export_decisions.py::test_a_missing_entry_ends_the_export"
-)
+@pytest.mark.deep(stands_in="test_rows_are_exported_whatever_is_wrong_with_them")
 def test_missing_rows_are_missing_in_the_file(either: ControlApi) -> None:
     filled(either)
     alter(either, "DELETE FROM log_entries WHERE seq IN (2, 3)")
@@ -258,7 +284,7 @@ def test_missing_rows_are_missing_in_the_file(either: ControlApi) -> None:
     assert "export the whole log" in answer.body["message"]
 
 
-@pytest.mark.deep(stands_in="test_damage_is_exported_as_it_is")
+@pytest.mark.deep(stands_in="test_rows_are_exported_whatever_is_wrong_with_them")
 def test_types_that_sqlite_lets_into_a_row(fresh: ControlApi) -> None:
     filled(fresh)
     alter(fresh, "UPDATE log_entries SET entry = 'text' WHERE seq = 2")
@@ -317,7 +343,38 @@ def test_a_reader_that_hangs_up_ends_the_export(
     assert fresh.evaluate()["decision"] == "ALLOW"
 
 
-@pytest.mark.deep(stands_in="test_a_reader_that_hangs_up_ends_the_export")
+async def test_a_response_whose_reader_takes_nothing_is_aborted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sending, "STALL_SECONDS", 0.1)
+    ended, aborted = asyncio.Event(), asyncio.Event()
+
+    async def endless() -> AsyncGenerator[bytes, None]:
+        try:
+            while True:
+                yield b" " * sending.WRITE
+        finally:
+            ended.set()
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        response = await sending.send(request, web.StreamResponse(), endless())
+        if request.transport is None or request.transport.is_closing():
+            aborted.set()
+        return response
+
+    app = web.Application()
+    app.router.add_get("/", handle)
+    async with TestServer(app) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        async with asyncio.timeout(30):
+            await asyncio.gather(ended.wait(), aborted.wait())
+        writer.close()
+    assert "gave up a stream" in caplog.text
+    assert reader is not None
+
+
+@pytest.mark.deep(stands_in="test_a_response_whose_reader_takes_nothing_is_aborted")
 def test_a_reader_that_takes_nothing_is_given_up(
     fresh: ControlApi, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -105,7 +105,7 @@ def sent_packed(api: ControlApi, raw: bytes, coding: str = "gzip") -> Answer:
     return api.call("POST", EVENTS, raw=raw, headers=headers)
 
 
-@pytest.mark.deep(stands_in="test_records_are_ingested_exactly_once_and_receipted")
+@pytest.mark.deep(stands_in="test_a_compressed_batch_of_a_whole_mebibyte_is_ingested")
 def test_a_compressed_batch_is_ingested_like_a_plain_one(either: ControlApi) -> None:
     spool, before = Spool(instance="packed"), either.verified()["events"]
     records = [spool.record(user_id=f"ü{number}") for number in range(300)]

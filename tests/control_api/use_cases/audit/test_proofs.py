@@ -64,6 +64,9 @@ def test_the_text_proves_the_entry_by_itself(api: ControlApi) -> None:
     # Who passes it on passes on nothing personal.
     assert b"who pays?" not in found.extra
     assert b"ann" not in found.extra
+    for accept in ("text/plain", "*/*", "application/json;q=0", "", "x,,;"):
+        answer = proof(api, event, headers={"Accept": accept})
+        assert answer.raw.startswith(b"c2sp.org/tlog-proof@v1\n"), accept
 
 
 @pytest.mark.parametrize(
@@ -89,7 +92,7 @@ def test_json_also_has_the_openings(api: ControlApi, accept: str) -> None:
         assert opens(body["entry"]["cm"], path, opening)
 
 
-@pytest.mark.deep(stands_in="test_json_also_has_the_openings")
+@pytest.mark.deep(stands_in="test_the_text_proves_the_entry_by_itself")
 @pytest.mark.parametrize("accept", ["text/plain", "*/*", "application/json;q=0", "", "x,,;"])
 def test_anything_else_gets_the_text(api: ControlApi, accept: str) -> None:
     event = api.evaluate()["event_id"]
@@ -107,7 +110,24 @@ def test_every_kind_of_entry_is_proven_by_its_id(api: ControlApi) -> None:
         assert proof(api, eid, headers=JSON).body["entry"]["kind"] == kind
 
 
-@pytest.mark.deep(stands_in="test_every_kind_of_entry_is_proven_by_its_id")
+def test_growth_is_proven_from_the_first_entry_on(api: ControlApi) -> None:
+    until("a checkpoint", lambda: api.call("GET", "/v1/audit/checkpoint").status == 200)
+    with closing(sqlite3.connect(api.directory / "data" / "sluice.db")) as database:
+        (first,) = database.execute("SELECT entry FROM log_entries WHERE seq = 0").fetchone()
+    answer = api.call("GET", "/v1/audit/consistency?from=1").body
+    at = read(api, answer["checkpoint"])
+    assert (answer["from"], answer["to"]) == (1, at.size)
+    hashes = [base64.b64decode(each) for each in answer["hashes"]]
+    assert consistency.verify(1, leaf_hash(first), at.size, at.root, hashes)
+    kept = api.call("GET", f"/v1/audit/consistency?from=1&to={at.size}").body
+    assert read(api, kept["checkpoint"]) == at
+    with closing(sqlite3.connect(api.directory / "data" / "sluice.db")) as database:
+        (eid,) = database.execute("SELECT eid FROM log_entries WHERE seq = 0").fetchone()
+    text = api.call("GET", f"/v1/audit/proof/{eid}?size={at.size}").raw.decode()
+    assert read(api, TlogProof.parse(text).note) == at
+
+
+@pytest.mark.deep(stands_in="test_growth_is_proven_from_the_first_entry_on")
 def test_growth_is_proven_from_a_checkpoint_that_somebody_kept(api: ControlApi) -> None:
     proof(api, api.evaluate()["event_id"])
     kept = read(api, api.call("GET", "/v1/audit/checkpoint").raw.decode())
@@ -126,9 +146,8 @@ def test_growth_is_proven_from_a_checkpoint_that_somebody_kept(api: ControlApi) 
     assert read(api, TlogProof.parse(text).note) == kept
 
 
-@pytest.mark.deep(stands_in="test_the_text_proves_the_entry_by_itself")
 def test_refusals_say_what_is_wrong(api: ControlApi) -> None:
-    proof(api, api.evaluate()["event_id"])
+    until("a checkpoint", lambda: api.call("GET", "/v1/audit/checkpoint").status == 200)
     expected = {
         "/v1/audit/proof/no-such-event": (404, "no such event"),
         "/v1/audit/proof/x?size=-1": (422, "size: "),

@@ -36,7 +36,7 @@ def ended(api: ControlApi) -> Any:
     return api.admin("GET", PATH)
 
 
-@pytest.mark.deep(stands_in="test_a_run_can_be_asked_for_again_while_it_runs")
+@pytest.mark.deep(stands_in="test_a_changed_row_is_named_and_its_repair_is_noticed")
 def test_a_run_verifies_the_whole_log_and_its_result_stays(api: ControlApi) -> None:
     before = api.admin("GET", PATH)
     assert (before["state"], before["finished_at"]) == ("pending", None)
@@ -70,6 +70,9 @@ def test_a_changed_row_is_named_and_its_repair_is_noticed(api: ControlApi) -> No
     store(entry)
     repaired = ended(api)
     assert (repaired["state"], repaired["finished_size"]) == ("valid", repaired["total"])
+    assert repaired["reached"] == repaired["total"]
+    api.restart()
+    assert api.admin("GET", PATH) == repaired
 
 
 def test_a_run_can_be_asked_for_again_while_it_runs(api: ControlApi) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.control_api.http.refused_requests import raw_request
 from tests.control_api.running_api import ControlApi
 
 ROUTE = "/v1/policies/candidates"
@@ -103,7 +104,9 @@ def test_the_same_policies_again_change_nothing_and_others_begin_anew(
     }  # fmt: skip
 
 
-@pytest.mark.deep(stands_in="test_a_candidate_is_evaluated_beside_the_active_policies")
+@pytest.mark.deep(
+    stands_in="tests/control_api/use_cases/candidates/test_promotion.py::test_each_decision_under_load_is_by_one_set_or_the_other"
+)
 def test_a_promotion_makes_it_the_active_set(either: ControlApi) -> None:
     api = either
     kept = api.admin("GET", "/v1/policies")[0]
@@ -161,8 +164,12 @@ def test_at_most_three_and_dropped_with_its_documents(either_tenant: ControlApi)
 
 
 def test_changes_of_candidates_are_recorded(tenant: ControlApi) -> None:
-    published(tenant, "next", STRICT)
-    published(tenant, "next", OPEN)
+    made = published(tenant, "next", STRICT)
+    tenant.evaluate(source_id="contracts")
+    assert published(tenant, "next", STRICT) == made  # no change
+    assert counts(tenant, "next")["newly_denied"] == 1
+    assert published(tenant, "next", OPEN)["revision"] > made["revision"]
+    assert set(counts(tenant, "next").values()) == {0}
     tenant.admin("DELETE", f"{ROUTE}/next")
     published(tenant, "next", OPEN)
     tenant.admin("POST", f"{ROUTE}/next/promote")
@@ -209,7 +216,12 @@ def test_only_what_was_reviewed_is_promoted(api: ControlApi) -> None:
         return api.call("POST", f"{path}/promote", headers={"If-Match": version}).status
 
     published(api, "reviewed", STRICT)
-    version = f'"{api.admin("GET", f"{path}/review")["version"]}"'
+    shown = api.admin("GET", f"{path}/review")
+    assert [row["sources"] for row in shown["newly_denied"]] == [["contracts"]]
+    names = [shown[kind] for kind in ("added", "updated", "removed", "changed_since")]
+    assert names == [[], ["support-reads"], [], []]
+    assert shown["newly_allowed"] == shown["broken_guardrails"] == []
+    version = f'"{shown["version"]}"'
     published(api, "reviewed", STRICT, OPEN)
     assert promote(version) == 412
     version = f'"{api.admin("GET", f"{path}/review")["version"]}"'
@@ -251,7 +263,18 @@ def test_a_name_that_no_document_may_have_is_refused(api: ControlApi, name: str)
     assert api.admin("GET", ROUTE) == []
 
 
-@pytest.mark.deep(stands_in="test_at_most_three_and_dropped_with_its_documents")
+def test_a_set_of_two_mebibytes_is_taken_and_one_of_33_refused(api: ControlApi) -> None:
+    body = json.dumps({"policies": [OPEN]}).encode()
+    taken = api.call("PUT", f"{ROUTE}/padded", raw=b" " * (2 * 1024 * 1024) + body)
+    assert (taken.status, taken.body["policies"]) == (200, 1)
+    api.admin("DELETE", f"{ROUTE}/padded")
+    head = f"PUT {ROUTE}/padded HTTP/1.1\r\nHost: x\r\nX-API-Key: {api.admin_key}\r\n"
+    length = 32 * 1024 * 1024 + 1
+    refused = raw_request(api, f"{head}Content-Length: {length}\r\n\r\n".encode())
+    assert refused.startswith(b"HTTP/1.1 413 "), refused
+
+
+@pytest.mark.deep(stands_in="test_a_set_of_two_mebibytes_is_taken_and_one_of_33_refused")
 def test_a_large_set_is_taken_and_a_larger_one_refused(api: ControlApi) -> None:
     many = [
         READS | {"name": f"p{n}", "agent_role": f"r{n % 50}", "allowed_sources": ["x" * 200] * 8}

@@ -31,7 +31,9 @@ def state(api: ControlApi) -> Any:
     return (api.admin("GET", "/v1/policies"), api.admin("GET", ROUTE), held)
 
 
-@pytest.mark.deep(stands_in="test_each_decision_under_load_is_by_one_set_or_the_other")
+@pytest.mark.deep(
+    stands_in="tests/control_api/policy_tools/test_candidate.py::test_a_promotion_that_breaks_a_guardrail_is_refused"
+)
 def test_a_guardrail_refuses_a_promotion_and_nothing_changes(either_tenant: ControlApi) -> None:
     api = either_tenant
     never = {"sources": ["payroll*"]}
@@ -48,7 +50,23 @@ def test_a_guardrail_refuses_a_promotion_and_nothing_changes(either_tenant: Cont
     assert counts(api, "next")["newly_allowed"] == 1
 
 
-@pytest.mark.deep(stands_in="test_each_decision_under_load_is_by_one_set_or_the_other")
+def test_a_promotion_that_fails_at_its_end_changes_nothing(
+    tenant: ControlApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published(tenant, "next", STRICT, OTHER)
+    before = state(tenant)
+
+    async def fail(*_: object) -> None:
+        raise RuntimeError("as if the process had been killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(candidates, "put_list", fail)
+        assert tenant.call("POST", f"{ROUTE}/next/promote").status == 500
+    assert state(tenant) == before
+    assert tenant.evaluate(source_id="contracts")["decision"] == "ALLOW"
+
+
+@pytest.mark.deep(stands_in="test_a_promotion_that_fails_at_its_end_changes_nothing")
 @pytest.mark.parametrize("step", ["record", "drop", "put_list"])
 def test_a_promotion_that_fails_in_the_middle_changes_nothing(
     either: ControlApi, monkeypatch: pytest.MonkeyPatch, step: str
@@ -91,7 +109,9 @@ def test_each_decision_under_load_is_by_one_set_or_the_other(either_tenant: Cont
     for thread in threads:
         thread.start()
     begun.wait(30)
-    api.admin("POST", f"{ROUTE}/next/promote")
+    done = api.admin("POST", f"{ROUTE}/next/promote")
+    assert (done["added"], done["updated"], done["removed"]) == (["other"], ["support-reads"], [])
+    assert api.admin("GET", ROUTE) == []
     for role, verdict in (("support", "DENY"), ("auditor", "ALLOW")):
         assert api.evaluate(source_id="contracts", agent_role=role)["decision"] == verdict
     stop.set()
