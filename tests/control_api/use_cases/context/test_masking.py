@@ -21,7 +21,22 @@ def shown(api: ControlApi, event_id: str) -> tuple[bool, str, str]:
     return event["pii_masked"], event["user_id"], event["query"]
 
 
-@pytest.mark.deep(stands_in="test_the_services_flag_overrides_a_tenants")
+def test_a_tenant_masks_from_the_switch_on_and_finds_by_what_it_kept(api: ControlApi) -> None:
+    body = {"user_id": USER, "query": "at 10.0.0.7"}
+    before = api.evaluate(**body)["event_id"]
+    switch(api, True)
+    during = api.evaluate(**body, session_id="s-masked")["event_id"]
+    switch(api, False)
+    after = api.evaluate(**body)["event_id"]
+    assert shown(api, before) == shown(api, after) == (False, USER, "at 10.0.0.7")
+    assert shown(api, during) == (True, "[EMAIL]", "at [IP]")
+    assert api.admin("GET", "/v1/sessions/s-masked")["user_id"] == "[EMAIL]"
+    assert [e["event_id"] for e in api.events("?user_id=%5BEMAIL%5D")] == [during]
+    found = {each["event_id"] for each in api.events("?user_id=ann%40example.com")}
+    assert found == {before, after}
+
+
+@pytest.mark.deep(stands_in="test_a_tenant_masks_from_the_switch_on_and_finds_by_what_it_kept")
 def test_a_tenants_setting_holds_from_the_next_call_on(either: ControlApi) -> None:
     asked = {"user_id": USER, "query": "at 10.0.0.7"}
     before = either.evaluate(**asked)["event_id"]
@@ -35,7 +50,7 @@ def test_a_tenants_setting_holds_from_the_next_call_on(either: ControlApi) -> No
     assert either.verified()["total"] >= 3
 
 
-@pytest.mark.deep(stands_in="test_the_services_flag_overrides_a_tenants")
+@pytest.mark.deep(stands_in="test_a_tenant_masks_from_the_switch_on_and_finds_by_what_it_kept")
 def test_masked_events_are_found_by_the_masked_value(fresh: ControlApi) -> None:
     switch(fresh, True)
     event_id = fresh.evaluate(user_id=USER)["event_id"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -9,7 +10,9 @@ import pytest
 from tests.control_api.running_api import ControlApi, running
 
 
-@pytest.mark.deep(stands_in="test_a_session_expires_for_good_and_is_recorded_as_expired")
+@pytest.mark.deep(
+    stands_in="tests/control_api/machines/test_sessions.py::test_sessions_live_as_their_model_does"
+)
 def test_a_session_belongs_to_the_agent_that_claimed_it(either: ControlApi) -> None:
     either.approved("a")
     either.approved("b")
@@ -48,7 +51,18 @@ def test_a_session_expires_for_good_and_is_recorded_as_expired(tmp_path: Any) ->
         api.verified()
 
 
-@pytest.mark.deep(stands_in="test_a_session_expires_for_good_and_is_recorded_as_expired")
+def test_a_session_s_end_is_that_of_the_role_s_strictest_policy(api: ControlApi) -> None:
+    lists = {"allowed_sources": ["*"], "denied_sources": [], "max_sensitivity": "critical"}
+    for minutes in (60, 5):
+        body = {"name": f"ttl-{minutes}", "agent_role": "brief", "session_ttl_minutes": minutes}
+        api.admin("POST", "/v1/policies", body | lists)
+    api.evaluate(agent_role="brief", session_id="s-brief")
+    shown = api.admin("GET", "/v1/sessions/s-brief")
+    begin, end = (datetime.fromisoformat(shown[each]) for each in ("created_at", "expires_at"))
+    assert end - begin == timedelta(minutes=5)
+
+
+@pytest.mark.deep(stands_in="test_a_session_s_end_is_that_of_the_role_s_strictest_policy")
 def test_a_session_lives_as_long_as_the_role_s_strictest_policy_says(tmp_path: Any) -> None:
     policies = """\
 policies:

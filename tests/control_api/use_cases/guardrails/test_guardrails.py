@@ -10,6 +10,9 @@ import pytest
 
 from tests.control_api.running_api import POLICIES, Answer, ControlApi, running
 from tests.support.waiting import until
+from policies.analysis.guardrails import GuardedRoles
+from policies.analysis.names import TooManyClasses
+from tests.control_api.running_api import POLICIES, Answer, ControlApi, running, within
 
 BODY: dict[str, Any] = {
     "name": "claims",
@@ -96,9 +99,16 @@ def test_a_guardrail_is_created_shown_replaced_and_deleted(either_tenant: Contro
 
 
 def test_each_change_of_a_guardrail_is_in_the_log(either_tenant: ControlApi) -> None:
-    either_tenant.admin("POST", "/v1/guardrails", RULE)
-    either_tenant.admin("PUT", "/v1/guardrails/no-payroll", {"never": {"levels": ["critical"]}})
-    either_tenant.admin("DELETE", "/v1/guardrails/no-payroll")
+    made = either_tenant.call("POST", "/v1/guardrails", RULE)
+    path = "/v1/guardrails/no-payroll"
+    assert (made.status, made.body["source"]) == (201, "api")
+    assert either_tenant.admin("GET", path) == made.body
+    assert either_tenant.admin("GET", "/v1/guardrails") == [made.body]
+    assert either_tenant.call("POST", "/v1/guardrails", RULE).status == 409
+    changed = either_tenant.admin("PUT", path, {"never": {"levels": ["critical"]}})
+    assert (changed["never"]["sources"], changed["created_at"]) == (None, made.body["created_at"])
+    either_tenant.admin("DELETE", path)
+    assert either_tenant.call("GET", path).status == 404
     found = either_tenant.admin("GET", "/v1/audit/changes?object_type=guardrail")
     assert [each["action"] for each in found] == ["deleted", "updated", "created"]
     assert {each["object_id"] for each in found} == {"no-payroll"}
@@ -130,7 +140,9 @@ def test_what_a_file_may_not_say_a_request_may_not_either(
     assert api.admin("GET", "/v1/guardrails") == []
 
 
-@pytest.mark.deep(stands_in="test_each_change_of_a_guardrail_is_in_the_log")
+@pytest.mark.deep(
+    stands_in="tests/control_api/console/test_guardrails.py::test_what_is_in_force_refuses_a_guardrail"
+)
 def test_a_guardrail_that_is_broken_already_is_refused(either_tenant: ControlApi) -> None:
     before = in_force(either_tenant)
     rule = {"name": "g", "never": {"sources": ["hand*"], "agents": ["absent"]}}
@@ -150,7 +162,9 @@ def test_a_guardrail_that_is_broken_already_is_refused(either_tenant: ControlApi
     assert in_force(either_tenant) == before
 
 
-@pytest.mark.deep(stands_in="test_each_change_of_a_guardrail_is_in_the_log")
+@pytest.mark.deep(
+    stands_in="tests/control_api/use_cases/guardrails/test_sequences.py::test_no_sequence_of_accepted_writes_breaks_a_guardrail"
+)
 def test_no_write_of_a_policy_breaks_a_guardrail(either_tenant: ControlApi) -> None:
     either_tenant.admin("POST", "/v1/guardrails", RULE)
     either_tenant.admin("POST", "/v1/guardrails", ALWAYS)
@@ -185,7 +199,9 @@ def test_no_write_of_a_policy_breaks_a_guardrail(either_tenant: ControlApi) -> N
     either_tenant.verified()
 
 
-@pytest.mark.deep(stands_in="test_guardrails_belong_to_one_tenant")
+@pytest.mark.deep(
+    stands_in="tests/control_api/use_cases/guardrails/test_sequences.py::test_no_sequence_of_accepted_writes_breaks_a_guardrail"
+)
 def test_a_restored_policy_keeps_the_guardrails(unwatched: ControlApi) -> None:
     api = unwatched
     (filed,) = api.admin("GET", "/v1/policies")
@@ -201,7 +217,9 @@ def test_a_restored_policy_keeps_the_guardrails(unwatched: ControlApi) -> None:
     assert api.evaluate(**found)["decision"] == "ALLOW"
 
 
-@pytest.mark.deep(stands_in="test_a_file_can_t_take_the_name_of_a_guardrail_of_the_api")
+@pytest.mark.deep(
+    stands_in="tests/control_api/use_cases/guardrails/test_sequences.py::test_no_sequence_of_accepted_writes_breaks_a_guardrail"
+)
 def test_a_reload_that_breaks_a_guardrail_of_the_api_changes_nothing(
     unwatched: ControlApi,
 ) -> None:
@@ -269,7 +287,9 @@ def test_guardrails_of_a_file_are_in_force_and_only_the_file_changes_them(
     api.verified()
 
 
-@pytest.mark.deep(stands_in="test_guardrails_belong_to_one_tenant")
+@pytest.mark.deep(
+    stands_in="test_a_new_tenant_s_files_that_break_its_own_guardrails_are_not_loaded"
+)
 def test_a_file_of_guardrails_that_is_broken_already_is_refused_as_a_whole(
     unwatched: ControlApi,
 ) -> None:
@@ -309,7 +329,9 @@ def test_a_file_can_t_take_the_name_of_a_guardrail_of_the_api(unwatched: Control
     assert rule["source"] == "api"
 
 
-@pytest.mark.deep(stands_in="test_guardrails_belong_to_one_tenant")
+@pytest.mark.deep(
+    stands_in="test_a_new_tenant_s_files_that_break_its_own_guardrails_are_not_loaded"
+)
 def test_the_watcher_loads_guardrails_and_refuses_what_breaks_them(either: ControlApi) -> None:
     rules_file(either).write_text(FILE)
     until("the guardrails are loaded", lambda: either.admin("GET", "/v1/guardrails"))
@@ -328,7 +350,24 @@ def test_the_watcher_loads_guardrails_and_refuses_what_breaks_them(either: Contr
     either.verified()
 
 
-@pytest.mark.deep(stands_in="test_a_file_can_t_take_the_name_of_a_guardrail_of_the_api")
+def test_a_policy_that_is_too_much_to_analyse_is_refused(
+    tenant: ControlApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tenant.admin("POST", "/v1/guardrails", RULE)
+    before = in_force(tenant)
+
+    def too_much(*_: object, **__: object) -> None:
+        raise TooManyClasses("too much")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(GuardedRoles, "counterexample", too_much)
+        answer = tenant.call("POST", "/v1/policies", BODY)
+    assert answer.status == 409
+    assert "can't be checked, and nothing was changed" in answer.body["message"]
+    assert in_force(tenant) == before
+
+
+@pytest.mark.deep(stands_in="test_a_policy_that_is_too_much_to_analyse_is_refused")
 def test_what_can_t_be_analysed_is_refused_and_never_skipped(either_tenant: ControlApi) -> None:
     either_tenant.admin("POST", "/v1/guardrails", RULE)
     before = in_force(either_tenant)
@@ -362,3 +401,21 @@ def test_a_new_tenant_s_files_that_break_its_own_guardrails_are_not_loaded(
     answer = fresh.call("POST", "/v1/policies/reload", key=made["admin_key"])
     refused(answer, "no-payroll")
     assert fresh.call("GET", "/v1/policies", key=made["admin_key"]).body == []
+    assert fresh.call("GET", "/v1/guardrails", key=made["admin_key"]).body == []
+    # The watcher loads what is repaired; only the file changes its guardrails.
+    (folder / "guardrails.yaml").write_text(FILE)
+
+    def rules() -> Any:
+        return fresh.call("GET", "/v1/guardrails", key=made["admin_key"]).body
+
+    within(10, rules, "its guardrails")
+    assert [each["source"] for each in rules()] == ["file"]
+    path = "/v1/guardrails/no-payroll"
+    for method, body in (("PUT", {"never": {}}), ("DELETE", None)):
+        answer = fresh.call(method, path, body, key=made["admin_key"])
+        assert (answer.status, "guardrails.yaml" in answer.body["message"]) == (409, True)
+    bad = {**BODY, "allowed_sources": ["*"]}
+    refused(fresh.call("POST", "/v1/policies", bad, key=made["admin_key"]), "no-payroll")
+    (folder / "demo" / "a.yaml").write_text(POLICIES.replace("[payroll]", "[]") + "\n")
+    (folder / "guardrails.yaml").unlink()
+    within(10, lambda: not rules(), "none is left")

@@ -151,7 +151,9 @@ def test_no_sequence_of_accepted_writes_breaks_a_guardrail(
         api.verified()
 
 
-@pytest.mark.deep(stands_in="test_no_sequence_of_accepted_writes_breaks_a_guardrail")
+@pytest.mark.deep(
+    stands_in="tests/control_api/use_cases/guardrails/test_concurrent_writes.py::test_of_two_writes_that_break_a_guardrail_together_one_is_refused"
+)
 @pytest.mark.parametrize("seed", range(2))
 def test_no_writes_at_once_on_two_replicas_break_a_guardrail(
     tmp_path: Path, migrated_url: str, monkeypatch: pytest.MonkeyPatch, seed: int

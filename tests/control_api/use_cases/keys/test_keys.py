@@ -43,7 +43,9 @@ def test_the_secret_is_nowhere_in_the_data_directory(fresh: ControlApi) -> None:
     fresh.start()
 
 
-@pytest.mark.deep(stands_in="test_pages_show_every_key_once_newest_first")
+@pytest.mark.deep(
+    stands_in="tests/control_api/machines/test_keys.py::test_keys_live_as_their_model_does"
+)
 @pytest.mark.parametrize(
     ("fields", "days"),
     [({}, 365), ({"expires_days": 1}, 1), ({"expires_days": 3650}, 3650)],
@@ -119,7 +121,9 @@ def policy_of(key: str, api: ControlApi, **changed: Any) -> str:
     return "" if answer.body["decision"] == "ALLOW" else str(answer.body["policy_name"])
 
 
-@pytest.mark.deep(stands_in="test_keys_that_end_soon_are_found")
+@pytest.mark.deep(
+    stands_in="tests/control_api/machines/test_keys.py::test_keys_live_as_their_model_does"
+)
 def test_a_binding_s_two_fields_are_independent(either_tenant: ControlApi) -> None:
     either_tenant.approved("a1")
     made = either_tenant.admin("POST", "/v1/keys", {"name": "bound", "scope": "evaluate"})
@@ -148,7 +152,9 @@ def test_a_binding_s_two_fields_are_independent(either_tenant: ControlApi) -> No
     assert either_tenant.call("PATCH", path, {}).status == 404
 
 
-@pytest.mark.deep(stands_in="test_the_secret_is_nowhere_in_the_data_directory")
+@pytest.mark.deep(
+    stands_in="tests/control_api/machines/test_keys.py::test_keys_live_as_their_model_does"
+)
 def test_a_rotation_leaves_one_key_that_is_what_the_old_one_was(either_tenant: ControlApi) -> None:
     fields = {"name": "rotated", "scope": "evaluate", "expires_days": 30}
     old = either_tenant.admin("POST", "/v1/keys", fields)
@@ -176,7 +182,9 @@ def test_a_rotation_leaves_one_key_that_is_what_the_old_one_was(either_tenant: C
     assert either_tenant.verified()["valid"]
 
 
-@pytest.mark.deep(stands_in="test_a_change_is_in_the_log_without_the_secret")
+@pytest.mark.deep(
+    stands_in="tests/control_api/machines/test_keys.py::test_keys_live_as_their_model_does"
+)
 def test_a_dead_key_can_t_be_rotated(fresh: ControlApi) -> None:
     made = fresh.admin("POST", "/v1/keys", {"name": "k", "scope": "read", "expires_days": 1})
     path = f"/v1/keys/{made['key_id']}/rotate"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from control_api.domain import policy_change
 from tests.control_api.running_api import Answer, ControlApi
 
 BODY: dict[str, Any] = {
@@ -78,7 +79,9 @@ def test_a_policy_is_in_force_when_its_answer_leaves(either_tenant: ControlApi) 
     assert either_tenant.verified()["valid"]
 
 
-@pytest.mark.deep(stands_in="test_a_policy_is_in_force_when_its_answer_leaves")
+@pytest.mark.deep(
+    stands_in="tests/control_api/machines/test_policies.py::test_policies_live_as_their_model_does"
+)
 def test_a_deleted_policy_is_not_found_and_frees_its_name(api: ControlApi) -> None:
     first = made(api, name="short")["policy_id"]
     api.admin("DELETE", f"/v1/policies/{first}")
@@ -130,7 +133,24 @@ def test_if_match_is_honoured(api: ControlApi, tag: str, status: int) -> None:
     assert now["version"] == (2 if status == 200 else 1)
 
 
-@pytest.mark.deep(stands_in="test_if_match_is_honoured")
+def test_of_four_replacements_at_once_of_a_version_one_wins(api: ControlApi) -> None:
+    policy = made(api, name="raced")["policy_id"]
+    answers: list[int] = []
+
+    def put(minutes: int) -> None:
+        changed = {"name": "raced", "session_ttl_minutes": minutes}
+        answers.append(replaced(api, policy, '"1"', **changed).status)
+
+    threads = [threading.Thread(target=put, args=(minutes,)) for minutes in range(1, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(answers) == [200, 412, 412, 412]
+    assert len(versions(api, policy)) == 2
+
+
+@pytest.mark.deep(stands_in="test_of_four_replacements_at_once_of_a_version_one_wins")
 def test_of_two_replacements_of_the_same_version_one_wins(either_tenant: ControlApi) -> None:
     policy = made(either_tenant)["policy_id"]
     answers: list[int] = []
@@ -174,6 +194,12 @@ def test_a_restore_brings_back_what_the_file_says(either: ControlApi) -> None:
         "updated",
         "added",
     ]
+    # It needs a file, and a free name.
+    either.admin("DELETE", path)
+    own = made(either, name=policy["name"])["policy_id"]
+    for each in (path, f"/v1/policies/{own}"):
+        assert either.call("POST", f"{each}/restore").status == 409
+    assert either.call("POST", "/v1/policies/pol_none/restore").status == 404
 
 
 @pytest.mark.deep(stands_in="test_a_restore_brings_back_what_the_file_says")
@@ -188,7 +214,17 @@ def test_a_restore_needs_a_file_and_a_free_name(tenant: ControlApi) -> None:
     assert tenant.call("GET", "/v1/policies/pol_none/history").status == 404
 
 
-@pytest.mark.deep(stands_in="test_a_policy_is_in_force_when_its_answer_leaves")
+def test_pages_of_a_history_go_on_where_the_last_ended(api: ControlApi) -> None:
+    policy = made(api, name="paged")["policy_id"]
+    for minutes in (1, 2):
+        replaced(api, policy, name="paged", session_ttl_minutes=minutes)
+    pages = list(api.pages(f"/v1/policies/{policy}/history?limit=2"))
+    assert [[row["version"] for row in page] for page in pages] == [[3, 2], [1]]
+    assert pages[0][0]["policy"]["session_ttl_minutes"] == 2
+    assert pages[0][0]["changed_by"].startswith("key_")
+
+
+@pytest.mark.deep(stands_in="test_pages_of_a_history_go_on_where_the_last_ended")
 def test_history_goes_page_by_page(api: ControlApi) -> None:
     policy = made(api, name="often")["policy_id"]
     for minutes in range(1, 8):
@@ -225,7 +261,19 @@ def test_a_policy_that_breaks_the_schema_is_422_and_changes_nothing(
     assert changes(api) == before
 
 
-@pytest.mark.deep(stands_in="test_a_taken_name_is_409")
+def test_policies_that_make_a_role_s_document_too_large_are_409(
+    api: ControlApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(api, name="large 1", agent_role="large")
+    monkeypatch.setattr(policy_change, "MAX_DOCUMENT", 500)
+    body = {**BODY, "name": "large 2", "agent_role": "large"}
+    answer = api.call("POST", "/v1/policies", {**body, "allowed_sources": ["x" * 200] * 2})
+    assert (answer.status, "wildcards" in answer.body["message"]) == (409, True)
+    listed = api.admin("GET", "/v1/policies?agent_role=large")
+    assert [each["name"] for each in listed] == ["large 1"]
+
+
+@pytest.mark.deep(stands_in="test_policies_that_make_a_role_s_document_too_large_are_409")
 def test_a_role_with_too_many_bytes_of_policies_is_409(api: ControlApi) -> None:
     big = [f"{number:03}" + "x" * 250 for number in range(1000)]
     fields = {"agent_role": "big", "allowed_sources": big, "denied_sources": big}
@@ -237,7 +285,7 @@ def test_a_role_with_too_many_bytes_of_policies_is_409(api: ControlApi) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/console/test_policies.py::test_policies_are_searched_and_paged"
+    stands_in="tests/control_api/use_cases/policies/test_reload_policies.py::test_filters_and_pages_show_each_policy_once"
 )
 def test_lists_filter_by_each_attribute(api: ControlApi) -> None:
     made(api, name="f1", agent_role="f", industry="banking", process_group="lending")

@@ -48,7 +48,7 @@ def rows(api: ControlApi, query: str) -> list[Any]:
         return database.execute(query).fetchall()
 
 
-@pytest.mark.deep(stands_in="test_refused_files_are_shown_until_they_are_mended")
+@pytest.mark.deep(stands_in="test_each_change_is_a_version_and_a_record_and_no_change_leaves_none")
 def test_a_reload_says_what_it_added_updated_and_removed(unwatched: ControlApi) -> None:
     nothing: dict[str, Any] = {
         "added": [],
@@ -76,24 +76,31 @@ def test_each_change_is_a_version_and_a_record_and_no_change_leaves_none(
 ) -> None:
     first = unwatched.admin("GET", "/v1/policies")[0]
     total = unwatched.verified()["total"]
-    reload(unwatched)
+    assert reload(unwatched)["unchanged"] == ["support-reads"]
     assert unwatched.admin("GET", "/v1/policies") == [first]
     assert unwatched.verified()["total"] == total
     unwatched.policy_file.write_text(POLICIES.replace("high", "low"))
-    reload(unwatched)
+    assert reload(unwatched)["updated"] == ["support-reads"]
     second = unwatched.admin("GET", f"/v1/policies/{first['policy_id']}")
     assert (first["version"], second["version"]) == (1, 2)
     assert second["user_modified"] is False
     assert second["created_at"] == first["created_at"] < second["updated_at"]
     unwatched.policy_file.unlink()
-    reload(unwatched)
+    assert reload(unwatched)["removed"] == ["support-reads"]
+    assert unwatched.evaluate()["policy_name"] == "default_deny"
     assert unwatched.call("GET", f"/v1/policies/{first['policy_id']}").status == 404
     history = rows(unwatched, "SELECT version, change FROM policy_versions ORDER BY version")
     assert history == [(1, "added"), (2, "updated"), (3, "removed")]
-    assert unwatched.verified()["total"] == total + 2
+    assert unwatched.verified()["events"] == 1
+    assert unwatched.verified()["total"] == total + 3
+    # One that comes back is a new policy.
+    unwatched.policy_file.write_text(POLICIES)
+    assert reload(unwatched)["added"] == ["support-reads"]
+    (again,) = unwatched.admin("GET", "/v1/policies")
+    assert (again["policy_id"] != first["policy_id"], again["version"]) == (True, 1)
 
 
-@pytest.mark.deep(stands_in="test_a_policy_that_changes_its_role_leaves_the_one_it_had")
+@pytest.mark.deep(stands_in="test_refused_files_are_shown_until_they_are_mended")
 def test_one_bad_file_changes_nothing_and_is_named_with_line_and_key(unwatched: ControlApi) -> None:
     before = unwatched.admin("GET", "/v1/policies")
     total = unwatched.verified()["total"]
@@ -112,7 +119,9 @@ def test_one_bad_file_changes_nothing_and_is_named_with_line_and_key(unwatched: 
     assert reload(unwatched)["added"] == ["good"]
 
 
-@pytest.mark.deep(stands_in="test_filters_and_pages_show_each_policy_once")
+@pytest.mark.deep(
+    stands_in="tests/control_api/use_cases/policies/test_policy_lifecycle.py::test_a_restore_brings_back_what_the_file_says"
+)
 def test_a_policy_that_a_user_modified_or_deleted_is_skipped(unwatched: ControlApi) -> None:
     unwatched.policy_file.write_text(POLICIES + ONE.replace("NAME", "deleted"))
     reload(unwatched)
@@ -138,7 +147,7 @@ def test_a_name_that_another_policy_has_is_a_fault_of_the_file(unwatched: Contro
     assert "name of another active policy" in answer.body["details"]
 
 
-@pytest.mark.deep(stands_in="test_a_policy_that_changes_its_role_leaves_the_one_it_had")
+@pytest.mark.deep(stands_in="test_each_change_is_a_version_and_a_record_and_no_change_leaves_none")
 def test_a_policy_that_comes_back_is_a_new_one(unwatched: ControlApi) -> None:
     before = unwatched.admin("GET", "/v1/policies")[0]
     unwatched.policy_file.unlink()
@@ -169,7 +178,7 @@ def test_a_policy_that_changes_its_role_leaves_the_one_it_had(unwatched: Control
     assert unwatched.evaluate(agent_role="other")["decision"] == "ALLOW"
 
 
-@pytest.mark.deep(stands_in="test_each_change_is_a_version_and_a_record_and_no_change_leaves_none")
+@pytest.mark.deep(stands_in="test_a_directory_that_is_swapped_as_kubernetes_does_is_loaded")
 def test_a_change_on_disk_is_in_force_within_two_seconds(either: ControlApi) -> None:
     either.policy_file.write_text(POLICIES.replace("payroll", "handbook"))
     until("the retrieval is denied", lambda: either.evaluate()["decision"] == "DENY")
@@ -191,7 +200,9 @@ def test_a_change_on_disk_is_in_force_within_two_seconds(either: ControlApi) -> 
     either.verified()
 
 
-@pytest.mark.deep(stands_in="test_without_a_policy_directory_policies_of_files_stay")
+@pytest.mark.deep(
+    stands_in="tests/stories/test_policy_on_disk.py::test_a_broken_policy_file_changes_nothing"
+)
 def test_a_bad_file_on_disk_leaves_the_last_good_set_in_force(fresh: ControlApi) -> None:
     fresh.policy_file.write_text("policies: [\n")
 
@@ -209,7 +220,6 @@ def test_a_bad_file_on_disk_leaves_the_last_good_set_in_force(fresh: ControlApi)
     until("the retrieval is denied", lambda: fresh.evaluate()["decision"] == "DENY")
 
 
-@pytest.mark.deep(stands_in="test_a_tenant_s_files_define_only_its_own_policies")
 def test_a_directory_that_is_swapped_as_kubernetes_does_is_loaded(tmp_path: Path) -> None:
     home = tmp_path / "policies" / "default" / "demo"
     home.mkdir(parents=True)
@@ -260,7 +270,7 @@ def test_a_tenant_s_files_define_only_its_own_policies(unwatched: ControlApi) ->
     assert reload(unwatched)["unchanged"] == ["support-reads"]
 
 
-@pytest.mark.deep(stands_in="test_each_change_is_a_version_and_a_record_and_no_change_leaves_none")
+@pytest.mark.deep(stands_in="test_an_outdated_plan_is_made_again")
 def test_two_replicas_that_see_the_same_change_make_one_version_of_it(either: ControlApi) -> None:
     other = ControlApi(either.directory, policies=None, database_url=database_of(either)).start()
     try:
@@ -284,7 +294,6 @@ def denies(api: ControlApi, number: int) -> bool:
     return "denied" in answer["reason"]
 
 
-@pytest.mark.deep(stands_in="test_a_folder_of_no_tenant_is_a_warning_that_names_the_nearest")
 def test_an_outdated_plan_is_made_again(
     unwatched: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -361,14 +370,19 @@ def test_a_first_start_without_a_policy_directory_has_no_policies(tmp_path: Path
 def test_refused_files_are_shown_until_they_are_mended(unwatched: ControlApi) -> None:
     path = "/v1/policies/files"
     assert unwatched.admin("GET", path) == {"watched": True, "refused_at": None, "faults": []}
+    before, total = unwatched.admin("GET", "/v1/policies"), unwatched.verified()["total"]
+    good = unwatched.policy_file.with_name("good.yaml")
+    good.write_text(definitions(("good", "good")))
     unwatched.policy_file.write_text("policies: [{name: bad}]")
     assert unwatched.call("POST", "/v1/policies/reload").status == 422
     shown = unwatched.admin("GET", path)
     assert shown["refused_at"] is not None
     assert "default/demo/support.yaml:1: agent_role: is required" in shown["faults"]
+    assert unwatched.admin("GET", "/v1/policies") == before
+    assert unwatched.verified()["total"] == total
     # As after a restart, which reads them anew.
     unwatched.restart()
     assert unwatched.admin("GET", path)["faults"] == shown["faults"]
     unwatched.policy_file.write_text(POLICIES)
-    reload(unwatched)
+    assert reload(unwatched)["added"] == ["good"]
     assert unwatched.admin("GET", path)["refused_at"] is None
