@@ -120,7 +120,9 @@ def test_a_disabled_rule_does_not_fire(fresh: ControlApi) -> None:
     until("it fires once it is enabled", lambda: fired(fresh, "denial_spike"))
 
 
-@pytest.mark.deep(stands_in="test_old_events_are_not_in_the_window")
+@pytest.mark.deep(
+    stands_in="tests/control_api/alerts/test_one_attempt.py::test_a_webhook_is_signed"
+)
 def test_a_webhook_is_signed_and_names_no_user(tmp_path: Path) -> None:
     with hook() as receiver, running(tmp_path, **ALLOW) as api:
         made = rule(api, "denial_spike", 1, webhook_url=receiver.url)
@@ -169,7 +171,9 @@ def test_attempts_end_after_a_day(tmp_path: Path) -> None:
         assert failed["next_attempt_at"] is None
 
 
-@pytest.mark.deep(stands_in="test_old_events_are_not_in_the_window")
+@pytest.mark.deep(
+    stands_in="tests/control_api/alerts/test_one_attempt.py::test_gone_is_final_and_a_redirect_is_not_followed"
+)
 @pytest.mark.parametrize(("status", "ends"), [(410, "failed"), (302, "pending")])
 def test_gone_is_final_and_a_redirect_is_never_followed(
     tmp_path: Path, status: int, ends: str
@@ -216,7 +220,9 @@ def test_any_number_of_deliveries_to_a_receiver_that_hangs_delays_no_other(
         assert len(hanging.seen) == 2
 
 
-@pytest.mark.deep(stands_in="test_old_events_are_not_in_the_window")
+@pytest.mark.deep(
+    stands_in="tests/control_api/alerts/test_one_attempt.py::test_an_address_that_is_not_public_is_not_called"
+)
 def test_a_private_address_is_refused_when_it_is_called(tmp_path: Path) -> None:
     with hook() as receiver, running(tmp_path) as api:
         url = f"http://localhost:{receiver.port}/"
@@ -226,7 +232,9 @@ def test_a_private_address_is_refused_when_it_is_called(tmp_path: Path) -> None:
         assert receiver.seen == []
 
 
-@pytest.mark.deep(stands_in="test_old_events_are_not_in_the_window")
+@pytest.mark.deep(
+    stands_in="tests/control_api/alerts/test_one_attempt.py::test_a_name_is_resolved_once_an_attempt"
+)
 def test_a_name_that_changes_between_check_and_call_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,7 +258,9 @@ def test_a_name_that_changes_between_check_and_call_changes_nothing(
         assert receiver.seen == []
 
 
-@pytest.mark.deep(stands_in="test_old_events_are_not_in_the_window")
+@pytest.mark.deep(
+    stands_in="tests/control_api/alerts/test_one_attempt.py::test_mail_arrives_and_only_a_permanent_refusal_is_final"
+)
 def test_mail_arrives_and_says_what_was_measured(tmp_path: Path) -> None:
     with mailbox() as box:
         mail = {
@@ -270,7 +280,9 @@ def test_mail_arrives_and_says_what_was_measured(tmp_path: Path) -> None:
             assert "threshold 1" in message.get_content()  # type: ignore[attr-defined]
 
 
-@pytest.mark.deep(stands_in="test_old_events_are_not_in_the_window")
+@pytest.mark.deep(
+    stands_in="tests/control_api/alerts/test_one_attempt.py::test_mail_arrives_and_only_a_permanent_refusal_is_final"
+)
 @pytest.mark.parametrize(("reply", "status"), [("554 no", "failed"), ("451 later", "pending")])
 def test_a_permanent_refusal_by_the_mail_server_is_final(
     tmp_path: Path, reply: str, status: str
@@ -291,7 +303,9 @@ def test_a_permanent_refusal_by_the_mail_server_is_final(
             )
 
 
-@pytest.mark.deep(stands_in="test_old_events_are_not_in_the_window")
+@pytest.mark.deep(
+    stands_in="tests/control_api/alerts/test_one_attempt.py::test_mail_arrives_and_only_a_permanent_refusal_is_final"
+)
 def test_without_a_mail_server_a_delivery_says_so(fresh: ControlApi) -> None:
     rule(fresh, "denial_spike", 1, email="ops@example.com")
     fresh.evaluate(source_id="payroll")

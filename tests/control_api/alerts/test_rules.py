@@ -13,7 +13,17 @@ RULE: dict[str, Any] = {"name": "many", "rule_type": "denial_spike", "threshold"
 HOOK = "https://hooks.example.com/services/T0/secret?token=x"
 
 
-@pytest.mark.deep(stands_in="test_an_impossible_rule_is_422")
+def test_a_rule_is_listed_with_its_defaults_until_it_is_deleted(api: ControlApi) -> None:
+    rule = api.admin("POST", RULES, {**RULE, "name": "by default"})
+    names = ("window_minutes", "cooldown_minutes", "min_events", "enabled", "last_fired_at")
+    assert [rule[each] for each in names] == [60, 60, 5, True, None]
+    assert rule in api.admin("GET", RULES)
+    assert api.call("DELETE", f"{RULES}/{rule['rule_id']}").body == {}
+    assert rule not in api.admin("GET", RULES)
+    assert api.call("DELETE", f"{RULES}/{rule['rule_id']}").status == 404
+
+
+@pytest.mark.deep(stands_in="test_a_rule_is_listed_with_its_defaults_until_it_is_deleted")
 def test_a_rule_has_its_defaults_and_is_listed(either: ControlApi) -> None:
     answer = either.call("POST", RULES, RULE)
     rule = answer.body

@@ -17,8 +17,8 @@ import pytest
 import uvloop
 
 from control_api.analyses import child, process
-from control_api.analyses.child import Child
-from control_api.analyses.job import Job
+from control_api.analyses.child import Child, EndedError
+from control_api.analyses.job import Answer, Job
 from control_api.analyses.process import Analyses
 from policies.ground.errors import Invalid, Malformed, Unavailable
 from tests.support.waiting import until_async
@@ -86,7 +86,7 @@ def test_a_question_is_answered(run: Run) -> None:
     assert children() <= before
 
 
-@pytest.mark.deep(stands_in="test_a_question_is_answered")
+@pytest.mark.deep(stands_in="test_a_process_is_kept_replaced_and_given_up")
 def test_the_next_question_finds_the_process_that_answered_the_last(run: Run) -> None:
     before = children()
 
@@ -118,7 +118,7 @@ def test_a_large_question_leaves_no_process(run: Run, monkeypatch: pytest.Monkey
     run(large())
 
 
-@pytest.mark.deep(stands_in="test_a_large_question_leaves_no_process")
+@pytest.mark.deep(stands_in="test_a_process_is_kept_replaced_and_given_up")
 @pytest.mark.parametrize("how", ["idle", "killed"])
 def test_a_process_that_has_ended_meanwhile_is_replaced(
     run: Run, monkeypatch: pytest.MonkeyPatch, how: str
@@ -166,7 +166,7 @@ def _computed(process_id: str) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-@pytest.mark.deep(stands_in="test_a_question_is_answered")
+@pytest.mark.deep(stands_in="test_a_process_is_kept_replaced_and_given_up")
 def test_a_question_that_takes_too_long_is_not_computed_again(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,7 +190,9 @@ def test_a_question_that_takes_too_long_is_not_computed_again(
     run(both())
 
 
-@pytest.mark.deep(stands_in="test_a_large_question_leaves_no_process")
+@pytest.mark.deep(
+    stands_in="test_a_caller_that_leaves_ends_its_process_and_a_closed_one_keeps_none"
+)
 def test_an_answer_after_the_end_leaves_no_process(run: Run) -> None:
     before = children()
 
@@ -205,7 +207,7 @@ def test_an_answer_after_the_end_leaves_no_process(run: Run) -> None:
     run(late())
 
 
-@pytest.mark.deep(stands_in="test_a_large_question_leaves_no_process")
+@pytest.mark.deep(stands_in="test_a_process_is_kept_replaced_and_given_up")
 def test_a_question_whose_time_is_up_leaves_no_process(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,7 +218,9 @@ def test_a_question_whose_time_is_up_leaves_no_process(
     assert children() <= before
 
 
-@pytest.mark.deep(stands_in="test_a_large_question_leaves_no_process")
+@pytest.mark.deep(
+    stands_in="test_a_caller_that_leaves_ends_its_process_and_a_closed_one_keeps_none"
+)
 def test_a_caller_that_leaves_takes_its_analysis_along(run: Run) -> None:
     before = children()
 
@@ -240,7 +244,9 @@ def test_computing_time_has_a_limit(run: Run, monkeypatch: pytest.MonkeyPatch) -
         run(asked("one", MUCH))
 
 
-@pytest.mark.deep(stands_in="test_a_large_question_leaves_no_process")
+@pytest.mark.deep(
+    stands_in="test_a_caller_that_leaves_ends_its_process_and_a_closed_one_keeps_none"
+)
 def test_a_tenant_has_one_analysis_at_a_time_and_all_have_two(run: Run) -> None:
     async def several() -> None:
         async with opened() as analyses:
@@ -255,3 +261,72 @@ def test_a_tenant_has_one_analysis_at_a_time_and_all_have_two(run: Run) -> None:
             assert await analyses.answer("three", LITTLE)
 
     run(several())
+
+
+class Scripted:
+    """A process that answers as it is told, and keeps whether it was ended."""
+
+    def __init__(self, *answers: Answer | EndedError | None) -> None:
+        self._answers = list(answers)
+        self.ended = False
+
+    async def ask(self, job: bytes) -> Answer:
+        answer = self._answers.pop(0)
+        if answer is None:
+            await asyncio.sleep(60)
+            raise AssertionError("it was waited for")
+        if isinstance(answer, EndedError):
+            raise answer
+        return answer
+
+    async def end(self) -> None:
+        self.ended = True
+
+
+FINE, SMALL = Answer(200, b"{}"), Job("diff", {}, [b"[]", b"[]"])
+
+
+async def test_a_process_is_kept_replaced_and_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = (FINE, FINE, EndedError(1, b""))
+    some = [Scripted(*waits), Scripted(FINE, EndedError(-signal.SIGXCPU, b"")), Scripted(None)]
+    left = iter(some)
+
+    async def start() -> Any:
+        return next(left)
+
+    monkeypatch.setattr(child.Child, "start", start)
+    monkeypatch.setattr(process, "SECONDS", 0.05)
+    analyses = Analyses()
+    for _ in range(3):  # the second finds the first's process, and the third finds it gone
+        await analyses.answer("one", SMALL)
+    assert [each.ended for each in some] == [True, False, False]
+    with pytest.raises(Invalid):  # not computed again
+        await analyses.answer("one", SMALL)
+    with pytest.raises(Unavailable, match="did not finish within"):
+        await analyses.answer("one", SMALL)
+    assert all(each.ended for each in some)
+
+
+async def test_a_caller_that_leaves_ends_its_process_and_a_closed_one_keeps_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    some = [Scripted(None), Scripted(FINE)]
+    left = iter(some)
+
+    async def start() -> Any:
+        return next(left)
+
+    monkeypatch.setattr(child.Child, "start", start)
+    analyses = Analyses()
+    asking = asyncio.ensure_future(analyses.answer("one", SMALL))
+    await asyncio.sleep(0)
+    for tenant in ("one", "two"):
+        with analyses.room("three"), pytest.raises(Unavailable, match="running already"):
+            await analyses.answer(tenant, SMALL)
+    await asyncio.sleep(0)
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+    assert some[0].ended
+    await analyses.close()
+    await analyses.answer("one", SMALL)
+    assert some[1].ended

@@ -136,7 +136,9 @@ def test_the_limit_is_checked_after_the_key_and_before_all_else(strict: ControlA
         assert strict.call("GET", "/v1/keys", key=SUPERADMIN).status == 403
 
 
-@pytest.mark.deep(stands_in="test_sidecars_and_the_superadmin_are_not_limited")
+@pytest.mark.deep(
+    stands_in="tests/control_api/test_settings.py::test_the_defaults_are_the_contract_s"
+)
 def test_without_the_setting_nothing_is_limited(tmp_path: Path) -> None:
     with running(tmp_path) as api:
         answers = [api.call("GET", "/v1/keys").status for _ in range(200)]

@@ -110,7 +110,6 @@ async def publish(world: World, key_id: str | None, **others: bytes) -> None:
     await world.store.write(TENANT, work)
 
 
-@pytest.mark.deep(stands_in="test_a_role_that_loses_its_right_later_costs_the_notices_only")
 async def test_a_change_there_is_in_force_here(pair: tuple[Replica, Replica]) -> None:
     here, there = pair
     await publish(there.world, "live")
@@ -120,7 +119,7 @@ async def test_a_change_there_is_in_force_here(pair: tuple[Replica, Replica]) ->
     assert here.heard[-1] == Notice(TENANT, 2)
 
 
-@pytest.mark.deep(stands_in="test_a_role_that_loses_its_right_later_costs_the_notices_only")
+@pytest.mark.deep(stands_in="test_a_change_there_is_in_force_here")
 async def test_two_replicas_that_write_at_once_agree(pair: tuple[Replica, Replica]) -> None:
     here, there = pair
     await publish(here.world, "first")
@@ -183,7 +182,7 @@ async def test_a_storm_of_notices_costs_few_reads(
     assert reads <= 2
 
 
-@pytest.mark.deep(stands_in="test_a_role_that_loses_its_right_later_costs_the_notices_only")
+@pytest.mark.deep(stands_in="test_a_change_there_is_in_force_here")
 async def test_a_transaction_that_rolls_back_sends_no_notice(
     pair: tuple[Replica, Replica],
 ) -> None:

@@ -105,7 +105,9 @@ async def key_in_force(cache: TenantCache) -> str | None:
     return None if found is None else found.key_id
 
 
-@pytest.mark.deep(stands_in="test_a_refresh_that_read_before_the_deactivation_does_not_undo_it")
+@pytest.mark.deep(
+    stands_in="test_a_later_revision_that_was_read_first_is_not_replaced_by_an_older_one"
+)
 async def test_a_write_here_hides_none_that_another_process_committed_before(
     pair: tuple[World, World],
 ) -> None:

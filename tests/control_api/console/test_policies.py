@@ -83,6 +83,9 @@ def test_a_difference_leaves_out_what_is_far_from_it() -> None:
     assert line_changes(old, old) == []
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/use_cases/policy_tools/test_review.py::test_policies_are_found_by_parts_of_their_names_and_sources"
+)
 def test_policies_are_searched_and_paged(fresh: ControlApi) -> None:
     console = Visitor(fresh).sign_in(fresh.admin_key)
     for number in range(53):

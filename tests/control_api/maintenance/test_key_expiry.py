@@ -50,7 +50,7 @@ def test_a_sidecar_s_key_has_no_expiry_unless_one_is_given(api: ControlApi) -> N
     assert provisioned["expires_at"] is None
 
 
-@pytest.mark.deep(stands_in="test_a_sidecar_s_key_has_no_expiry_unless_one_is_given")
+@pytest.mark.deep(stands_in="test_the_log_warns_of_a_key_once_a_day_from_14_days_before")
 def test_the_metric_is_the_next_expiry_of_any_tenant(fresh: ControlApi) -> None:
     assert seconds(fresh) is None
     made(fresh, expires_days=300)
@@ -81,6 +81,7 @@ def test_the_log_warns_of_a_key_once_a_day_from_14_days_before(
             "13.0 days: create a new one in time"
         )
         assert near["key"] not in told
+        assert seconds(api) == about(13)
         # Another look on the same day says nothing new.
         made(api, expires_days=200)
         api.time.ahead = 2 * DAY

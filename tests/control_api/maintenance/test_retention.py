@@ -38,6 +38,9 @@ def command(api: ControlApi, *arguments: str) -> subprocess.CompletedProcess[str
     return fork_server.run(given, {**os.environ, **api.environ})
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/console/test_audit_records.py::test_how_long_records_are_kept_is_changed"
+)
 def test_settings_are_shown_in_words_and_changed_one_by_one(fresh: ControlApi) -> None:
     shown = fresh.admin("GET", "/v1/settings/retention")
     assert (shown["retention_days"], shown["session_retention_days"]) == (365, 90)
@@ -74,7 +77,9 @@ def test_there_is_no_anchor_before_a_purge(api: ControlApi) -> None:
     assert shown.keys() == {"retention_days", "policy", "anchor", "held_from"}
 
 
-@pytest.mark.deep(stands_in="test_settings_are_shown_in_words_and_changed_one_by_one")
+@pytest.mark.deep(
+    stands_in="tests/control_api/use_cases/audit/test_export_log.py::test_a_purged_log_begins_at_its_anchor"
+)
 def test_every_hour_old_data_is_purged(either: ControlApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "FIRST_SECONDS", 0.2)
     monkeypatch.setattr(retention, "INTERVAL_SECONDS", 0.2)
@@ -103,7 +108,9 @@ def test_every_hour_old_data_is_purged(either: ControlApi, monkeypatch: pytest.M
     either.verified()
 
 
-@pytest.mark.deep(stands_in="test_settings_are_shown_in_words_and_changed_one_by_one")
+@pytest.mark.deep(
+    stands_in="tests/control_api/log/test_purge_tampering.py::test_an_invalid_prefix_is_not_removed"
+)
 def test_a_tenant_whose_log_does_not_verify_delays_no_other(
     fresh: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,7 +147,9 @@ def _sql(api: ControlApi, statement: str) -> None:
     connection.close()
 
 
-@pytest.mark.deep(stands_in="test_settings_are_shown_in_words_and_changed_one_by_one")
+@pytest.mark.deep(
+    stands_in="tests/control_api/log/test_log_key.py::test_a_purge_with_a_foreign_key_is_refused"
+)
 def test_the_command_purges_beside_a_running_service(either: ControlApi) -> None:
     """By the real clock: nothing is old enough; the command says so, and all goes on."""
     either.evaluate()
@@ -166,7 +175,9 @@ def long_ago(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Control
         api.stop()
 
 
-@pytest.mark.deep(stands_in="test_there_is_no_anchor_before_a_purge")
+@pytest.mark.deep(
+    stands_in="tests/control_api/log/test_purge.py::test_old_entries_go_and_the_rest_verifies"
+)
 def test_the_command_purges_old_data_and_shows_the_anchor(long_ago: ControlApi) -> None:
     for _ in range(30):
         long_ago.evaluate()
@@ -183,7 +194,9 @@ def test_the_command_purges_old_data_and_shows_the_anchor(long_ago: ControlApi) 
     long_ago.verified()
 
 
-@pytest.mark.deep(stands_in="test_only_an_admin_changes_them")
+@pytest.mark.deep(
+    stands_in="tests/control_api/log/test_log_key.py::test_a_purge_with_a_foreign_key_is_refused"
+)
 def test_the_command_exits_with_2_for_an_unknown_tenant_and_1_for_a_failure(
     fresh: ControlApi,
 ) -> None:
@@ -205,7 +218,9 @@ def test_the_command_exits_with_2_for_an_unknown_tenant_and_1_for_a_failure(
         fresh.start()
 
 
-@pytest.mark.deep(stands_in="test_settings_out_of_bounds_are_refused")
+@pytest.mark.deep(
+    stands_in="tests/control_api/log/test_holds.py::test_a_held_session_keeps_its_row"
+)
 def test_sessions_are_purged_independently_and_stay_ended(
     either: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,7 +269,9 @@ def _changes(api: ControlApi) -> list[Any]:
     return [each["detail"] for each in entries if each["what"] == "sessions.purged"]
 
 
-@pytest.mark.deep(stands_in="test_there_is_no_anchor_before_a_purge")
+@pytest.mark.deep(
+    stands_in="tests/control_api/log/test_holds.py::test_a_held_session_keeps_its_row"
+)
 def test_a_claim_that_meets_the_purge_finds_an_ended_session(long_ago: ControlApi) -> None:
     """An agent that claims while a session is being purged never gets a new one."""
     for number in range(40):

@@ -156,7 +156,9 @@ def test_a_provider_elsewhere_does_not_send_the_service_to_its_own_host(name: st
             parse_metadata({**described, name: inside}, settings_for(issuer))
 
 
-@pytest.mark.deep(stands_in="test_one_discovery_at_a_time_serves_all_who_wait")
+@pytest.mark.deep(
+    stands_in="tests/control_api/oidc/test_id_token.py::test_a_token_of_an_unknown_key_asks_for_newer_keys"
+)
 @pytest.mark.parametrize("kid", ["k", None])
 async def test_the_next_key_may_have_the_name_of_the_one_before(
     hostile: HostileProvider, kid: str | None
@@ -190,6 +192,7 @@ async def test_an_issuer_that_changes_is_noticed(hostile: HostileProvider) -> No
         await client.begin()
 
 
+@pytest.mark.deep(stands_in="test_a_failure_is_remembered_for_seconds")
 async def test_one_discovery_at_a_time_serves_all_who_wait(hostile: HostileProvider) -> None:
     client = client_of(hostile.issuer)
     await asyncio.gather(*(client.begin() for _ in range(50)))

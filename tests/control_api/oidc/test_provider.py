@@ -130,7 +130,9 @@ async def test_the_service_s_clock_may_not_be_far_off(provider: RealProvider) ->
     assert (await client.signed_in("ann")).subject == "ann"
 
 
-@pytest.mark.deep(stands_in="test_the_service_s_clock_may_not_be_far_off")
+@pytest.mark.deep(
+    stands_in="tests/control_api/oidc/test_faults.py::test_what_is_lied_about_below_is_accepted_otherwise"
+)
 async def test_groups_may_be_at_the_userinfo_endpoint_only(provider: RealProvider) -> None:
     provider.restart(inToken=False)
     try:
@@ -142,7 +144,9 @@ async def test_groups_may_be_at_the_userinfo_endpoint_only(provider: RealProvide
         provider.restart(inToken=True)
 
 
-@pytest.mark.deep(stands_in="test_the_provider_s_certificate_is_checked")
+@pytest.mark.deep(
+    stands_in="tests/control_api/oidc/test_id_token.py::test_a_token_of_an_unknown_key_asks_for_newer_keys"
+)
 async def test_the_provider_changes_its_keys(provider: RealProvider) -> None:
     client = client_of(provider.issuer)
     assert (await client.signed_in("ann")).subject == "ann"
@@ -156,7 +160,9 @@ async def test_the_provider_changes_its_keys(provider: RealProvider) -> None:
     assert (await client.signed_in("ann")).subject == "ann"
 
 
-@pytest.mark.deep(stands_in="test_a_person_signs_in")
+@pytest.mark.deep(
+    stands_in="tests/control_api/oidc/test_id_token.py::test_a_token_by_a_key_of_the_provider_is_accepted"
+)
 @pytest.mark.parametrize(
     ("kind", "algorithm"), [("RSA", "PS256"), ("EC", "ES256"), ("OKP", "EdDSA")]
 )
@@ -172,7 +178,9 @@ async def test_the_provider_signs_by_another_algorithm(
         provider.restart()
 
 
-@pytest.mark.deep(stands_in="test_the_provider_s_certificate_is_checked")
+@pytest.mark.deep(
+    stands_in="tests/control_api/oidc/test_id_token.py::test_the_public_key_is_no_secret_of_hmac"
+)
 async def test_a_provider_that_signs_by_the_client_s_secret_is_refused(
     provider: RealProvider,
 ) -> None:
@@ -186,7 +194,7 @@ async def test_a_provider_that_signs_by_the_client_s_secret_is_refused(
         provider.restart()
 
 
-@pytest.mark.deep(stands_in="test_the_service_s_clock_may_not_be_far_off")
+@pytest.mark.deep(stands_in="test_the_provider_s_certificate_is_checked")
 async def test_the_service_may_be_a_public_client(provider: RealProvider) -> None:
     provider.add_client(REDIRECT, client_secret=None, token_endpoint_auth_method="none")
     del provider.configuration["clients"][0]["client_secret"]

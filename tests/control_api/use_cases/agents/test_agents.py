@@ -185,6 +185,9 @@ def test_a_text_finds_agents_by_what_people_call_them(either_tenant: ControlApi)
     assert found("\\") == []
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/machines/test_agents.py::test_an_agent_lives_as_its_model_does"
+)
 def test_an_agent_shows_what_it_did_in_the_last_seven_days(fresh: ControlApi) -> None:
     fresh.approved("a1")
     idle = without_spans(fresh.admin("GET", "/v1/agents/a1")["activity"])
@@ -328,6 +331,9 @@ def test_an_update_that_breaks_the_schema_is_422(api: ControlApi, wrong: dict[st
     assert listed(api, "w") == before
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/use_cases/policy_tools/test_access.py::test_an_agent_bound_to_a_revoked_key_is_left_out"
+)
 def test_an_agent_can_only_be_bound_to_a_live_key(api: ControlApi) -> None:
     made = api.admin("POST", "/v1/keys", {"name": "k", "scope": "evaluate"})
     body = {"agent_role": "support", "bound_key_id": made["key_id"]}

@@ -129,7 +129,9 @@ def test_lineage_of_an_unknown_event_is_404(api: ControlApi) -> None:
 def test_lineage_can_t_be_recorded_on_a_change(api: ControlApi) -> None:
     api.new_key("read")
     with sqlite3.connect(api.directory / "data" / "sluice.db") as database:
-        (eid,) = database.execute("SELECT eid FROM log_entries WHERE kind='change' LIMIT 1").fetchone()
+        (eid,) = database.execute(
+            "SELECT eid FROM log_entries WHERE kind='change' LIMIT 1"
+        ).fetchone()
     body = {"event_id": eid, "action_type": "a"}
     assert api.call("POST", "/v1/audit/lineage", body).status == 404
 

@@ -238,6 +238,7 @@ def test_the_list_shows_whole_policies_and_what_differs_of_others(either: Contro
     assert (first["before"], first["after"]) == (old["policy"], None)
 
 
+@pytest.mark.deep(stands_in="test_an_object_with_any_name_is_found")
 def test_changes_are_filtered_and_paged(fresh: ControlApi) -> None:
     api = fresh
     for number in range(7):
@@ -277,6 +278,7 @@ def test_an_object_with_any_name_is_found(either_tenant: ControlApi, agent_id: s
     assert found["object_id"] == agent_id
 
 
+@pytest.mark.deep(stands_in="test_an_object_with_any_name_is_found")
 def test_a_page_looks_at_a_bounded_number_of_entries(
     fresh: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:

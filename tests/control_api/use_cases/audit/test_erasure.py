@@ -109,6 +109,9 @@ def test_a_held_session_is_kept_until_its_release(fresh: ControlApi) -> None:
     assert fresh.admin("POST", "/v1/audit/redact", {"user_id": SEED, "reason": "r"})["redacted"]
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/use_cases/audit/test_changes.py::test_a_holds_digests_say_nothing_of_a_user"
+)
 def test_the_user_of_a_hold_is_not_in_the_log(fresh: ControlApi) -> None:
     asked = {"object_type": "user", "object_id": SEED, "reason": "litigation"}
     hold = fresh.admin("POST", "/v1/audit/holds", asked)
@@ -133,6 +136,9 @@ def test_exactly_one_target_and_a_reason_are_required(api: ControlApi, body: Any
     assert api.call("POST", "/v1/audit/redact", body).status == 422
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/use_cases/audit/test_scheduled_recompute.py::test_a_running_service_tells_of_a_verdict_changed_with_its_own_key"
+)
 async def test_readiness_shows_that_a_log_is_damaged(fresh: ControlApi) -> None:
     def state() -> Any:
         answer = fresh.call("GET", "/health/ready", key=None)

@@ -47,6 +47,7 @@ def without_query(event: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in event.items() if name != "query"}
 
 
+@pytest.mark.deep(stands_in="test_a_part_by_place_time_and_limit")
 def test_every_decision_in_the_order_of_the_log_and_nothing_else(either_tenant: ControlApi) -> None:
     filled(either_tenant)
     either_tenant.admin(
@@ -177,6 +178,9 @@ def test_an_erased_user_is_absent(either_tenant: ControlApi) -> None:
     assert found[kept["event_id"]]["user_id"] == "u-kept"
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/use_cases/audit/test_export_log.py::test_openings_are_there_unless_they_are_left_out"
+)
 def test_personal_fields_are_left_out_on_request(either_tenant: ControlApi) -> None:
     filled(either_tenant, 3)
     assert all("user_id" in each for each in exported(either_tenant))
@@ -189,6 +193,7 @@ def test_a_stream_is_compressed_where_that_is_accepted(api: ControlApi) -> None:
     assert gzip.decompress(answer.raw) == api.call("GET", PATH + "ocsf").raw
 
 
+@pytest.mark.deep(stands_in="test_what_is_recorded_during_an_export_is_not_in_it")
 def test_pages_end_where_their_entries_are_large(
     either: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -414,6 +419,7 @@ def test_damaged_openings_end_the_export(either: ControlApi) -> None:
     connection.close()
 
 
+@pytest.mark.deep(stands_in="test_a_damaged_entry_ends_the_export_behind_the_one_before")
 def test_a_missing_entry_ends_the_export(
     either: ControlApi, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -8,8 +8,8 @@ import hashlib
 import http.client
 import json
 import threading
-from pathlib import Path
 from collections.abc import AsyncGenerator
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -225,6 +225,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.deep(stands_in="test_rows_are_exported_whatever_is_wrong_with_them")
 @pytest.mark.parametrize("what", DAMAGE)
 def test_damage_is_exported_as_it_is(either: ControlApi, what: str) -> None:
     filled(either)
@@ -238,9 +239,7 @@ def test_damage_is_exported_as_it_is(either: ControlApi, what: str) -> None:
     assert seqs_of([*rows[:3], *rows[4:]]) == [*range(3), *range(4, len(rows))]
 
 
-def test_rows_are_exported_whatever_is_wrong_with_them(
-    api: ControlApi, tenant: ControlApi
-) -> None:
+def test_rows_are_exported_whatever_is_wrong_with_them(api: ControlApi, tenant: ControlApi) -> None:
     filled(tenant, 8)
     of_it = f"tenant_id = '{tenant.tenant_id}' AND"
     alter(api, f"UPDATE log_entries SET entry = 'text' WHERE {of_it} seq = 2")

@@ -46,6 +46,9 @@ class Spool:
         return {"source": self.source, "instance": self.instance, "records": records}
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/log/test_ingest.py::test_two_posts_of_one_batch_at_once_record_it_once"
+)
 def test_records_are_ingested_exactly_once_and_receipted(either: ControlApi) -> None:
     spool, before = Spool(), either.verified()
     records = [spool.record(user_id=f"u{number}") for number in range(5)]

@@ -75,6 +75,7 @@ def test_a_changed_row_is_named_and_its_repair_is_noticed(api: ControlApi) -> No
     assert api.admin("GET", PATH) == repaired
 
 
+@pytest.mark.deep(stands_in="test_a_changed_row_is_named_and_its_repair_is_noticed")
 def test_a_run_can_be_asked_for_again_while_it_runs(api: ControlApi) -> None:
     for _ in range(12):
         api.evaluate()

@@ -44,6 +44,9 @@ def entries(api: ControlApi, kind: str = "decision") -> list[dict[str, Any]]:
     return [entry for entry in found if entry and entry["kind"] == kind]
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/policy_tools/test_candidate.py::test_what_a_candidate_decides_otherwise_is_shown"
+)
 def test_a_candidate_is_evaluated_beside_the_active_policies(either_tenant: ControlApi) -> None:
     api = either_tenant
     before = api.evaluate(source_id="contracts")
@@ -143,6 +146,7 @@ def test_a_promotion_makes_it_the_active_set(either: ControlApi) -> None:
     api.verified()
 
 
+@pytest.mark.deep(stands_in="test_changes_of_candidates_are_recorded")
 def test_at_most_three_and_dropped_with_its_documents(either_tenant: ControlApi) -> None:
     api = either_tenant
     for name in ("a", "b", "c"):

@@ -39,6 +39,9 @@ def test_a_denied_call_that_passes_the_first_four_claims_its_session(api: Contro
     assert api.evaluate(session_id="s-denied")["policy_name"] == "session_agent_mismatch"
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/machines/test_sessions.py::test_sessions_live_as_their_model_does"
+)
 def test_a_session_expires_for_good_and_is_recorded_as_expired(tmp_path: Any) -> None:
     with running(tmp_path, SLUICE_SESSION_TTL_MINUTES="10") as api:
         assert api.evaluate(session_id="s")["decision"] == "ALLOW"

@@ -4,10 +4,12 @@ hand, whatever interrupts the run."""
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import Iterator
 from typing import Any
 
+import orjson
 import pytest
 
 from tests.control_api.running_api import ControlApi, running
@@ -57,7 +59,9 @@ def execute(api: ControlApi, statement: str, **values: Any) -> list[Any]:
     return asyncio.run(sql(api.settings.database_url, statement, **values))
 
 
-@pytest.mark.deep(stands_in="test_two_policies_of_one_name_are_refused")
+@pytest.mark.deep(
+    stands_in="tests/control_api/use_cases/impact/test_interrupted.py::test_the_pages_change_no_count"
+)
 def test_the_counts_are_those_of_each_entry_decided_by_hand(either: ControlApi) -> None:
     record_all(either, DECISIONS)
     found = ended(either, started(either))
@@ -75,6 +79,9 @@ def test_the_counts_are_those_of_each_entry_decided_by_hand(either: ControlApi) 
     assert execute(either, "SELECT * FROM impact_policies") == []
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/use_cases/impact/test_interrupted.py::test_the_pages_change_no_count"
+)
 def test_the_policies_in_force_change_nothing(busy: ControlApi) -> None:
     fields = ("name", "agent_role", "allowed_sources", "denied_sources", "max_sensitivity")
     own = [
@@ -86,7 +93,32 @@ def test_the_policies_in_force_change_nothing(busy: ControlApi) -> None:
     assert found["renamed"] == {"count": 0, "groups": [], "left_out": 0}
 
 
-@pytest.mark.deep(stands_in="test_a_process_that_keeps_dying_fails_the_run")
+def test_at_most_two_runs_go_on_and_a_cancelled_one_makes_room(
+    fresh: ControlApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(self: Any) -> bool:
+        return False
+
+    monkeypatch.setattr("control_api.workers.impact.loop.ImpactLoop.once", never)
+    for _ in range(4):
+        fresh.evaluate()
+    at = execute(fresh, "SELECT entry FROM log_entries WHERE seq = 5")[0].entry
+    first = started(fresh, **{"from": "3", "to": orjson.loads(bytes(at))["ts"]})
+    found = shown(fresh, first)
+    assert (found["first_seq"], found["until_seq"], found["state"]) == (3, 5, "running")
+    second = started(fresh)
+    answer = fresh.call("POST", ROUTE, {"policies": TOMORROW})
+    assert answer.status == 409
+    assert "2 impact runs go on already" in answer.body["message"]
+    assert fresh.call("DELETE", f"{ROUTE}/{second}").status == 200
+    found = shown(fresh, second)
+    assert found["state"] == "cancelled"
+    started(fresh)
+    fresh.admin("DELETE", f"{ROUTE}/{second}")
+    assert shown(fresh, second) == found
+
+
+@pytest.mark.deep(stands_in="test_at_most_two_runs_go_on_and_a_cancelled_one_makes_room")
 def test_a_part_is_read_from_the_first_bound_up_to_the_second(busy: ControlApi) -> None:
     entries = entries_of(busy)
     first, until_seq = 100, 300
@@ -99,7 +131,7 @@ def test_a_part_is_read_from_the_first_bound_up_to_the_second(busy: ControlApi) 
     assert (empty["state"], empty["entries"], empty["progress"]) == ("done", 0, 1.0)
 
 
-@pytest.mark.deep(stands_in="test_a_process_that_keeps_dying_fails_the_run")
+@pytest.mark.deep(stands_in="test_at_most_two_runs_go_on_and_a_cancelled_one_makes_room")
 def test_a_run_is_cancelled_and_stays_so(busy: ControlApi) -> None:
     impact_id = started(busy)
     assert busy.call("DELETE", f"{ROUTE}/{impact_id}").status == 200
@@ -112,7 +144,7 @@ def test_a_run_is_cancelled_and_stays_so(busy: ControlApi) -> None:
     assert execute(busy, "SELECT * FROM impact_policies") == []
 
 
-@pytest.mark.deep(stands_in="test_a_process_that_keeps_dying_fails_the_run")
+@pytest.mark.deep(stands_in="test_at_most_two_runs_go_on_and_a_cancelled_one_makes_room")
 def test_a_third_run_at_once_is_refused(busy: ControlApi) -> None:
     runs = [started(busy) for _ in range(2)]
     answer = busy.call("POST", ROUTE, {"policies": TOMORROW})
@@ -129,7 +161,14 @@ def test_two_policies_of_one_name_are_refused(busy: ControlApi) -> None:
     assert "several policies have the name `support-wiki`" in answer.body["details"]
 
 
-@pytest.mark.deep(stands_in="test_the_policies_in_force_change_nothing")
+def test_a_request_of_two_mebibytes_is_read(busy: ControlApi) -> None:
+    body = json.dumps({"policies": TOMORROW, "form": "1"}).encode()
+    answer = busy.call("POST", ROUTE, raw=b" " * (2 * 1024 * 1024) + body)
+    assert answer.status == 422
+    assert answer.body["details"] == "form: is not a known field"
+
+
+@pytest.mark.deep(stands_in="test_a_request_of_two_mebibytes_is_read")
 def test_a_large_set_is_taken_like_a_small_one(busy: ControlApi) -> None:
     many = [
         {**TOMORROW[1], "name": f"policy-{number}", "agent_role": f"role-{number}"}
@@ -143,7 +182,9 @@ def test_a_large_set_is_taken_like_a_small_one(busy: ControlApi) -> None:
     assert answer.body["details"] == "form: is not a known field"
 
 
-@pytest.mark.deep(stands_in="test_a_process_that_keeps_dying_fails_the_run")
+@pytest.mark.deep(
+    stands_in="tests/control_api/use_cases/impact/test_interrupted.py::test_a_changed_or_missing_entry_ends_the_run"
+)
 def test_a_log_that_was_changed_fails_the_run(fresh: ControlApi) -> None:
     for _ in range(5):
         fresh.evaluate()
@@ -172,7 +213,9 @@ def test_an_end_that_was_rewritten_is_not_proven(fresh: ControlApi) -> None:
     assert "can't be proven" in found["reason"]
 
 
-@pytest.mark.deep(stands_in="test_a_process_that_keeps_dying_fails_the_run")
+@pytest.mark.deep(
+    stands_in="tests/control_api/use_cases/impact/test_interrupted.py::test_a_run_counts_the_same_wherever_it_is_cut"
+)
 def test_a_service_that_was_killed_continues_the_run(process: Any) -> None:
     service: Process = process()
     port = service.ready()

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -22,6 +23,7 @@ from policies.ground.clock import Clock
 from tests.control_api.running_api import ControlApi, running
 from tests.control_api.service_process import call
 from tests.control_api.store.databases import postgresql_url
+from tests.control_api.store.world import sql
 from tests.control_api.test_change_notices import replicas
 from tests.control_api.use_cases.impact.traffic import (
     TOMORROW,
@@ -110,7 +112,6 @@ def test_a_run_counts_the_same_wherever_it_is_cut(
     assert message == whole[-1]
 
 
-@pytest.mark.deep(stands_in="test_a_purge_of_what_is_still_to_be_read_ends_the_run")
 def test_the_pages_change_no_count(
     recorded: tuple[ControlApi, Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,8 +123,8 @@ def test_the_pages_change_no_count(
     assert one is not None
     expected = by_hand(entries_of(api)[: job.until], TOMORROW)
     counts = orjson.loads(one.counts)
-    assert counts["read"] == expected["counts"]["read"]
-    assert counts["newly_denied"] == expected["counts"]["newly_denied"]
+    for name in ("read", "unchanged", "newly_denied", "newly_allowed"):
+        assert counts[name] == expected["counts"][name], name
 
 
 def test_a_purge_of_what_is_still_to_be_read_ends_the_run(
@@ -142,6 +143,28 @@ def test_a_purge_of_what_is_still_to_be_read_ends_the_run(
     )
     later = replace(job, next_seq=40)
     assert told(later)[-1].end == DONE
+
+
+def test_a_changed_or_missing_entry_ends_the_run(recorded: tuple[ControlApi, Job]) -> None:
+    api, job = recorded
+    url = api.settings.database_url
+
+    def execute(statement: str, **values: object) -> list[Any]:
+        return asyncio.run(sql(url, f"{statement} tenant_id = 'default' AND seq = 50", **values))
+
+    [row] = execute("SELECT entry FROM log_entries WHERE")
+    entry = bytes(row.entry)
+    for new, told_of in (
+        (entry.replace(b'"ts":"2', b'"ts":"3'), "chain_broken: seq 51"),
+        (entry, None),
+    ):
+        execute("UPDATE log_entries SET entry = :new WHERE", new=new)
+        end = told(job)[-1].end
+        assert end == DONE if told_of is None else (end or "").startswith(told_of), end
+    execute("UPDATE log_entries SET seq = 100050 WHERE")
+    end = told(job)[-1].end
+    asyncio.run(sql(url, "UPDATE log_entries SET seq = 50 WHERE seq = 100050"))
+    assert (end or "").startswith("entries_missing: seq 50")
 
 
 @pytest.mark.deep(stands_in="test_a_run_counts_the_same_wherever_it_is_cut")

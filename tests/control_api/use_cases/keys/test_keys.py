@@ -35,6 +35,9 @@ def test_a_key_is_shown_once_and_never_listed(api: ControlApi) -> None:
     ]
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/enrolment/test_enrolment.py::test_every_key_that_was_issued_is_in_the_log_and_its_secret_nowhere"
+)
 def test_the_secret_is_nowhere_in_the_data_directory(fresh: ControlApi) -> None:
     key = fresh.new_key("read")
     fresh.stop()
@@ -84,6 +87,9 @@ def test_a_second_revocation_is_404_and_a_revoked_key_is_not_listed(api: Control
     assert made["key_id"] not in [row["key_id"] for row in api.admin("GET", "/v1/keys")]
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/use_cases/audit/test_changes.py::test_no_secret_and_nothing_personal_is_in_a_change"
+)
 def test_a_change_is_in_the_log_without_the_secret(fresh: ControlApi) -> None:
     before = fresh.verified()
     made = fresh.admin("POST", "/v1/keys", {"name": "traced", "scope": "read"})
@@ -99,6 +105,9 @@ def test_a_change_is_in_the_log_without_the_secret(fresh: ControlApi) -> None:
     assert made["key"].encode() not in text
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/machines/test_keys.py::test_keys_live_as_their_model_does"
+)
 def test_pages_show_every_key_once_newest_first(tenant: ControlApi) -> None:
     made = [
         tenant.admin("POST", "/v1/keys", {"name": f"n{number}", "scope": "read"})["key_id"]
@@ -205,6 +214,9 @@ def test_a_caller_may_rotate_the_key_it_calls_with(tenant: ControlApi) -> None:
     assert tenant.call("GET", "/v1/keys", key=new["key"]).status == 200
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/maintenance/test_key_expiry.py::test_the_log_warns_of_a_key_once_a_day_from_14_days_before"
+)
 def test_keys_that_end_soon_are_found(fresh: ControlApi) -> None:
     for days in (3, 30, None):
         body = {"name": f"{days} days", "scope": "evaluate", "expires_days": days}

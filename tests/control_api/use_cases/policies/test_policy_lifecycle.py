@@ -54,6 +54,9 @@ def changes(api: ControlApi) -> int:
     return int(verified["total"] - verified["events"])
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/machines/test_policies.py::test_policies_live_as_their_model_does"
+)
 def test_a_policy_is_in_force_when_its_answer_leaves(either_tenant: ControlApi) -> None:
     assert decides(either_tenant) == "DENY"
     answer = either_tenant.call("POST", "/v1/policies", BODY)

@@ -263,6 +263,7 @@ def test_filters_and_pages_show_each_policy_once(unwatched: ControlApi) -> None:
     assert names("agent_role=nobody") == []
 
 
+@pytest.mark.deep(stands_in="test_refused_files_are_shown_until_they_are_mended")
 def test_a_tenant_s_files_define_only_its_own_policies(unwatched: ControlApi) -> None:
     other = unwatched.policy_file.parents[2] / "other" / "demo" / "support.yaml"
     other.parent.mkdir(parents=True)
@@ -316,6 +317,7 @@ def test_an_outdated_plan_is_made_again(
     assert unwatched.call("POST", "/v1/policies/reload").status == 503
 
 
+@pytest.mark.deep(stands_in="test_refused_files_are_shown_until_they_are_mended")
 def test_a_folder_of_no_tenant_is_a_warning_that_names_the_nearest(
     fresh: ControlApi, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -345,6 +347,7 @@ def test_a_folder_of_no_tenant_is_a_warning_that_names_the_nearest(
     ]
 
 
+@pytest.mark.deep(stands_in="test_a_first_start_without_a_policy_directory_has_no_policies")
 def test_without_a_policy_directory_policies_of_files_stay(
     tmp_path: Path,
 ) -> None:

@@ -169,7 +169,16 @@ def test_it_is_the_same_on_either_database(either: ControlApi) -> None:
     assert {(*row["agents"], *row["agent_ids"]) for row in rows} == {("absent", "*", "agt_1")}
 
 
-@pytest.mark.deep(stands_in="test_a_question_about_nothing_is_refused")
+def test_an_agent_bound_to_a_revoked_key_is_left_out(tenant: ControlApi) -> None:
+    own = tenant.admin("POST", "/v1/keys", {"name": "own", "scope": "evaluate"})
+    tenant.approved("agt_free")
+    tenant.approved("agt_own", bound_key_id=own["key_id"])
+    assert access(tenant, agent_role="support")[0]["agent_ids"] == ["agt_free", "agt_own"]
+    tenant.admin("DELETE", f"/v1/keys/{own['key_id']}")
+    assert access(tenant, agent_role="support")[0]["agent_ids"] == ["agt_free"]
+
+
+@pytest.mark.deep(stands_in="test_an_agent_bound_to_a_revoked_key_is_left_out")
 def test_an_agent_whose_key_was_revoked_may_read_nothing(fresh: ControlApi) -> None:
     own = fresh.admin("POST", "/v1/keys", {"name": "own", "scope": "evaluate"})
     fresh.approved("agt_1")

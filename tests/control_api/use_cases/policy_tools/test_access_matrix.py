@@ -58,7 +58,7 @@ def decisions(api: ControlApi, role: str) -> dict[tuple[Any, ...], bool]:
     return dict(zip(every, found, strict=True))
 
 
-@pytest.mark.deep(stands_in="test_what_is_asked_is_validated")
+@pytest.mark.deep(stands_in="test_a_source_chooses_the_columns_that_overlap_it")
 def test_every_cell_is_what_the_service_decides(either: ControlApi) -> None:
     api = either
     add(api, *POLICIES)
@@ -110,6 +110,20 @@ def test_a_source_chooses_the_columns_that_overlap_it(fresh: ControlApi) -> None
     assert found["roles"][0]["cells"][0]["level"] == "medium"
     assert matrix(fresh, agent_role="r", source_id="c*")["sources"] == ["c*", "*"]
     assert matrix(fresh, agent_role="unknown") == {"sources": [], "next_source": None, "roles": []}
+    whole = matrix(fresh, agent_role="r")
+    assert whole["sources"] == ["*", "a", "b*", "bx"]
+    of_r = dict(zip(whole["sources"], whole["roles"][0]["cells"], strict=True))
+    assert of_r["a"] == {"level": "medium", "always": None, "depends_on": ["tasks"]}
+    assert of_r["b*"]["depends_on"] == ["tasks", "sources"]
+    assert of_r["bx"] == {"level": None, "always": None, "depends_on": []}
+    page = fresh.call("GET", f"{ROUTE}?limit=1&sources=2&agent_role=?")
+    assert [row["agent_role"] for row in page.body["roles"]] == ["r"]
+    assert (page.body["sources"], page.body["next_source"]) == (["*", "a"], "a")
+    link = page.headers["Link"]
+    more = fresh.call("GET", link[link.index("<") + 1 : link.index(">")])
+    assert [row["agent_role"] for row in more.body["roles"]] == ["s"]
+    after = matrix(fresh, agent_role="r", sources=2, source_after="a")
+    assert (after["sources"], after["next_source"]) == (["b*", "bx"], None)
 
 
 def test_a_large_table_is_made_in_a_process_of_its_own(fresh: ControlApi) -> None:

@@ -29,6 +29,9 @@ def diff(api: ControlApi, *policies: dict[str, Any]) -> Any:
     return answer.body
 
 
+@pytest.mark.deep(
+    stands_in="tests/policies/analysis/test_difference.py::test_equal_sets_do_not_differ"
+)
 def test_what_is_in_force_does_not_differ_from_itself(api: ControlApi) -> None:
     assert diff(api, IN_FORCE) == NOTHING
     listed = api.admin("GET", "/v1/policies")
@@ -36,7 +39,18 @@ def test_what_is_in_force_does_not_differ_from_itself(api: ControlApi) -> None:
     assert diff(api, *sent) == NOTHING
 
 
-@pytest.mark.deep(stands_in="test_what_is_in_force_does_not_differ_from_itself")
+def test_a_row_has_an_example_and_both_decisions(api: ControlApi) -> None:
+    wider = IN_FORCE | {"max_sensitivity": "critical", "allowed_sources": ["handbook"]}
+    found = diff(api, wider)
+    [row] = found["newly_allowed"]
+    assert (row["sources"], row["levels"]) == (["handbook"], ["critical"])
+    assert (row["before"]["decision"], row["after"]["decision"]) == ("DENY", "ALLOW")
+    rows = [row, *found["newly_denied"]]
+    assert {each for row in rows for each in row["sources"]} == set(IN_FORCE["allowed_sources"])
+    assert [_decided(api, each) for each in rows] == [each["before"] for each in rows]
+
+
+@pytest.mark.deep(stands_in="test_a_row_has_an_example_and_both_decisions")
 def test_rows_say_what_changes_and_the_service_decides_so(fresh: ControlApi) -> None:
     api = fresh
     wider = IN_FORCE | {"max_sensitivity": "critical", "allowed_sources": ["handbook"]}
@@ -88,7 +102,16 @@ def test_a_body_that_is_not_an_object_is_400(api: ControlApi, raw: bytes) -> Non
     assert api.call("POST", ROUTE, raw=raw).status == 400
 
 
-@pytest.mark.deep(stands_in="test_what_is_in_force_does_not_differ_from_itself")
+def test_a_body_of_two_mebibytes_is_taken_and_one_of_33_refused(api: ControlApi) -> None:
+    body = json.dumps({"policies": [7]}).encode()
+    assert api.call("POST", ROUTE, raw=b" " * (2 * 1024 * 1024) + body).status == 422
+    head = f"POST {ROUTE} HTTP/1.1\r\nHost: x\r\nX-API-Key: {api.admin_key}\r\n"
+    length = 32 * 1024 * 1024 + 1
+    refused = raw_request(api, f"{head}Content-Length: {length}\r\n\r\n".encode())
+    assert refused.startswith(b"HTTP/1.1 413 "), refused
+
+
+@pytest.mark.deep(stands_in="test_a_body_of_two_mebibytes_is_taken_and_one_of_33_refused")
 def test_a_large_set_is_taken_and_a_larger_one_is_not(api: ControlApi) -> None:
     raw = b" " * (31 * 1024 * 1024) + json.dumps({"policies": [IN_FORCE]}).encode()
     answer = api.call("POST", ROUTE, raw=raw)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from control_api.use_cases.sessions import revoke_sessions as module
 from control_api.use_cases.sessions.revoke_sessions import BATCH
 from tests.control_api.running_api import ControlApi, running
 from tests.support.waiting import until
@@ -33,7 +34,38 @@ def revoked(api: ControlApi) -> set[str]:
     return {row["session_id"] for row in api.admin("GET", "/v1/sessions?status=revoked")}
 
 
-@pytest.mark.deep(stands_in="test_another_tenant_s_sessions_stay")
+def test_what_matches_every_filter_is_revoked_batch_after_batch(
+    tenant: ControlApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BATCH", 2)
+    tenant.approved("a1")
+    for name, user, fields in (
+        ("one", "ann", {"agent_id": "a1"}),
+        ("two", "bob", {"agent_id": "a1"}),
+        ("three", "ann", {}),
+        ("four", "ann", {"agent_role": "other"}),
+        ("five", "ann", {}),
+    ):
+        tenant.evaluate(session_id=name, user_id=user, **fields)
+    for wanted, count in (
+        ({"agent_id": "a1"}, 2),
+        ({"user_id": "ann"}, 4),
+        ({"agent_role": "support", "user_id": "ann"}, 3),
+        ({"agent_role": "support", "user_id": "ann", "agent_id": "a1"}, 1),
+        ({"agent_role": "Support"}, 0),
+    ):
+        assert revoke(tenant, **wanted, dry_run=True) == count, wanted
+    assert revoked(tenant) == set()
+    assert revoke(tenant, agent_role="support", user_id="ann") == 3
+    assert revoked(tenant) == {"one", "three", "five"}
+    for name, agent_id in (("one", "a1"), ("three", None)):
+        answer = tenant.evaluate(session_id=name, agent_id=agent_id)
+        assert answer["policy_name"] == "session_revoked"
+    assert tenant.evaluate(session_id="two", agent_id="a1", user_id="bob")["decision"] == "ALLOW"
+    assert revoke(tenant, agent_role="support", user_id="ann") == 0
+
+
+@pytest.mark.deep(stands_in="test_what_matches_every_filter_is_revoked_batch_after_batch")
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [
@@ -60,7 +92,7 @@ def test_sessions_that_match_all_filters_are_revoked(
     assert revoke(fresh, **wanted) == 0
 
 
-@pytest.mark.deep(stands_in="test_an_earlier_revocation_keeps_its_reason")
+@pytest.mark.deep(stands_in="test_what_matches_every_filter_is_revoked_batch_after_batch")
 def test_a_revocation_is_in_force_when_its_answer_leaves_and_for_good(either: ControlApi) -> None:
     create_agents_and_keys(either)
     entries = either.verified()["total"]
@@ -79,6 +111,9 @@ def test_a_revocation_is_in_force_when_its_answer_leaves_and_for_good(either: Co
     assert either.evaluate(session_id="new", user_id="ann")["decision"] == "ALLOW"
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/machines/test_sessions.py::test_sessions_live_as_their_model_does"
+)
 def test_an_earlier_revocation_keeps_its_reason(fresh: ControlApi) -> None:
     fresh.evaluate(session_id="s1")
     fresh.admin("DELETE", "/v1/sessions/s1?reason=first")
@@ -86,7 +121,7 @@ def test_an_earlier_revocation_keeps_its_reason(fresh: ControlApi) -> None:
     assert fresh.admin("GET", "/v1/sessions/s1")["revocation_reason"] == "first"
 
 
-@pytest.mark.deep(stands_in="test_another_tenant_s_sessions_stay")
+@pytest.mark.deep(stands_in="test_what_matches_every_filter_is_revoked_batch_after_batch")
 def test_more_sessions_than_one_transaction_takes_are_all_revoked(either: ControlApi) -> None:
     count = 2 * BATCH + 1
     for at in range(0, count, 100):
@@ -112,7 +147,9 @@ def test_more_sessions_than_one_transaction_takes_are_all_revoked(either: Contro
     either.verified()
 
 
-@pytest.mark.deep(stands_in="test_another_tenant_s_sessions_stay")
+@pytest.mark.deep(
+    stands_in="tests/control_api/use_cases/tenants/test_tenants.py::test_another_process_learns_of_a_deactivation_within_a_second"
+)
 def test_another_replica_follows_within_a_second(either: ControlApi) -> None:
     url = either.environ.get("SLUICE_DATABASE_URL")
     with running(either.directory, policies=None, database_url=url) as other:
@@ -124,7 +161,16 @@ def test_another_replica_follows_within_a_second(either: ControlApi) -> None:
         )
 
 
-@pytest.mark.deep(stands_in="test_a_session_may_have_the_id_revoke")
+def test_a_masked_user_s_sessions_are_found_by_the_whole_id(api: ControlApi) -> None:
+    path = "/v1/admin/tenants/default/settings"
+    api.admin("PATCH", path, {"pii_masking": True})
+    api.evaluate(session_id="s-masked", user_id="ann@example.com")
+    api.admin("PATCH", path, {"pii_masking": False})
+    assert revoke(api, user_id="ann@example.com") == 1
+    assert api.admin("GET", "/v1/sessions/s-masked")["status"] == "revoked"
+
+
+@pytest.mark.deep(stands_in="test_a_masked_user_s_sessions_are_found_by_the_whole_id")
 @pytest.mark.parametrize("masking", ["0", "1"])
 def test_a_user_whose_id_was_masked_is_found(tmp_path: Any, masking: str) -> None:
     with running(tmp_path, SLUICE_PII_MASKING=masking) as api:
@@ -134,13 +180,13 @@ def test_a_user_whose_id_was_masked_is_found(tmp_path: Any, masking: str) -> Non
         assert revoked(api) == {"s1"}
 
 
-def test_another_tenant_s_sessions_stay(fresh: ControlApi) -> None:
-    made = fresh.call("POST", "/v1/admin/tenants", {"name": "other"}).body
-    fresh.evaluate(session_id="s1")
+def test_another_tenant_s_sessions_stay(api: ControlApi) -> None:
+    made = api.call("POST", "/v1/admin/tenants", {"name": "other"}).body
+    api.evaluate(session_id="s1")
     body = {"agent_role": "support", "reason": WHY}
-    answer = fresh.call("POST", PATH, body, key=made["admin_key"])
+    answer = api.call("POST", PATH, body, key=made["admin_key"])
     assert answer.body == {"revoked": 0}
-    assert fresh.evaluate(session_id="s1")["decision"] == "ALLOW"
+    assert api.evaluate(session_id="s1")["decision"] == "ALLOW"
 
 
 @pytest.mark.parametrize(

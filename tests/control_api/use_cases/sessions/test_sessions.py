@@ -18,7 +18,18 @@ def statuses(api: ControlApi, query: str = "") -> dict[str, str]:
     return {each["session_id"]: each["status"] for each in found}
 
 
-@pytest.mark.deep(stands_in="test_lists_filter_and_go_page_by_page")
+def test_a_session_shows_how_many_decisions_it_had_and_the_last(api: ControlApi) -> None:
+    api.evaluate(session_id="s-shown", user_id="ann")
+    last = api.evaluate(session_id="s-shown", source_id="payroll")["event_id"]
+    shown = api.admin("GET", "/v1/sessions/s-shown")
+    assert [shown[each] for each in ("events", "allowed", "denied")] == [2, 1, 1]
+    assert [shown[each] for each in ("user_id", "agent_role")] == ["ann", "support"]
+    [event] = [each for each in api.events() if each["event_id"] == last]
+    assert shown["last_active"] == event["timestamp"]
+    assert api.call("GET", "/v1/sessions/none").status == 404
+
+
+@pytest.mark.deep(stands_in="test_a_session_shows_how_many_decisions_it_had_and_the_last")
 def test_a_session_is_shown_with_what_was_decided_in_it(either_tenant: ControlApi) -> None:
     either_tenant.approved("a1")
     first = either_tenant.evaluate(session_id="s1", agent_id="a1", user_id="ann")
@@ -48,6 +59,9 @@ def test_a_session_is_shown_with_what_was_decided_in_it(either_tenant: ControlAp
     assert either_tenant.call("GET", "/v1/audit/sessions/none").status == 404
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/machines/test_sessions.py::test_sessions_live_as_their_model_does"
+)
 def test_a_revocation_is_in_force_when_its_answer_leaves_and_for_good(either: ControlApi) -> None:
     either.evaluate(session_id="s1")
     answer = either.call("DELETE", "/v1/sessions/s1?reason=key%20lost")
@@ -66,6 +80,9 @@ def test_a_revocation_is_in_force_when_its_answer_leaves_and_for_good(either: Co
     assert either.verified()["valid"]
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/machines/test_sessions.py::test_sessions_live_as_their_model_does"
+)
 def test_a_session_expires_to_the_microsecond(fresh: ControlApi) -> None:
     fresh.evaluate(session_id="s1")
     fresh.time.ahead = 24 * 60 * MINUTE - 5
@@ -77,6 +94,9 @@ def test_a_session_expires_to_the_microsecond(fresh: ControlApi) -> None:
     assert statuses(fresh, "status=expired") == {"s1": "expired"}
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/machines/test_sessions.py::test_sessions_live_as_their_model_does"
+)
 def test_lists_filter_and_go_page_by_page(tenant: ControlApi) -> None:
     names = [f"s{number}" for number in range(7)]
     for name in names:
@@ -91,7 +111,9 @@ def test_lists_filter_and_go_page_by_page(tenant: ControlApi) -> None:
     assert tenant.call("GET", "/v1/sessions?status=gone").status == 422
 
 
-@pytest.mark.deep(stands_in="test_a_session_expires_to_the_microsecond")
+@pytest.mark.deep(
+    stands_in="tests/control_api/store/queries/test_sessions.py::test_one_of_many_concurrent_claims_owns_the_session"
+)
 def test_one_of_many_agents_that_claim_a_session_at_once_owns_it(either_tenant: ControlApi) -> None:
     agents = [f"a{number}" for number in range(8)]
     for agent in agents:
@@ -113,7 +135,9 @@ def test_one_of_many_agents_that_claim_a_session_at_once_owns_it(either_tenant: 
         assert decided == (expected or ("DENY", "session_agent_mismatch"))
 
 
-@pytest.mark.deep(stands_in="test_a_revocation_is_in_force_when_its_answer_leaves_and_for_good")
+@pytest.mark.deep(
+    stands_in="tests/control_api/use_cases/tenants/test_tenants.py::test_another_process_learns_of_a_deactivation_within_a_second"
+)
 def test_a_revocation_by_another_process_is_seen_within_a_second(tmp_path: Any) -> None:
     with running(tmp_path) as one:
         other = ControlApi(tmp_path, policies=None)

@@ -51,19 +51,20 @@ def waiting(api: ControlApi, work: Callable[[], Any]) -> tuple[threading.Thread,
     return thread, seen
 
 
-def test_the_first_page_is_a_reset_and_decides_as_the_api_does(fresh: ControlApi) -> None:
-    fresh.approved("agt")
-    page, documents = whole(fresh)
+def test_the_first_page_is_a_reset_and_decides_as_the_api_does(api: ControlApi) -> None:
+    api.approved("agt")
+    page, documents = whole(api)
     assert page["tenant_id"] == "default"
     assert len(unb64(page["log_key"])) == 32
     policy_set = PolicySet(lambda name: (documents.get(name) or "").encode() or None)
     retrieval = parse_retrieval(asked(agent_id="agt", source_id="payroll"))
     facts = gather(policy_set, Key("key_x", "evaluate"), retrieval)
     decision: Decision = evaluate(retrieval, facts)
-    answer = fresh.evaluate(agent_id="agt", source_id="payroll")
+    answer = api.evaluate(agent_id="agt", source_id="payroll")
     assert (decision.decision, decision.reason) == (answer["decision"], answer["reason"])
 
 
+@pytest.mark.deep(stands_in="test_documents_by_name_are_those_of_the_pages")
 def test_documents_carry_their_digest_and_come_in_order_of_revision(fresh: ControlApi) -> None:
     page = poll(fresh, 0, "")
     assert page["reset"] is True
@@ -79,11 +80,10 @@ def look_up(api: ControlApi, *names: str) -> dict[str, Any]:
     return page
 
 
-@pytest.mark.deep(stands_in="test_documents_carry_their_digest_and_come_in_order_of_revision")
-def test_documents_by_name_are_those_of_the_pages(fresh: ControlApi) -> None:
-    fresh.approved("agt")
-    page, documents = whole(fresh)
-    found = look_up(fresh, "tenant", "agent/agt", "agent/nobody")
+def test_documents_by_name_are_those_of_the_pages(api: ControlApi) -> None:
+    api.approved("agt")
+    page, documents = whole(api)
+    found = look_up(api, "tenant", "agent/agt", "agent/nobody")
     same = ("epoch", "revision", "tenant_id", "log_key", "log_key_history", "more")
     assert {name: found[name] for name in same} == {name: page[name] for name in same}
     assert {each["name"]: each["body"] for each in found["documents"]} == {
@@ -96,7 +96,15 @@ def test_documents_by_name_are_those_of_the_pages(fresh: ControlApi) -> None:
             assert document_digest(each["body"].encode()) == each["digest"]
 
 
-@pytest.mark.deep(stands_in="test_a_removed_document_comes_without_a_body")
+def test_a_look_up_shows_no_document_of_another_tenant(api: ControlApi, tenant: ControlApi) -> None:
+    api.admin("POST", "/v1/agents", {"agent_id": "agt_default", "agent_role": "support"})
+    api.approved("agt_of_default")
+    for each, known in ((api, True), (tenant, False)):
+        [found] = look_up(each, "agent/agt_of_default")["documents"]
+        assert (found["body"] is not None) == known
+
+
+@pytest.mark.deep(stands_in="test_a_look_up_shows_no_document_of_another_tenant")
 def test_a_document_is_looked_up_within_its_own_tenant(fresh: ControlApi) -> None:
     fresh.approved("agt")
     made = fresh.admin("POST", "/v1/admin/tenants", {"name": "other"})
@@ -119,7 +127,9 @@ def test_no_news_is_answered_after_the_wait(api: ControlApi) -> None:
     assert heartbeat["now"] > page["now"]
 
 
-@pytest.mark.deep(stands_in="test_documents_carry_their_digest_and_come_in_order_of_revision")
+@pytest.mark.deep(
+    stands_in="tests/control_api/caches/test_tenant_state.py::test_a_waiter_is_woken_by_a_change_or_a_timeout"
+)
 @pytest.mark.parametrize("what", ["key", "agent", "policy"])
 def test_a_change_wakes_a_waiting_sidecar(fresh: ControlApi, what: str) -> None:
     page, _ = whole(fresh)
@@ -139,7 +149,9 @@ def test_a_change_wakes_a_waiting_sidecar(fresh: ControlApi, what: str) -> None:
     assert document["revision"] == seen[0]["revision"] == page["revision"] + 1
 
 
-@pytest.mark.deep(stands_in="test_a_waiting_sidecar_is_answered_when_the_service_stops")
+@pytest.mark.deep(
+    stands_in="tests/control_api/use_cases/tenants/test_tenants.py::test_another_process_learns_of_a_deactivation_within_a_second"
+)
 def test_a_change_by_another_process_wakes_a_waiting_sidecar(tmp_path: Any) -> None:
     with running(tmp_path) as one:
         page, _ = whole(one)
@@ -155,6 +167,9 @@ def test_a_change_by_another_process_wakes_a_waiting_sidecar(tmp_path: Any) -> N
             other.stop()
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/store/queries/test_documents.py::test_following_page_by_page_gives_what_loading_gives"
+)
 def test_a_removed_document_comes_without_a_body(fresh: ControlApi) -> None:
     made = fresh.admin("POST", "/v1/keys", {"name": "n", "scope": "evaluate"})
     page, documents = whole(fresh)
@@ -173,7 +188,9 @@ def test_another_epoch_or_a_later_revision_is_a_reset(api: ControlApi) -> None:
     assert poll(api, 0, page["epoch"])["reset"] is False
 
 
-@pytest.mark.deep(stands_in="test_the_first_page_is_a_reset_and_decides_as_the_api_does")
+@pytest.mark.deep(
+    stands_in="tests/control_api/store/queries/test_documents.py::test_following_page_by_page_gives_what_loading_gives"
+)
 def test_a_large_set_comes_in_pages_that_leave_nothing_out(tmp_path: Any) -> None:
     names = [f"p{number}" for number in range(1300)]
     lines = [
@@ -196,6 +213,9 @@ def test_a_large_set_comes_in_pages_that_leave_nothing_out(tmp_path: Any) -> Non
         assert {f"role/role-{name}" for name in names} < set(found)
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/caches/test_tenant_state.py::test_a_waiter_is_woken_by_a_change_or_a_timeout"
+)
 def test_a_waiting_sidecar_is_answered_when_the_service_stops(fresh: ControlApi) -> None:
     page, _ = whole(fresh)
     thread, seen = waiting(fresh, lambda: poll(fresh, page["revision"], page["epoch"], wait=20))
@@ -207,12 +227,12 @@ def test_a_waiting_sidecar_is_answered_when_the_service_stops(fresh: ControlApi)
     fresh.start()
 
 
-def test_a_key_that_is_revoked_while_it_waits_learns_nothing(fresh: ControlApi) -> None:
-    made = fresh.admin("POST", "/v1/keys", {"name": "sidecar", "scope": "sidecar"})
-    page, _ = whole(fresh)
+def test_a_key_that_is_revoked_while_it_waits_learns_nothing(api: ControlApi) -> None:
+    made = api.admin("POST", "/v1/keys", {"name": "sidecar", "scope": "sidecar"})
+    page, _ = whole(api)
     path = f"{POLL}?since={page['revision']}&epoch={page['epoch']}&wait=20"
-    thread, seen = waiting(fresh, lambda: fresh.call("GET", path, key=made["key"]))
-    fresh.admin("DELETE", f"/v1/keys/{made['key_id']}")
+    thread, seen = waiting(api, lambda: api.call("GET", path, key=made["key"]))
+    api.admin("DELETE", f"/v1/keys/{made['key_id']}")
     thread.join()
     answer: Answer = seen[0]
     assert answer.status == 403
@@ -227,7 +247,17 @@ def test_too_many_waiting_sidecars_are_asked_to_retry(
     assert api.call("GET", path).status == 503
 
 
-@pytest.mark.deep(stands_in="test_a_key_that_is_revoked_while_it_waits_learns_nothing")
+def test_a_later_claim_of_a_session_is_answered_with_its_owner(api: ControlApi) -> None:
+    path = "/v1/sidecars/sessions/claim"
+    body = {"session_id": "s-own", "agent_role": "support", "agent_id": "a", "user_id": "ann"}
+    first = api.admin("POST", path, body)
+    assert (first["state"], first["agent_role"], first["agent_id"]) == ("active", "support", "a")
+    assert api.admin("POST", path, body | {"agent_id": "b", "agent_role": "other"}) == first
+    api.admin("DELETE", "/v1/sessions/s-own")
+    assert api.admin("POST", path, body)["state"] == "revoked"
+
+
+@pytest.mark.deep(stands_in="test_a_later_claim_of_a_session_is_answered_with_its_owner")
 def test_a_session_is_claimed_once_and_everyone_learns_its_owner(either: ControlApi) -> None:
     body = {"session_id": "s", "agent_role": "support", "agent_id": "a", "user_id": "ann"}
     first = either.admin("POST", "/v1/sidecars/sessions/claim", body)

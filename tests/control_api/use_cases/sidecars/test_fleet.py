@@ -83,7 +83,16 @@ def test_the_list_comes_in_pages(tenant: ControlApi) -> None:
     assert 'rel="next"' in answer.headers["Link"]
 
 
-@pytest.mark.deep(stands_in="test_a_report_is_listed_as_it_was_sent")
+def test_a_run_that_comes_back_after_another_is_a_duplicate(api: ControlApi) -> None:
+    told = []
+    for run in ("a", "a", "b", "a"):
+        tell(api, "s-copied", run_id=run)
+        [row] = [row for row in api.admin("GET", LIST) if row["sidecar_id"] == "s-copied"]
+        told.append(row["duplicate"])
+    assert told == [False, False, False, True]
+
+
+@pytest.mark.deep(stands_in="test_a_run_that_comes_back_after_another_is_a_duplicate")
 def test_a_restart_is_no_duplicate_and_a_copy_is(either_tenant: ControlApi) -> None:
     def duplicate() -> bool:
         return bool(either_tenant.admin("GET", LIST)[0]["duplicate"])
@@ -95,6 +104,9 @@ def test_a_restart_is_no_duplicate_and_a_copy_is(either_tenant: ControlApi) -> N
     assert duplicate()
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/use_cases/audit/test_acknowledgements.py::test_the_revision_is_a_number_and_by_default_the_newest"
+)
 def test_every_management_write_returns_its_revision(tenant: ControlApi) -> None:
     before = tenant.admin("GET", "/v1/sidecars/policy-set?since=0")["revision"]
     agent = tenant.call("POST", "/v1/agents", {"agent_role": "loan_underwriter"})
@@ -114,7 +126,19 @@ def test_every_management_write_returns_its_revision(tenant: ControlApi) -> None
     assert "X-Sluice-Revision" not in refused.headers
 
 
-@pytest.mark.deep(stands_in="test_every_management_write_returns_its_revision")
+def test_waiting_shows_who_is_behind_and_ends_with_the_last_report(tenant: ControlApi) -> None:
+    tell(tenant, "s-1", revision=5)
+    tell(tenant, "s-2", revision=4)
+    assert waited(tenant, 4, 20)[0] == []
+    assert waited(tenant, 5, 0)[0] == ["s-2"]
+    later = threading.Timer(0.2, lambda: tell(tenant, "s-2", revision=5))
+    later.start()
+    behind, seconds = waited(tenant, 5, 20)
+    later.join()
+    assert (behind, seconds < 15) == ([], True)
+
+
+@pytest.mark.deep(stands_in="test_waiting_shows_who_is_behind_and_ends_with_the_last_report")
 def test_waiting_ends_when_every_live_sidecar_has_the_revision(either_tenant: ControlApi) -> None:
     assert waited(either_tenant, 10**9, 5)[0] == []  # there is none
     tell(either_tenant, "s-1", revision=5)

@@ -23,7 +23,26 @@ def named(api: ControlApi, **changed: Any) -> str:
     return name
 
 
-@pytest.mark.deep(stands_in="test_a_freeze_without_a_reason_is_422")
+def test_a_freeze_denies_whatever_other_settings_say_until_it_is_lifted(
+    tenant: ControlApi,
+) -> None:
+    state = freeze(tenant)
+    assert tenant.admin("GET", "/v1/freeze") == state
+    for changed in ({}, {"agent_id": "stranger"}, {"source_id": "payroll"}):
+        answer = tenant.evaluate(**changed)
+        assert (answer["decision"], answer["policy_name"]) == ("DENY", "tenant_frozen")
+        assert state["frozen_at"] in answer["reason"]
+        assert "leaked" not in answer["reason"], "an agent hears it"
+    [event] = tenant.events("?limit=1")
+    assert (event["policy_name"], event["check"]) == ("tenant_frozen", None)
+    path = f"/v1/admin/tenants/{tenant.tenant_id}/settings"
+    tenant.admin("PATCH", path, {"require_agent_id": True})
+    assert named(tenant) == "tenant_frozen"
+    assert not tenant.admin("DELETE", "/v1/freeze")["frozen"]
+    assert named(tenant) == "agent_id_required"
+
+
+@pytest.mark.deep(stands_in="test_a_freeze_denies_whatever_other_settings_say_until_it_is_lifted")
 def test_a_freeze_denies_everything_and_is_lifted_again(either: ControlApi) -> None:
     either.approved("a1")
     none = {"frozen": False, "reason": None, "frozen_at": None}
@@ -47,23 +66,23 @@ def test_a_freeze_denies_everything_and_is_lifted_again(either: ControlApi) -> N
     either.verified()
 
 
-def test_freezing_and_lifting_again_change_nothing(fresh: ControlApi) -> None:
-    first = fresh.call("POST", "/v1/freeze", REASON)
-    entries = fresh.verified()["total"]
-    again = fresh.call("POST", "/v1/freeze", {"reason": "another"})
+def test_freezing_and_lifting_again_change_nothing(tenant: ControlApi) -> None:
+    first = tenant.call("POST", "/v1/freeze", REASON)
+    entries = tenant.verified()["total"]
+    again = tenant.call("POST", "/v1/freeze", {"reason": "another"})
     assert (again.status, again.body) == (200, first.body)
     assert again.headers[HEADER] == first.headers[HEADER]
-    assert fresh.verified()["total"] == entries
-    lifted = fresh.call("DELETE", "/v1/freeze")
+    assert tenant.verified()["total"] == entries
+    lifted = tenant.call("DELETE", "/v1/freeze")
     assert int(lifted.headers[HEADER]) > int(first.headers[HEADER])
-    entries = fresh.verified()["total"]
-    once_more = fresh.call("DELETE", "/v1/freeze")
+    entries = tenant.verified()["total"]
+    once_more = tenant.call("DELETE", "/v1/freeze")
     assert (once_more.status, once_more.body) == (200, lifted.body)
     assert once_more.headers[HEADER] == lifted.headers[HEADER]
-    assert fresh.verified()["total"] == entries
+    assert tenant.verified()["total"] == entries
 
 
-@pytest.mark.deep(stands_in="test_management_and_other_tenants_go_on")
+@pytest.mark.deep(stands_in="test_a_freeze_denies_whatever_other_settings_say_until_it_is_lifted")
 def test_a_freeze_holds_over_a_restart_and_other_settings(either: ControlApi) -> None:
     state = freeze(either)
     path = "/v1/admin/tenants/default/settings"
@@ -78,7 +97,9 @@ def test_a_freeze_holds_over_a_restart_and_other_settings(either: ControlApi) ->
     assert named(either) == "support-reads"
 
 
-@pytest.mark.deep(stands_in="test_freezing_and_lifting_again_change_nothing")
+@pytest.mark.deep(
+    stands_in="tests/control_api/use_cases/tenants/test_tenants.py::test_another_process_learns_of_a_deactivation_within_a_second"
+)
 def test_another_replica_follows_within_a_second(either: ControlApi) -> None:
     url = either.environ.get("SLUICE_DATABASE_URL")
     with running(either.directory, policies=None, database_url=url) as other:
@@ -89,15 +110,14 @@ def test_another_replica_follows_within_a_second(either: ControlApi) -> None:
         until("the freeze is lifted", lambda: named(either) == "support-reads")
 
 
-@pytest.mark.deep(stands_in="test_a_freeze_is_counted_under_its_own_name")
-def test_a_batch_and_a_simulation_are_denied_too(fresh: ControlApi) -> None:
-    freeze(fresh)
+def test_a_batch_and_a_simulation_are_denied_too(tenant: ControlApi) -> None:
+    freeze(tenant)
     body = {"items": [asked(), asked(source_id="payroll"), asked()]}
-    results = fresh.admin("POST", "/v1/context/evaluate/batch", body)["results"]
+    results = tenant.admin("POST", "/v1/context/evaluate/batch", body)["results"]
     assert [each["policy_name"] for each in results] == ["tenant_frozen"] * 3
-    simulated = fresh.admin("POST", "/v1/context/simulate", asked())
+    simulated = tenant.admin("POST", "/v1/context/simulate", asked())
     assert (simulated["policy_name"], simulated["event_id"]) == ("tenant_frozen", None)
-    assert len(fresh.events("?decision=DENY")) == 3
+    assert len(tenant.events("?decision=DENY")) == 3
 
 
 @pytest.mark.parametrize("path", ["evaluate", "simulate"])
@@ -116,18 +136,20 @@ def test_an_explanation_tells_how_to_lift_it(api: ControlApi, path: str) -> None
     }
 
 
-@pytest.mark.deep(stands_in="test_a_freeze_is_counted_under_its_own_name")
-def test_no_session_is_claimed_while_the_tenant_is_frozen(fresh: ControlApi) -> None:
-    fresh.evaluate(session_id="before")
-    freeze(fresh)
+def test_no_session_is_claimed_while_the_tenant_is_frozen(tenant: ControlApi) -> None:
+    tenant.evaluate(session_id="before")
+    freeze(tenant)
     for session_id in ("before", "during"):
-        assert named(fresh, session_id=session_id) == "tenant_frozen"
-    assert [row["session_id"] for row in fresh.admin("GET", "/v1/sessions")] == ["before"]
-    fresh.admin("DELETE", "/v1/freeze")
+        assert named(tenant, session_id=session_id) == "tenant_frozen"
+    assert [row["session_id"] for row in tenant.admin("GET", "/v1/sessions")] == ["before"]
+    tenant.admin("DELETE", "/v1/freeze")
     for session_id in ("before", "during"):
-        assert fresh.evaluate(session_id=session_id)["decision"] == "ALLOW"
+        assert tenant.evaluate(session_id=session_id)["decision"] == "ALLOW"
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/use_cases/tenants/test_tenants.py::test_another_process_learns_of_a_deactivation_within_a_second"
+)
 def test_management_and_other_tenants_go_on(fresh: ControlApi) -> None:
     made = fresh.call("POST", "/v1/admin/tenants", {"name": "other"}).body
     freeze(fresh)
@@ -139,6 +161,7 @@ def test_management_and_other_tenants_go_on(fresh: ControlApi) -> None:
     fresh.admin("DELETE", f"/v1/policies/{fresh.admin('GET', '/v1/policies')[0]['policy_id']}")
 
 
+@pytest.mark.deep(stands_in="test_a_freeze_denies_whatever_other_settings_say_until_it_is_lifted")
 def test_a_freeze_is_counted_under_its_own_name(fresh: ControlApi) -> None:
     freeze(fresh)
     fresh.evaluate()

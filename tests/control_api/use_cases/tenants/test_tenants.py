@@ -21,7 +21,35 @@ def made(api: ControlApi, name: str = "acme") -> tuple[str, str]:
     return answer.body["tenant_id"], answer.body["admin_key"]
 
 
-@pytest.mark.deep(stands_in="test_the_global_flag_holds_whatever_the_tenant_says")
+def test_a_new_tenant_has_a_key_settings_of_its_own_and_nothing_else(api: ControlApi) -> None:
+    tenant_id, key = made(api, "begins")
+    assert [each["name"] for each in api.call("GET", "/v1/keys", key=key).body] == ["first admin"]
+    assert api.call("GET", "/v1/policies", key=key).body == []
+    assert api.call("GET", "/v1/audit/verify", key=key).body["events"] == 0
+
+    def name() -> Any:
+        return api.call("POST", "/v1/context/evaluate", asked(), key=key).body["policy_name"]
+
+    assert name() == "default_deny"
+    path = f"{TENANTS}/{tenant_id}"
+    assert api.admin("PATCH", f"{path}/settings", {"require_agent_id": True})["require_agent_id"]
+    assert name() == "agent_id_required"
+    assert api.evaluate()["decision"] == "ALLOW", "another tenant's setting"
+    assert api.admin("PATCH", f"{path}/settings", {})["require_agent_id"] is True
+    api.admin("PATCH", f"{path}/settings", {"require_agent_id": False})
+    assert name() == "default_deny"
+    given = api.admin("POST", f"{path}/keys", {"name": "for them", "scope": "read"})
+    names = {each["name"] for each in api.call("GET", "/v1/keys", key=given["key"]).body}
+    assert names == {"first admin", "for them"}
+    assert "for them" not in {each["name"] for each in api.admin("GET", "/v1/keys")}
+    [listed] = [each for each in api.admin("GET", TENANTS) if each["tenant_id"] == tenant_id]
+    assert (listed["name"], listed["active"], listed["frozen_at"]) == ("begins", True, None)
+    api.admin("DELETE", path)
+    assert api.call("GET", "/v1/keys", key=key).status == 403
+    assert api.call("POST", f"{path}/keys", {"name": "k", "scope": "read"}).status == 409
+
+
+@pytest.mark.deep(stands_in="test_a_new_tenant_has_a_key_settings_of_its_own_and_nothing_else")
 def test_a_tenant_begins_with_its_key_and_nothing_of_others(either: ControlApi) -> None:
     tenant_id, key = made(either)
     assert tenant_id.startswith("ten_")
@@ -46,6 +74,7 @@ def test_a_tenant_begins_with_its_key_and_nothing_of_others(either: ControlApi) 
     assert (verified["valid"], verified["events"]) == (True, 1)
 
 
+@pytest.mark.deep(stands_in="test_a_new_tenant_has_a_key_settings_of_its_own_and_nothing_else")
 def test_a_taken_name_is_409_even_in_a_race(either: ControlApi) -> None:
     answers: list[int] = []
 
@@ -61,7 +90,7 @@ def test_a_taken_name_is_409_even_in_a_race(either: ControlApi) -> None:
     assert len(either.admin("GET", TENANTS)) == 2
 
 
-@pytest.mark.deep(stands_in="test_a_new_tenant_s_policy_files_are_loaded")
+@pytest.mark.deep(stands_in="test_a_new_tenant_has_a_key_settings_of_its_own_and_nothing_else")
 def test_a_setting_is_in_force_when_its_answer_leaves(either: ControlApi) -> None:
     tenant_id, key = made(either)
     path = f"{TENANTS}/{tenant_id}/settings"
@@ -110,7 +139,7 @@ def test_deactivation_stops_keys_at_once_and_reactivation_brings_them_back(
         assert either.call(method, f"{TENANTS}/none{each}").status == 404
 
 
-@pytest.mark.deep(stands_in="test_a_taken_name_is_409_even_in_a_race")
+@pytest.mark.deep(stands_in="test_a_new_tenant_has_a_key_settings_of_its_own_and_nothing_else")
 def test_a_key_is_provisioned_without_the_tenant_s_credentials(either: ControlApi) -> None:
     tenant_id, _ = made(either)
     fields = {"name": "for them", "scope": "read", "expires_days": 7}
@@ -123,6 +152,9 @@ def test_a_key_is_provisioned_without_the_tenant_s_credentials(either: ControlAp
     assert "for them" not in {each["name"] for each in either.admin("GET", "/v1/keys")}
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/use_cases/guardrails/test_guardrails.py::test_a_new_tenant_s_files_that_break_its_own_guardrails_are_not_loaded"
+)
 def test_a_new_tenant_s_policy_files_are_loaded(fresh: ControlApi) -> None:
     tenant_id, key = made(fresh)
     folder = fresh.directory / "policies" / tenant_id / "demo"
@@ -144,9 +176,15 @@ def test_another_process_learns_of_a_deactivation_within_a_second(tmp_path: Path
                 lambda: other.call("GET", "/v1/keys", key=key).status == 403,
             )
             one.admin("POST", f"{TENANTS}/{tenant_id}/reactivate")
-            until(
-                "the other process accepts the key",
-                lambda: other.call("GET", "/v1/keys", key=key).status == 200,
-            )
+            until("the other process accepts the key", lambda: other.call("GET", "/v1/keys", key=key).status == 200)
+            # As of every other change.
+            assert other.evaluate(session_id="s-1")["decision"] == "ALLOW"
+            one.admin("POST", "/v1/sessions/revoke", {"agent_role": "support", "reason": "lost"})
+            revoked = "session_revoked"
+            until("it knows the revocation", lambda: other.evaluate(session_id="s-1")["policy_name"] == revoked)
+            one.admin("POST", "/v1/freeze", {"reason": "an incident"})
+            until("it knows the freeze", lambda: other.evaluate()["policy_name"] == "tenant_frozen")
+            one.admin("DELETE", "/v1/freeze")
+            until("it knows that it was lifted", lambda: other.evaluate()["decision"] == "ALLOW")
         finally:
             other.stop()
