@@ -51,6 +51,7 @@ def waiting(api: ControlApi, work: Callable[[], Any]) -> tuple[threading.Thread,
     return thread, seen
 
 
+@pytest.mark.deep(stands_in="test_documents_by_name_are_those_of_the_pages")
 def test_the_first_page_is_a_reset_and_decides_as_the_api_does(api: ControlApi) -> None:
     api.approved("agt")
     page, documents = whole(api)
@@ -227,6 +228,9 @@ def test_a_waiting_sidecar_is_answered_when_the_service_stops(fresh: ControlApi)
     fresh.start()
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/http/test_scopes.py::test_a_key_dies_before_the_answer_to_its_revocation_leaves"
+)
 def test_a_key_that_is_revoked_while_it_waits_learns_nothing(api: ControlApi) -> None:
     made = api.admin("POST", "/v1/keys", {"name": "sidecar", "scope": "sidecar"})
     page, _ = whole(api)

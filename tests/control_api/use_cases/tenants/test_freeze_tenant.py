@@ -66,6 +66,7 @@ def test_a_freeze_denies_everything_and_is_lifted_again(either: ControlApi) -> N
     either.verified()
 
 
+@pytest.mark.deep(stands_in="test_a_freeze_denies_whatever_other_settings_say_until_it_is_lifted")
 def test_freezing_and_lifting_again_change_nothing(tenant: ControlApi) -> None:
     first = tenant.call("POST", "/v1/freeze", REASON)
     entries = tenant.verified()["total"]
@@ -110,6 +111,7 @@ def test_another_replica_follows_within_a_second(either: ControlApi) -> None:
         until("the freeze is lifted", lambda: named(either) == "support-reads")
 
 
+@pytest.mark.deep(stands_in="test_a_freeze_denies_whatever_other_settings_say_until_it_is_lifted")
 def test_a_batch_and_a_simulation_are_denied_too(tenant: ControlApi) -> None:
     freeze(tenant)
     body = {"items": [asked(), asked(source_id="payroll"), asked()]}
@@ -136,6 +138,7 @@ def test_an_explanation_tells_how_to_lift_it(api: ControlApi, path: str) -> None
     }
 
 
+@pytest.mark.deep(stands_in="test_a_freeze_denies_whatever_other_settings_say_until_it_is_lifted")
 def test_no_session_is_claimed_while_the_tenant_is_frozen(tenant: ControlApi) -> None:
     tenant.evaluate(session_id="before")
     freeze(tenant)
