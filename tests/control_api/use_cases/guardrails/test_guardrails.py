@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.control_api.running_api import POLICIES, Answer, ControlApi, running
-from tests.support.waiting import until
 from policies.analysis.guardrails import GuardedRoles
 from policies.analysis.names import TooManyClasses
-from tests.control_api.running_api import POLICIES, Answer, ControlApi, running, within
+from tests.control_api.running_api import POLICIES, Answer, ControlApi, running
+from tests.support.waiting import until
 
 BODY: dict[str, Any] = {
     "name": "claims",
@@ -414,7 +413,7 @@ def test_a_new_tenant_s_files_that_break_its_own_guardrails_are_not_loaded(
     def rules() -> Any:
         return fresh.call("GET", "/v1/guardrails", key=made["admin_key"]).body
 
-    within(10, rules, "its guardrails")
+    until("its guardrails", rules)
     assert [each["source"] for each in rules()] == ["file"]
     path = "/v1/guardrails/no-payroll"
     for method, body in (("PUT", {"never": {}}), ("DELETE", None)):
@@ -424,4 +423,4 @@ def test_a_new_tenant_s_files_that_break_its_own_guardrails_are_not_loaded(
     refused(fresh.call("POST", "/v1/policies", bad, key=made["admin_key"]), "no-payroll")
     (folder / "demo" / "a.yaml").write_text(POLICIES.replace("[payroll]", "[]") + "\n")
     (folder / "guardrails.yaml").unlink()
-    within(10, lambda: not rules(), "none is left")
+    until("none is left", lambda: not rules())

@@ -176,12 +176,18 @@ def test_another_process_learns_of_a_deactivation_within_a_second(tmp_path: Path
                 lambda: other.call("GET", "/v1/keys", key=key).status == 403,
             )
             one.admin("POST", f"{TENANTS}/{tenant_id}/reactivate")
-            until("the other process accepts the key", lambda: other.call("GET", "/v1/keys", key=key).status == 200)
+            until(
+                "the other process accepts the key",
+                lambda: other.call("GET", "/v1/keys", key=key).status == 200,
+            )
             # As of every other change.
             assert other.evaluate(session_id="s-1")["decision"] == "ALLOW"
             one.admin("POST", "/v1/sessions/revoke", {"agent_role": "support", "reason": "lost"})
             revoked = "session_revoked"
-            until("it knows the revocation", lambda: other.evaluate(session_id="s-1")["policy_name"] == revoked)
+            until(
+                "it knows the revocation",
+                lambda: other.evaluate(session_id="s-1")["policy_name"] == revoked,
+            )
             one.admin("POST", "/v1/freeze", {"reason": "an incident"})
             until("it knows the freeze", lambda: other.evaluate()["policy_name"] == "tenant_frozen")
             one.admin("DELETE", "/v1/freeze")
