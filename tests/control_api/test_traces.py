@@ -121,7 +121,6 @@ def test_a_ratio_of_one_traces_every_decision(tmp_path: Path, collector: Collect
     assert not any(span.parent_span_id for span in collector.spans)
 
 
-@pytest.mark.deep(stands_in="test_a_batch_is_a_span_for_each_item")
 def test_no_span_holds_the_user_or_the_query(tmp_path: Path, collector: Collector) -> None:
     with running(tmp_path, SLUICE_TRACES_ENDPOINT=collector.address) as api:
         body = asked(user_id="ann-of-accounting", query="the salaries")

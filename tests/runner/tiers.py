@@ -24,7 +24,7 @@ from tests import costs
 
 QUICK = 0.02
 """CPU seconds a case of the quick tier."""
-COSTLY = 0.2
+COSTLY = 0.5
 """CPU seconds a case from which a test is deep, unless it stands in for others."""
 BUDGET = 1200.0
 """CPU seconds that the whole gate may cost by the table."""

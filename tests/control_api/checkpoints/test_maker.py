@@ -47,9 +47,6 @@ async def _size(world: World) -> int:
     return rows[0].size if rows else 0
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/checkpoints/test_loop.py::test_only_logs_that_changed_are_signed_and_an_idle_one_within_the_hour"
-)
 async def test_tenants_are_apart(world: World, notes: Path) -> None:
     signing = maker(world, notes)
     await grow(world, 2)

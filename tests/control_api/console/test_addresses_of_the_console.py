@@ -36,7 +36,6 @@ def sent(visitor: Visitor, path: str, form: dict[str, str], headers: dict[str, s
     return visitor.send("POST", path, urlencode(form).encode(), headers)
 
 
-@pytest.mark.deep(stands_in="test_behind_a_proxy_the_configured_address_counts")
 def test_by_tls_the_cookie_is_for_tls_and_this_host_alone(tmp_path: Path) -> None:
     pair = authority().issue("127.0.0.1")
     files = {"SLUICE_TLS_CERTIFICATE": str(pair.certificate), "SLUICE_TLS_KEY": str(pair.key)}

@@ -29,9 +29,6 @@ def shown_secret(shown: Shown) -> str:
     return shown.main.find("code", id="secret").text
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/alerts/test_firing.py::test_old_events_are_not_in_the_window"
-)
 def test_what_fired_is_listed_with_its_delivery(tenant: ControlApi) -> None:
     console = Visitor(tenant).sign_in(tenant.admin_key)
     assert "No alert fired" in console.get("/console/alerts").text

@@ -39,7 +39,6 @@ def test_a_guardrail_is_created_changed_and_deleted(tenant: ControlApi) -> None:
     assert tenant.admin("GET", "/v1/guardrails") == []
 
 
-@pytest.mark.deep(stands_in="test_a_guardrail_is_created_changed_and_deleted")
 def test_what_is_in_force_refuses_a_guardrail(tenant: ControlApi) -> None:
     console = Visitor(tenant).sign_in(tenant.admin_key)
     shown = created(console, name="no-handbook", sources="handbook")

@@ -92,7 +92,6 @@ async def test_only_the_listed_tables_can_be_read_across_tenants(two: World) -> 
         assert (await connection.execute(text("SELECT 1 FROM log_entries"))).all() == []
 
 
-@pytest.mark.deep(stands_in="test_only_the_listed_tables_can_be_read_across_tenants")
 async def test_a_key_is_found_only_by_its_digest(two: World) -> None:
     async with two.store.reading_key(digest(OTHER)) as connection:
         assert await keys.tenant_of(connection, digest(OTHER)) == OTHER

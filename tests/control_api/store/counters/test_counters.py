@@ -144,7 +144,6 @@ async def test_a_failed_append_counts_nothing(world: World) -> None:
     assert await kept(world) == {}
 
 
-@pytest.mark.deep(stands_in="test_counts_equal_a_scan_over_the_log")
 async def test_purged_entries_leave_the_counts(world: World) -> None:
     await filled(world, records=100)
     before = await kept(world)

@@ -78,7 +78,6 @@ async def test_sessions_keep_neither_settings_nor_statements(pooled: World) -> N
     assert await left_in_sessions(pooled) == {("", "0", 0)}
 
 
-@pytest.mark.deep(stands_in="test_logs_of_two_tenants_grow_at_once_and_verify")
 async def test_a_statement_that_runs_too_long_is_ended(pooled_url: str) -> None:
     async with opened(pooled_url, LIMITS):
         pass  # it has its tenants now

@@ -331,9 +331,6 @@ def test_an_update_that_breaks_the_schema_is_422(api: ControlApi, wrong: dict[st
     assert listed(api, "w") == before
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/use_cases/policy_tools/test_access.py::test_an_agent_bound_to_a_revoked_key_is_left_out"
-)
 def test_an_agent_can_only_be_bound_to_a_live_key(api: ControlApi) -> None:
     made = api.admin("POST", "/v1/keys", {"name": "k", "scope": "evaluate"})
     body = {"agent_role": "support", "bound_key_id": made["key_id"]}

@@ -136,9 +136,6 @@ def test_exactly_one_target_and_a_reason_are_required(api: ControlApi, body: Any
     assert api.call("POST", "/v1/audit/redact", body).status == 422
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/use_cases/audit/test_scheduled_recompute.py::test_a_running_service_tells_of_a_verdict_changed_with_its_own_key"
-)
 async def test_readiness_shows_that_a_log_is_damaged(fresh: ControlApi) -> None:
     def state() -> Any:
         answer = fresh.call("GET", "/health/ready", key=None)

@@ -162,7 +162,6 @@ def test_an_erased_event_has_no_user_in_any_format(api: ControlApi) -> None:
         assert found == [True, False, True], form
 
 
-@pytest.mark.deep(stands_in="test_an_erased_event_has_no_user_in_any_format")
 def test_an_erased_user_is_absent(either_tenant: ControlApi) -> None:
     event = either_tenant.evaluate(user_id="u-to-forget", query="mine")
     kept = either_tenant.evaluate(user_id="u-kept")
@@ -178,9 +177,6 @@ def test_an_erased_user_is_absent(either_tenant: ControlApi) -> None:
     assert found[kept["event_id"]]["user_id"] == "u-kept"
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/use_cases/audit/test_export_log.py::test_openings_are_there_unless_they_are_left_out"
-)
 def test_personal_fields_are_left_out_on_request(either_tenant: ControlApi) -> None:
     filled(either_tenant, 3)
     assert all("user_id" in each for each in exported(either_tenant))

@@ -69,7 +69,6 @@ def test_the_text_proves_the_entry_by_itself(api: ControlApi) -> None:
         assert answer.raw.startswith(b"c2sp.org/tlog-proof@v1\n"), accept
 
 
-@pytest.mark.deep(stands_in="test_the_text_proves_the_entry_by_itself")
 @pytest.mark.parametrize(
     "accept", ["application/json", "text/html, Application/JSON;q=0.5", "application/json , */*"]
 )
@@ -101,7 +100,6 @@ def test_anything_else_gets_the_text(api: ControlApi, accept: str) -> None:
     assert answer.raw.startswith(b"c2sp.org/tlog-proof@v1\n")
 
 
-@pytest.mark.deep(stands_in="test_the_text_proves_the_entry_by_itself")
 def test_every_kind_of_entry_is_proven_by_its_id(api: ControlApi) -> None:
     event = api.evaluate()["event_id"]
     api.admin("POST", "/v1/audit/lineage", {"event_id": event, "action_type": "sent"})

@@ -146,7 +146,6 @@ def test_a_promotion_makes_it_the_active_set(either: ControlApi) -> None:
     api.verified()
 
 
-@pytest.mark.deep(stands_in="test_changes_of_candidates_are_recorded")
 def test_at_most_three_and_dropped_with_its_documents(either_tenant: ControlApi) -> None:
     api = either_tenant
     for name in ("a", "b", "c"):

@@ -63,9 +63,6 @@ def test_a_batch_with_a_fault_is_422_as_a_whole(fresh: ControlApi) -> None:
     assert fresh.verified()["events"] == 0
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/machines/test_sessions.py::test_sessions_live_as_their_model_does"
-)
 def test_a_batch_claims_a_session_for_its_first_item(fresh: ControlApi) -> None:
     fresh.approved("a1")
     fresh.approved("a2")

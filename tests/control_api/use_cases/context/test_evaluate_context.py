@@ -87,9 +87,6 @@ def test_an_agent_may_evaluate_from_its_approval_to_its_deprecation(tenant: Cont
     ]
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/machines/test_agents.py::test_an_agent_lives_as_its_model_does"
-)
 def test_an_agent_claims_only_its_permitted_roles(tenant: ControlApi) -> None:
     tenant.approved("both", role="support", permitted_roles=["support", "other"])
     tenant.approved("other", role="other")
@@ -97,9 +94,6 @@ def test_an_agent_claims_only_its_permitted_roles(tenant: ControlApi) -> None:
     assert tenant.evaluate(agent_id="other")["policy_name"] == "role_not_permitted"
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/use_cases/policy_tools/test_access.py::test_the_rows_are_what_the_service_allows"
-)
 def test_only_its_key_can_present_a_bound_agent(tenant: ControlApi) -> None:
     made = tenant.admin("POST", "/v1/keys", {"name": "its own", "scope": "evaluate"})
     tenant.approved("bound", bound_key_id=made["key_id"])
@@ -107,9 +101,6 @@ def test_only_its_key_can_present_a_bound_agent(tenant: ControlApi) -> None:
     assert tenant.evaluate(agent_id="bound")["policy_name"] == "key_agent_binding"
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/use_cases/tenants/test_tenants.py::test_the_global_flag_holds_whatever_the_tenant_says"
-)
 def test_the_global_flag_demands_an_agent_id_before_any_other_check(tmp_path: Any) -> None:
     with running(tmp_path, SLUICE_REQUIRE_AGENT_ID="1") as api:
         api.approved("a")

@@ -317,9 +317,6 @@ def test_a_file_of_guardrails_that_is_broken_already_is_refused_as_a_whole(
     assert api.admin("POST", "/v1/policies/reload")["added"] == ["new-reads"]
 
 
-@pytest.mark.deep(
-    stands_in="test_a_new_tenant_s_files_that_break_its_own_guardrails_are_not_loaded"
-)
 def test_a_file_can_t_take_the_name_of_a_guardrail_of_the_api(unwatched: ControlApi) -> None:
     api = unwatched
     api.admin("POST", "/v1/guardrails", RULE)
@@ -381,9 +378,6 @@ def test_what_can_t_be_analysed_is_refused_and_never_skipped(either_tenant: Cont
     assert in_force(either_tenant) == before
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/store/test_statements.py::test_every_statement_names_one_tenant_or_is_listed"
-)
 def test_guardrails_belong_to_one_tenant(fresh: ControlApi) -> None:
     fresh.admin("POST", "/v1/guardrails", RULE)
     made = fresh.call("POST", "/v1/admin/tenants", {"name": "acme"}).body

@@ -105,9 +105,6 @@ def test_a_change_is_in_the_log_without_the_secret(fresh: ControlApi) -> None:
     assert made["key"].encode() not in text
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/machines/test_keys.py::test_keys_live_as_their_model_does"
-)
 def test_pages_show_every_key_once_newest_first(tenant: ControlApi) -> None:
     made = [
         tenant.admin("POST", "/v1/keys", {"name": f"n{number}", "scope": "read"})["key_id"]
@@ -214,9 +211,6 @@ def test_a_caller_may_rotate_the_key_it_calls_with(tenant: ControlApi) -> None:
     assert tenant.call("GET", "/v1/keys", key=new["key"]).status == 200
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/maintenance/test_key_expiry.py::test_the_log_warns_of_a_key_once_a_day_from_14_days_before"
-)
 def test_keys_that_end_soon_are_found(fresh: ControlApi) -> None:
     for days in (3, 30, None):
         body = {"name": f"{days} days", "scope": "evaluate", "expires_days": days}

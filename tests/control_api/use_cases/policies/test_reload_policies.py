@@ -201,7 +201,7 @@ def test_a_change_on_disk_is_in_force_within_two_seconds(either: ControlApi) -> 
 
 
 @pytest.mark.deep(
-    stands_in="tests/stories/test_policy_on_disk.py::test_a_broken_policy_file_changes_nothing"
+    stands_in="tests/stories/test_policy_on_disk.py::test_a_broken_policy_file_changes_nothing_and_a_whole_one_is_in_force"
 )
 def test_a_bad_file_on_disk_leaves_the_last_good_set_in_force(fresh: ControlApi) -> None:
     fresh.policy_file.write_text("policies: [\n")
@@ -263,7 +263,6 @@ def test_filters_and_pages_show_each_policy_once(unwatched: ControlApi) -> None:
     assert names("agent_role=nobody") == []
 
 
-@pytest.mark.deep(stands_in="test_refused_files_are_shown_until_they_are_mended")
 def test_a_tenant_s_files_define_only_its_own_policies(unwatched: ControlApi) -> None:
     other = unwatched.policy_file.parents[2] / "other" / "demo" / "support.yaml"
     other.parent.mkdir(parents=True)
@@ -317,7 +316,6 @@ def test_an_outdated_plan_is_made_again(
     assert unwatched.call("POST", "/v1/policies/reload").status == 503
 
 
-@pytest.mark.deep(stands_in="test_refused_files_are_shown_until_they_are_mended")
 def test_a_folder_of_no_tenant_is_a_warning_that_names_the_nearest(
     fresh: ControlApi, caplog: pytest.LogCaptureFixture
 ) -> None:

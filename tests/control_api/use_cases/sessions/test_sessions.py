@@ -94,9 +94,6 @@ def test_a_session_expires_to_the_microsecond(fresh: ControlApi) -> None:
     assert statuses(fresh, "status=expired") == {"s1": "expired"}
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/machines/test_sessions.py::test_sessions_live_as_their_model_does"
-)
 def test_lists_filter_and_go_page_by_page(tenant: ControlApi) -> None:
     names = [f"s{number}" for number in range(7)]
     for name in names:

@@ -51,7 +51,6 @@ def waiting(api: ControlApi, work: Callable[[], Any]) -> tuple[threading.Thread,
     return thread, seen
 
 
-@pytest.mark.deep(stands_in="test_documents_by_name_are_those_of_the_pages")
 def test_the_first_page_is_a_reset_and_decides_as_the_api_does(api: ControlApi) -> None:
     api.approved("agt")
     page, documents = whole(api)
@@ -168,9 +167,6 @@ def test_a_change_by_another_process_wakes_a_waiting_sidecar(tmp_path: Any) -> N
             other.stop()
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/store/queries/test_documents.py::test_following_page_by_page_gives_what_loading_gives"
-)
 def test_a_removed_document_comes_without_a_body(fresh: ControlApi) -> None:
     made = fresh.admin("POST", "/v1/keys", {"name": "n", "scope": "evaluate"})
     page, documents = whole(fresh)
@@ -214,9 +210,6 @@ def test_a_large_set_comes_in_pages_that_leave_nothing_out(tmp_path: Any) -> Non
         assert {f"role/role-{name}" for name in names} < set(found)
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/caches/test_tenant_state.py::test_a_waiter_is_woken_by_a_change_or_a_timeout"
-)
 def test_a_waiting_sidecar_is_answered_when_the_service_stops(fresh: ControlApi) -> None:
     page, _ = whole(fresh)
     thread, seen = waiting(fresh, lambda: poll(fresh, page["revision"], page["epoch"], wait=20))

@@ -104,9 +104,6 @@ def test_a_restart_is_no_duplicate_and_a_copy_is(either_tenant: ControlApi) -> N
     assert duplicate()
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/use_cases/audit/test_acknowledgements.py::test_the_revision_is_a_number_and_by_default_the_newest"
-)
 def test_every_management_write_returns_its_revision(tenant: ControlApi) -> None:
     before = tenant.admin("GET", "/v1/sidecars/policy-set?since=0")["revision"]
     agent = tenant.call("POST", "/v1/agents", {"agent_role": "loan_underwriter"})

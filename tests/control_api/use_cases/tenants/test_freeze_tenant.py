@@ -150,9 +150,6 @@ def test_no_session_is_claimed_while_the_tenant_is_frozen(tenant: ControlApi) ->
         assert tenant.evaluate(session_id=session_id)["decision"] == "ALLOW"
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/use_cases/tenants/test_tenants.py::test_another_process_learns_of_a_deactivation_within_a_second"
-)
 def test_management_and_other_tenants_go_on(fresh: ControlApi) -> None:
     made = fresh.call("POST", "/v1/admin/tenants", {"name": "other"}).body
     freeze(fresh)
@@ -164,7 +161,6 @@ def test_management_and_other_tenants_go_on(fresh: ControlApi) -> None:
     fresh.admin("DELETE", f"/v1/policies/{fresh.admin('GET', '/v1/policies')[0]['policy_id']}")
 
 
-@pytest.mark.deep(stands_in="test_a_freeze_denies_whatever_other_settings_say_until_it_is_lifted")
 def test_a_freeze_is_counted_under_its_own_name(fresh: ControlApi) -> None:
     freeze(fresh)
     fresh.evaluate()

@@ -74,7 +74,6 @@ def test_a_tenant_begins_with_its_key_and_nothing_of_others(either: ControlApi) 
     assert (verified["valid"], verified["events"]) == (True, 1)
 
 
-@pytest.mark.deep(stands_in="test_a_new_tenant_has_a_key_settings_of_its_own_and_nothing_else")
 def test_a_taken_name_is_409_even_in_a_race(either: ControlApi) -> None:
     answers: list[int] = []
 

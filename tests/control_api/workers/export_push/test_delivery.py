@@ -175,9 +175,6 @@ def test_every_tenant_is_pushed(receiver: Receiver, tmp_path: Path) -> None:
         assert [eid for tenant, _, eid in receiver.taken() if tenant == tenant_id] == ids
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/workers/export_push/test_log.py::test_a_push_passes_over_what_was_purged_and_one_process_holds_a_log"
-)
 def test_an_erased_user_is_absent(tmp_path: Path) -> None:
     target = tmp_path / "out"
     with running(tmp_path) as api:
