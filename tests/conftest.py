@@ -68,13 +68,13 @@ def pytest_collection() -> Iterator[None]:
 @pytest.fixture
 def postgres_server(pytestconfig: pytest.Config) -> postgres.Server:
     """The run's PostgreSQL."""
-    return postgres.running(*pytestconfig.stash[SERVERS])
+    return postgres.shared_server(*pytestconfig.stash[SERVERS])
 
 
 @pytest.fixture
 def postgres_url(pytestconfig: pytest.Config) -> Iterator[str]:
     """`postgresql+asyncpg://…` of a fresh, empty database on a real PostgreSQL."""
-    with postgres.running(*pytestconfig.stash[SERVERS]).database() as url:
+    with postgres.shared_server(*pytestconfig.stash[SERVERS]).database() as url:
         yield url
 
 

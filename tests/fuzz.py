@@ -25,7 +25,7 @@ from schemathesis.engine import Status, events, from_schema
 from schemathesis.engine.recorder import ScenarioRecorder
 from schemathesis.schemas import BaseSchema
 
-from tests.control_api.running_api import SUPERADMIN, ControlApi, running
+from tests.support.control_api import SUPERADMIN, ControlApi, running_control_api
 
 SCOPES = ("admin", "read", "evaluate", "sidecar", "superadmin")
 REQUESTS = 20_000
@@ -182,7 +182,7 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
 
 def one_round(directory: Path, scope: str, seed: int, **less: Any) -> Found:
     """Run on a new control API, and verify its log at the end."""
-    with running(directory) as api:
+    with running_control_api(directory) as api:
         found = run(api, scope, seed=seed, **less)
         api.verified()
     return found

@@ -9,8 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from control_api.http.routes import ROUTES
 from control_api.metrics.metrics import Instruments
-from tests.sidecar.fake_control_api import fake_control_api
-from tests.sidecar.running_sidecar import sidecar
+from tests.support.fake_control_api import fake_control_api
+from tests.support.sidecar import running_sidecar
 
 SAME = {
     "sluice_build_info": ("version",),
@@ -45,7 +45,7 @@ async def test_the_same_fact_has_the_same_name_and_labels(tmp_path: Path) -> Non
     control = families(generate_latest(registry).decode())
     async with fake_control_api() as fake:
         fake.create_tenant()
-        async with sidecar(tmp_path, fake) as running:
+        async with running_sidecar(tmp_path, fake) as running:
             await running.evaluate()
             await running.evaluate(session_id="s-1")
             beside = families((await running.call("GET", "/metrics", key=None)).text())

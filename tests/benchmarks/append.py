@@ -22,7 +22,7 @@ from control_api.store.counters.counters import BatchCounts
 from control_api.store.log import chain
 from policies.trail.entry import Index
 from policies.trail.record import Record
-from tests.control_api.store.world import TENANT, World, decision, opened
+from tests.support.open_store import TENANT, OpenStore, decision, opened
 
 WAITING = 64
 RECORDS = 6_000
@@ -54,7 +54,7 @@ def made(agents: int, sessions: int, sources: int) -> list[Record]:
     ]
 
 
-async def taken(world: World, records: list[Record]) -> float:
+async def taken(world: OpenStore, records: list[Record]) -> float:
     """CPU microseconds per record."""
     left = iter(records)
 

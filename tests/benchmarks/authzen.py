@@ -17,7 +17,7 @@ from tests.benchmarks.candidates import ROUNDS, Turn, ready
 from tests.benchmarks.measure import CORES, Figure, directory
 from tests.benchmarks.turns import held, median, ratio, rounds_of
 from tests.benchmarks.two_cores import CONNECTIONS, Options, options_of, our_turn, started
-from tests.sidecar.fake_control_api import EVALUATE_KEY
+from tests.support.fake_control_api import EVALUATE_KEY
 
 TARGET = 0.9
 

@@ -31,7 +31,7 @@ from sidecar.settings.model import Aws
 from tests.benchmarks.blocking_cases import CASES, Case
 from tests.benchmarks.measure import Figure
 from tests.sidecar.protocols.aws import REGION, credentials_file
-from tests.sidecar.proxy.proxy_setup import listening, policy, sidecar, source
+from tests.support.proxy import listening, policy, sidecar, source
 
 MOST_MS = 100.0
 TICK = 0.001

@@ -30,8 +30,8 @@ from policies.sets.policy_set import (
 from tests.benchmarks import mixed
 from tests.benchmarks.core import parse_definitions
 from tests.benchmarks.measure import CORES, Figure, directory
-from tests.sidecar.fake_control_api import EVALUATE_KEY, FakeControlApi, fake_control_api
-from tests.sidecar.running_sidecar import RunningSidecar, sidecar
+from tests.support.fake_control_api import EVALUATE_KEY, FakeControlApi, fake_control_api
+from tests.support.sidecar import RunningSidecar, running_sidecar
 
 ROUNDS = 9
 CONNECTIONS = 64
@@ -142,7 +142,7 @@ async def ready(
     folder.mkdir()
     async with fake_control_api() as control:
         publish(control, candidate)
-        async with sidecar(folder, control) as running:
+        async with running_sidecar(folder, control) as running:
             connections = [Connection(running.ports[0], turn) for _ in range(CONNECTIONS)]
             await turn.take(connections, mixed.REQUESTS)
             await drained(running)

@@ -22,8 +22,8 @@ from typing import cast
 from tests.benchmarks.console_world import addresses, seeded
 from tests.benchmarks.measure import EVALUATE, SERVER, Figure, cpu_seconds, directory, load, request
 from tests.control_api.console.reader import Visitor
-from tests.control_api.console.world import World
-from tests.control_api.running_api import SUPERADMIN, ControlApi
+from tests.support.company_week import CompanyWeek
+from tests.support.control_api import SUPERADMIN, ControlApi
 from tests.support.stack import Service, Stack
 from tests.support.waiting import AWAY, until
 
@@ -67,7 +67,7 @@ class _At:
         self.port = port
 
 
-def pages(stack: Stack, world: World) -> Iterator[Figure]:
+def pages(stack: Stack, world: CompanyWeek) -> Iterator[Figure]:
     port = stack.control.port
     visitors = {
         "admin": Console(port, stack.admin_key),

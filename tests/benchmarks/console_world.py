@@ -17,9 +17,9 @@ from control_api.use_cases.audit.export_log import export_log
 from control_api.use_cases.audit.follow_events import follow_events
 from tests.benchmarks.make_log import make_log
 from tests.control_api.console.addresses import address_of
-from tests.control_api.console.world import World, inhabited
-from tests.control_api.running_api import SUPERADMIN, ControlApi
-from tests.control_api.store.world import opened
+from tests.support.company_week import CompanyWeek, inhabited
+from tests.support.control_api import SUPERADMIN, ControlApi
+from tests.support.open_store import opened
 from tests.support.stack import Stack
 
 AGENTS, KEYS, SESSIONS, SIDECARS, TENANTS = 1_000, 500, 5_000, 1_000, 100
@@ -37,7 +37,7 @@ STREAMS = (export_log, follow_events)
 """What takes as long as its reader wants."""
 
 
-def seeded(folder: Path, events: int, policies: int, cores: set[int]) -> tuple[Stack, World]:
+def seeded(folder: Path, events: int, policies: int, cores: set[int]) -> tuple[Stack, CompanyWeek]:
     """A control API with all of it, started, and what its pages' addresses need."""
     stack = Stack(folder, control_cores=cores)
     stack.control.environ["SLUICE_SUPERADMIN_KEY"] = SUPERADMIN
@@ -110,7 +110,7 @@ def _requests(stack: Stack) -> Iterator[tuple[str, str, Any]]:
     # The week's candidate was all that there would be; this one leaves the others as they are.
     [changed] = json.loads(next(policy_files(1)))["policies"]
     candidate = {"policies": [changed | {"max_sensitivity": "low"}], "keep_others": True}
-    yield "PUT", f"/v1/policies/candidates/{World.candidate}", candidate
+    yield "PUT", f"/v1/policies/candidates/{CompanyWeek.candidate}", candidate
 
 
 def _report(number: int, held: dict[str, Any]) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def timed_pages() -> list[Page]:
     ]
 
 
-def addresses(world: World) -> Iterable[tuple[str, str]]:
+def addresses(world: CompanyWeek) -> Iterable[tuple[str, str]]:
     """Where each page is found, and whose it is; then searches of a long log."""
     for page in timed_pages():
         known = address_of(page.path)

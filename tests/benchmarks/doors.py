@@ -17,7 +17,7 @@ import uvloop
 from tests.benchmarks.candidates import Connection, Turn, drained
 from tests.benchmarks.measure import CORES, Figure, directory
 from tests.sidecar.doors.http.checks import checks, question
-from tests.sidecar.fake_control_api import AGENT, EVALUATE_KEY, ROLE
+from tests.support.fake_control_api import AGENT, EVALUATE_KEY, ROLE
 
 REQUESTS, ROUNDS = 4000, 9
 TARGET = 0.9

@@ -26,7 +26,7 @@ import psutil
 
 from tests.benchmarks import large_log
 from tests.benchmarks.measure import EVALUATE, Figure, load, request
-from tests.control_api.running_api import asked
+from tests.support.control_api import asked
 from tests.support.ports import free_port
 from tests.support.stack import POLICIES, Service, call
 

@@ -21,8 +21,8 @@ from typing import NamedTuple
 import psutil
 
 from tests.benchmarks.measure import EVALUATE, Figure, load, request
-from tests.control_api.running_api import asked
-from tests.control_api.service_process import Process
+from tests.support.control_api import asked
+from tests.support.control_api_process import ControlApiProcess
 from tests.support.ports import free_port
 
 CONNECTIONS, SECONDS = 32, 2.0
@@ -39,7 +39,7 @@ class Taken(NamedTuple):
 class Service:
     def __init__(self, folder: Path, urls: str) -> None:
         folder.mkdir()
-        self.process = Process(folder, **({"SLUICE_EXPORT_URLS": urls} if urls else {}))
+        self.process = ControlApiProcess(folder, **({"SLUICE_EXPORT_URLS": urls} if urls else {}))
         self.port = self.process.ready()
         self.key = self.process.first_keys()["admin_key"]
 

@@ -43,6 +43,7 @@ from policies.sets.policy_set import (
 )
 from tests.support import redis
 from tests.support.ports import free_port
+from tests.support.redis import running_redis
 from tests.support.stack import Service, Stack
 
 SIDECARS, WRITES = 50, 200
@@ -65,7 +66,7 @@ def main() -> None:
 @contextmanager
 def started(folder: Path) -> Iterator[tuple[Stack, redis.Redis]]:
     """A control API with Redis, and what a sidecar needs; no sidecar yet."""
-    with redis.running(folder / "redis") as server:
+    with running_redis(folder / "redis") as server:
         stack = Stack(folder / "stack", redis_url=server.url, mode="best_effort")
         stack.start_control()
         stack.prepare()

@@ -35,8 +35,8 @@ from policies.trail.record import Record, decision_record
 from tests.benchmarks import large_log
 from tests.benchmarks.export import started
 from tests.benchmarks.measure import EVALUATE, Figure, load, request
-from tests.control_api.running_api import asked
 from tests.control_api.use_cases.impact.traffic import LEVELS, as_counted, by_hand
+from tests.support.control_api import asked
 from tests.support.stack import Service, call
 
 ENTRIES = 300_000

@@ -28,8 +28,8 @@ from policies.trail.checkpoint import Checkpoint, sign
 from policies.trail.entry import index_of
 from policies.trail.merkle_tree import Frontier, leaf_hash
 from policies.trail.record import Record
-from tests.control_api.store.world import TENANT, opened
 from tests.policies.world import FULL, POLICY, decided, full_facts
+from tests.support.open_store import TENANT, opened
 
 ENTRIES = 1_000_000
 BATCH = 10_000

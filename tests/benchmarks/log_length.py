@@ -16,7 +16,7 @@ from pathlib import Path
 
 from control_api.log.ingest import ingest
 from tests.benchmarks.measure import EVALUATE, SERVER, Figure, directory
-from tests.control_api.store.world import TENANT, Spool, decision, opened
+from tests.support.open_store import TENANT, Spool, decision, opened
 from tests.support.stack import Stack
 
 FEW, MANY = 1_000, 1_000_000

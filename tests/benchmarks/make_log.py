@@ -20,7 +20,7 @@ from sqlalchemy import Connection
 
 from control_api.store.log.chain import LogChain
 from policies.trail.record import Record
-from tests.control_api.store.world import TENANT, World, decision, opened
+from tests.support.open_store import TENANT, OpenStore, decision, opened
 
 BATCH = 4_000
 KINDS = 2_000
@@ -45,7 +45,7 @@ def records(first: int, count: int) -> Iterator[Record]:
         yield record._replace(eid=eid, head=head)
 
 
-async def make_log(world: World, entries: int, tenant_id: str = TENANT) -> None:
+async def make_log(world: OpenStore, entries: int, tenant_id: str = TENANT) -> None:
     """Appends this many entries; their ids are `event-<seq>` if the log was empty."""
     store = world.store
     async with store.reading(tenant_id) as connection:

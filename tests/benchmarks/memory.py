@@ -31,7 +31,7 @@ from tests.benchmarks.measure import (
     request,
 )
 from tests.support.ports import free_port
-from tests.support.stack import Service, Stack, call, running
+from tests.support.stack import Service, Stack, call, running_stack
 
 KIB, GIB = 2**10, 2**30
 STREAMS = 4
@@ -51,7 +51,7 @@ def sidecar(made: Path, upstream: int, **source: Any) -> Iterator[tuple[int, Sta
         **source,
     }
     made.mkdir()
-    with running(made, control_cores=REST, sidecar_cores=SERVER, sources=[whole]) as stack:
+    with running_stack(made, control_cores=REST, sidecar_cores=SERVER, sources=[whole]) as stack:
         yield port, stack
         assert stack.verify()["valid"]
 
@@ -59,7 +59,10 @@ def sidecar(made: Path, upstream: int, **source: Any) -> Iterator[tuple[int, Sta
 def decisions(many: int) -> Figure:
     """Resident memory of a sidecar while it makes `many` decisions."""
     samples: list[int] = []
-    with directory() as made, running(made, control_cores=REST, sidecar_cores=SERVER) as stack:
+    with (
+        directory() as made,
+        running_stack(made, control_cores=REST, sidecar_cores=SERVER) as stack,
+    ):
         sent = request("POST", EVALUATE, stack.ask(), stack.agent_key)
         done, end = 0, time.monotonic() + 900
         while done < many and time.monotonic() < end:

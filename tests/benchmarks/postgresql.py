@@ -25,8 +25,8 @@ from policies.trail.record import Record
 from tests.benchmarks import mixed
 from tests.benchmarks.measure import SERVER, Figure, directory
 from tests.benchmarks.turns import with_cpu
-from tests.control_api.store.world import TENANT, World, decision, opened
 from tests.support import postgres
+from tests.support.open_store import TENANT, OpenStore, decision, opened
 from tests.support.stack import Stack
 
 WAITING = 64
@@ -46,7 +46,7 @@ def server() -> Iterator[postgres.Server]:
         time.sleep(3600)
         os._exit(0)
     try:
-        yield postgres.running(folder, owner, durable=True)
+        yield postgres.shared_server(folder, owner, durable=True)
     finally:
         os.kill(owner, 9)
         os.waitpid(owner, 0)
@@ -65,7 +65,7 @@ def made(agents: int, sessions: int, sources: int) -> list[Record]:
     ]
 
 
-async def appended(world: World, records: list[Record]) -> float:
+async def appended(world: OpenStore, records: list[Record]) -> float:
     """Append with `APPENDING` callers waiting at a time. Returns records per second."""
     left = iter(records)
 
@@ -95,7 +95,7 @@ async def copied(
 
 
 async def round_of(
-    world: World, bare: Any, first: int, mix: tuple[int, int, int]
+    world: OpenStore, bare: Any, first: int, mix: tuple[int, int, int]
 ) -> tuple[float, float, float]:
     """Records per second of ours and of COPY, and the median batch size."""
     ours = await appended(world, made(*mix))

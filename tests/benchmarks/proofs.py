@@ -26,8 +26,8 @@ from tests.benchmarks.make_log import make_log
 from tests.benchmarks.measure import Figure
 from tests.benchmarks.postgresql import server
 from tests.control_api.checkpoints.signing import SIGNER, maker
-from tests.control_api.store.world import TENANT, World, opened
 from tests.support import migrated
+from tests.support.open_store import TENANT, OpenStore, opened
 from tests.support.postgres import serving
 
 ENTRIES = 1_000_000
@@ -44,7 +44,7 @@ async def milliseconds(ask: Callable[[int], Awaitable[object]], numbers: list[in
     return sorted(taken)
 
 
-async def measured(world: World, folder: Path, entries: int) -> list[tuple[str, list[float]]]:
+async def measured(world: OpenStore, folder: Path, entries: int) -> list[tuple[str, list[float]]]:
     await make_log(world, entries)
     started = time.monotonic()
     made = await maker(world, folder / "checkpoints").make(TENANT)

@@ -27,7 +27,7 @@ from policies.ground.clock import Clock
 from policies.ground.ids import uuid7
 from policies.trail.record import Record, make_record
 from tests.benchmarks.measure import EVALUATE, SERVER, Figure, directory, load, request
-from tests.control_api.store.world import decision
+from tests.support.open_store import decision
 from tests.support.ports import free_port
 from tests.support.stack import POLICIES, Service, call
 

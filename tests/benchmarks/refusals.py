@@ -17,14 +17,14 @@ from pathlib import Path
 from control_api.http.route import Route
 from tests.control_api.http.test_walk import OWNED, ids, object_for
 from tests.control_api.http.world import Tenant, absent_like, body_of, path_of
-from tests.control_api.running_api import running
+from tests.support.control_api import running_control_api
 
 PAIRS = 400
 WARM = 20
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as api:
+    with tempfile.TemporaryDirectory() as folder, running_control_api(Path(folder)) as api:
         ours, theirs = Tenant.made(api, "ours"), Tenant.made(api, "theirs")
         for route in OWNED:
             foreign = object_for(route, theirs)

@@ -24,8 +24,8 @@ from policies.sets.policy_set import agent_document, agent_name, key_document, k
 from tests.benchmarks import mixed
 from tests.benchmarks.candidates import Connection, Turn, drained, publish
 from tests.benchmarks.measure import CORES, Figure, directory
-from tests.sidecar.fake_control_api import EVALUATE_KEY, fake_control_api
-from tests.sidecar.running_sidecar import RunningSidecar, sidecar
+from tests.support.fake_control_api import EVALUATE_KEY, fake_control_api
+from tests.support.sidecar import RunningSidecar, running_sidecar
 
 ROUNDS = 9
 AGENTS = 2000
@@ -84,7 +84,7 @@ async def ready(folder: Path) -> AsyncIterator[RunningSidecar]:
         }
         changes[key_name(key_digest(ADMIN_KEY))] = key_document(Key("key_a", "admin"))
         control.publish(changes)
-        async with sidecar(folder, control) as running:
+        async with running_sidecar(folder, control) as running:
             await running.follows(control.revision)
             yield running
 

@@ -27,7 +27,8 @@ from policies.sets.redis_keys import CHALLENGES, beats_key
 from tests.benchmarks.ingest import cpu
 from tests.benchmarks.ingest_sender import PATH, Records
 from tests.benchmarks.postgresql import server
-from tests.support import postgres, redis
+from tests.support import postgres
+from tests.support.redis import running_redis
 from tests.support.stack import Stack, call
 
 AT_ONCE = 16
@@ -225,7 +226,7 @@ async def measure(stack: Stack, url: str, server_port: int) -> None:
 @contextmanager
 def started(folder: Path) -> Iterator[tuple[Stack, str, int]]:
     with (
-        redis.running(folder / "redis") as store,
+        running_redis(folder / "redis") as store,
         server() as database,
         database.database() as url,
     ):

@@ -29,7 +29,7 @@ from tests.benchmarks.measure import (
 )
 from tests.control_api.admission.reviews import encoded, review
 from tests.control_api.admission.running_webhook import certificate_files
-from tests.sidecar.proxy.certificates import authority
+from tests.support.certificates import authority
 from tests.support.ports import free_port
 from tests.support.stack import ROOT, Service, listens
 from tests.support.waiting import until

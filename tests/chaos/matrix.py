@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.chaos.faults import FAULTS
 from tests.chaos.load import Load
 from tests.chaos.promises import read_back
-from tests.chaos.system import System, running
+from tests.chaos.system import System, running_system
 
 WARM_SECONDS = 4.0
 RECOVERY_SECONDS = 10.0
@@ -60,7 +60,7 @@ class Matrix:
     ) -> list[Row]:
         """The rows, each as soon as it is complete."""
         rows = []
-        async with running(folder) as system:
+        async with running_system(folder) as system:
             load = Load(system)
             before, told = (0, 0), set[str]()
             tell(_line(HEADINGS))

@@ -232,7 +232,7 @@ def _text(port: int, path: str) -> str:
 
 
 @asynccontextmanager
-async def running(folder: Path) -> AsyncIterator[System]:
+async def running_system(folder: Path) -> AsyncIterator[System]:
     system = System(folder)
     try:
         await system.start()

@@ -14,7 +14,7 @@ import pytest
 from policies.ground.canonical import unb64
 from policies.ground.signing import receipt_message, verify
 from tests.compatibility.exchanges import RECORDED, Exchange, missing, read, restore
-from tests.control_api.service_process import Process, call
+from tests.support.control_api_process import ControlApiProcess, call
 
 VERSIONS = sorted(path.name for path in RECORDED.iterdir())
 
@@ -26,10 +26,10 @@ def version(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def control(version: str, tmp_path: Path) -> Iterator[Process]:
+def control(version: str, tmp_path: Path) -> Iterator[ControlApiProcess]:
     """Today's control API on the previous version's database, upgraded by its start."""
     restore(version, tmp_path / "data")
-    process = Process(tmp_path, SLUICE_POLICY_DIR="")
+    process = ControlApiProcess(tmp_path, SLUICE_POLICY_DIR="")
     try:
         process.ready()
         yield process
@@ -52,7 +52,7 @@ def replay(port: int, exchange: Exchange, key: str) -> tuple[int, Any]:
 
 
 def test_every_request_gets_an_answer_that_an_old_sidecar_reads(
-    control: Process, version: str
+    control: ControlApiProcess, version: str
 ) -> None:
     key = (RECORDED / version / "sidecar.key").read_text()
     admin = (RECORDED / version / "admin.key").read_text()
@@ -85,7 +85,7 @@ def test_every_request_gets_an_answer_that_an_old_sidecar_reads(
 @pytest.mark.deep(
     stands_in="tests/control_api/use_cases/sidecars/test_fleet.py::test_unknown_fields_of_a_newer_sidecar_are_ignored"
 )
-def test_a_report_of_a_newer_sidecar_is_accepted(control: Process, version: str) -> None:
+def test_a_report_of_a_newer_sidecar_is_accepted(control: ControlApiProcess, version: str) -> None:
     """What a later minor version adds to a report, this one can't know."""
     key = (RECORDED / version / "sidecar.key").read_text()
     (report,) = [each for each in read(version) if each.route.endswith("/report")][:1]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.compatibility.previous import of_version, prepare
-from tests.support import redis
+from tests.support.redis import running_redis
 from tests.support.stack import ROOT, Stack
 from tests.support.waiting import AWAY, until
 
@@ -53,7 +53,7 @@ def stack(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stack]:
     with contextlib.ExitStack() as cleanup:
         url = None
         if request.param == "with Redis":
-            url = cleanup.enter_context(redis.running(tmp_path / "redis")).url
+            url = cleanup.enter_context(running_redis(tmp_path / "redis")).url
         made = Stack(tmp_path / "stack", redis_url=url)
         shutil.rmtree(made.directory / "data")  # the previous version makes its own database
         yield made

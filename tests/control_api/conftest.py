@@ -9,12 +9,12 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser
 
-from tests.control_api import browsing
-from tests.control_api.running_api import ControlApi, running
-from tests.control_api.shared_api import new_tenant
-from tests.control_api.tabs import Tabs
 from tests.servers import need
+from tests.support import browsing
+from tests.support.browser_tabs import Tabs
+from tests.support.control_api import ControlApi, running_control_api
 from tests.support.postgres import serving
+from tests.support.shared_control_api import new_tenant
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -41,7 +41,7 @@ def tabs(chromium: Browser) -> Tabs:
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlApi]:
     """Shared by a module's tests: none may depend on what is not there."""
-    with running(tmp_path_factory.mktemp("api")) as started:
+    with running_control_api(tmp_path_factory.mktemp("api")) as started:
         yield started
 
 
@@ -51,7 +51,7 @@ def api_on_postgresql(
 ) -> Iterator[ControlApi]:
     """The same on PostgreSQL."""
     url = serving(migrated_url_of_module)
-    with running(tmp_path_factory.mktemp("api"), database_url=url) as started:
+    with running_control_api(tmp_path_factory.mktemp("api"), database_url=url) as started:
         yield started
 
 
@@ -63,25 +63,32 @@ def tenant(api: ControlApi) -> Iterator[ControlApi]:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def either_tenant(request: pytest.FixtureRequest) -> Iterator[ControlApi]:
+def database(request: pytest.FixtureRequest) -> str:
+    """The kind of database of `either` and `either_tenant`: once each."""
+    kind: str = request.param
+    return kind
+
+
+@pytest.fixture
+def either_tenant(request: pytest.FixtureRequest, database: str) -> Iterator[ControlApi]:
     """The same, once on each database."""
-    name = "api" if request.param == "sqlite" else "api_on_postgresql"
+    name = "api" if database == "sqlite" else "api_on_postgresql"
     with new_tenant(request.getfixturevalue(name)) as made:
         yield made
 
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> Iterator[ControlApi]:
-    """A test's own installation, just after its first start. `shared_api` says who needs one."""
-    with running(tmp_path) as started:
+    """A test's own installation, just after its first start."""
+    with running_control_api(tmp_path) as started:
         yield started
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def either(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ControlApi]:
+@pytest.fixture
+def either(request: pytest.FixtureRequest, tmp_path: Path, database: str) -> Iterator[ControlApi]:
     """A test's own, once on each database."""
     url = None
-    if request.param == "postgresql":
+    if database == "postgresql":
         url = serving(request.getfixturevalue("migrated_url"))
-    with running(tmp_path, database_url=url) as started:
+    with running_control_api(tmp_path, database_url=url) as started:
         yield started

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from tests.control_api.running_api import asked
-from tests.control_api.service_process import Process, call, process
 from tests.control_api.store.databases import postgresql_url
-from tests.control_api.store.world import sql
+from tests.support.control_api import asked
+from tests.support.control_api_process import ControlApiProcess, call, process
+from tests.support.open_store import sql
 from tests.support.waiting import until
 
 __all__ = ["postgresql_url", "process"]
@@ -25,9 +25,9 @@ KEYS = "/v1/keys"
 
 
 @contextmanager
-def replicas(folder: Path, url: str) -> Iterator[list[Process]]:
+def replicas(folder: Path, url: str) -> Iterator[list[ControlApiProcess]]:
     """Two processes of one installation."""
-    made: list[Process] = []
+    made: list[ControlApiProcess] = []
     try:
         for name in ("a", "b"):
             (folder / name).mkdir()
@@ -35,7 +35,7 @@ def replicas(folder: Path, url: str) -> Iterator[list[Process]]:
                 made[0].ready()
                 (folder / name / "data").mkdir(mode=0o700)
                 shutil.copy(folder / "a" / "data" / "log.key", folder / name / "data")
-            made.append(Process(folder / name, SLUICE_DATABASE_URL=url))
+            made.append(ControlApiProcess(folder / name, SLUICE_DATABASE_URL=url))
         yield made
     finally:
         for each in made:
@@ -81,7 +81,7 @@ def test_a_change_at_one_replica_is_in_force_at_the_other(
         revoked_at_the_other(there, here, admin)
 
 
-def says(process: Process, what: str) -> bool:
+def says(process: ControlApiProcess, what: str) -> bool:
     return what in process.said()
 
 

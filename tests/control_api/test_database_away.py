@@ -26,9 +26,9 @@ from control_api.store.database import connect
 from control_api.store.migrate import migrate
 from control_api.store.startup import open_with_retry
 from control_api.store.url import UnusableDatabase
-from tests.control_api.running_api import MovableClock
-from tests.control_api.service_process import ROOT, Process, process
-from tests.sidecar.proxy.certificates import authority
+from tests.support.certificates import authority
+from tests.support.control_api import MovableClock
+from tests.support.control_api_process import ROOT, ControlApiProcess, process
 from tests.support.log_lines import entries
 from tests.support.postgres import serving
 from tests.support.waiting import until
@@ -40,7 +40,7 @@ REFUSED = f"postgresql+asyncpg://sluice:{PASSWORD}@127.0.0.1:1/sluice"
 COMMANDS = [(), ("migrate",), ("purge",)]
 
 
-def last_words(service: Process, setting: str, code: int = 1) -> str:
+def last_words(service: ControlApiProcess, setting: str, code: int = 1) -> str:
     """What an ended service said at the end: one line that names the setting, and no trace."""
     assert service.ended() == code, service.said()
     said = service.said()

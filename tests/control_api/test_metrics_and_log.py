@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from tests.control_api.running_api import ControlApi, asked, running
-from tests.control_api.service_process import process
+from tests.support.control_api import ControlApi, asked, running_control_api
+from tests.support.control_api_process import process
 
 __all__ = ["process"]  # a fixture
 
 
 @pytest.mark.deep(stands_in="test_metrics_with_a_port_of_their_own_are_nowhere_else")
 def test_metrics_can_have_a_port_of_their_own(tmp_path: Path) -> None:
-    with running(tmp_path, SLUICE_METRICS_LISTEN="127.0.0.1:0") as api:
+    with running_control_api(tmp_path, SLUICE_METRICS_LISTEN="127.0.0.1:0") as api:
         assert api.started is not None
         assert api.started.metrics_listen is not None
         own = api.started.metrics_listen.port
@@ -33,7 +33,7 @@ def test_metrics_can_have_a_port_of_their_own(tmp_path: Path) -> None:
 
 
 def test_metrics_with_a_port_of_their_own_are_nowhere_else(tmp_path: Path) -> None:
-    with running(tmp_path, SLUICE_METRICS_LISTEN="127.0.0.1:0") as api:
+    with running_control_api(tmp_path, SLUICE_METRICS_LISTEN="127.0.0.1:0") as api:
         assert api.started is not None
         assert api.started.metrics_listen is not None
         own = api.started.metrics_listen.port

@@ -17,9 +17,9 @@ from control_api.http.router import Router
 from control_api.http.routes import ROUTES
 from control_api.settings import read
 from tests.control_api.console.reader import Visitor
-from tests.control_api.running_api import SUPERADMIN, ControlApi
 from tests.control_api.test_readme import README
-from tests.sidecar.proxy.certificates import authority
+from tests.support.certificates import authority
+from tests.support.control_api import SUPERADMIN, ControlApi
 from tests.support.documents import commands as commands_of
 from tests.support.documents import paste
 

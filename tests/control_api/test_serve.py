@@ -28,8 +28,8 @@ from control_api.security import secret_file
 from control_api.security.secret_file import UnusableFile
 from control_api.serve import serve
 from control_api.store.schema.version import READABLE_SINCE, head
-from tests.control_api.running_api import ControlApi, asked
-from tests.control_api.service_process import ROOT, Process, call, process
+from tests.support.control_api import ControlApi, asked
+from tests.support.control_api_process import ROOT, ControlApiProcess, call, process
 from tests.support.postgres import serving, unbound
 from tests.support.waiting import until
 
@@ -122,7 +122,7 @@ def test_a_first_start_keeps_its_keys_in_a_private_file_and_out_of_a_log(process
 def test_a_first_start_on_a_terminal_shows_its_keys(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     output = open(theirs, "w")  # noqa: SIM115  # the child's, closed below
-    service = Process(tmp_path, output=output)
+    service = ControlApiProcess(tmp_path, output=output)
     output.close()
     said = b""
     try:

@@ -20,9 +20,9 @@ from control_api.security.certificate_expiry import seconds_left
 from control_api.settings import read
 from control_api.store.migrate import migrate
 from policies.ground.settings import SettingsError
-from tests.control_api.running_api import ControlApi, running
-from tests.control_api.service_process import Process, process
-from tests.sidecar.proxy.certificates import Authority, authority
+from tests.support.certificates import Authority, authority
+from tests.support.control_api import ControlApi, running_control_api
+from tests.support.control_api_process import ControlApiProcess, process
 from tests.support.postgres import serving
 from tests.support.waiting import until
 
@@ -110,7 +110,7 @@ def test_tls_is_1_2_or_later_and_an_authority_makes_clients_show_a_certificate(
 
 @pytest.mark.deep(stands_in="test_a_client_without_a_handshake_blocks_no_other")
 def test_the_port_speaks_tls_1_2_or_later_and_nothing_else(tmp_path: Path, files: Files) -> None:
-    with running(tmp_path, **files.environ()) as api:
+    with running_control_api(tmp_path, **files.environ()) as api:
         assert shown(api.port)
         older = authority().client()
         older.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -126,7 +126,7 @@ def test_the_port_speaks_tls_1_2_or_later_and_nothing_else(tmp_path: Path, files
 )
 def test_a_client_needs_a_certificate_if_an_authority_is_set(tmp_path: Path, files: Files) -> None:
     clients = authority("clients")
-    with running(tmp_path, **files.environ(*PARTS)) as api:
+    with running_control_api(tmp_path, **files.environ(*PARTS)) as api:
         assert shown(api.port, authority().client(clients.issue("a client")))
         assert refused(api.port, authority().client())
         assert refused(api.port, authority().client(authority().issue("of another")))
@@ -138,7 +138,7 @@ def test_a_client_needs_a_certificate_if_an_authority_is_set(tmp_path: Path, fil
 
 @pytest.mark.deep(stands_in="test_a_swapped_link_is_a_renewed_certificate")
 def test_a_renewed_certificate_is_served(tmp_path: Path, files: Files) -> None:
-    with running(tmp_path, **files.environ()) as api:
+    with running_control_api(tmp_path, **files.environ()) as api:
         first = shown(api.port)
         second = files.renew()
         assert shown(api.port) == second != first
@@ -156,7 +156,7 @@ def test_the_metrics_show_when_the_certificate_expires(tmp_path: Path, files: Fi
     name = "sluice_tls_certificate_expiry_seconds"
     (tmp_path / "plain").mkdir()
     settings = {**files.environ(), "SLUICE_METRICS_LISTEN": "127.0.0.1:0"}
-    with running(tmp_path, **settings) as api:
+    with running_control_api(tmp_path, **settings) as api:
         assert api.started is not None
         assert api.started.metrics_listen is not None
         port = api.started.metrics_listen.port
@@ -166,7 +166,7 @@ def test_the_metrics_show_when_the_certificate_expires(tmp_path: Path, files: Fi
         files.path("certificate").unlink()
         text = api.call("GET", "/metrics", key=None, port=port).raw.decode()
         assert not re.findall(rf"^{name} ", text, re.M)
-    with running(tmp_path / "plain") as api:
+    with running_control_api(tmp_path / "plain") as api:
         text = api.call("GET", "/metrics", key=None).raw.decode()
         assert not re.findall(rf"^{name} ", text, re.M)
 
@@ -185,7 +185,7 @@ def test_a_swapped_link_is_a_renewed_certificate(
     for part in PARTS[:2]:
         (mounted / part).symlink_to(Path("..data", part))
     given = Files(mounted, authority())
-    with running(tmp_path, **given.environ()) as api:
+    with running_control_api(tmp_path, **given.environ()) as api:
         first = shown(api.port)
         (mounted / "..data_tmp").symlink_to("..2")
         (mounted / "..data_tmp").replace(mounted / "..data")
@@ -200,7 +200,7 @@ def test_a_swapped_link_is_a_renewed_certificate(
 def test_an_unusable_file_leaves_the_old_certificate_and_is_logged_once(
     tmp_path: Path, files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with running(tmp_path, **files.environ()) as api:
+    with running_control_api(tmp_path, **files.environ()) as api:
         first = shown(api.port)
         files.put("certificate", b"not a certificate")
         assert shown(api.port) == shown(api.port) == first
@@ -219,7 +219,7 @@ def test_an_unusable_file_leaves_the_old_certificate_and_is_logged_once(
 def test_a_client_without_a_handshake_blocks_no_other(
     tmp_path: Path, files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with running(tmp_path, **files.environ()) as api:
+    with running_control_api(tmp_path, **files.environ()) as api:
         silent = [socket.create_connection(("127.0.0.1", api.port)) for _ in range(20)]
         silent[0].sendall(b"GET / HTTP/1.1\r\n\r\n")
         assert shown(api.port)
@@ -265,7 +265,7 @@ def test_an_address_that_is_not_loopback_without_tls_is_a_warning(
     tmp_path: Path, files: Files, caplog: pytest.LogCaptureFixture, tls: bool
 ) -> None:
     environ = {"SLUICE_CONTROL_LISTEN": "0.0.0.0:0", **(files.environ() if tls else {})}
-    with running(tmp_path, **environ):
+    with running_control_api(tmp_path, **environ):
         logged_error = [each.getMessage() for each in caplog.records if each.name == "sluice.serve"]
         assert any("SLUICE_TLS_CERTIFICATE" in each for each in logged_error) is not tls
 
@@ -280,7 +280,9 @@ def test_loopback_without_tls_is_no_warning(
 def test_several_workers_renew_and_drain(process: Any, files: Files, postgres_url: str) -> None:
     url = serving(postgres_url)
     asyncio.run(migrate(postgres_url, url))
-    service: Process = process(SLUICE_DATABASE_URL=url, SLUICE_WORKERS="2", **files.environ())
+    service: ControlApiProcess = process(
+        SLUICE_DATABASE_URL=url, SLUICE_WORKERS="2", **files.environ()
+    )
     mark = "listens on https://127.0.0.1:"
     until(
         "it listens, or has ended",

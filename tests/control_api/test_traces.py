@@ -13,8 +13,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from control_api.settings import read
 from policies.ground.settings import SettingsError
-from tests.control_api.running_api import asked, running
 from tests.sidecar.tracing.collector import texts
+from tests.support.control_api import asked, running_control_api
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 SAMPLED = {"traceparent": f"00-{TRACE}-{SPAN}-01"}
@@ -71,7 +71,7 @@ def collector() -> Iterator[Collector]:
 @pytest.mark.deep(stands_in="test_a_batch_is_a_span_for_each_item")
 def test_a_decision_is_a_span_under_its_caller_s(tmp_path: Path, collector: Collector) -> None:
     settings = {"SLUICE_TRACES_ENDPOINT": collector.address, "SLUICE_TRACES_SAMPLE_RATIO": "0"}
-    with running(tmp_path, **settings) as api:
+    with running_control_api(tmp_path, **settings) as api:
         traced = api.call("POST", EVALUATE, asked(), headers=SAMPLED).body
         denied = api.call("POST", EVALUATE, asked(source_id="payroll"), headers=SAMPLED).body
         for headers in ({}, UNSAMPLED):
@@ -94,7 +94,7 @@ def test_a_decision_is_a_span_under_its_caller_s(tmp_path: Path, collector: Coll
 def test_a_batch_is_a_span_for_each_item(tmp_path: Path, collector: Collector) -> None:
     settings = {"SLUICE_TRACES_ENDPOINT": collector.address, "SLUICE_TRACES_SAMPLE_RATIO": "1"}
     private = {"user_id": "ann-of-accounting", "query": "the salaries"}
-    with running(tmp_path, **settings) as api:
+    with running_control_api(tmp_path, **settings) as api:
         items = {"items": [asked(), asked(source_id="payroll"), asked(**private)]}
         decided = api.call("POST", f"{EVALUATE}/batch", items, headers=SAMPLED).body
         assert api.call("POST", EVALUATE, asked(), headers=UNSAMPLED).status == 200
@@ -114,7 +114,7 @@ def test_a_batch_is_a_span_for_each_item(tmp_path: Path, collector: Collector) -
 @pytest.mark.deep(stands_in="test_a_batch_is_a_span_for_each_item")
 def test_a_ratio_of_one_traces_every_decision(tmp_path: Path, collector: Collector) -> None:
     settings = {"SLUICE_TRACES_ENDPOINT": collector.address, "SLUICE_TRACES_SAMPLE_RATIO": "1"}
-    with running(tmp_path, **settings) as api:
+    with running_control_api(tmp_path, **settings) as api:
         for _ in range(3):
             api.evaluate()
     assert len({span.trace_id for span in collector.spans}) == 3
@@ -122,7 +122,7 @@ def test_a_ratio_of_one_traces_every_decision(tmp_path: Path, collector: Collect
 
 
 def test_no_span_holds_the_user_or_the_query(tmp_path: Path, collector: Collector) -> None:
-    with running(tmp_path, SLUICE_TRACES_ENDPOINT=collector.address) as api:
+    with running_control_api(tmp_path, SLUICE_TRACES_ENDPOINT=collector.address) as api:
         body = asked(user_id="ann-of-accounting", query="the salaries")
         assert api.call("POST", EVALUATE, body, headers=SAMPLED).status == 200
     (span,) = collector.spans
@@ -133,7 +133,9 @@ def test_no_span_holds_the_user_or_the_query(tmp_path: Path, collector: Collecto
 @pytest.mark.deep(stands_in="test_a_batch_is_a_span_for_each_item")
 def test_a_collector_that_is_away_changes_no_answer(tmp_path: Path, collector: Collector) -> None:
     away = "http://127.0.0.1:9"
-    with running(tmp_path, SLUICE_TRACES_ENDPOINT=away, SLUICE_TRACES_SAMPLE_RATIO="1") as api:
+    with running_control_api(
+        tmp_path, SLUICE_TRACES_ENDPOINT=away, SLUICE_TRACES_SAMPLE_RATIO="1"
+    ) as api:
         assert api.evaluate()["decision"] == "ALLOW"
         api.verified()
 

@@ -21,9 +21,9 @@ import pytest
 from control_api.security.secret_file import UnusableFile
 from control_api.settings import read
 from control_api.workers import supervise
-from tests.control_api.running_api import asked
-from tests.control_api.service_process import Process, call
 from tests.support import migrated
+from tests.support.control_api import asked
+from tests.support.control_api_process import ControlApiProcess, call
 from tests.support.log_lines import entries
 from tests.support.postgres import serving
 from tests.support.run_servers import SERVERS
@@ -31,16 +31,16 @@ from tests.support.waiting import until
 
 WORKERS = 3
 METRIC_OF_EACH = "sluice_policy_set_waiters"
-Start = Callable[..., Process]
+Start = Callable[..., ControlApiProcess]
 
 
 @pytest.fixture
 def start(tmp_path: Path, migrated_url: str) -> Iterator[Start]:
     """A service of several processes on PostgreSQL."""
-    made: list[Process] = []
+    made: list[ControlApiProcess] = []
 
-    def start(**changes: Any) -> Process:
-        made.append(Process(tmp_path, **{**_settings(migrated_url), **changes}))
+    def start(**changes: Any) -> ControlApiProcess:
+        made.append(ControlApiProcess(tmp_path, **{**_settings(migrated_url), **changes}))
         return made[-1]
 
     yield start
@@ -54,13 +54,13 @@ def start(tmp_path: Path, migrated_url: str) -> Iterator[Start]:
 @pytest.fixture(scope="module")
 def shared(
     pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Process]:
+) -> Iterator[ControlApiProcess]:
     """One such service, which its tests leave serving. Its data directory's path is longer than a
     socket's may be: a scrape works nonetheless."""
     folder = tmp_path_factory.mktemp("shared") / ("d" * 60) / ("e" * 60)
     folder.mkdir(parents=True)
     with migrated.database(*pytestconfig.stash[SERVERS]) as url:
-        service = Process(folder, **_settings(url))
+        service = ControlApiProcess(folder, **_settings(url))
         service.ready()
         yield service
         service.process.send_signal(signal.SIGTERM)
@@ -72,7 +72,7 @@ def _settings(url: str) -> dict[str, str]:
     return {"SLUICE_DATABASE_URL": serving(url), "SLUICE_WORKERS": str(WORKERS)}
 
 
-def workers(service: Process) -> dict[int, int]:
+def workers(service: ControlApiProcess) -> dict[int, int]:
     """The pid of each worker."""
     found = {}
     children = Path(f"/proc/{service.process.pid}/task/{service.process.pid}/children").read_text()
@@ -211,7 +211,7 @@ def test_a_first_start_makes_its_keys_once_and_every_worker_serves(start: Start)
     assert key not in again.said()
 
 
-def test_connections_are_spread_over_the_workers(shared: Process) -> None:
+def test_connections_are_spread_over_the_workers(shared: ControlApiProcess) -> None:
     port = shared.ready()
     before = by_worker(metrics(port), "sluice_requests_total")
     held = [socket.create_connection(("127.0.0.1", port)) for _ in range(96)]
@@ -250,7 +250,7 @@ def test_one_scrape_covers_all_workers_and_has_each_family_once(start: Start) ->
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_worker_that_does_not_answer_is_left_out_and_counted(shared: Process) -> None:
+def test_a_worker_that_does_not_answer_is_left_out_and_counted(shared: ControlApiProcess) -> None:
     port, pids = shared.ready(), workers(shared)
     os.kill(pids[1], signal.SIGSTOP)
     try:
@@ -275,7 +275,7 @@ def test_a_worker_that_does_not_answer_is_left_out_and_counted(shared: Process) 
 )
 @pytest.mark.parametrize("index", [0, 2])
 def test_a_worker_that_dies_is_restarted_and_no_client_is_refused(
-    shared: Process, index: int
+    shared: ControlApiProcess, index: int
 ) -> None:
     port, key = shared.ready(), shared.first_keys()["admin_key"]
     before = workers(shared)
@@ -396,7 +396,9 @@ def test_no_worker_outlives_a_supervisor_that_is_killed(start: Start) -> None:
     assert sorted(workers(again)) == [0, 1, 2] if again.ready() else False
 
 
-def test_a_port_that_another_service_shares_is_taken(shared: Process, start: Start) -> None:
+def test_a_port_that_another_service_shares_is_taken(
+    shared: ControlApiProcess, start: Start
+) -> None:
     second = start(SLUICE_CONTROL_LISTEN=f"127.0.0.1:{shared.ready()}")
     assert second.ended() == 1
     assert "SLUICE_CONTROL_LISTEN" in second.said()
@@ -405,13 +407,15 @@ def test_a_port_that_another_service_shares_is_taken(shared: Process, start: Sta
 @pytest.mark.deep(
     stands_in="test_a_signal_ends_each_worker_and_no_second_supervisor_shares_the_directory"
 )
-def test_two_supervisors_do_not_share_a_data_directory(shared: Process, start: Start) -> None:
+def test_two_supervisors_do_not_share_a_data_directory(
+    shared: ControlApiProcess, start: Start
+) -> None:
     second = start(SLUICE_DATA_DIR=str(shared.directory / "data"))
     assert second.ended() == 1
     assert "another control API with workers" in second.said()
 
 
-def test_a_scrape_works_below_a_path_too_long_for_a_socket(shared: Process) -> None:
+def test_a_scrape_works_below_a_path_too_long_for_a_socket(shared: ControlApiProcess) -> None:
     assert len(str(shared.directory)) > 108
     assert len(by_worker(metrics(shared.ready()), METRIC_OF_EACH)) == WORKERS
 
@@ -419,7 +423,7 @@ def test_a_scrape_works_below_a_path_too_long_for_a_socket(shared: Process) -> N
 @pytest.mark.deep(
     stands_in="tests/control_api/console/test_replicas.py::test_what_ends_a_key_ends_its_sessions_everywhere"
 )
-def test_a_change_by_one_worker_is_in_force_in_all(shared: Process) -> None:
+def test_a_change_by_one_worker_is_in_force_in_all(shared: ControlApiProcess) -> None:
     port, admin = shared.ready(), shared.first_keys()["admin_key"]
     made = call(port, admin, "POST", "/v1/keys", {"name": "agents", "scope": "evaluate"})[1]
     until(

@@ -16,10 +16,11 @@ import pytest
 
 from tests.deploy.launcher import ROOT, environ
 from tests.servers import of_system
-from tests.sidecar.proxy.certificates import authority
-from tests.support import postgres, redis
+from tests.support import postgres
+from tests.support.certificates import authority
 from tests.support.documents import commands, paste, put
 from tests.support.ports import free_port
+from tests.support.redis import running_redis
 
 MAKE = {
     ("README.md", "start"): ["deploy.install run", "sluice up"],
@@ -105,7 +106,7 @@ def test_a_control_api_is_set_up_by_hand(tmp_path: Path, postgres_url: str) -> N
     script = script.replace("sluice_owner", f"{name}_owner")
     script = script.replace("@db/sluice", f"@127.0.0.1:{server.port}/{name}")
     script = script.replace("*:8700", f"*:{port}")
-    with redis.running(tmp_path / "redis") as feed:
+    with running_redis(tmp_path / "redis") as feed:
         script = re.sub(r"rediss://\S+", f"redis://127.0.0.1:{feed.port}/0", script)
         done = paste(script, tmp_path, as_superuser)
     dropped = f"DROP DATABASE {name} WITH (FORCE)", f"DROP ROLE {name}", f"DROP ROLE {name}_owner"

@@ -227,7 +227,7 @@ def _full(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def running(folder: Path) -> Iterator[ApiServer]:
+def running_api_server(folder: Path) -> Iterator[ApiServer]:
     """A server that ends with the block."""
     server = ApiServer(folder)
     try:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.control_api.enrolment.calls import changes, enrol
-from tests.control_api.running_api import ControlApi, running
 from tests.kubernetes.api_server import ISSUER, ApiServer
-from tests.kubernetes.api_server import running as api_server
+from tests.kubernetes.api_server import running_api_server as api_server
+from tests.support.control_api import ControlApi, running_control_api
 
 POD = {
     "apiVersion": "v1",
@@ -41,7 +41,7 @@ def api(server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     token.write_text(server.token)
     certificate = server.folder / "certificates" / "apiserver.crt"
     keys = f"{server.url}/openid/v1/jwks,ca={certificate},token_file={token}"
-    with running(folder, SLUICE_ENROL_ISSUERS=f"{ISSUER}={keys}") as started:
+    with running_control_api(folder, SLUICE_ENROL_ISSUERS=f"{ISSUER}={keys}") as started:
         workload = f"{ISSUER}:system:serviceaccount:lending:loans"
         started.approved("agt_loans", workload=workload)
         yield started

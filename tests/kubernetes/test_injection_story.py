@@ -21,7 +21,7 @@ from tests.control_api.admission.governed_pods import plain_pod
 from tests.control_api.admission.test_webhook_process import Process
 from tests.kubernetes.api_server import ApiServer, Refused
 from tests.kubernetes.rendered import NAMESPACE, one, rendered
-from tests.sidecar.proxy.certificates import authority
+from tests.support.certificates import authority
 from tests.support.waiting import until
 
 API = "admissionregistration.k8s.io/v1"

@@ -21,7 +21,7 @@ from tests.deploy.helm.chart import NAMESPACE, NEWEST, Choice, Manifest, find, r
 from tests.deploy.helm.container import Container
 from tests.kubernetes.api_server import ApiServer, Refused
 from tests.kubernetes.test_chart import install, token
-from tests.sidecar.proxy.certificates import authority
+from tests.support.certificates import authority
 from tests.support.waiting import until
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"

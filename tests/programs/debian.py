@@ -1,7 +1,7 @@
 """Unpacks programs of Debian's packages into a folder, without installing them or being root.
 
 Each gets a script that runs it with its own shared libraries, so that a test, or what it tests, can
-start it like any program. Knows no test.
+start it like any program.
 """
 
 from __future__ import annotations

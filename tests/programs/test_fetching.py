@@ -1,4 +1,4 @@
-"""What is fetched for tests: tried again after a failure, and reported if it can't be had."""
+"""A fetch for tests is tried again after a failure, and reported if it can't be had."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 `PYTHONDONTWRITEBYTECODE=1`, common in containers, makes every process compile all its imports
 again: starting a control API then costs 4 s of CPU instead of 1.5 s, and the suite starts hundreds.
 The variable is there to keep `__pycache__` out of the tree, so the bytecode goes to a folder of its
-own. Knows nothing of Sluice.
+own.
 """
 
 from __future__ import annotations

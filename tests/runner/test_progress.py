@@ -1,4 +1,4 @@
-"""What a person sees of a run: a line every ten seconds, and the test that all wait for."""
+"""A person sees of a run: a line every ten seconds, and the test that all wait for."""
 
 from __future__ import annotations
 

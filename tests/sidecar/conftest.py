@@ -5,14 +5,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.sidecar import fake_control_api
-from tests.sidecar.fake_control_api_with_redis import FakeControlApiWithRedis
-from tests.sidecar.running_sidecar import FaultyDisk, RunningSidecar, sidecar
-from tests.support import redis
+from tests.support import fake_control_api, redis
+from tests.support.fake_control_api_with_redis import FakeControlApiWithRedis
 from tests.support.loop_clock import LoopClock, moving_clock
+from tests.support.redis import running_redis
+from tests.support.sidecar import FaultyDisk, RunningSidecar, running_sidecar
 
 BOTH = (
     "test_agent_listing",
@@ -44,7 +45,7 @@ def feed(
     if request.param == "http":
         yield "http"
         return
-    with redis.running(tmp_path / "redis") as server:
+    with running_redis(tmp_path / "redis") as server:
         monkeypatch.setattr(
             fake_control_api, "FakeControlApi", lambda: FakeControlApiWithRedis(server)
         )
@@ -61,16 +62,25 @@ async def control() -> AsyncIterator[fake_control_api.FakeControlApi]:
 
 @pytest.fixture
 def disk() -> FaultyDisk:
-    """The disk of `running`."""
+    """The disk of `sidecar`."""
     return FaultyDisk()
 
 
 @pytest.fixture
-async def running(
-    tmp_path: Path, control: fake_control_api.FakeControlApi, disk: FaultyDisk
+def sidecar_settings() -> dict[str, Any]:
+    """The settings of `sidecar` that differ from the usual ones; a test file may replace it."""
+    return {}
+
+
+@pytest.fixture
+async def sidecar(
+    tmp_path: Path,
+    control: fake_control_api.FakeControlApi,
+    disk: FaultyDisk,
+    sidecar_settings: dict[str, Any],
 ) -> AsyncIterator[RunningSidecar]:
     """A sidecar of `control` that has its policy set."""
-    async with sidecar(tmp_path, control, disk=disk) as started:
+    async with running_sidecar(tmp_path, control, disk=disk, **sidecar_settings) as started:
         yield started
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import orjson
 
-from tests.sidecar.running_sidecar import EVALUATE, RunningSidecar
+from tests.support.sidecar import EVALUATE, RunningSidecar
 
 PHRASES = {
     400: "Bad Request",

@@ -1,32 +1,54 @@
-"""A sidecar and the runner of its loop, for tests that are no coroutines, as with hypothesis."""
+"""Keeps what a test needs open on an event loop of its own, for tests that are no coroutines.
+
+Hypothesis calls plain functions, a few hundred times each, so they share one loop and one listener.
+"""
 
 import asyncio
 import tempfile
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
 from pathlib import Path
+from typing import TypeVar
 
 import uvloop
 
-from tests.sidecar.fake_control_api import fake_control_api
-from tests.sidecar.running_sidecar import RunningSidecar, sidecar
+from tests.support.fake_control_api import fake_control_api
+from tests.support.sidecar import RunningSidecar, running_sidecar
 
-Running = tuple[asyncio.Runner, RunningSidecar]
+Made = TypeVar("Made")
+RunnerAndSidecar = tuple[asyncio.Runner, RunningSidecar]
 
 
 @contextmanager
-def sidecar_with_runner() -> Iterator[Running]:
-    """Its control API is a fake one, with a tenant."""
+def kept_open(
+    set_up: Callable[[Path], AbstractAsyncContextManager[Made]],
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+) -> Iterator[tuple[asyncio.Runner, Made]]:
+    """Enter what `set_up` makes of a new folder; the runner runs its coroutines."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+        asyncio.Runner(loop_factory=loop_factory) as runner,
     ):
         stack = AsyncExitStack()
-
-        async def start() -> RunningSidecar:
-            control = await stack.enter_async_context(fake_control_api())
-            control.create_tenant()
-            return await stack.enter_async_context(sidecar(Path(folder), control))
-
-        yield runner, runner.run(start())
+        made = runner.run(stack.enter_async_context(set_up(Path(folder))))
+        yield runner, made
         runner.run(stack.aclose())
+
+
+def sidecar_with_runner() -> AbstractContextManager[RunnerAndSidecar]:
+    """A sidecar of a fake control API that has a tenant."""
+    return kept_open(_sidecar, uvloop.new_event_loop)
+
+
+@asynccontextmanager
+async def _sidecar(folder: Path) -> AsyncIterator[RunningSidecar]:
+    async with fake_control_api() as control:
+        control.create_tenant()
+        async with running_sidecar(folder, control) as started:
+            yield started

@@ -16,11 +16,11 @@ from policies.definitions.model import TenantSettings
 from policies.sets.policy_set import candidate_name, role_document
 from policies.trail.spool_chain import read_payload
 from sidecar.policy_cache.document_fetcher import MissingDocument
-from tests.sidecar import candidate_world, fake_control_api
-from tests.sidecar.candidate_world import Oracle, World
-from tests.sidecar.fake_control_api import ROLE, FakeControlApi, policy
-from tests.sidecar.running_sidecar import RunningSidecar, retrieval, sidecar
+from tests.support import candidate_tenants, fake_control_api
+from tests.support.candidate_tenants import Oracle, TenantWithCandidates
+from tests.support.fake_control_api import ROLE, FakeControlApi, policy
 from tests.support.properties import few
+from tests.support.sidecar import RunningSidecar, retrieval, running_sidecar
 from tests.support.waiting import until_async
 
 SEED = 16
@@ -37,7 +37,9 @@ _COUNTS = re.compile(
 )
 
 
-async def publish(running: RunningSidecar, control: FakeControlApi, world: World) -> None:
+async def publish(
+    running: RunningSidecar, control: FakeControlApi, world: TenantWithCandidates
+) -> None:
     """Publish, and return once no decision lacks a document of a candidate."""
     world.publish(control)
     await running.follows(control.revision)
@@ -45,7 +47,7 @@ async def publish(running: RunningSidecar, control: FakeControlApi, world: World
         await holds(running, world, role)
 
 
-async def holds(running: RunningSidecar, world: World, role: str) -> None:
+async def holds(running: RunningSidecar, world: TenantWithCandidates, role: str) -> None:
     """Return once the sidecar has the candidates' documents of this role."""
     roles = running.parts.enforcer.candidate_roles
 
@@ -65,117 +67,117 @@ async def last_candidates(running: RunningSidecar) -> Any:
 
 
 async def test_what_a_candidate_decides_otherwise_is_in_the_entry(
-    running: RunningSidecar, control: FakeControlApi
+    sidecar: RunningSidecar, control: FakeControlApi
 ) -> None:
-    world = World(SAME, {"closed": CLOSED, "open": OPEN, "same": SAME})
-    await publish(running, control, world)
+    world = TenantWithCandidates(SAME, {"closed": CLOSED, "open": OPEN, "same": SAME})
+    await publish(sidecar, control, world)
     closed, opened, _ = world.listed
-    assert (await running.evaluate())["decision"] == "ALLOW"
+    assert (await sidecar.evaluate())["decision"] == "ALLOW"
     denied = {"name": "closed", "revision": closed.revision, "decision": "DENY"}
-    assert await last_candidates(running) == [
+    assert await last_candidates(sidecar) == [
         {**denied, "policy_name": "underwriting", "check": "source"}
     ]
-    assert (await running.evaluate(source_id="payroll"))["decision"] == "DENY"
+    assert (await sidecar.evaluate(source_id="payroll"))["decision"] == "DENY"
     allowed = {"name": "open", "revision": opened.revision, "decision": "ALLOW"}
-    assert await last_candidates(running) == [{**allowed, "policy_name": "underwriting"}]
+    assert await last_candidates(sidecar) == [{**allowed, "policy_name": "underwriting"}]
     # Checks 1 to 5 look at no policy.
-    assert (await running.evaluate(agent_id="agt_unknown"))["decision"] == "DENY"
-    assert await last_candidates(running) is None
+    assert (await sidecar.evaluate(agent_id="agt_unknown"))["decision"] == "DENY"
+    assert await last_candidates(sidecar) is None
 
 
 async def test_a_replaced_candidate_is_the_new_one_and_a_dropped_one_is_gone(
-    running: RunningSidecar, control: FakeControlApi
+    sidecar: RunningSidecar, control: FakeControlApi
 ) -> None:
-    world = World(SAME, {"next": CLOSED})
-    await publish(running, control, world)
-    await running.evaluate()
-    assert [each["decision"] for each in await last_candidates(running)] == ["DENY"]
+    world = TenantWithCandidates(SAME, {"next": CLOSED})
+    await publish(sidecar, control, world)
+    await sidecar.evaluate()
+    assert [each["decision"] for each in await last_candidates(sidecar)] == ["DENY"]
     world.candidates = {"next": OPEN}
-    await publish(running, control, world)
-    await running.evaluate()
-    assert await last_candidates(running) is None
-    await running.evaluate(source_id="payroll")
-    [found] = await last_candidates(running)
+    await publish(sidecar, control, world)
+    await sidecar.evaluate()
+    assert await last_candidates(sidecar) is None
+    await sidecar.evaluate(source_id="payroll")
+    [found] = await last_candidates(sidecar)
     assert (found["decision"], found["revision"]) == ("ALLOW", control.revision)
     world.candidates = {}
-    await publish(running, control, world)
-    await running.evaluate(source_id="payroll")
-    assert await last_candidates(running) is None
+    await publish(sidecar, control, world)
+    await sidecar.evaluate(source_id="payroll")
+    assert await last_candidates(sidecar) is None
 
 
 async def test_a_promoted_candidate_is_active_with_its_revision(
-    running: RunningSidecar, control: FakeControlApi
+    sidecar: RunningSidecar, control: FakeControlApi
 ) -> None:
-    world = World(SAME, {"next": CLOSED})
-    await publish(running, control, world)
-    await publish(running, control, replace(world, active=CLOSED, candidates={}))
-    assert (await running.evaluate())["decision"] == "DENY"
-    [record] = await running.records()
+    world = TenantWithCandidates(SAME, {"next": CLOSED})
+    await publish(sidecar, control, world)
+    await publish(sidecar, control, replace(world, active=CLOSED, candidates={}))
+    assert (await sidecar.evaluate())["decision"] == "DENY"
+    [record] = await sidecar.records()
     assert record["pub"]["facts"]["revision"] == control.revision
     assert "candidates" not in record["pub"]
 
 
 @pytest.mark.parametrize("document", [b"", b"[]", b"{", b'[{"a":1}]', b'"x"', b"\xff"])
 async def test_a_candidate_that_cant_be_read_counts_as_an_error_and_decides_nothing(
-    running: RunningSidecar,
+    sidecar: RunningSidecar,
     control: FakeControlApi,
     document: bytes,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     if document == b"\xff":
         document = role_document([policy()]).replace(b'"high"', b'"higher"')  # type: ignore[union-attr]
-    world = World(SAME, {"broken": SAME, "closed": CLOSED})
-    await publish(running, control, world)
+    world = TenantWithCandidates(SAME, {"broken": SAME, "closed": CLOSED})
+    await publish(sidecar, control, world)
     control.publish({candidate_name("broken", ROLE): document})
-    await running.follows(control.revision)
+    await sidecar.follows(control.revision)
     for _ in range(3):
-        assert (await running.evaluate())["decision"] == "ALLOW"
-        failed, differing = await last_candidates(running)
+        assert (await sidecar.evaluate())["decision"] == "ALLOW"
+        failed, differing = await last_candidates(sidecar)
         assert (failed["name"], failed["decision"]) == ("broken", "ERROR")
         assert (differing["name"], differing["decision"]) == ("closed", "DENY")
     # Logged once: the next decisions don't read it again.
     assert caplog.text.count(f"`{candidate_name('broken', ROLE)}` can't be read") == 1
     control.publish({candidate_name("broken", ROLE): role_document([policy()])})
-    await running.follows(control.revision)
-    assert (await running.evaluate())["decision"] == "ALLOW"
-    assert [each["name"] for each in await last_candidates(running)] == ["closed"]
+    await sidecar.follows(control.revision)
+    assert (await sidecar.evaluate())["decision"] == "ALLOW"
+    assert [each["name"] for each in await last_candidates(sidecar)] == ["closed"]
 
 
 async def test_a_stale_policy_set_is_no_difference(
-    running: RunningSidecar, control: FakeControlApi
+    sidecar: RunningSidecar, control: FakeControlApi
 ) -> None:
-    await publish(running, control, World(SAME, {"open": OPEN}))
+    await publish(sidecar, control, TenantWithCandidates(SAME, {"open": OPEN}))
     await control.stop()
-    running.clock.ahead = 31
-    assert (await running.evaluate())["policy_name"] == "policy_set_stale"
-    assert await last_candidates(running) is None
+    sidecar.clock.ahead = 31
+    assert (await sidecar.evaluate())["policy_name"] == "policy_set_stale"
+    assert await last_candidates(sidecar) is None
 
 
 async def test_each_source_of_one_request_has_its_own(
-    running: RunningSidecar, control: FakeControlApi
+    sidecar: RunningSidecar, control: FakeControlApi
 ) -> None:
-    await publish(running, control, World(SAME, {"closed": CLOSED, "open": OPEN}))
+    await publish(sidecar, control, TenantWithCandidates(SAME, {"closed": CLOSED, "open": OPEN}))
     asked = [retrieval(), retrieval(source_id="rates")]
-    enforcer, key = running.parts.enforcer, running.agent_key()
+    enforcer, key = sidecar.parts.enforcer, sidecar.agent_key()
     for recorded in await enforcer.submit_together(asked, key):
         await recorded.durable
-    found = [record["pub"]["candidates"] for record in await running.records()]
+    found = [record["pub"]["candidates"] for record in await sidecar.records()]
     assert [[each["name"] for each in of_one] for of_one in found] == [["closed"], ["closed"]]
     asked.append(retrieval(source_id="payroll"))
     # The denial alone is recorded, with what differs from it.
     [recorded] = await enforcer.submit_together(asked, key)
     await recorded.durable
-    assert [each["name"] for each in await last_candidates(running)] == ["open"]
+    assert [each["name"] for each in await last_candidates(sidecar)] == ["open"]
     # In mode `report` the same denial is forwarded, and recorded with the same difference.
     [recorded] = await enforcer.submit_together(asked[2:], key, report_mode=True)
     await recorded.durable
     assert recorded.passes
-    assert [each["name"] for each in await last_candidates(running)] == ["open"]
+    assert [each["name"] for each in await last_candidates(sidecar)] == ["open"]
 
 
 @pytest.mark.deep(stands_in="test_a_replaced_candidate_is_the_new_one_and_a_dropped_one_is_gone")
 async def test_under_load_each_decision_is_by_the_sets_of_its_recorded_revision(
-    running: RunningSidecar, control: FakeControlApi
+    sidecar: RunningSidecar, control: FakeControlApi
 ) -> None:
     """Candidates are published, replaced, promoted and dropped while requests run."""
     draw = Random(SEED)
@@ -185,34 +187,36 @@ async def test_under_load_each_decision_is_by_the_sets_of_its_recorded_revision(
     async def ask_on() -> None:
         nonlocal answered
         while busy:
-            await running.evaluate(**candidate_world.body(draw))
+            await sidecar.evaluate(**candidate_tenants.body(draw))
             answered += 1
 
-    async def publish_next(world: World) -> None:
+    async def publish_next(world: TenantWithCandidates) -> None:
         revision = world.publish(control)
         oracles[revision] = Oracle(control, world)
-        await running.follows(revision)
+        await sidecar.follows(revision)
         goal = answered + 20
         await until_async("some are decided by it", lambda: not askers or answered >= goal)
 
     askers: list[asyncio.Task[None]] = []
-    world = World(candidate_world.policies(draw), {})
+    world = TenantWithCandidates(candidate_tenants.policies(draw), {})
     await publish_next(world)
     askers += [asyncio.create_task(ask_on()) for _ in range(8)]
     try:
         for step in range(20):
-            candidates = {"a": candidate_world.changed(draw, world.active)}
+            candidates = {"a": candidate_tenants.changed(draw, world.active)}
             if step % 2:
-                candidates["b"] = candidate_world.policies(draw)
-            world = World(world.active, candidates)
+                candidates["b"] = candidate_tenants.policies(draw)
+            world = TenantWithCandidates(world.active, candidates)
             await publish_next(world)
             # The promoted one is active, and no candidate any more, in one change.
-            world = World(candidates["a"], {k: v for k, v in candidates.items() if k != "a"})
+            world = TenantWithCandidates(
+                candidates["a"], {k: v for k, v in candidates.items() if k != "a"}
+            )
             await publish_next(world)
     finally:
         busy = False
         await asyncio.gather(*askers)
-    records = await running.records()
+    records = await sidecar.records()
     for record in records:
         oracle = oracles[record["pub"]["facts"]["revision"]]
         failed = _compare_one(record, oracle)
@@ -238,23 +242,23 @@ async def _at(folder: Path, control: FakeControlApi, tenant: str) -> AsyncIterat
     folder.mkdir()
     control.tenant_id = tenant
     control.create_tenant()
-    async with sidecar(folder, control) as started:
+    async with running_sidecar(folder, control) as started:
         yield started
 
 
-def _phase(draw: Random, phase: int) -> World:
+def _phase(draw: Random, phase: int) -> TenantWithCandidates:
     """Candidates appear, are replaced, and are dropped; at the end the tenant is frozen."""
-    active = candidate_world.policies(draw)
+    active = candidate_tenants.policies(draw)
     candidates = {
         name: make(draw, active)
         for name, make in (
-            ("a", candidate_world.changed),
-            ("b", lambda draw, _: candidate_world.policies(draw)),
+            ("a", candidate_tenants.changed),
+            ("b", lambda draw, _: candidate_tenants.policies(draw)),
             ("c", lambda _, active: active),
         )[: (3, 1, 2, 0, 3)[phase]]
     }
     frozen = 1_767_225_600_000_000 if phase == _PHASES - 1 else None
-    return World(active, candidates, TenantSettings("default", frozen_at=frozen))
+    return TenantWithCandidates(active, candidates, TenantSettings("default", frozen_at=frozen))
 
 
 async def _asked(running: RunningSidecar, bodies: list[dict[str, Any]]) -> Any:
@@ -313,11 +317,11 @@ async def test_answers_counts_and_entries_are_those_without_candidates(tmp_path:
             for running, control, names in sides:
                 world.publish(control, listing=names)
                 await running.follows(control.revision)
-            for role in candidate_world.ROLES:
+            for role in candidate_tenants.ROLES:
                 await holds(beside, world, role)
             oracle = Oracle(listing, world)
             for _ in range(count // _PHASES):
-                bodies = [candidate_world.body(draw) for _ in range(ITEMS)]
+                bodies = [candidate_tenants.body(draw) for _ in range(ITEMS)]
                 answers = [await _asked(running, bodies) for running, _, _ in sides]
                 assert answers[0] == answers[1]
                 plain_records, listing_records = [await _take(each) for each, _, _ in sides]

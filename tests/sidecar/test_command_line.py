@@ -19,7 +19,7 @@ from sidecar.config.file import read
 from sidecar.config.help import EXAMPLE, REQUIRED, keys
 from sidecar.settings.model import SidecarSettings
 from tests.deploy.launcher import environ
-from tests.sidecar.proxy.certificates import authority
+from tests.support.certificates import authority
 
 KEY = make_key(b"k" * 32)
 PAIRS = {

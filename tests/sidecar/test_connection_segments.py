@@ -14,20 +14,20 @@ from hypothesis import strategies as st
 
 from sidecar.http.body_budget import BODY_BUDGET_BYTES
 from sidecar.http.request_body import MAX_BODY
-from tests.sidecar.fake_control_api import fake_control_api
-from tests.sidecar.own_loop import Running, sidecar_with_runner
+from tests.sidecar.own_loop import RunnerAndSidecar, sidecar_with_runner
 from tests.sidecar.proxy.raw_client import leave
 from tests.sidecar.proxy.segmented_agent import Agent, answers, chunks, cut
-from tests.sidecar.running_sidecar import RunningSidecar, sidecar
 from tests.sidecar.wire import GOOD, connect, head, request, with_key
+from tests.support.fake_control_api import fake_control_api
 from tests.support.properties import examples
+from tests.support.sidecar import RunningSidecar, running_sidecar
 from tests.support.waiting import until_async
 
 WHOLE = 1 << 24
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[Running]:
+def runner_and_sidecar() -> Iterator[RunnerAndSidecar]:
     with sidecar_with_runner() as started:
         yield started
 
@@ -56,19 +56,25 @@ async def sent(
 @pytest.mark.parametrize("segment", [1460, 65_536, WHOLE])
 @pytest.mark.parametrize("chunk", [0, 1000])
 @pytest.mark.parametrize("size", [300_000, 700_000, MAX_BODY])
-def test_a_large_body_is_read(running: Running, size: int, chunk: int, segment: int) -> None:
-    runner, served = running
+def test_a_large_body_is_read(
+    runner_and_sidecar: RunnerAndSidecar, size: int, chunk: int, segment: int
+) -> None:
+    runner, served = runner_and_sidecar
     runner.run(sent(served, [message(size, chunk)], itertools.repeat(segment)))
 
 
 @pytest.mark.parametrize("count", [32, 33, 50, 200])
-def test_any_number_of_requests_in_one_write_is_answered(running: Running, count: int) -> None:
-    runner, served = running
+def test_any_number_of_requests_in_one_write_is_answered(
+    runner_and_sidecar: RunnerAndSidecar, count: int
+) -> None:
+    runner, served = runner_and_sidecar
     runner.run(sent(served, [message(0)] * count, itertools.repeat(WHOLE)))
 
 
-def test_requests_behind_a_body_that_came_late_are_answered(running: Running) -> None:
-    runner, served = running
+def test_requests_behind_a_body_that_came_late_are_answered(
+    runner_and_sidecar: RunnerAndSidecar,
+) -> None:
+    runner, served = runner_and_sidecar
     late = message(1000)
     segments = itertools.chain([len(late) - 500], itertools.repeat(WHOLE))
     runner.run(sent(served, [late, *[message(0)] * 60], segments, 20))
@@ -91,17 +97,21 @@ def test_requests_behind_a_body_that_came_late_are_answered(running: Running) ->
 )
 @examples(30)
 def test_every_segmentation_comes_to_the_same(
-    running: Running, messages: list[bytes], copies: int, segments: list[int], turns: int
+    runner_and_sidecar: RunnerAndSidecar,
+    messages: list[bytes],
+    copies: int,
+    segments: list[int],
+    turns: int,
 ) -> None:
-    runner, served = running
+    runner, served = runner_and_sidecar
     total = sum(map(len, messages))
     copies = min(copies, max(1, 4 * MAX_BODY // total))
     sizes = [max(size, total * copies // 3000) for size in segments]
     runner.run(sent(served, messages * copies, itertools.cycle(sizes), turns))
 
 
-def test_a_body_beyond_the_budget_is_turned_away(running: Running) -> None:
-    runner, served = running
+def test_a_body_beyond_the_budget_is_turned_away(runner_and_sidecar: RunnerAndSidecar) -> None:
+    runner, served = runner_and_sidecar
     bodies = served.parts.bodies
 
     async def crowded() -> bytes:
@@ -127,7 +137,7 @@ async def test_a_client_that_hangs_up_in_mid_body_is_one_line(
     caplog.set_level(logging.INFO)
     async with fake_control_api() as control:
         control.create_tenant()
-        async with sidecar(tmp_path, control) as running:
+        async with running_sidecar(tmp_path, control) as running:
             caplog.clear()
             reader, writer = await connect(running)
             fields = b"X-Request-ID: mine\r\nExpect: 100-continue\r\nContent-Length: 100\r\n"
@@ -150,7 +160,7 @@ async def test_an_offer_to_upgrade_is_ignored(tmp_path: Path) -> None:
     """And nothing behind it is read: it may belong to the other protocol (RFC 9931)."""
     async with fake_control_api() as control:
         control.create_tenant()
-        async with sidecar(tmp_path, control) as running:
+        async with running_sidecar(tmp_path, control) as running:
             offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AA\r\n"
             for behind in (b"", request(with_key(), GOOD)):
                 reader, writer = await connect(running)

@@ -11,24 +11,24 @@ from policies.sets.policy_set import (
     role_document,
     role_name,
 )
-from tests.sidecar.fake_control_api import (
+from tests.support.fake_control_api import (
     READ_KEY,
     ROLE,
     FakeControlApi,
     fake_control_api,
     policy,
 )
-from tests.sidecar.running_sidecar import EVALUATE, RunningSidecar, ask, retrieval, sidecar
+from tests.support.sidecar import EVALUATE, RunningSidecar, ask, retrieval, running_sidecar
 from tests.support.waiting import until_async
 
 
 async def test_an_allowed_retrieval_is_answered_and_recorded(
-    running: RunningSidecar, control: FakeControlApi
+    sidecar: RunningSidecar, control: FakeControlApi
 ) -> None:
-    answer = await running.evaluate(query="what is the covenant?", task_type="review")
+    answer = await sidecar.evaluate(query="what is the covenant?", task_type="review")
     assert answer.keys() == {"decision", "policy_name", "reason", "event_id"}
     assert answer["decision"] == "ALLOW"
-    [record] = await running.records()
+    [record] = await sidecar.records()
     assert record["eid"] == answer["event_id"]
     assert record["src"]["id"] == "sidecar-1"
     response = record["pub"]["response"]
@@ -53,47 +53,47 @@ async def test_an_allowed_retrieval_is_answered_and_recorded(
     ],
 )
 async def test_a_denied_retrieval_is_recorded_like_any_other(
-    running: RunningSidecar, changed: dict[str, Any], policy_name: str
+    sidecar: RunningSidecar, changed: dict[str, Any], policy_name: str
 ) -> None:
-    answer = await running.evaluate(**changed)
+    answer = await sidecar.evaluate(**changed)
     assert (answer["decision"], answer["policy_name"]) == ("DENY", policy_name)
-    [record] = await running.records()
+    [record] = await sidecar.records()
     assert record["eid"] == answer["event_id"]
     assert record["pub"]["response"]["reason"] == answer["reason"]
     assert record["pub"]["response"]["check"] in NAMES
 
 
 async def test_a_stale_policy_set_denies_and_is_recorded(
-    running: RunningSidecar, control: FakeControlApi
+    sidecar: RunningSidecar, control: FakeControlApi
 ) -> None:
     await control.stop()
-    running.clock.ahead = 29
-    assert (await running.evaluate())["decision"] == "ALLOW"
-    running.clock.ahead = 31
-    answer = await running.evaluate()
+    sidecar.clock.ahead = 29
+    assert (await sidecar.evaluate())["decision"] == "ALLOW"
+    sidecar.clock.ahead = 31
+    answer = await sidecar.evaluate()
     assert (answer["decision"], answer["policy_name"]) == ("DENY", "policy_set_stale")
     assert "the limit is 30 s" in answer["reason"]
-    assert [r["policy_name"] for r in await running.responses()] == [
+    assert [r["policy_name"] for r in await sidecar.responses()] == [
         "underwriting",
         "policy_set_stale",
     ]
-    assert "last confirmed" in (await running.problems())["policy_set"]
+    assert "last confirmed" in (await sidecar.problems())["policy_set"]
     sample = 'sluice_decisions_total{check="policy_set_stale",decision="DENY"}'
-    assert await running.metric(sample) == 1
+    assert await sidecar.metric(sample) == 1
     # Who asks is still judged: a stale set makes no key good.
-    refused = await running.call("POST", EVALUATE, orjson.dumps(ask()), key=READ_KEY)
+    refused = await sidecar.call("POST", EVALUATE, orjson.dumps(ask()), key=READ_KEY)
     assert refused.status == 403
-    unknown = await running.call("POST", EVALUATE, orjson.dumps(ask()), key="slc_unknown")
+    unknown = await sidecar.call("POST", EVALUATE, orjson.dumps(ask()), key="slc_unknown")
     assert unknown.status == 403
     await control.start()
-    await until_async("the set is confirmed", lambda: not running.parts.readiness.problems())
-    assert (await running.evaluate())["decision"] == "ALLOW"
+    await until_async("the set is confirmed", lambda: not sidecar.parts.readiness.problems())
+    assert (await sidecar.evaluate())["decision"] == "ALLOW"
 
 
 async def test_without_a_policy_set_no_key_is_called_invalid(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         await control.stop()
-        async with sidecar(tmp_path, control, synced=False) as running:
+        async with running_sidecar(tmp_path, control, synced=False) as running:
             answer = await running.call("POST", EVALUATE, orjson.dumps(ask()))
             assert answer.status == 503
             assert await running.records() == []
@@ -103,10 +103,10 @@ async def test_without_a_policy_set_no_key_is_called_invalid(tmp_path: Path) -> 
 async def test_a_start_without_the_control_api_decides_by_the_set_on_disk(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.create_tenant()
-        async with sidecar(tmp_path, control):
+        async with running_sidecar(tmp_path, control):
             pass
         await control.stop()
-        async with sidecar(tmp_path, control, synced=False) as running:
+        async with running_sidecar(tmp_path, control, synced=False) as running:
             assert (await running.evaluate())["decision"] == "ALLOW"
             assert await running.problems() == {}
             running.clock.ahead = 31
@@ -114,66 +114,66 @@ async def test_a_start_without_the_control_api_decides_by_the_set_on_disk(tmp_pa
 
 
 async def test_a_check_that_raises_denies_and_says_so_in_the_log_alone(
-    running: RunningSidecar, control: FakeControlApi, caplog: pytest.LogCaptureFixture
+    sidecar: RunningSidecar, control: FakeControlApi, caplog: pytest.LogCaptureFixture
 ) -> None:
     # A document that passed its digest and is not what a role's document is.
     control.publish({role_name(ROLE): b'[{"surprise":1}]'})
-    await running.follows(control.revision)
-    answer = await running.evaluate()
+    await sidecar.follows(control.revision)
+    answer = await sidecar.evaluate()
     assert (answer["decision"], answer["policy_name"]) == ("DENY", "evaluation_error")
     assert "KeyError" not in answer["reason"]
     assert "KeyError" in caplog.text
-    [response] = await running.responses()
+    [response] = await sidecar.responses()
     assert response["policy_name"] == "evaluation_error"
-    [record] = await running.records()
+    [record] = await sidecar.records()
     assert record["pub"]["facts"] == {}
     sample = 'sluice_decisions_total{check="evaluation_error",decision="DENY"}'
-    assert await running.metric(sample) == 1
+    assert await sidecar.metric(sample) == 1
     # Other roles are not concerned.
-    assert (await running.evaluate(agent_role="x", agent_id=None))["policy_name"] != (
+    assert (await sidecar.evaluate(agent_role="x", agent_id=None))["policy_name"] != (
         "evaluation_error"
     )
 
 
-async def test_a_refusal_outside_the_checks_is_recorded(running: RunningSidecar) -> None:
-    pending = await running.parts.enforcer.refuse(
+async def test_a_refusal_outside_the_checks_is_recorded(sidecar: RunningSidecar) -> None:
+    pending = await sidecar.parts.enforcer.refuse(
         retrieval(source_id="chroma://kb"), "unreadable_request", "two keys of one name"
     )
     assert pending.decision.decision == "DENY"
-    [record] = await running.records()
+    [record] = await sidecar.records()
     assert record["pub"]["response"]["policy_name"] == "unreadable_request"
     sample = 'sluice_decisions_total{check="unreadable_request",decision="DENY"}'
-    assert await running.metric(sample) == 1
+    assert await sidecar.metric(sample) == 1
 
 
 async def test_permits_says_what_evaluate_would_and_records_nothing(
-    running: RunningSidecar, control: FakeControlApi
+    sidecar: RunningSidecar, control: FakeControlApi
 ) -> None:
-    key = running.agent_key()
-    permits = running.parts.enforcer.permits
+    key = sidecar.agent_key()
+    permits = sidecar.parts.enforcer.permits
     assert permits(retrieval(), key)
     assert not permits(retrieval(source_id="payroll"), key)
     assert not permits(retrieval(agent_id="agt_unknown"), key)
-    await running.evaluate(session_id="s-1")
+    await sidecar.evaluate(session_id="s-1")
     assert permits(retrieval(session_id="s-1"), key)
     assert not permits(retrieval(session_id="s-1", agent_id=None), key)
     assert permits(retrieval(session_id="s-2"), key)
     control.publish({role_name(ROLE): b"[]"})
-    await running.follows(control.revision)
+    await sidecar.follows(control.revision)
     assert not permits(retrieval(), key)
-    running.clock.ahead = 31
+    sidecar.clock.ahead = 31
     assert not permits(retrieval(), key)
-    assert len(await running.records()) == 1
+    assert len(await sidecar.records()) == 1
     assert [claim["session_id"] for claim in control.claims] == ["s-1"]
 
 
 async def test_a_policy_changed_at_the_control_api_takes_effect(
-    running: RunningSidecar, control: FakeControlApi
+    sidecar: RunningSidecar, control: FakeControlApi
 ) -> None:
-    assert (await running.evaluate())["decision"] == "ALLOW"
+    assert (await sidecar.evaluate())["decision"] == "ALLOW"
     control.publish({role_name(ROLE): role_document([policy(allowed_sources=())])})
 
     async def denied() -> bool:
-        return bool((await running.evaluate())["decision"] != "ALLOW")
+        return bool((await sidecar.evaluate())["decision"] != "ALLOW")
 
     await until_async("the change is in force", denied)

@@ -32,10 +32,10 @@ from sidecar.settings.doors import Door
 from sidecar.settings.model import RestRule, Source
 from tests.sidecar.doors.grpc.envoy_messages import message
 from tests.sidecar.doors.grpc.grpc_setup import CHECK
-from tests.sidecar.fake_control_api import AGENT, EVALUATE_KEY, ROLE, fake_control_api
-from tests.sidecar.proxy.scripted_source import answer, data_source
-from tests.sidecar.running_sidecar import EVALUATE, RunningSidecar, sidecar
+from tests.support.fake_control_api import AGENT, EVALUATE_KEY, ROLE, fake_control_api
 from tests.support.properties import few
+from tests.support.scripted_source import answer, data_source
+from tests.support.sidecar import EVALUATE, RunningSidecar, running_sidecar
 
 LOCAL = ListenAddress("127.0.0.1", 0)
 CRM = ("contracts", "contracts-2024", "rates", "payroll")
@@ -131,7 +131,7 @@ Ask = Callable[[Asked], Awaitable[bool]]
 """Asks, and returns whether the answer lets the agent read."""
 
 
-class World:
+class SidecarWithEveryDoor:
     """A sidecar with a door of each kind."""
 
     def __init__(self, running: RunningSidecar, channel: grpc.aio.Channel) -> None:
@@ -270,7 +270,7 @@ class World:
 
 
 @asynccontextmanager
-async def world(tmp_path: Path) -> AsyncIterator[tuple[World, Any]]:
+async def world(tmp_path: Path) -> AsyncIterator[tuple[SidecarWithEveryDoor, Any]]:
     async with fake_control_api() as control, data_source(answer()) as upstream:
         control.create_tenant()
         crm = Source(
@@ -287,13 +287,13 @@ async def world(tmp_path: Path) -> AsyncIterator[tuple[World, Any]]:
             Door("ingress", "forward_auth", "crm", request_from="original"),
             Door("mesh", "envoy_grpc", "crm", LOCAL),
         )
-        async with sidecar(
+        async with running_sidecar(
             tmp_path, control, sources=(crm,), doors=doors, authzen=AuthzenSettings()
         ) as running:
             [mesh] = [each for each in running.parts.listeners if isinstance(each, GrpcServer)]
             port = mesh.address.port
             async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-                yield World(running, channel), control
+                yield SidecarWithEveryDoor(running, channel), control
 
 
 @pytest.mark.parametrize("seed", range(few(10)))

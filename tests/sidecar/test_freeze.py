@@ -18,10 +18,11 @@ from policies.sets.policy_set import (
     session_name,
     tenant_document,
 )
-from tests.sidecar.fake_control_api import AGENT, ROLE, FakeControlApi, fake_control_api
-from tests.sidecar.fake_control_api_with_redis import FakeControlApiWithRedis
-from tests.sidecar.running_sidecar import EVALUATE, RunningSidecar, ask, sidecar
 from tests.support import redis
+from tests.support.fake_control_api import AGENT, ROLE, FakeControlApi, fake_control_api
+from tests.support.fake_control_api_with_redis import FakeControlApiWithRedis
+from tests.support.redis import running_redis
+from tests.support.sidecar import EVALUATE, RunningSidecar, ask, running_sidecar
 from tests.support.waiting import until_async
 
 FROZEN_AT = 1_767_225_600_000_000
@@ -37,7 +38,7 @@ async def control(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
             made.create_tenant()
             yield made
         return
-    with redis.running(tmp_path / "redis") as server:
+    with running_redis(tmp_path / "redis") as server:
         by_redis = FakeControlApiWithRedis(server)
         await by_redis.start()
         by_redis.create_tenant()
@@ -56,7 +57,7 @@ async def followed(running: RunningSidecar, revision: int) -> None:
 async def test_a_freeze_denies_everything_and_is_lifted(
     tmp_path: Path, control: FakeControlApi
 ) -> None:
-    async with sidecar(tmp_path, control) as running:
+    async with running_sidecar(tmp_path, control) as running:
         assert (await running.evaluate())["decision"] == "ALLOW"
         await followed(running, control.publish(settings(control, frozen_at=FROZEN_AT)))
         for changed in (
@@ -79,7 +80,7 @@ async def test_a_freeze_denies_everything_and_is_lifted(
 async def test_a_batch_lists_and_an_explanation_show_it(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.create_tenant(settings=TenantSettings(control.tenant_id, frozen_at=FROZEN_AT))
-        async with sidecar(tmp_path, control) as running:
+        async with running_sidecar(tmp_path, control) as running:
             body = orjson.dumps({"items": [ask(), ask(source_id="none")]})
             results = (await running.call("POST", f"{EVALUATE}/batch", body)).json()["results"]
             assert [each["policy_name"] for each in results] == ["tenant_frozen"] * 2
@@ -97,33 +98,33 @@ async def test_a_batch_lists_and_an_explanation_show_it(tmp_path: Path) -> None:
 async def test_a_freeze_survives_a_restart_without_the_control_api(
     tmp_path: Path, control: FakeControlApi
 ) -> None:
-    async with sidecar(tmp_path, control) as running:
+    async with running_sidecar(tmp_path, control) as running:
         assert (await running.evaluate())["decision"] == "ALLOW"
         await followed(running, control.publish(settings(control, frozen_at=FROZEN_AT)))
         assert (await running.evaluate())["policy_name"] == "tenant_frozen"
     await control.stop()
-    async with sidecar(tmp_path, control, synced=False) as running:
+    async with running_sidecar(tmp_path, control, synced=False) as running:
         assert (await running.evaluate())["policy_name"] == "tenant_frozen"
 
 
 async def test_a_document_that_can_not_be_read_denies(
-    running: RunningSidecar, control: FakeControlApi
+    sidecar: RunningSidecar, control: FakeControlApi
 ) -> None:
     """As a version that knows no freeze meets one; here a later form that this version lacks."""
     later = {"tenant_id": control.tenant_id, "active": True, "stopped": {}}
-    await followed(running, control.publish({"tenant": orjson.dumps(later)}))
-    answer = await running.evaluate()
+    await followed(sidecar, control.publish({"tenant": orjson.dumps(later)}))
+    answer = await sidecar.evaluate()
     assert (answer["decision"], answer["policy_name"]) == ("DENY", "evaluation_error")
-    [record] = await running.records()
+    [record] = await sidecar.records()
     assert record["pub"]["masking"] is True
-    await followed(running, control.publish(settings(control)))
-    assert (await running.evaluate())["decision"] == "ALLOW"
+    await followed(sidecar, control.publish(settings(control)))
+    assert (await sidecar.evaluate())["decision"] == "ALLOW"
 
 
 async def test_an_agent_is_suspended_and_comes_back(
     tmp_path: Path, control: FakeControlApi
 ) -> None:
-    async with sidecar(tmp_path, control) as running:
+    async with running_sidecar(tmp_path, control) as running:
         steps: list[tuple[AgentStatus, str]] = [
             ("approved", "ALLOW"),
             ("suspended", "DENY"),
@@ -141,7 +142,7 @@ async def test_many_sessions_revoked_at_once_are_forgotten(
     tmp_path: Path, control: FakeControlApi
 ) -> None:
     """More than the names that a head tells, or a change remembers."""
-    async with sidecar(tmp_path, control) as running:
+    async with running_sidecar(tmp_path, control) as running:
         for session_id in ("s1", "s2", "kept"):
             assert (await running.evaluate(session_id=session_id))["decision"] == "ALLOW"
         ids = ["s1", "s2", *(f"other-{number}" for number in range(5000))]

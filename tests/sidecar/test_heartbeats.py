@@ -9,15 +9,15 @@ from pathlib import Path
 
 from sidecar.heartbeats import COALESCE_SECONDS, SECONDS
 from sidecar.spool import SpoolFull
-from tests.sidecar.fake_control_api import FakeControlApi, fake_control_api
-from tests.sidecar.running_sidecar import RunningSidecar, sidecar
 from tests.support import waiting
+from tests.support.fake_control_api import FakeControlApi, fake_control_api
+from tests.support.sidecar import RunningSidecar, running_sidecar
 
 
 @asynccontextmanager
 async def beating(tmp_path: Path, control: FakeControlApi) -> AsyncIterator[RunningSidecar]:
     """A sidecar that has recorded its first policy set."""
-    async with sidecar(tmp_path, control) as running:
+    async with running_sidecar(tmp_path, control) as running:
         running.parts.heartbeats.wake()  # the first set may have arrived before the loop began
         loop = asyncio.create_task(running.parts.heartbeats.run())
         try:

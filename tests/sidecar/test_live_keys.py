@@ -14,7 +14,7 @@ from policies.sets.policy_set import (
     key_name,
 )
 from sidecar.live_keys import AgentIdentity, LiveKeys
-from tests.sidecar.fake_control_api import (
+from tests.support.fake_control_api import (
     AGENT,
     EVALUATE_KEY,
     READ_KEY,
@@ -22,14 +22,14 @@ from tests.sidecar.fake_control_api import (
     FakeControlApi,
     fake_control_api,
 )
-from tests.sidecar.running_sidecar import EVALUATE, RunningSidecar, ask, retrieval, sidecar
+from tests.support.sidecar import EVALUATE, RunningSidecar, ask, retrieval, running_sidecar
 from tests.support.waiting import until_async
 
 
 async def test_what_is_revoked_is_refused_within_a_second(
-    running: RunningSidecar, control: FakeControlApi
+    sidecar: RunningSidecar, control: FakeControlApi
 ) -> None:
-    assert (await running.evaluate())["decision"] == "ALLOW"
+    assert (await sidecar.evaluate())["decision"] == "ALLOW"
     control.publish(
         {
             key_name(key_digest(EVALUATE_KEY)): None,
@@ -38,7 +38,7 @@ async def test_what_is_revoked_is_refused_within_a_second(
     )
 
     async def refused() -> bool:
-        return (await running.call("POST", EVALUATE, orjson.dumps(ask()))).status == 403
+        return (await sidecar.call("POST", EVALUATE, orjson.dumps(ask()))).status == 403
 
     await until_async("the revoked key is refused", refused)
     # With another key, it is the agent that is refused.
@@ -49,7 +49,7 @@ async def test_what_is_revoked_is_refused_within_a_second(
     async def decided() -> bool:
         nonlocal answer
         body = orjson.dumps(ask())
-        answer = (await running.call("POST", EVALUATE, body, key=READ_KEY)).json()
+        answer = (await sidecar.call("POST", EVALUATE, body, key=READ_KEY)).json()
         return "decision" in answer
 
     await until_async("the other key is known", decided)
@@ -59,7 +59,7 @@ async def test_what_is_revoked_is_refused_within_a_second(
 async def test_an_expired_key_is_refused_whatever_the_host_s_clock_says(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.create_tenant()
-        async with sidecar(tmp_path, control, staleness_seconds=3600) as running:
+        async with running_sidecar(tmp_path, control, staleness_seconds=3600) as running:
             expires = running.clock.clock.now() + 60_000_000
             bound = key_document(Key("key_e", "evaluate", expires_at=expires))
             control.publish({key_name(key_digest(EVALUATE_KEY)): bound})
@@ -73,25 +73,25 @@ async def test_an_expired_key_is_refused_whatever_the_host_s_clock_says(tmp_path
 
 
 async def test_an_agent_whose_key_was_revoked_is_denied_and_recorded(
-    running: RunningSidecar, control: FakeControlApi
+    sidecar: RunningSidecar, control: FakeControlApi
 ) -> None:
-    keys = LiveKeys(running.parts.policies.policy_set, running.clock.clock)
+    keys = LiveKeys(sidecar.parts.policies.policy_set, sidecar.clock.clock)
     agent = AgentIdentity.of(AGENT, ROLE, EVALUATE_KEY, keys)
     assert EVALUATE_KEY not in repr(agent)
     key = agent.key()
-    assert (await running.parts.enforcer.evaluate(retrieval(), key)).decision.decision == "ALLOW"
-    assert running.parts.enforcer.permits(retrieval(), key)
+    assert (await sidecar.parts.enforcer.evaluate(retrieval(), key)).decision.decision == "ALLOW"
+    assert sidecar.parts.enforcer.permits(retrieval(), key)
     control.publish({key_name(key_digest(EVALUATE_KEY)): None})
     await until_async("it follows", lambda: agent.key() is None)
-    pending = await running.parts.enforcer.evaluate(retrieval(), agent.key())
+    pending = await sidecar.parts.enforcer.evaluate(retrieval(), agent.key())
     assert pending.decision.policy_name == "key_not_valid"
-    assert not running.parts.enforcer.permits(retrieval(), agent.key())
-    assert [r["policy_name"] for r in await running.responses()] == [
+    assert not sidecar.parts.enforcer.permits(retrieval(), agent.key())
+    assert [r["policy_name"] for r in await sidecar.responses()] == [
         "underwriting",
         "key_not_valid",
     ]
 
 
-async def test_an_agent_needs_a_key_that_may_evaluate(running: RunningSidecar) -> None:
-    keys = LiveKeys(running.parts.policies.policy_set, running.clock.clock)
+async def test_an_agent_needs_a_key_that_may_evaluate(sidecar: RunningSidecar) -> None:
+    keys = LiveKeys(sidecar.parts.policies.policy_set, sidecar.clock.clock)
     assert AgentIdentity.of(AGENT, ROLE, READ_KEY, keys).key() is None

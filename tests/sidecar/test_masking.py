@@ -11,8 +11,8 @@ import pytest
 from policies.definitions.model import TenantSettings
 from policies.retrieval import Retrieval
 from policies.trail.spool_chain import read_payload
-from tests.sidecar.fake_control_api import ROLE, FakeControlApi, fake_control_api
-from tests.sidecar.running_sidecar import RunningSidecar, sidecar
+from tests.support.fake_control_api import ROLE, FakeControlApi, fake_control_api
+from tests.support.sidecar import RunningSidecar, running_sidecar
 from tests.support.waiting import until_async
 
 USER, QUERY = "ann@example.com", "card 4111 1111 1111 1111"
@@ -42,7 +42,7 @@ async def test_the_tenants_document_decides_what_is_masked(
     tmp_path: Path, control: FakeControlApi, masking: bool
 ) -> None:
     control.create_tenant(settings=TenantSettings("default", pii_masking=masking))
-    async with sidecar(tmp_path, control) as running:
+    async with running_sidecar(tmp_path, control) as running:
         await running.evaluate(user_id=USER, query=QUERY, session_id="s-1")
         (record,) = await recorded(running)
     user, query = ("[EMAIL]", "card [CARD]") if masking else (USER, QUERY)
@@ -53,7 +53,7 @@ async def test_the_tenants_document_decides_what_is_masked(
 async def test_without_a_policy_set_everything_is_masked(
     tmp_path: Path, control: FakeControlApi
 ) -> None:
-    async with sidecar(tmp_path, control, synced=False) as running:
+    async with running_sidecar(tmp_path, control, synced=False) as running:
         # As the proxy asks: its agent's key is known by the policy set alone.
         retrieval = Retrieval(ROLE, USER, "contracts", "low", query=QUERY)
         pending = await running.parts.enforcer.evaluate(retrieval, None)
@@ -64,7 +64,7 @@ async def test_without_a_policy_set_everything_is_masked(
 
 async def test_a_policy_set_that_is_too_old_masks(tmp_path: Path, control: FakeControlApi) -> None:
     control.create_tenant()
-    async with sidecar(tmp_path, control) as running:
+    async with running_sidecar(tmp_path, control) as running:
         await running.evaluate(user_id=USER)
         await control.stop()
         running.clock.ahead = 60

@@ -3,15 +3,12 @@ headers that tell the decision (contract, section 6)."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import orjson
 import pytest
 
-from tests.sidecar.fake_control_api import EVALUATE_KEY, READ_KEY, fake_control_api
-from tests.sidecar.running_sidecar import EVALUATE, RunningSidecar, sidecar
 from tests.sidecar.wire import GOOD, answer_of, connect, request
+from tests.support.fake_control_api import EVALUATE_KEY, READ_KEY
+from tests.support.sidecar import EVALUATE, RunningSidecar
 
 BATCH = orjson.dumps({"items": [orjson.loads(GOOD)]})
 WAYS = [
@@ -22,22 +19,14 @@ WAYS = [
 BEARER = f"Bearer {EVALUATE_KEY}"
 
 
-@pytest.fixture
-async def running(tmp_path: Path) -> AsyncIterator[RunningSidecar]:
-    async with fake_control_api() as control:
-        control.create_tenant()
-        async with sidecar(tmp_path, control) as started:
-            yield started
-
-
 @pytest.mark.parametrize(("method", "path", "body"), WAYS)
 async def test_a_bearer_token_is_the_key(
-    running: RunningSidecar, method: str, path: str, body: bytes | None
+    sidecar: RunningSidecar, method: str, path: str, body: bytes | None
 ) -> None:
     for form in (BEARER, f"bearer {EVALUATE_KEY}", f"BEARER  {EVALUATE_KEY}"):
         for key in (None, EVALUATE_KEY):
             headers = {"Authorization": form}
-            answer = await running.call(method, path, body, key=key, headers=headers)
+            answer = await sidecar.call(method, path, body, key=key, headers=headers)
             assert answer.status == 200, answer.body
 
 
@@ -56,7 +45,7 @@ async def test_a_bearer_token_is_the_key(
     ],
 )
 async def test_another_header_is_refused_before_the_body_is_read(
-    running: RunningSidecar,
+    sidecar: RunningSidecar,
     method: str,
     path: str,
     body: bytes | None,
@@ -66,32 +55,32 @@ async def test_another_header_is_refused_before_the_body_is_read(
 ) -> None:
     headers = {"Authorization": authorization}
     for sent in (body, b"{"):
-        answer = await running.call(method, path, sent, key=key, headers=headers)
+        answer = await sidecar.call(method, path, sent, key=key, headers=headers)
         assert answer.status == status, answer.body
-    assert await running.records() == []
+    assert await sidecar.records() == []
 
 
-async def test_another_scheme_beside_a_key_is_passed_over(running: RunningSidecar) -> None:
+async def test_another_scheme_beside_a_key_is_passed_over(sidecar: RunningSidecar) -> None:
     headers = {"Authorization": "Basic YTpi"}
-    assert (await running.call("POST", EVALUATE, GOOD, headers=headers)).status == 200
+    assert (await sidecar.call("POST", EVALUATE, GOOD, headers=headers)).status == 200
 
 
-async def test_a_key_header_that_came_twice_is_403(running: RunningSidecar) -> None:
-    reader, writer = await connect(running)
+async def test_a_key_header_that_came_twice_is_403(sidecar: RunningSidecar) -> None:
+    reader, writer = await connect(sidecar)
     field = b"X-API-Key: %b\r\n" % EVALUATE_KEY.encode()
     writer.write(request(field * 2, GOOD))
     assert (await answer_of(reader))[0] == 403
     writer.close()
 
 
-async def test_a_path_that_needs_no_key_looks_at_none(running: RunningSidecar) -> None:
+async def test_a_path_that_needs_no_key_looks_at_none(sidecar: RunningSidecar) -> None:
     headers = {"Authorization": "Bearer another"}
-    assert (await running.call("GET", "/health", key=EVALUATE_KEY, headers=headers)).status == 200
+    assert (await sidecar.call("GET", "/health", key=EVALUATE_KEY, headers=headers)).status == 200
 
 
-async def test_known_heads_are_told_apart_by_their_keys(running: RunningSidecar) -> None:
+async def test_known_heads_are_told_apart_by_their_keys(sidecar: RunningSidecar) -> None:
     """The short way keeps what a head said; each connection sends every head twice."""
-    reader, writer = await connect(running)
+    reader, writer = await connect(sidecar)
     key = b"X-API-Key: %b\r\n" % EVALUATE_KEY.encode()
     bearer = b"Authorization: %b\r\n" % BEARER.encode()
     differ = key + b"Authorization: Bearer %b\r\n" % READ_KEY.encode()
@@ -104,15 +93,15 @@ async def test_known_heads_are_told_apart_by_their_keys(running: RunningSidecar)
 
 @pytest.mark.parametrize("query", ["", "?explain=true"])
 async def test_the_decision_stands_in_headers_on_both_ways(
-    running: RunningSidecar, query: str
+    sidecar: RunningSidecar, query: str
 ) -> None:
     denied = GOOD.replace(b'"contracts"', b'"elsewhere"')
     for _ in range(3):  # from the second on the short way is taken
         for body, decision in ((GOOD, "ALLOW"), (denied, "DENY")):
-            answer = await running.call("POST", EVALUATE + query, body)
+            answer = await sidecar.call("POST", EVALUATE + query, body)
             told = answer.json()
             assert told["decision"] == decision
             assert answer.headers.getall("X-Sluice-Decision") == [decision]
             assert answer.headers.getall("X-Sluice-Event-Id") == [told["event_id"]]
-    refused = await running.call("POST", EVALUATE, b"{")
+    refused = await sidecar.call("POST", EVALUATE, b"{")
     assert "X-Sluice-Decision" not in refused.headers

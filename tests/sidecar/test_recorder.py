@@ -10,19 +10,19 @@ import pytest
 from policies.ground.canonical import b64
 from policies.trail.spool_chain import core_hash
 from sidecar.spool import SpoolSettings, SpoolUnwritable
-from tests.sidecar.fake_control_api import (
+from tests.support import waiting
+from tests.support.fake_control_api import (
     EVALUATE_KEY,
     fake_control_api,
 )
-from tests.sidecar.running_sidecar import (
+from tests.support.sidecar import (
     EVALUATE,
     FaultyDisk,
     RunningSidecar,
     ask,
     retrieval,
-    sidecar,
+    running_sidecar,
 )
-from tests.support import waiting
 from tests.support.waiting import until_async
 
 SMALL = 1024 * 1024
@@ -45,7 +45,7 @@ def small(tmp_path: Path) -> SpoolSettings:
 async def test_a_full_spool_denies_what_it_can_not_record_as_allowed(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.create_tenant()
-        async with sidecar(tmp_path, control, spool=small(tmp_path)) as running:
+        async with running_sidecar(tmp_path, control, spool=small(tmp_path)) as running:
             await fill(running)
             answer = await running.evaluate(query="x" * 60_000)
             assert (answer["decision"], answer["policy_name"]) == ("DENY", "audit_unavailable")
@@ -61,7 +61,7 @@ async def test_a_full_spool_denies_what_it_can_not_record_as_allowed(tmp_path: P
 async def test_if_not_even_a_denial_can_be_recorded_nothing_is_decided(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.create_tenant()
-        async with sidecar(tmp_path, control, spool=small(tmp_path)) as running:
+        async with running_sidecar(tmp_path, control, spool=small(tmp_path)) as running:
             await fill(running)
             body = orjson.dumps(ask(query="x" * 60_000))
             answer = await running.call("POST", EVALUATE, body)
@@ -90,34 +90,34 @@ async def test_if_not_even_a_denial_can_be_recorded_nothing_is_decided(tmp_path:
 
 
 async def test_a_disk_that_fails_answers_503_and_no_decision(
-    running: RunningSidecar, disk: FaultyDisk, tmp_path: Path
+    sidecar: RunningSidecar, disk: FaultyDisk, tmp_path: Path
 ) -> None:
-    assert (await running.evaluate())["decision"] == "ALLOW"
+    assert (await sidecar.evaluate())["decision"] == "ALLOW"
     disk.fails = True
     for source in ("contracts", "payroll"):
         body = orjson.dumps(ask(source_id=source))
-        answer = await running.call("POST", EVALUATE, body)
+        answer = await sidecar.call("POST", EVALUATE, body)
         assert answer.status == 503
         assert "decision" not in answer.json()
         assert str(tmp_path) not in answer.text()
-    assert "spool" in await running.problems()
+    assert "spool" in await sidecar.problems()
     disk.fails = False
-    await until_async("the disk is tried again", lambda: running.spool.refusal is None)
-    assert (await running.evaluate())["decision"] == "ALLOW"
-    assert await running.problems() == {}
+    await until_async("the disk is tried again", lambda: sidecar.spool.refusal is None)
+    assert (await sidecar.evaluate())["decision"] == "ALLOW"
+    assert await sidecar.problems() == {}
 
 
 async def test_no_answer_leaves_before_its_record_is_on_disk(
-    running: RunningSidecar, disk: FaultyDisk
+    sidecar: RunningSidecar, disk: FaultyDisk
 ) -> None:
     disk.hangs.clear()
-    calls = [asyncio.create_task(running.evaluate()) for _ in range(5)]
+    calls = [asyncio.create_task(sidecar.evaluate()) for _ in range(5)]
     # expires on purpose
     done, _ = await asyncio.wait(calls, timeout=0.3)
     assert not done
     disk.hangs.set()
     answers = await asyncio.gather(*calls)
-    recorded = {record["eid"] for record in await running.records()}
+    recorded = {record["eid"] for record in await sidecar.records()}
     assert recorded == {answer["event_id"] for answer in answers}
 
 
@@ -126,7 +126,7 @@ async def test_a_strict_spool_answers_503_in_time(tmp_path: Path) -> None:
     strict = SpoolSettings(tmp_path / "spool", mode="strict", timeout_ms=100, segment_bytes=SMALL)
     async with fake_control_api() as control:
         control.create_tenant()
-        async with sidecar(tmp_path, control, disk=disk, spool=strict) as running:
+        async with running_sidecar(tmp_path, control, disk=disk, spool=strict) as running:
             disk.hangs.clear()
             try:
                 async with asyncio.timeout(20):
@@ -141,7 +141,7 @@ async def test_best_effort_answers_while_the_disk_hangs(tmp_path: Path) -> None:
     best_effort = SpoolSettings(tmp_path / "spool", mode="best_effort", segment_bytes=SMALL)
     async with fake_control_api() as control:
         control.create_tenant()
-        async with sidecar(tmp_path, control, disk=disk, spool=best_effort) as running:
+        async with running_sidecar(tmp_path, control, disk=disk, spool=best_effort) as running:
             disk.hangs.clear()
             try:
                 async with asyncio.timeout(20):
@@ -153,24 +153,24 @@ async def test_best_effort_answers_while_the_disk_hangs(tmp_path: Path) -> None:
 
 
 async def test_a_client_that_hangs_up_undoes_nothing(
-    running: RunningSidecar, disk: FaultyDisk
+    sidecar: RunningSidecar, disk: FaultyDisk
 ) -> None:
     disk.hangs.clear()
-    call = asyncio.create_task(running.evaluate(source_id="rates"))
-    await until_async("it is in the spool's hands", lambda: running.spool.bytes_waiting)
+    call = asyncio.create_task(sidecar.evaluate(source_id="rates"))
+    await until_async("it is in the spool's hands", lambda: sidecar.spool.bytes_waiting)
     call.cancel()
     await asyncio.wait([call])
     await waiting.turns()
     disk.hangs.set()
-    [record] = await running.records()
+    [record] = await sidecar.records()
     assert record["pub"]["request"]["source_id"] == "rates"
-    assert (await running.evaluate())["decision"] == "ALLOW"
+    assert (await sidecar.evaluate())["decision"] == "ALLOW"
 
 
 async def test_records_reach_the_log_in_order_and_once(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.create_tenant()
-        async with sidecar(tmp_path, control, ships=True) as running:
+        async with running_sidecar(tmp_path, control, ships=True) as running:
             answers = await asyncio.gather(*(running.evaluate() for _ in range(64)))
             await until_async("they ship", lambda: len(control.records) == 64)
             logged = [record["eid"] for record in control.records]
@@ -180,16 +180,16 @@ async def test_records_reach_the_log_in_order_and_once(tmp_path: Path) -> None:
             assert await running.metric("sluice_shipped_records_total") == 64
 
 
-async def test_lineage_of_a_retrieval_cites_its_decision(running: RunningSidecar) -> None:
-    key = running.agent_key()
-    pending = await running.parts.enforcer.evaluate(retrieval(), key)
+async def test_lineage_of_a_retrieval_cites_its_decision(sidecar: RunningSidecar) -> None:
+    key = sidecar.agent_key()
+    pending = await sidecar.parts.enforcer.evaluate(retrieval(), key)
     detail: dict[str, int | str] = {
         "status": 200,
         "bytes": 12,
         "sha256": hashlib.sha256(b"").hexdigest(),
     }
-    running.parts.enforcer.note_retrieval(pending, dict(detail), "completed")
-    decision, lineage = await running.records()
+    sidecar.parts.enforcer.note_retrieval(pending, dict(detail), "completed")
+    decision, lineage = await sidecar.records()
     assert lineage["kind"] == "lineage"
     assert lineage["pub"]["event"] == {
         "id": decision["eid"],
@@ -199,16 +199,16 @@ async def test_lineage_of_a_retrieval_cites_its_decision(running: RunningSidecar
 
 
 async def test_lineage_that_does_not_fit_is_counted_and_harms_nothing(
-    running: RunningSidecar, disk: FaultyDisk
+    sidecar: RunningSidecar, disk: FaultyDisk
 ) -> None:
-    key = running.agent_key()
-    pending = await running.parts.enforcer.evaluate(retrieval(), key)
+    key = sidecar.agent_key()
+    pending = await sidecar.parts.enforcer.evaluate(retrieval(), key)
     disk.fails = True
     with pytest.raises(SpoolUnwritable):
-        await running.parts.enforcer.evaluate(retrieval(), key)
-    running.parts.enforcer.note_retrieval(pending, {"status": 200}, "completed")
-    running.parts.enforcer.note_retrieval(pending._replace(stored=False), {}, "completed")
-    assert await running.metric("sluice_lineage_lost_total") == 2
+        await sidecar.parts.enforcer.evaluate(retrieval(), key)
+    sidecar.parts.enforcer.note_retrieval(pending, {"status": 200}, "completed")
+    sidecar.parts.enforcer.note_retrieval(pending._replace(stored=False), {}, "completed")
+    assert await sidecar.metric("sluice_lineage_lost_total") == 2
 
 
 async def test_a_decision_is_one_line_in_the_debug_log(
@@ -217,7 +217,7 @@ async def test_a_decision_is_one_line_in_the_debug_log(
     caplog.set_level("DEBUG", logger="sidecar.recorder")
     async with fake_control_api() as control:
         control.create_tenant()
-        async with sidecar(tmp_path, control) as running:
+        async with running_sidecar(tmp_path, control) as running:
             answer = await running.evaluate(user_id="ann@example.com", query="secret text")
             lines = [r.message for r in caplog.records if r.name == "sidecar.recorder"]
             assert lines == [f"{answer['event_id']} ALLOW by underwriting: {answer['reason']}"]

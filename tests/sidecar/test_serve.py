@@ -5,131 +5,28 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-import orjson
 import pytest
-import yaml
 from aiohttp import ClientConnectionError, ClientSession
 
 from policies.ground.listen_address import ListenAddress
 from sidecar.policy_cache.full_replica.poll_loop import PollLoop
 from sidecar.serve import LoopStopped, serve
 from tests.runner import tiers
-from tests.sidecar.fake_control_api import (
-    AGENT,
+from tests.support import waiting
+from tests.support.fake_control_api import (
     EVALUATE_KEY,
-    ROLE,
-    SIDECAR_KEY,
     FakeControlApi,
     fake_control_api,
 )
-from tests.sidecar.running_sidecar import EVALUATE, FakeClock, ask, settings
-from tests.sidecar.running_sidecar import sidecar as running_of
-from tests.support import waiting
 from tests.support.ports import free_port
 from tests.support.properties import chance
+from tests.support.sidecar import FakeClock, running_sidecar, settings
+from tests.support.sidecar_process import SidecarProcess, sidecar_process
 from tests.support.stack import ROOT
 from tests.support.waiting import until_async
-
-HEADERS = {"X-API-Key": EVALUATE_KEY, "Content-Type": "application/json"}
-
-
-class Process:
-    """`python -m sidecar` with a file of settings."""
-
-    def __init__(self, directory: Path, control: FakeControlApi, **settings: object) -> None:
-        self.directory = directory
-        self.port = free_port()
-        for name, key in (("sidecar.key", SIDECAR_KEY), ("agent.key", EVALUATE_KEY)):
-            (directory / name).write_text(key)
-        self.config = {
-            "id": "sidecar-1",
-            "control": control.address,
-            "key_file": "sidecar.key",
-            "listen": f"127.0.0.1:{self.port}",
-            "spool": {"dir": "spool"},
-            "agent": {"id": AGENT, "role": ROLE, "key_file": "agent.key"},
-            **settings,
-        }
-        self.process: asyncio.subprocess.Process | None = None
-
-    async def start(self, *, ready: bool = True) -> None:
-        path = self.directory / "sidecar.yaml"
-        path.write_text(yaml.safe_dump(self.config))
-        self.process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "sidecar",
-            "--config",
-            str(path),
-            cwd=ROOT,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        if ready:
-            await until_async("the sidecar is ready", self._ready)
-
-    async def status(self, path: str) -> int:
-        """0 if no process listens."""
-        try:
-            async with (
-                ClientSession() as session,
-                session.get(f"http://127.0.0.1:{self.port}{path}") as answer,
-            ):
-                return answer.status
-        except (ClientConnectionError, OSError):
-            return 0
-
-    async def stopping(self) -> bool:
-        """Whether it says that it stops, or has stopped."""
-        return await self.status("/health") != 200
-
-    async def _ready(self) -> bool:
-        assert self.process is not None
-        if self.process.returncode is not None:
-            raise AssertionError(await self.log())
-        return await self.status("/health/ready") == 200
-
-    async def evaluate(self, session: ClientSession, **changed: str) -> dict[str, str]:
-        async with session.post(
-            f"http://127.0.0.1:{self.port}{EVALUATE}",
-            data=orjson.dumps(ask(**changed)),
-            headers=HEADERS,
-        ) as answer:
-            body = await answer.json()
-            assert answer.status == 200, body
-            return dict(body)
-
-    def tell(self, number: signal.Signals) -> None:
-        assert self.process is not None
-        self.process.send_signal(number)
-
-    async def ended(self, seconds: float = waiting.PATIENCE) -> int:
-        """The exit code."""
-        assert self.process is not None
-        async with asyncio.timeout(seconds):
-            return await self.process.wait()
-
-    async def log(self) -> str:
-        assert self.process is not None
-        assert self.process.stderr is not None
-        return (await self.process.stderr.read()).decode()
-
-
-@asynccontextmanager
-async def process(
-    directory: Path, control: FakeControlApi, **settings: object
-) -> AsyncIterator[Process]:
-    made = Process(directory, control, **settings)
-    try:
-        yield made
-    finally:
-        if made.process is not None and made.process.returncode is None:
-            made.process.kill()
-            await made.process.wait()
 
 
 @tiers.sampled("number", "feed")
@@ -137,7 +34,7 @@ async def process(
 async def test_a_stop_signal_ships_what_is_left_and_exits_0(
     tmp_path: Path, number: signal.Signals
 ) -> None:
-    async with fake_control_api() as control, process(tmp_path, control) as sidecar:
+    async with fake_control_api() as control, sidecar_process(tmp_path, control) as sidecar:
         control.create_tenant()
         await sidecar.start()
         async with ClientSession() as session:
@@ -157,7 +54,7 @@ def decided_in(control: FakeControlApi) -> list[str]:
 
 
 async def test_a_stop_finishes_what_is_under_way_and_takes_nothing_new(tmp_path: Path) -> None:
-    async with fake_control_api() as control, process(tmp_path, control) as sidecar:
+    async with fake_control_api() as control, sidecar_process(tmp_path, control) as sidecar:
         control.create_tenant()
         control.hold_claims = asyncio.Event()
         await sidecar.start()
@@ -176,7 +73,7 @@ async def test_a_stop_finishes_what_is_under_way_and_takes_nothing_new(tmp_path:
 async def test_a_stop_without_the_control_api_keeps_the_records_for_the_next_start(
     tmp_path: Path,
 ) -> None:
-    async with fake_control_api() as control, process(tmp_path, control) as sidecar:
+    async with fake_control_api() as control, sidecar_process(tmp_path, control) as sidecar:
         control.create_tenant()
         await sidecar.start()
         await control.stop()
@@ -204,7 +101,7 @@ async def test_killed_at_any_moment_every_answered_decision_is_logged_once(
 ) -> None:
     answered: list[str] = []
 
-    async def client(sidecar: Process) -> None:
+    async def client(sidecar: SidecarProcess) -> None:
         try:
             async with ClientSession() as session:
                 while True:
@@ -212,7 +109,7 @@ async def test_killed_at_any_moment_every_answered_decision_is_logged_once(
         except (ClientConnectionError, OSError):
             return
 
-    async with fake_control_api() as control, process(tmp_path, control) as sidecar:
+    async with fake_control_api() as control, sidecar_process(tmp_path, control) as sidecar:
         control.create_tenant()
         draw = chance("kills of a sidecar")
         for _ in range(5):
@@ -232,7 +129,7 @@ async def test_killed_at_any_moment_every_answered_decision_is_logged_once(
         assert set(answered) <= set(logged)
 
 
-async def drains(sidecar: Process) -> bool:
+async def drains(sidecar: SidecarProcess) -> bool:
     return await sidecar.status("/health") != 200
 
 
@@ -240,7 +137,7 @@ async def drains(sidecar: Process) -> bool:
 async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     async with (
         fake_control_api() as control,
-        process(tmp_path, control, drain_seconds=60) as sidecar,
+        sidecar_process(tmp_path, control, drain_seconds=60) as sidecar,
     ):
         control.create_tenant()
         control.hold_claims = asyncio.Event()
@@ -260,7 +157,7 @@ async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
 async def test_unusable_settings_exit_2_with_every_complaint(tmp_path: Path) -> None:
     async with (
         fake_control_api() as control,
-        process(tmp_path, control, listn="x", staleness_seconds="soon") as sidecar,
+        sidecar_process(tmp_path, control, listn="x", staleness_seconds="soon") as sidecar,
     ):
         await sidecar.start(ready=False)
         assert await sidecar.ended() == 2
@@ -287,7 +184,7 @@ async def test_no_file_or_no_argument_is_exit_2(tmp_path: Path) -> None:
 
 
 async def test_a_taken_port_is_exit_1_in_one_line(tmp_path: Path) -> None:
-    async with fake_control_api() as control, process(tmp_path, control) as sidecar:
+    async with fake_control_api() as control, sidecar_process(tmp_path, control) as sidecar:
         sidecar.config["listen"] = f"127.0.0.1:{control.port}"
         await sidecar.start(ready=False)
         assert await sidecar.ended() == 1
@@ -298,10 +195,10 @@ async def test_a_taken_port_is_exit_1_in_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.deep(stands_in="test_a_taken_port_is_exit_1_in_one_line")
 async def test_a_spool_that_another_sidecar_holds_is_exit_1_in_one_line(tmp_path: Path) -> None:
-    async with fake_control_api() as control, process(tmp_path, control) as first:
+    async with fake_control_api() as control, sidecar_process(tmp_path, control) as first:
         control.create_tenant()
         await first.start()
-        async with process(tmp_path, control) as second:
+        async with sidecar_process(tmp_path, control) as second:
             await second.start(ready=False)
             assert await second.ended() == 1
             told = await second.log()
@@ -352,7 +249,7 @@ async def test_a_loop_that_dies_or_ends_takes_the_sidecar_with_it(
 async def test_a_stop_says_so_before_it_closes(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.create_tenant()
-        async with running_of(tmp_path, control) as running:
+        async with running_sidecar(tmp_path, control) as running:
             running.parts.readiness.draining = True
             assert "stop" in (await running.problems())["process"]
             assert (await running.evaluate())["decision"] == "ALLOW"

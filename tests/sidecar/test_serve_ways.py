@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.sidecar.fake_control_api import fake_control_api
 from tests.sidecar.proxy.raw_client import Answered, ask
-from tests.sidecar.proxy.scripted_source import Seen, answer, data_source
-from tests.sidecar.test_serve import Process, process
+from tests.support.fake_control_api import fake_control_api
 from tests.support.ports import free_port
+from tests.support.scripted_source import Seen, answer, data_source
+from tests.support.sidecar_process import SidecarProcess, sidecar_process
 from tests.support.waiting import until_async
 
 
@@ -38,7 +38,7 @@ async def test_no_port_of_the_sidecar_is_reached_through_the_sidecar(
             "forward_proxy": f"127.0.0.1:{proxy}", "metrics_listen": f"127.0.0.1:{metrics}",
             "sources": sources,
         }  # fmt: skip
-        async with process(tmp_path, control, **settings) as sidecar:
+        async with sidecar_process(tmp_path, control, **settings) as sidecar:
             control.create_tenant()
             await sidecar.start()
             for port in (sidecar.port, proxy, reverse, loop):
@@ -67,7 +67,7 @@ async def test_an_open_tunnel_does_not_delay_a_stop(tmp_path: Path) -> None:
             "upstream": f"http://127.0.0.1:{upstream.port}",
         }  # fmt: skip
         settings = {"forward_proxy": f"127.0.0.1:{proxy}", "drain_seconds": 1, "sources": [source]}
-        async with process(tmp_path, control, **settings) as sidecar:
+        async with sidecar_process(tmp_path, control, **settings) as sidecar:
             control.create_tenant()
             await sidecar.start()
             where = f"127.0.0.1:{upstream.port}"
@@ -106,7 +106,7 @@ async def test_a_response_under_way_at_a_stop_ends_its_connection(tmp_path: Path
             "names": {"rest://kb/a": {"source_id": "contracts", "sensitivity": "low"}},
         }  # fmt: skip
         settings = {"forward_proxy": f"127.0.0.1:{proxy}", "sources": [source]}
-        async with process(tmp_path, control, **settings) as sidecar:
+        async with sidecar_process(tmp_path, control, **settings) as sidecar:
             control.create_tenant()
             await sidecar.start()
             where = f"127.0.0.1:{upstream.port}"
@@ -126,7 +126,7 @@ async def test_a_response_under_way_at_a_stop_ends_its_connection(tmp_path: Path
         await until_async("it ships", lambda: control.records)
 
 
-async def _stopped(sidecar: Process) -> None:
+async def _stopped(sidecar: SidecarProcess) -> None:
     sidecar.tell(signal.SIGTERM)
     assert await sidecar.ended() == 0
     assert "Traceback" not in await sidecar.log()

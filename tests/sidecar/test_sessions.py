@@ -10,7 +10,8 @@ from policies.definitions.model import TenantSettings
 from policies.ground.canonical import rfc3339
 from policies.sets.policy_set import role_document, role_name
 from sidecar import sessions as sessions_module
-from tests.sidecar.fake_control_api import (
+from tests.support import waiting
+from tests.support.fake_control_api import (
     AGENT,
     FAR,
     ROLE,
@@ -18,9 +19,8 @@ from tests.sidecar.fake_control_api import (
     fake_control_api,
     policy,
 )
-from tests.sidecar.running_sidecar import FakeClock, RunningSidecar, sidecar
-from tests.support import waiting
 from tests.support.loop_clock import LoopClock
+from tests.support.sidecar import FakeClock, RunningSidecar, running_sidecar
 from tests.support.waiting import until_async
 
 
@@ -37,10 +37,10 @@ def foreign(state: str = "active", **changed: Any) -> dict[str, Any]:
 
 
 async def test_a_session_is_claimed_once_and_then_known(
-    running: RunningSidecar, control: FakeControlApi
+    sidecar: RunningSidecar, control: FakeControlApi
 ) -> None:
     for _ in range(3):
-        assert (await running.evaluate(session_id="s-1"))["decision"] == "ALLOW"
+        assert (await sidecar.evaluate(session_id="s-1"))["decision"] == "ALLOW"
     assert control.claims == [
         {
             "session_id": "s-1",
@@ -49,15 +49,15 @@ async def test_a_session_is_claimed_once_and_then_known(
             "user_id": "ann@example.com",
         }
     ]
-    records = await running.records()
+    records = await sidecar.records()
     assert [each["pub"]["facts"]["session"]["state"] for each in records] == ["active"] * 3
-    assert await running.metric('sluice_session_claims_total{state="active"}') == 1
+    assert await sidecar.metric('sluice_session_claims_total{state="active"}') == 1
 
 
 async def test_a_call_without_a_session_claims_none(
-    running: RunningSidecar, control: FakeControlApi
+    sidecar: RunningSidecar, control: FakeControlApi
 ) -> None:
-    assert (await running.evaluate())["decision"] == "ALLOW"
+    assert (await sidecar.evaluate())["decision"] == "ALLOW"
     assert not control.claims
 
 
@@ -78,7 +78,7 @@ async def test_the_control_api_says_who_owns_it(
     async with fake_control_api() as control:
         control.create_tenant()
         control.sessions["s-1"] = session
-        async with sidecar(tmp_path, control) as running:
+        async with running_sidecar(tmp_path, control) as running:
             for _ in range(2):
                 answer = await running.evaluate(session_id="s-1")
                 assert answer["policy_name"] == policy_name
@@ -98,7 +98,7 @@ async def test_a_caller_that_fails_the_identity_checks_claims_nothing(
 ) -> None:
     async with fake_control_api() as control:
         control.create_tenant(settings=TenantSettings("default", require_agent_id=True))
-        async with sidecar(tmp_path, control) as running:
+        async with running_sidecar(tmp_path, control) as running:
             answer = await running.evaluate(session_id="s-1", **changed)
             assert answer["decision"] == "DENY"
             assert not control.claims
@@ -106,9 +106,9 @@ async def test_a_caller_that_fails_the_identity_checks_claims_nothing(
 
 
 async def test_a_caller_that_no_policy_allows_still_claims(
-    running: RunningSidecar, control: FakeControlApi
+    sidecar: RunningSidecar, control: FakeControlApi
 ) -> None:
-    answer = await running.evaluate(session_id="s-1", source_id="payroll")
+    answer = await sidecar.evaluate(session_id="s-1", source_id="payroll")
     assert answer["policy_name"] == "underwriting"
     assert len(control.claims) == 1
 
@@ -117,7 +117,7 @@ async def test_concurrent_calls_of_a_new_session_share_one_claim(tmp_path: Path)
     async with fake_control_api() as control:
         control.create_tenant()
         control.hold_claims = asyncio.Event()
-        async with sidecar(tmp_path, control) as running:
+        async with running_sidecar(tmp_path, control) as running:
             calls = [asyncio.create_task(running.evaluate(session_id="s-1")) for _ in range(20)]
             await until_async("one asked", lambda: control.claims)
             await waiting.turns()
@@ -129,10 +129,10 @@ async def test_concurrent_calls_of_a_new_session_share_one_claim(tmp_path: Path)
 
 
 async def test_two_agents_racing_for_a_session_can_not_both_have_it(
-    running: RunningSidecar,
+    sidecar: RunningSidecar,
 ) -> None:
     answers = await asyncio.gather(
-        running.evaluate(session_id="s-1"), running.evaluate(session_id="s-1", agent_id=None)
+        sidecar.evaluate(session_id="s-1"), sidecar.evaluate(session_id="s-1", agent_id=None)
     )
     names = sorted(answer["policy_name"] for answer in answers)
     assert names == ["session_agent_mismatch", "underwriting"]
@@ -144,7 +144,9 @@ async def test_a_session_expires_by_the_clock_and_never_comes_back(tmp_path: Pat
         control.create_tenant()
         expires = rfc3339(clock.clock.now() + 60_000_000)
         control.sessions["s-1"] = foreign(agent_id=AGENT, expires_at=expires)
-        async with sidecar(tmp_path, control, clock=clock, staleness_seconds=3600) as running:
+        async with running_sidecar(
+            tmp_path, control, clock=clock, staleness_seconds=3600
+        ) as running:
             assert (await running.evaluate(session_id="s-1"))["decision"] == "ALLOW"
             clock.wall_ahead = 3600  # somebody sets the host's clock: nothing follows
             assert (await running.evaluate(session_id="s-1"))["decision"] == "ALLOW"
@@ -156,10 +158,10 @@ async def test_a_session_expires_by_the_clock_and_never_comes_back(tmp_path: Pat
 async def test_known_sessions_survive_a_restart_without_the_control_api(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.create_tenant()
-        async with sidecar(tmp_path, control) as running:
+        async with running_sidecar(tmp_path, control) as running:
             assert (await running.evaluate(session_id="s-1"))["decision"] == "ALLOW"
         await control.stop()
-        async with sidecar(tmp_path, control, synced=False) as running:
+        async with running_sidecar(tmp_path, control, synced=False) as running:
             assert (await running.evaluate(session_id="s-1"))["decision"] == "ALLOW"
             other = await running.evaluate(session_id="s-1", agent_id=None)
             assert other["policy_name"] == "session_agent_mismatch"
@@ -177,14 +179,14 @@ async def denied_unclaimed(running: RunningSidecar, why: str) -> None:
 
 
 async def test_a_new_session_without_the_control_api_is_denied_and_recorded(
-    running: RunningSidecar, control: FakeControlApi
+    sidecar: RunningSidecar, control: FakeControlApi
 ) -> None:
     await control.stop()
-    await denied_unclaimed(running, "can't be reached")
-    assert (await running.evaluate())["decision"] == "ALLOW"
+    await denied_unclaimed(sidecar, "can't be reached")
+    assert (await sidecar.evaluate())["decision"] == "ALLOW"
     await control.start()
-    assert (await running.evaluate(session_id="s-new"))["decision"] == "ALLOW"
-    assert await running.metric("sluice_session_claim_failures_total") == 1
+    assert (await sidecar.evaluate(session_id="s-new"))["decision"] == "ALLOW"
+    assert await sidecar.metric("sluice_session_claim_failures_total") == 1
 
 
 async def test_a_control_api_that_hangs_is_waited_for_no_longer_than_the_limit(
@@ -194,7 +196,7 @@ async def test_a_control_api_that_hangs_is_waited_for_no_longer_than_the_limit(
     async with fake_control_api() as control:
         control.create_tenant()
         control.hold_claims = asyncio.Event()
-        async with sidecar(tmp_path, control) as running:
+        async with running_sidecar(tmp_path, control) as running:
             loop, why = asyncio.get_running_loop(), "did not answer within 10 s"
             calls = [loop.create_task(denied_unclaimed(running, why)) for _ in range(5)]
             await until_async("one asks", lambda: control.claims)
@@ -207,10 +209,10 @@ async def test_a_control_api_that_hangs_is_waited_for_no_longer_than_the_limit(
 
 @pytest.mark.parametrize("status", [400, 403, 404, 429, 500])
 async def test_a_refused_claim_is_a_denial(
-    running: RunningSidecar, control: FakeControlApi, status: int
+    sidecar: RunningSidecar, control: FakeControlApi, status: int
 ) -> None:
     control.refuse_claims_with = status
-    await denied_unclaimed(running, str(status))
+    await denied_unclaimed(sidecar, str(status))
 
 
 @pytest.mark.parametrize(
@@ -233,14 +235,14 @@ async def test_an_answer_that_is_no_session_is_a_denial(
     async with fake_control_api() as control:
         control.create_tenant()
         control.sessions["s-new"] = foreign(session_id="s-new", agent_id=AGENT) | changed
-        async with sidecar(tmp_path, control) as running:
+        async with running_sidecar(tmp_path, control) as running:
             await denied_unclaimed(running, "")
 
 
 async def test_another_store_makes_every_claim_void(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.create_tenant()
-        async with sidecar(tmp_path, control, staleness_seconds=2.0) as running:
+        async with running_sidecar(tmp_path, control, staleness_seconds=2.0) as running:
             await running.evaluate(session_id="s-1")
             control.sessions.clear()
             control.epoch, control.revision, control.documents = "epoch-2", 0, {}
@@ -256,20 +258,20 @@ async def test_another_store_makes_every_claim_void(tmp_path: Path) -> None:
 
 
 async def test_the_policy_set_of_the_moment_decides_when_a_claim_took_long(
-    running: RunningSidecar, control: FakeControlApi
+    sidecar: RunningSidecar, control: FakeControlApi
 ) -> None:
     control.hold_claims = asyncio.Event()
-    call = asyncio.create_task(running.evaluate(session_id="s-1"))
+    call = asyncio.create_task(sidecar.evaluate(session_id="s-1"))
     await until_async("it asks", lambda: control.claims)
     revision = control.publish({role_name(ROLE): role_document([policy(name="newer")])})
 
     async def in_force() -> bool:
-        return await running.metric("sluice_policy_set_revision") == revision
+        return await sidecar.metric("sluice_policy_set_revision") == revision
 
     await waiting.until_async("it is in force", in_force)
     control.hold_claims.set()
     assert (await call)["policy_name"] == "newer"
-    [record] = await running.records()
+    [record] = await sidecar.records()
     assert record["pub"]["facts"]["revision"] == revision
 
 
@@ -284,7 +286,7 @@ async def test_known_sessions_are_bounded(tmp_path: Path, monkeypatch: pytest.Mo
             control.sessions[session_id] = foreign(
                 session_id=session_id, agent_id=AGENT, expires_at=expires
             )
-        async with sidecar(tmp_path, control) as running:
+        async with running_sidecar(tmp_path, control) as running:
             for number in range(60):
                 await running.evaluate(session_id=f"s-{number}")
             connection = running.parts.cache_file.connection
@@ -298,18 +300,18 @@ async def test_known_sessions_are_bounded(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 async def test_a_session_that_can_not_be_stored_delays_no_decision(
-    running: RunningSidecar, control: FakeControlApi
+    sidecar: RunningSidecar, control: FakeControlApi
 ) -> None:
-    running.parts.cache_file.connection.execute("DROP TABLE sessions")
-    assert (await running.evaluate(session_id="s-1"))["decision"] == "ALLOW"
-    assert (await running.evaluate(session_id="s-1"))["decision"] == "ALLOW"
+    sidecar.parts.cache_file.connection.execute("DROP TABLE sessions")
+    assert (await sidecar.evaluate(session_id="s-1"))["decision"] == "ALLOW"
+    assert (await sidecar.evaluate(session_id="s-1"))["decision"] == "ALLOW"
     assert len(control.claims) == 1
 
 
 async def test_a_call_that_fails_the_first_checks_waits_for_no_claim(
-    running: RunningSidecar, control: FakeControlApi
+    sidecar: RunningSidecar, control: FakeControlApi
 ) -> None:
     """The first four checks need no session: what they deny is denied without asking."""
     await control.stop()
-    answer = await running.evaluate(session_id="s-new", agent_id="agt_unknown")
+    answer = await sidecar.evaluate(session_id="s-new", agent_id="agt_unknown")
     assert answer["policy_name"] == "agent_not_registered"

@@ -3,17 +3,17 @@
 import pytest
 
 from sidecar.unmapped import UNMAPPED, Unmapped
-from tests.sidecar.running_sidecar import RunningSidecar
+from tests.support.sidecar import RunningSidecar
 
 
 async def test_an_unmapped_question_is_a_recorded_and_counted_denial(
-    running: RunningSidecar,
+    sidecar: RunningSidecar,
 ) -> None:
     unmapped = Unmapped("no role: add it", user_id="ann@example.com", agent_id="agt_loans")
-    recorded = running.parts.enforcer.deny(unmapped.retrieval("authzen"), UNMAPPED, unmapped.reason)
+    recorded = sidecar.parts.enforcer.deny(unmapped.retrieval("authzen"), UNMAPPED, unmapped.reason)
     await recorded.durable
     assert recorded.decision[:3] == ("DENY", "unmapped_request", "no role: add it")
-    [record] = await running.records()
+    [record] = await sidecar.records()
     assert record["eid"] == recorded.event_id
     assert record["pub"]["request"] == {
         "agent_role": "unknown",
@@ -23,7 +23,7 @@ async def test_an_unmapped_question_is_a_recorded_and_counted_denial(
         "source_type": "authzen",
     }
     sample = 'sluice_decisions_total{check="unmapped_request",decision="DENY"}'
-    assert await running.metric(sample) == 1
+    assert await sidecar.metric(sample) == 1
 
 
 @pytest.mark.parametrize("name", ["", "a\0b", "x" * 257, None])

@@ -5,8 +5,8 @@ import re
 
 import orjson
 
-from tests.sidecar.fake_control_api import EVALUATE_KEY
-from tests.sidecar.running_sidecar import EVALUATE, RunningSidecar, ask
+from tests.support.fake_control_api import EVALUATE_KEY
+from tests.support.sidecar import EVALUATE, RunningSidecar, ask
 
 GOOD = orjson.dumps(ask())
 

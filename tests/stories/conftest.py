@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from tests.support import redis
-from tests.support.stack import Stack, running
+from tests.support.redis import running_redis
+from tests.support.stack import Stack, running_stack
 
 
 @pytest.fixture
 def stack(tmp_path: Path) -> Iterator[Stack]:
-    with running(tmp_path) as started:
+    with running_stack(tmp_path) as started:
         yield started
 
 
@@ -19,11 +20,11 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
 def either_way(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stack]:
     """The policy set arrives by long poll, or through a real Redis."""
     if request.param == "http":
-        with running(tmp_path) as started:
+        with running_stack(tmp_path) as started:
             yield started
         return
     with (
-        redis.running(tmp_path / "redis") as server,
-        running(tmp_path / "stack", redis_url=server.url) as started,
+        running_redis(tmp_path / "redis") as server,
+        running_stack(tmp_path / "stack", redis_url=server.url) as started,
     ):
         yield started

@@ -11,7 +11,7 @@ import chromadb
 import pytest
 
 from tests.support.ports import free_port
-from tests.support.stack import Service, Stack, call, running
+from tests.support.stack import Service, Stack, call, running_stack
 from tests.support.waiting import AWAY, until
 
 POINT: list[Sequence[float]] = [[1.0, 0.0]]
@@ -55,7 +55,7 @@ def behind(tmp_path: Path, chroma: Service) -> Iterator[tuple[Stack, int]]:
         "names": names,
     }
     (tmp_path / "stack").mkdir()
-    with running(tmp_path / "stack", sources=[source]) as stack:
+    with running_stack(tmp_path / "stack", sources=[source]) as stack:
         yield stack, port
 
 

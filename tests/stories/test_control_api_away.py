@@ -7,7 +7,7 @@ import pytest
 
 from tests.stories.clients import each_exactly_once, in_thread, while_asking
 from tests.support.properties import few
-from tests.support.stack import running
+from tests.support.stack import running_stack
 from tests.support.waiting import AWAY, until
 
 
@@ -18,7 +18,7 @@ async def test_the_log_catches_up_exactly_once_after_a_while_without_the_control
     tmp_path: Path,
 ) -> None:
     seconds = few(60, at_least=15)  # a minute where there is time
-    with running(tmp_path, staleness=600) as stack:
+    with running_stack(tmp_path, staleness=600) as stack:
 
         async def away() -> None:
             await asyncio.sleep(1)
@@ -39,7 +39,7 @@ async def test_the_log_catches_up_exactly_once_after_a_while_without_the_control
 
 
 async def test_a_stale_policy_set_denies_and_the_denials_are_recorded(tmp_path: Path) -> None:
-    with running(tmp_path, staleness=3) as stack:
+    with running_stack(tmp_path, staleness=3) as stack:
         stack.control.stop()
         until(
             "the policy set is stale",

@@ -17,12 +17,12 @@ import pytest
 from control_api.maintenance import wal_folding
 from policies.ground.redis_url import RedisUrl
 from sidecar.settings.model import AgentSettings
-from tests.control_api import running_api
-from tests.control_api.running_api import ControlApi
-from tests.control_api.store.world import sql
-from tests.sidecar.running_sidecar import RunningSidecar, sidecar
 from tests.support import redis
+from tests.support.control_api import ControlApi, running_control_api
+from tests.support.open_store import sql
 from tests.support.postgres import Server, owned, serving
+from tests.support.redis import running_redis
+from tests.support.sidecar import RunningSidecar, running_sidecar
 from tests.support.waiting import until as until_now
 from tests.support.waiting import until_async
 
@@ -69,7 +69,7 @@ async def governed(
     place = Place(
         f"http://127.0.0.1:{api.port}", None if redis_url is None else RedisUrl.parse(redis_url)
     )
-    async with sidecar(
+    async with running_sidecar(
         directory,
         place,
         ships=True,
@@ -116,9 +116,9 @@ async def test_an_erased_value_is_in_no_byte_of_an_installation(
         if database == "redis":
             # Uncompressed, so that the value can be found in the file.
             options = {"rdbcompression": "no"}
-            server = stack.enter_context(redis.running(tmp_path / "redis", **options))
+            server = stack.enter_context(running_redis(tmp_path / "redis", **options))
             environ["SLUICE_REDIS_URL"] = server.url
-        api = stack.enter_context(running_api.running(tmp_path / "control", **environ))
+        api = stack.enter_context(running_control_api(tmp_path / "control", **environ))
         api.approved("agt_1")
         directory = tmp_path / "sidecar"
         async with governed(api, directory, server.url if server else None) as running:
@@ -142,7 +142,7 @@ async def test_an_erased_value_is_in_no_byte_of_an_installation(
 
 @pytest.fixture
 def on_postgresql(tmp_path: Path, migrated_url: str) -> Iterator[ControlApi]:
-    with running_api.running(tmp_path, database_url=serving(migrated_url)) as api:
+    with running_control_api(tmp_path, database_url=serving(migrated_url)) as api:
         yield api
 
 

@@ -16,6 +16,7 @@ import pytest
 from tests.support import fork_server, redis
 from tests.support.log_lines import TIME, entries
 from tests.support.ports import free_port
+from tests.support.redis import running_redis
 from tests.support.stack import ROOT, Stack, call
 from tests.support.waiting import AWAY, until
 
@@ -32,7 +33,7 @@ def run(module: str, *arguments: str, **environ: str) -> subprocess.CompletedPro
 @pytest.mark.deep(stands_in="test_complaints_and_failures_are_lines_too")
 @redis.needs_redis
 def test_both_services_through_faults(tmp_path: Path) -> None:
-    with redis.running(tmp_path / "redis") as server:
+    with running_redis(tmp_path / "redis") as server:
         debug = {"SLUICE_LOG_LEVEL": "debug"}
         stack = Stack(tmp_path / "stack", redis_url=server.url, staleness=4)
         stack.control.environ |= debug

@@ -11,7 +11,8 @@ import pytest
 
 from tests.stories.test_management_reaches_sidecars import agent_key_id, soon
 from tests.support import redis
-from tests.support.stack import Stack, call, running
+from tests.support.redis import running_redis
+from tests.support.stack import Stack, call, running_stack
 from tests.support.waiting import AWAY, until
 
 pytestmark = redis.needs_redis
@@ -29,9 +30,9 @@ def feed(stack: Stack) -> str:
 @pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
 def test_thirty_seconds_without_redis_deny_nothing(tmp_path: Path, fault: signal.Signals) -> None:
     with (
-        redis.running(tmp_path / "redis") as server,
+        running_redis(tmp_path / "redis") as server,
         # A limit that the outage exceeds, and that a stall of the machine does not.
-        running(tmp_path / "stack", redis_url=server.url, staleness=25) as stack,
+        running_stack(tmp_path / "stack", redis_url=server.url, staleness=25) as stack,
     ):
         assert feed(stack) == "redis"
         began = time.monotonic()
@@ -60,8 +61,8 @@ def test_thirty_seconds_without_redis_deny_nothing(tmp_path: Path, fault: signal
 
 def test_a_redis_restored_from_an_older_dump_brings_nothing_back(tmp_path: Path) -> None:
     with (
-        redis.running(tmp_path / "redis", dbfilename="dump.rdb") as server,
-        running(tmp_path / "stack", redis_url=server.url) as stack,
+        running_redis(tmp_path / "redis", dbfilename="dump.rdb") as server,
+        running_stack(tmp_path / "stack", redis_url=server.url) as stack,
     ):
         assert server.command("SAVE") == b"+OK\r\n"
         (policy,) = stack.admin("GET", "/v1/policies")

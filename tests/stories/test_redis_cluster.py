@@ -15,7 +15,7 @@ import pytest
 
 from policies.sets.redis_keys import CHALLENGES, set_key
 from tests.support import redis
-from tests.support.stack import Stack, call, running
+from tests.support.stack import Stack, call, running_stack
 from tests.support.waiting import AWAY, until
 
 pytestmark = redis.needs_redis
@@ -120,7 +120,7 @@ def feed(stack: Stack) -> str:
 def test_moved_slots_and_a_dead_node_lose_nothing(tmp_path: Path) -> None:
     with redis.cluster(tmp_path / "redis", 3) as nodes:
         url = "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in nodes)
-        with running(tmp_path / "stack", redis_url=url, staleness=STALENESS) as stack:
+        with running_stack(tmp_path / "stack", redis_url=url, staleness=STALENESS) as stack:
             history = History(stack)
             with history.going_on():
                 history.in_force()

@@ -16,7 +16,8 @@ import pytest
 from tests.support import fork_server, redis
 from tests.support.ports import free_port
 from tests.support.postgres import serving
-from tests.support.stack import Service, Stack, call, running
+from tests.support.redis import running_redis
+from tests.support.stack import Service, Stack, call, running_stack
 from tests.support.waiting import AWAY, until
 
 
@@ -125,8 +126,8 @@ def test_while_replicas_are_started_again_one_after_the_other_both_are_believed(
     """One replica signs with the new key, one with the old; what either publishes is in force."""
     url = serving(migrated_url)
     with (
-        redis.running(tmp_path / "redis") as server,
-        running(tmp_path / "stack", database_url=url, redis_url=server.url) as stack,
+        running_redis(tmp_path / "redis") as server,
+        running_stack(tmp_path / "stack", database_url=url, redis_url=server.url) as stack,
         another_replica(stack) as old,
     ):
         rotate(stack)

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.runner import tiers
-from tests.support import pods, redis
+from tests.support import redis
 from tests.support.clusters import ISSUER, serving_keys
-from tests.support.pods import Pod
+from tests.support.pods import Pod, running_pod
+from tests.support.redis import running_redis
 from tests.support.stack import Stack, call
 from tests.support.waiting import AWAY, until
 
@@ -35,7 +36,7 @@ def test_a_pods_life(tmp_path: Path, way: str) -> None:
     if way == "http":
         _life(tmp_path, None)
     else:
-        with redis.running(tmp_path / "redis") as server:
+        with running_redis(tmp_path / "redis") as server:
             _life(tmp_path, server.url)
 
 
@@ -44,7 +45,7 @@ def _life(tmp_path: Path, redis_url: str | None) -> None:
     settings = {"redis": redis_url} if redis_url else {}
     with (
         serving_keys() as keys,
-        pods.running(tmp_path / "pod", stack.control.port, **settings) as pod,
+        running_pod(tmp_path / "pod", stack.control.port, **settings) as pod,
     ):
         # It is alive at once, denies, and says why it is not ready.
         until(

@@ -1,6 +1,6 @@
 """The commands in the documentation: finds their blocks, and runs one as a reader would paste it.
 
-A block begins with a comment, its title. Knows no expectation.
+A block begins with a comment, its title.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ The process that forks has one thread and no event loop, and runs nothing but th
 
 A command that is anything else gets its own interpreter: another program, another module, another
 tree, other variables than `SLUICE_…`. So does every command of the benchmarks, which measure starts
-and memory: only `tests/conftest.py` turns this on. Knows nothing of what the services do.
+and memory: only `tests/conftest.py` turns this on.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MODULES = {
     "control_api": ("serve", "workers.supervise", "maintenance.purge_command"),
     "sidecar": ("__main__",),
 }
-"""What runs as a fork, and the modules of it that import all others."""
+"""The services that run as a fork, and the modules of it that import all others."""
 LARGEST = 1 << 18
 _on: list[bool] = []
 

@@ -2,7 +2,7 @@
 
 A test gives a limit of a minute, and ends it when it likes: a busy machine can't end it earlier,
 and nobody waits for it. Real time goes on, so connections and the waits of `waiting.py` work as
-ever. Knows nothing of Sluice but its clock.
+ever.
 """
 
 from __future__ import annotations

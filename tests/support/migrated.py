@@ -24,8 +24,8 @@ from tests.support.postgres import Server, serving
 @contextlib.contextmanager
 def database(folder: Path, owner: int) -> Iterator[str]:
     """The URL of a fresh copy, as its owner; `serving` returns that of the role that owns nothing
-    in it. `folder` and `owner` are the run's, as for `postgres.running`."""
-    server = postgres.running(folder, owner)
+    in it. `folder` and `owner` are the run's, as for `postgres.shared_server`."""
+    server = postgres.shared_server(folder, owner)
     with server.database(template=_template(server, folder)) as url:
         yield url
 

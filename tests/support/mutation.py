@@ -1,4 +1,4 @@
-"""Changes documents at random, to compare two judges of them. Knows no format."""
+"""Changes documents at random, to compare two judges of them."""
 
 from copy import deepcopy
 from random import Random
@@ -9,7 +9,7 @@ VALUES: tuple[Any, ...] = (
     "x" * 256, "x" * 257, "é" * 256, "a\nb", "a\n", "\x00", "\x7f", "\x85", "\u2028", "😀" * 256,
     [], [None], [1], [""], ["a"], ["a\n"], [["a"]], [{}], ["x" * 257], {}, {"a": "b"},
 )  # fmt: skip
-"""What a value may be replaced by: values at the limits of most rules."""
+"""Replacements of a value: values at the limits of most rules."""
 
 
 def mutated(document: Any, random: Random, times: int, keys: tuple[str, ...]) -> Any:

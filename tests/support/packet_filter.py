@@ -1,7 +1,7 @@
 """Brings `nft`, `iptables` and `ip` into a network namespace, on a machine that has none installed.
 
 The product looks for them in fixed folders. So a test's namespace has its own mounts, where one of
-those folders is the one with the fetched programs. Knows no rule and no expectation.
+those folders is the one with the fetched programs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A real PgBouncer in transaction mode, in front of a test's PostgreSQL. Knows nothing of Sluice.
+"""A real PgBouncer in transaction mode, in front of a test's PostgreSQL.
 
 Few sessions serve all clients, in turn, so that a client seldom gets the session of its transaction
 before: what depends on a session fails at once.

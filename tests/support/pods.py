@@ -117,7 +117,7 @@ class Pod:
 
 
 @contextmanager
-def running(directory: Path, control: int, **settings: Any) -> Iterator[Pod]:
+def running_pod(directory: Path, control: int, **settings: Any) -> Iterator[Pod]:
     """A started pod, which need not be ready."""
     with data_source() as source:
         pod = Pod(directory, control, source, **settings)

@@ -2,7 +2,7 @@
 
 The system takes the ports of outgoing connections from its ephemeral range, so a port of that range
 may be taken before the server binds it. These ports are below that range, and so are those 10,000
-above them, which Redis Cluster nodes use among themselves. Knows nothing of Sluice.
+above them, which Redis Cluster nodes use among themselves.
 """
 
 from __future__ import annotations

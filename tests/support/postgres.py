@@ -4,7 +4,7 @@ a role that owns nothing.
 The first test that needs it starts the server, in any worker. A guard process stops it when the
 test run ends, even if that is killed. PostgreSQL refuses to run as root, so for root it runs as
 `nobody`, from a copy of the binaries that `nobody` can read. Nothing outside the run's folder
-changes: no account, no permission. Knows nothing of Sluice.
+changes: no account, no permission.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def _as(url: str, role: str) -> str:
     return url
 
 
-def running(folder: Path, owner: int, *, durable: bool = False) -> Server:
+def shared_server(folder: Path, owner: int, *, durable: bool = False) -> Server:
     """The test run's server. The first caller starts it. `owner` is the run's process id."""
     answer, log = folder / "postgres.json", folder / "postgres.log"
     command = [sys.executable, "-m", "tests.support.postgres"]

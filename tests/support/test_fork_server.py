@@ -1,4 +1,4 @@
-"""What is started as a fork is the same command as in an interpreter of its own."""
+"""A service that is started as a fork is the same command as in an interpreter of its own."""
 
 from __future__ import annotations
 

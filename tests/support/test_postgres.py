@@ -42,7 +42,7 @@ def test_a_killed_run_leaves_no_server() -> None:
     folder = Path(tempfile.mkdtemp(prefix="sluice-tests-"))
     owner = subprocess.Popen(["sleep", "600"])
     try:
-        server = postgres.running(folder, owner.pid)
+        server = postgres.shared_server(folder, owner.pid)
         assert accepts(server.port)
     finally:
         owner.kill()

@@ -18,7 +18,7 @@ PATIENCE = 60.0
 POLL = 0.01
 Errors = type[Exception] | tuple[type[Exception], ...]
 AWAY: Errors = (OSError, http.client.HTTPException, ValueError)
-"""What a call of a service raises while the service doesn't respond."""
+"""Errors of a call while the service doesn't respond."""
 TURNS_A_HOP = 10
 """After so many turns of the loop, what was sent is waited for: a message may take some hops."""
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.sidecar.proxy.certificates import authority
+from tests.support.certificates import authority
 
 TOKEN = "first-token"
 SECRET = "/api/v1/namespaces/sluice-system/secrets/sluice-webhook-tls"

@@ -25,7 +25,7 @@ from control_api.admission.verdict import Outcome, Verdict
 from policies.ground.clock import Clock
 from policies.ground.listen_address import ListenAddress
 from tests.control_api.admission import reviews
-from tests.sidecar.proxy.certificates import authority
+from tests.support.certificates import authority
 
 PATCH = ({"op": "add", "path": "/metadata/labels", "value": {"a": "b"}},)
 NAME = "sluice-webhook.sluice-system.svc"

@@ -38,14 +38,14 @@ from tests.control_api.admission.fake_api_server import (
     configuration,
     fake_api_server,
 )
-from tests.sidecar.proxy.certificates import authority
+from tests.support.certificates import authority
 
 START = dt.datetime(2026, 11, 22, tzinfo=dt.UTC)
 NAMES = {"sluice-webhook.sluice-system.svc", "sluice-webhook.sluice-system.svc.cluster.local"}
 
 
 @dataclass
-class World:
+class WebhookReplicas:
     """A cluster with a clock, and replicas of the webhook."""
 
     server: FakeApiServer
@@ -121,16 +121,18 @@ class Replica:
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
+async def world(tmp_path: Path) -> AsyncIterator[WebhookReplicas]:
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(fake_api_server(tmp_path))
         server.put(CONFIGURATION, configuration())
-        made = World(server, stack)
+        made = WebhookReplicas(server, stack)
         server.now = lambda: made.wall
         yield made
 
 
-async def test_a_first_start_makes_a_certificate_and_publishes_its_authority(world: World) -> None:
+async def test_a_first_start_makes_a_certificate_and_publishes_its_authority(
+    world: WebhookReplicas,
+) -> None:
     replica = await world.replica()
     assert await replica.controller.round()
     assert world.accepts(replica.leaf)
@@ -145,7 +147,7 @@ async def test_a_first_start_makes_a_certificate_and_publishes_its_authority(wor
     assert not [call for call in world.server.calls[before:] if call[0] != "GET"]
 
 
-async def test_a_second_replica_serves_the_certificate_of_the_first(world: World) -> None:
+async def test_a_second_replica_serves_the_certificate_of_the_first(world: WebhookReplicas) -> None:
     first, second = await world.replica("a"), await world.replica("b")
     await first.controller.round()
     await second.controller.round()
@@ -153,7 +155,9 @@ async def test_a_second_replica_serves_the_certificate_of_the_first(world: World
     assert world.server.objects[LEASE]["spec"]["holderIdentity"] == ""
 
 
-async def test_two_replicas_that_start_at_once_agree_on_one_certificate(world: World) -> None:
+async def test_two_replicas_that_start_at_once_agree_on_one_certificate(
+    world: WebhookReplicas,
+) -> None:
     replicas = [await world.replica(name) for name in "abc"]
     await asyncio.gather(*(each.controller.round() for each in replicas))
     await world.rotate(*replicas)
@@ -164,7 +168,7 @@ async def test_two_replicas_that_start_at_once_agree_on_one_certificate(world: W
 
 
 async def test_a_leaf_is_renewed_after_half_of_its_life_by_the_same_authority(
-    world: World,
+    world: WebhookReplicas,
 ) -> None:
     replica, late = await world.replica("a"), await world.replica("b")
     await world.rotate(replica, late)
@@ -187,7 +191,7 @@ async def test_a_leaf_is_renewed_after_half_of_its_life_by_the_same_authority(
     stands_in="test_the_old_authority_stays_trusted_as_long_as_a_leaf_of_it_may_be_served"
 )
 async def test_a_new_authority_is_trusted_before_it_is_served_and_the_old_one_until_it_is_safe(
-    world: World,
+    world: WebhookReplicas,
 ) -> None:
     replica, away = await world.replica("a"), await world.replica("away")
     await world.rotate(replica, away)
@@ -209,7 +213,7 @@ async def test_a_new_authority_is_trusted_before_it_is_served_and_the_old_one_un
 
 
 async def test_the_old_authority_stays_trusted_as_long_as_a_leaf_of_it_may_be_served(
-    world: World,
+    world: WebhookReplicas,
 ) -> None:
     replica, away = await world.replica("a"), await world.replica("away")
     await world.rotate(replica, away)
@@ -239,7 +243,7 @@ async def test_the_old_authority_stays_trusted_as_long_as_a_leaf_of_it_may_be_se
 @pytest.mark.parametrize("served", [True, False])
 @pytest.mark.parametrize("number", range(1, 10))
 async def test_a_death_at_any_write_is_healed_by_the_next_replica(
-    world: World, number: int, served: bool
+    world: WebhookReplicas, number: int, served: bool
 ) -> None:
     """The replica dies at its `number`th write: before the API server served it, or after, and
     before it sees the answer."""
@@ -287,7 +291,7 @@ async def test_a_death_at_any_write_is_healed_by_the_next_replica(
         {"ca.key": 7},
     ],
 )
-async def test_a_damaged_secret_heals(world: World, damage: dict[str, Any]) -> None:
+async def test_a_damaged_secret_heals(world: WebhookReplicas, damage: dict[str, Any]) -> None:
     replica = await world.replica()
     await replica.controller.round()
     data = world.server.objects[SECRET]["data"]
@@ -297,7 +301,7 @@ async def test_a_damaged_secret_heals(world: World, damage: dict[str, Any]) -> N
     assert world.stored().authority is not None
 
 
-async def test_a_pair_that_does_not_match_is_replaced(world: World) -> None:
+async def test_a_pair_that_does_not_match_is_replaced(world: WebhookReplicas) -> None:
     replica = await world.replica()
     await replica.controller.round()
     other = issue(make_authority(START), tuple(NAMES), START, dt.timedelta(hours=72))
@@ -307,7 +311,7 @@ async def test_a_pair_that_does_not_match_is_replaced(world: World) -> None:
     assert world.accepts(replica.leaf)
 
 
-async def test_a_configuration_that_was_reset_is_published_again(world: World) -> None:
+async def test_a_configuration_that_was_reset_is_published_again(world: WebhookReplicas) -> None:
     replica = await world.replica()
     await world.rotate(replica)
     world.server.put(CONFIGURATION, configuration())
@@ -316,7 +320,9 @@ async def test_a_configuration_that_was_reset_is_published_again(world: World) -
     assert world.accepts(replica.leaf)
 
 
-async def test_without_a_configuration_certificates_are_made_all_the_same(world: World) -> None:
+async def test_without_a_configuration_certificates_are_made_all_the_same(
+    world: WebhookReplicas,
+) -> None:
     del world.server.objects[CONFIGURATION]
     replica = await world.replica()
     assert await replica.controller.round()
@@ -328,7 +334,7 @@ async def test_without_a_configuration_certificates_are_made_all_the_same(world:
 
 @pytest.mark.parametrize(("status", "reason"), [(403, "denied"), (500, "unreachable")])
 async def test_a_refused_call_is_counted_and_tried_again(
-    world: World, status: int, reason: str
+    world: WebhookReplicas, status: int, reason: str
 ) -> None:
     replica = await world.replica()
     world.server.fault = lambda method, _path: status if method == "PATCH" else None
@@ -341,7 +347,7 @@ async def test_a_refused_call_is_counted_and_tried_again(
 
 
 async def test_an_api_server_that_hangs_is_given_up(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: WebhookReplicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kubernetes_api, "CALL_SECONDS", 0.2)
     replica = await world.replica()
@@ -350,7 +356,7 @@ async def test_an_api_server_that_hangs_is_given_up(
     assert replica.faults("unreachable") == 1
 
 
-async def test_a_renewed_token_is_used_at_once(world: World) -> None:
+async def test_a_renewed_token_is_used_at_once(world: WebhookReplicas) -> None:
     replica = await world.replica()
     world.server.tokens = {"second-token"}
     assert not await replica.controller.round()
@@ -360,7 +366,7 @@ async def test_a_renewed_token_is_used_at_once(world: World) -> None:
 
 
 async def test_an_authority_without_key_identifiers_is_trusted(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: WebhookReplicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The certificates of many clusters have none. From 3.13 on, Python asks for them."""
     lenient = ssl.create_default_context
@@ -380,7 +386,7 @@ async def test_an_authority_without_key_identifiers_is_trusted(
     assert not await distrusting.controller.round()
 
 
-async def test_a_stepped_clock_makes_no_certificates(world: World) -> None:
+async def test_a_stepped_clock_makes_no_certificates(world: WebhookReplicas) -> None:
     replica = await world.replica()
     await world.rotate(replica)
     leaf, now = replica.leaf, world.wall
@@ -395,7 +401,7 @@ async def test_a_stepped_clock_makes_no_certificates(world: World) -> None:
 
 
 async def test_another_replica_keeps_the_lease_until_it_has_been_silent_for_its_duration(
-    world: World,
+    world: WebhookReplicas,
 ) -> None:
     replica = await world.replica()
     world.server.put(LEASE, {"metadata": {}, "spec": {"holderIdentity": "another"}})
@@ -410,7 +416,7 @@ async def test_another_replica_keeps_the_lease_until_it_has_been_silent_for_its_
 
 
 async def test_no_log_line_and_no_repr_holds_a_key(
-    world: World, caplog: pytest.LogCaptureFixture
+    world: WebhookReplicas, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")
     replica = await world.replica()

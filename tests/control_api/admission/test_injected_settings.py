@@ -15,7 +15,7 @@ from sidecar.settings.authzen import ActionRule, AuthzenSettings
 from sidecar.settings.model import SidecarSettings
 from tests.control_api.admission.goldens import VALUES, rendered
 from tests.servers import need
-from tests.sidecar.proxy.certificates import authority
+from tests.support.certificates import authority
 
 SOURCE = (
     "alias=kb",

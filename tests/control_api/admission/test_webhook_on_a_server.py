@@ -15,7 +15,7 @@ import pytest
 from control_api.admission.certificates import controller, plan
 from control_api.admission.verdict import Outcome, Verdict
 from tests.control_api.admission.running_webhook import Webhook, running_webhook
-from tests.kubernetes.api_server import ApiServer, Refused, running
+from tests.kubernetes.api_server import ApiServer, Refused, running_api_server
 from tests.support.ports import free_port
 from tests.support.waiting import until_async
 
@@ -48,7 +48,7 @@ RULES = [
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    with running(tmp_path_factory.mktemp("kubernetes")) as started:
+    with running_api_server(tmp_path_factory.mktemp("kubernetes")) as started:
         started.namespace(OWN)
         started.account(OWN, "sluice-webhook")
         started.namespace("shop", **{"sluice/inject": "enabled"})

@@ -24,7 +24,7 @@ from control_api.admission.verdict import Outcome
 from policies.ground.settings import SettingsError
 from tests.control_api.admission.reviews import encoded, review
 from tests.control_api.admission.running_webhook import certificate_files
-from tests.sidecar.proxy.certificates import authority
+from tests.support.certificates import authority
 from tests.support.ports import free_port
 from tests.support.waiting import until
 

@@ -19,8 +19,8 @@ from control_api.store.queries.deliveries import StoredDelivery
 from control_api.store.transaction import Transaction
 from tests.control_api.alerts.receiver import hook, mailbox
 from tests.control_api.alerts.rounds import Rounds
-from tests.control_api.running_api import ControlApi, running
-from tests.control_api.store.world import TENANT, World
+from tests.support.control_api import ControlApi, running_control_api
+from tests.support.open_store import TENANT, OpenStore
 from tests.support.waiting import until
 
 RULES, FIRED = "/v1/alerts/rules", "/v1/alerts/fired"
@@ -124,7 +124,7 @@ def test_a_disabled_rule_does_not_fire(fresh: ControlApi) -> None:
     stands_in="tests/control_api/alerts/test_one_attempt.py::test_a_webhook_is_signed"
 )
 def test_a_webhook_is_signed_and_names_no_user(tmp_path: Path) -> None:
-    with hook() as receiver, running(tmp_path, **ALLOW) as api:
+    with hook() as receiver, running_control_api(tmp_path, **ALLOW) as api:
         made = rule(api, "denial_spike", 1, webhook_url=receiver.url)
         api.evaluate(source_id="payroll", user_id="ann@example.com", query="my secret")
         done = settled(api, "denial_spike", "delivered")
@@ -142,7 +142,7 @@ def test_a_webhook_is_signed_and_names_no_user(tmp_path: Path) -> None:
 
 @pytest.mark.deep(stands_in="test_old_events_are_not_in_the_window")
 def test_a_failed_attempt_is_repeated_under_the_same_id_across_a_restart(tmp_path: Path) -> None:
-    with hook() as receiver, running(tmp_path, **ALLOW) as api:
+    with hook() as receiver, running_control_api(tmp_path, **ALLOW) as api:
         receiver.status = 503
         rule(api, "denial_spike", 1, webhook_url=receiver.url)
         api.evaluate(source_id="payroll")
@@ -161,7 +161,7 @@ def test_a_failed_attempt_is_repeated_under_the_same_id_across_a_restart(tmp_pat
 
 @pytest.mark.deep(stands_in="test_old_events_are_not_in_the_window")
 def test_attempts_end_after_a_day(tmp_path: Path) -> None:
-    with hook() as receiver, running(tmp_path, **ALLOW) as api:
+    with hook() as receiver, running_control_api(tmp_path, **ALLOW) as api:
         receiver.status = 500
         rule(api, "denial_spike", 1, webhook_url=receiver.url)
         api.evaluate(source_id="payroll")
@@ -178,7 +178,7 @@ def test_attempts_end_after_a_day(tmp_path: Path) -> None:
 def test_gone_is_final_and_a_redirect_is_never_followed(
     tmp_path: Path, status: int, ends: str
 ) -> None:
-    with hook() as receiver, hook() as elsewhere, running(tmp_path, **ALLOW) as api:
+    with hook() as receiver, hook() as elsewhere, running_control_api(tmp_path, **ALLOW) as api:
         receiver.status = status
         receiver.headers = {"Location": elsewhere.url}
         rule(api, "denial_spike", 1, webhook_url=receiver.url)
@@ -191,7 +191,7 @@ def test_gone_is_final_and_a_redirect_is_never_followed(
 
 @pytest.mark.deep(stands_in="test_old_events_are_not_in_the_window")
 def test_a_receiver_that_hangs_delays_nothing_else(tmp_path: Path) -> None:
-    with hook() as hanging, hook() as well, running(tmp_path, **ALLOW) as api:
+    with hook() as hanging, hook() as well, running_control_api(tmp_path, **ALLOW) as api:
         hanging.hang = True
         for number in range(8):
             rule(api, "denial_spike", 1, name=f"h{number}", webhook_url=hanging.url)
@@ -208,7 +208,7 @@ def test_any_number_of_deliveries_to_a_receiver_that_hangs_delays_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deliver, "MAX_ATTEMPTS", 3)  # 12 are read at a time
-    with hook() as hanging, hook() as well, running(tmp_path, **ALLOW) as api:
+    with hook() as hanging, hook() as well, running_control_api(tmp_path, **ALLOW) as api:
         hanging.hang = True
         for number in range(20):
             rule(api, "denial_spike", 1, name=f"h{number}", webhook_url=hanging.url)
@@ -224,7 +224,7 @@ def test_any_number_of_deliveries_to_a_receiver_that_hangs_delays_no_other(
     stands_in="tests/control_api/alerts/test_one_attempt.py::test_an_address_that_is_not_public_is_not_called"
 )
 def test_a_private_address_is_refused_when_it_is_called(tmp_path: Path) -> None:
-    with hook() as receiver, running(tmp_path) as api:
+    with hook() as receiver, running_control_api(tmp_path) as api:
         url = f"http://localhost:{receiver.port}/"
         rule(api, "denial_spike", 1, webhook_url=url)
         api.evaluate(source_id="payroll")
@@ -249,7 +249,7 @@ def test_a_name_that_changes_between_check_and_call_changes_nothing(
     monkeypatch.setattr(webhook, "lookup", rebinding)
     monkeypatch.setattr(webhook, "CONNECT_SECONDS", 0.5)
     allow = {"SLUICE_WEBHOOK_ALLOW": "192.0.2.0/24"}
-    with hook() as receiver, running(tmp_path, **allow) as api:
+    with hook() as receiver, running_control_api(tmp_path, **allow) as api:
         url = f"http://rebinding.example:{receiver.port}/"
         rule(api, "denial_spike", 1, webhook_url=url)
         api.evaluate(source_id="payroll")
@@ -267,7 +267,7 @@ def test_mail_arrives_and_says_what_was_measured(tmp_path: Path) -> None:
             "SLUICE_SMTP_URL": f"smtp://127.0.0.1:{box.port}",
             "SLUICE_SMTP_FROM": "sluice@example.com",
         }
-        with running(tmp_path, **mail) as api:
+        with running_control_api(tmp_path, **mail) as api:
             rule(api, "denial_spike", 1, email="ops@example.com", name="die Ausreißer")
             api.evaluate(source_id="payroll")
             done = settled(api, "denial_spike", "delivered")
@@ -293,7 +293,7 @@ def test_a_permanent_refusal_by_the_mail_server_is_final(
             "SLUICE_SMTP_URL": f"smtp://127.0.0.1:{box.port}",
             "SLUICE_SMTP_FROM": "sluice@example.com",
         }
-        with running(tmp_path, **mail) as api:
+        with running_control_api(tmp_path, **mail) as api:
             rule(api, "denial_spike", 1, email="ops@example.com")
             api.evaluate(source_id="payroll")
             delivery = failing(api)
@@ -315,7 +315,10 @@ def test_without_a_mail_server_a_delivery_says_so(fresh: ControlApi) -> None:
 
 @pytest.mark.deep(stands_in="test_old_events_are_not_in_the_window")
 def test_two_processes_fire_once(rounds: Rounds, tmp_path: Path, migrated_url: str) -> None:
-    with hook() as receiver, running(tmp_path, database_url=migrated_url, **ALLOW) as one:
+    with (
+        hook() as receiver,
+        running_control_api(tmp_path, database_url=migrated_url, **ALLOW) as one,
+    ):
         other = ControlApi(tmp_path, policies=None, database_url=migrated_url, **ALLOW).start()
         try:
             for number in range(10):
@@ -331,7 +334,7 @@ def test_two_processes_fire_once(rounds: Rounds, tmp_path: Path, migrated_url: s
             other.stop()
 
 
-async def test_only_deliveries_settled_ninety_days_ago_are_deleted(world: World) -> None:
+async def test_only_deliveries_settled_ninety_days_ago_are_deleted(world: OpenStore) -> None:
     now = world.now()
     ages: list[tuple[int, DeliveryStatus]] = [(91, "delivered")] * 600
     rows = [

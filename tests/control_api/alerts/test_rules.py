@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.control_api.running_api import ControlApi
+from tests.support.control_api import ControlApi
 
 RULES = "/v1/alerts/rules"
 RULE: dict[str, Any] = {"name": "many", "rule_type": "denial_spike", "threshold": 20}

@@ -15,7 +15,7 @@ from control_api.auth.principal import Caller
 from control_api.auth.rate_limit import OverLimit, RateLimit
 from control_api.metrics.metrics import Instruments
 from policies.ground.clock import Clock
-from tests.control_api.running_api import SUPERADMIN, ControlApi, asked, running
+from tests.support.control_api import SUPERADMIN, ControlApi, asked, running_control_api
 
 
 @dataclass
@@ -103,7 +103,7 @@ async def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlApi]:
-    with running(tmp_path_factory.mktemp("strict"), SLUICE_RATE_LIMIT="3") as started:
+    with running_control_api(tmp_path_factory.mktemp("strict"), SLUICE_RATE_LIMIT="3") as started:
         yield started
 
 
@@ -140,7 +140,7 @@ def test_the_limit_is_checked_after_the_key_and_before_all_else(strict: ControlA
     stands_in="tests/control_api/test_settings.py::test_the_defaults_are_the_contract_s"
 )
 def test_without_the_setting_nothing_is_limited(tmp_path: Path) -> None:
-    with running(tmp_path) as api:
+    with running_control_api(tmp_path) as api:
         answers = [api.call("GET", "/v1/keys").status for _ in range(200)]
     assert set(answers) == {200}
 

@@ -24,8 +24,8 @@ from policies.definitions.model import Key
 from policies.ground.keys import key_digest
 from policies.sets.policy_set import key_document, key_name
 from tests.control_api.store.databases import postgresql_url
-from tests.control_api.store.world import OTHER, TENANT, World, opened
 from tests.support import pgbouncer
+from tests.support.open_store import OTHER, TENANT, OpenStore, opened
 from tests.support.postgres import Server
 from tests.support.waiting import PATIENCE, until_async
 
@@ -38,7 +38,7 @@ SETTING = "SLUICE_LISTEN_DATABASE_URL"
 class Replica:
     """A process on the database: its store, its cache, and its listener."""
 
-    world: World
+    world: OpenStore
     cache: TenantCache
     listener: NoticeListener
     heard: list[Notice] = field(default_factory=list)
@@ -101,7 +101,7 @@ async def pair(postgresql_url: str) -> AsyncIterator[tuple[Replica, Replica]]:
         yield here, there
 
 
-async def publish(world: World, key_id: str | None, **others: bytes) -> None:
+async def publish(world: OpenStore, key_id: str | None, **others: bytes) -> None:
     body = None if key_id is None else key_document(Key(key_id, "evaluate"))
 
     async def work(tx: Transaction) -> None:

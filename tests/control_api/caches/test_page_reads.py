@@ -14,12 +14,12 @@ from control_api.caches.page_reads import PageReads
 from control_api.store.errors import ReadFault
 from control_api.store.transaction import Transaction
 from policies.ground.errors import NotFound
-from tests.control_api.store.world import TENANT, World, opened
+from tests.support.open_store import TENANT, OpenStore, opened
 from tests.support.waiting import until_async
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
+async def world(tmp_path: Path) -> AsyncIterator[OpenStore]:
     async with opened(f"sqlite:///{tmp_path}/sluice.db") as made:
         yield made
 
@@ -27,7 +27,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 class HeldReads:
     """Counts the reads of a store, and holds each until it is released."""
 
-    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, world: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun = 0
         self.failing = False
         self._read = world.database.reading
@@ -51,7 +51,7 @@ class HeldReads:
             yield connection
 
 
-async def publish(world: World, name: str) -> None:
+async def publish(world: OpenStore, name: str) -> None:
     async def work(tx: Transaction) -> None:
         await tx.publish({name: b"1"})
 
@@ -59,7 +59,7 @@ async def publish(world: World, name: str) -> None:
 
 
 async def test_requests_that_come_together_share_a_read(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await publish(world, "a")
     held, pages = HeldReads(world, monkeypatch), PageReads(world.store)
@@ -73,7 +73,7 @@ async def test_requests_that_come_together_share_a_read(
 
 
 async def test_a_request_that_comes_during_a_read_gets_the_next_one(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await publish(world, "a")
     held, pages = HeldReads(world, monkeypatch), PageReads(world.store)
@@ -90,7 +90,7 @@ async def test_a_request_that_comes_during_a_read_gets_the_next_one(
 
 
 async def test_a_request_that_is_cancelled_leaves_the_page_to_the_others(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held, pages = HeldReads(world, monkeypatch), PageReads(world.store)
     gone, other = (asyncio.ensure_future(pages.since(TENANT, 0)) for _ in range(2))
@@ -102,7 +102,7 @@ async def test_a_request_that_is_cancelled_leaves_the_page_to_the_others(
 
 
 async def test_a_read_that_fails_fails_each_request_and_no_later_one(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held, pages = HeldReads(world, monkeypatch), PageReads(world.store)
     held.failing = True

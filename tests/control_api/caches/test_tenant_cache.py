@@ -19,7 +19,7 @@ from policies.ground.keys import key_digest
 from policies.sets import policy_set
 from policies.sets.policy_set import key_document, key_name
 from tests.control_api.store.databases import postgresql_url
-from tests.control_api.store.world import TENANT, World, opened
+from tests.support.open_store import TENANT, OpenStore, opened
 
 __all__ = ["postgresql_url"]
 DIGEST = key_digest("a key")
@@ -27,12 +27,12 @@ Read = Callable[..., AbstractAsyncContextManager[Any]]
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
+async def world(tmp_path: Path) -> AsyncIterator[OpenStore]:
     async with opened(f"sqlite:///{tmp_path}/sluice.db") as made:
         yield made
 
 
-async def deactivate(world: World) -> None:
+async def deactivate(world: OpenStore) -> None:
     async def work(tx: Transaction) -> None:
         row = await tenants.get(tx.connection, TENANT)
         assert row is not None
@@ -43,7 +43,7 @@ async def deactivate(world: World) -> None:
     await world.store.write(TENANT, work)
 
 
-def deactivating_behind(read: Read, world: World) -> Read:
+def deactivating_behind(read: Read, world: OpenStore) -> Read:
     """Like `read`, but the tenant is deactivated between the first read and its end."""
     reads = 0
 
@@ -61,7 +61,7 @@ def deactivating_behind(read: Read, world: World) -> Read:
 
 
 async def test_a_refresh_that_read_before_the_deactivation_does_not_undo_it(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = TenantCache(world.store)
     state = await cache.get(TENANT)
@@ -75,7 +75,7 @@ async def test_a_refresh_that_read_before_the_deactivation_does_not_undo_it(
 
 
 async def test_a_tenant_deactivated_while_it_is_loaded_is_loaded_as_such(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = TenantCache(world.store)
     slow = deactivating_behind(world.database.reading, world)
@@ -84,13 +84,13 @@ async def test_a_tenant_deactivated_while_it_is_loaded_is_loaded_as_such(
 
 
 @pytest.fixture
-async def pair(postgresql_url: str) -> AsyncIterator[tuple[World, World]]:
+async def pair(postgresql_url: str) -> AsyncIterator[tuple[OpenStore, OpenStore]]:
     """Two processes on one database."""
     async with opened(postgresql_url) as here, opened(postgresql_url) as there:
         yield here, there
 
 
-async def publish(world: World, key_id: str | None, **others: bytes) -> None:
+async def publish(world: OpenStore, key_id: str | None, **others: bytes) -> None:
     """Publish a key under this id, or none, and further documents."""
     body = None if key_id is None else key_document(Key(key_id, "evaluate"))
 
@@ -109,7 +109,7 @@ async def key_in_force(cache: TenantCache) -> str | None:
     stands_in="test_a_later_revision_that_was_read_first_is_not_replaced_by_an_older_one"
 )
 async def test_a_write_here_hides_none_that_another_process_committed_before(
-    pair: tuple[World, World],
+    pair: tuple[OpenStore, OpenStore],
 ) -> None:
     """A key that is revoked there just before a write here does not stay valid here."""
     here, there = pair
@@ -122,7 +122,7 @@ async def test_a_write_here_hides_none_that_another_process_committed_before(
 
 
 async def test_a_later_revision_that_was_read_first_is_not_replaced_by_an_older_one(
-    pair: tuple[World, World],
+    pair: tuple[OpenStore, OpenStore],
 ) -> None:
     """The store tells of an own commit after another process's next one was read."""
     here, there = pair
@@ -139,7 +139,7 @@ async def test_a_later_revision_that_was_read_first_is_not_replaced_by_an_older_
 @pytest.mark.deep(
     stands_in="test_a_later_revision_that_was_read_first_is_not_replaced_by_an_older_one"
 )
-async def test_a_database_that_went_back_is_followed(pair: tuple[World, World]) -> None:
+async def test_a_database_that_went_back_is_followed(pair: tuple[OpenStore, OpenStore]) -> None:
     """Such as a standby that lacked the last commits: its next ones have revisions seen before."""
     here, there = pair
     cache = TenantCache(here.store)

@@ -20,7 +20,7 @@ from control_api.checkpoints import maker as maker_module
 from control_api.store.queries import checkpoints, tree_nodes
 from policies.trail import checkpoint
 from tests.control_api.checkpoints.signing import grow, maker
-from tests.control_api.store.world import TENANT, opened
+from tests.support.open_store import TENANT, opened
 
 STEPS = {
     "read-back": (maker_module, "read_agreeing"),

@@ -9,18 +9,18 @@ from control_api.checkpoints.maker import CheckpointMaker
 from policies.ground.signing import KeyRing, Signer
 from policies.trail import checkpoint
 from policies.trail.checkpoint import Checkpoint
-from tests.control_api.store.world import TENANT, World, decision
+from tests.support.open_store import TENANT, OpenStore, decision
 
 SIGNER = Signer(bytes(range(32)))
 RING = KeyRing(SIGNER)
 LOG = f"sluice/epoch/{TENANT}"
 
 
-def maker(world: World, directory: Path) -> CheckpointMaker:
+def maker(world: OpenStore, directory: Path) -> CheckpointMaker:
     return CheckpointMaker(world.store, RING, FileStore(directory))
 
 
-async def grow(world: World, count: int) -> None:
+async def grow(world: OpenStore, count: int) -> None:
     for _ in range(count):
         await world.log.append(TENANT, decision())
 

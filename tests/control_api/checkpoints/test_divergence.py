@@ -29,12 +29,12 @@ from policies.trail.merkle_tree import Frontier, leaf_hash
 from policies.trail.proofs.signed_note import Signature
 from tests.control_api.checkpoints.signing import LOG, RING, SIGNER, grow, latest, maker, sizes
 from tests.control_api.log.purging import DAY, keep_days
-from tests.control_api.store.world import TENANT, World, event_id, opened
+from tests.support.open_store import TENANT, OpenStore, event_id, opened
 
 PUBLICS = (SIGNER.public,)
 
 
-async def rewritten(world: World, size: int, change: bool = False) -> None:
+async def rewritten(world: OpenStore, size: int, change: bool = False) -> None:
     """Makes the log one of `size` entries in which everything agrees, as its database's owner can;
     `change` edits the first entry and chains all others anew."""
     wanted = {"t": TENANT, "size": size}
@@ -68,7 +68,7 @@ async def rewritten(world: World, size: int, change: bool = False) -> None:
     )
 
 
-async def written_by_hand(world: World, note: str) -> None:
+async def written_by_hand(world: OpenStore, note: str) -> None:
     """A row that says that an operator has accepted a new incarnation."""
     await world.rows(
         "INSERT INTO incarnations (tenant_id, number, origin, seq, cited_note, accepted_at)"
@@ -79,19 +79,19 @@ async def written_by_hand(world: World, note: str) -> None:
     )
 
 
-async def by_hand_is_refused(world: World, service: CheckpointMaker, note: str) -> None:
+async def by_hand_is_refused(world: OpenStore, service: CheckpointMaker, note: str) -> None:
     await written_by_hand(world, note)
     with pytest.raises(Diverged):
         await service.make(TENANT)
     await world.rows("DELETE FROM incarnations")
 
 
-async def verified(world: World, notes: Path) -> dict[str, Any]:
+async def verified(world: OpenStore, notes: Path) -> dict[str, Any]:
     signed = await maker(world, notes).signed(TENANT)
     return await verify(world.store, TENANT, PUBLICS, signed)
 
 
-async def refused(world: World, notes: Path, reason: Reason) -> None:
+async def refused(world: OpenStore, notes: Path, reason: Reason) -> None:
     before = sizes(notes)
     with pytest.raises(Diverged) as raised:
         await maker(world, notes).make(TENANT)
@@ -103,7 +103,7 @@ async def refused(world: World, notes: Path, reason: Reason) -> None:
     assert answer["checkpoint"]["size"] == before[0]
 
 
-async def test_newest_rows_deleted_and_the_head_fixed_up(world: World, notes: Path) -> None:
+async def test_newest_rows_deleted_and_the_head_fixed_up(world: OpenStore, notes: Path) -> None:
     await grow(world, 5)
     assert await maker(world, notes).make(TENANT) is not None
     await rewritten(world, 4)
@@ -131,7 +131,7 @@ async def test_a_younger_copy_is_behind(either_url: str, notes: Path) -> None:
 @pytest.mark.deep(
     stands_in="tests/control_api/checkpoints/test_loop.py::test_a_log_that_the_database_has_lost_is_found"
 )
-async def test_all_tables_emptied(world: World, notes: Path) -> None:
+async def test_all_tables_emptied(world: OpenStore, notes: Path) -> None:
     await grow(world, 3)
     await maker(world, notes).make(TENANT)
     for table in ("log_entries", "openings", "log_heads", "checkpoints", "tree_nodes"):
@@ -140,7 +140,7 @@ async def test_all_tables_emptied(world: World, notes: Path) -> None:
 
 
 async def test_a_log_of_another_epoch_is_behind_whatever_its_size(
-    world: World, notes: Path
+    world: OpenStore, notes: Path
 ) -> None:
     note = checkpoint.sign(Checkpoint(f"sluice/older/{TENANT}", 2, bytes(32)), SIGNER)
     FileStore(notes).put(TENANT, 1, note)
@@ -154,7 +154,7 @@ async def test_a_log_of_another_epoch_is_behind_whatever_its_size(
 
 @pytest.mark.deep(stands_in="test_newest_rows_deleted_and_the_head_fixed_up")
 @pytest.mark.parametrize("signed_again", [False, True])
-async def test_the_whole_log_rewritten(world: World, notes: Path, signed_again: bool) -> None:
+async def test_the_whole_log_rewritten(world: OpenStore, notes: Path, signed_again: bool) -> None:
     """Even with the log's own key: the store has the note of what was there before."""
     await grow(world, 6)
     await maker(world, notes).make(TENANT)
@@ -174,7 +174,7 @@ async def test_the_whole_log_rewritten(world: World, notes: Path, signed_again: 
 
 
 @pytest.mark.deep(stands_in="test_a_new_row_that_was_edited_or_deleted_is_not_signed")
-async def test_rows_that_are_not_there_are_not_signed(world: World, notes: Path) -> None:
+async def test_rows_that_are_not_there_are_not_signed(world: OpenStore, notes: Path) -> None:
     await grow(world, 3)
     await maker(world, notes).make(TENANT)
     await grow(world, 3)
@@ -186,7 +186,7 @@ async def test_rows_that_are_not_there_are_not_signed(world: World, notes: Path)
 
 
 async def test_a_new_row_that_was_edited_or_deleted_is_not_signed(
-    world: World, notes: Path
+    world: OpenStore, notes: Path
 ) -> None:
     await grow(world, 3)
     await maker(world, notes).make(TENANT)
@@ -205,7 +205,7 @@ async def test_a_new_row_that_was_edited_or_deleted_is_not_signed(
 
 
 @pytest.mark.deep(stands_in="test_a_log_of_another_epoch_is_behind_whatever_its_size")
-async def test_a_note_by_another_key_is_not_followed(world: World, notes: Path) -> None:
+async def test_a_note_by_another_key_is_not_followed(world: OpenStore, notes: Path) -> None:
     await grow(world, 3)
     FileStore(notes).put(TENANT, 1, f"{LOG}\n1\n{b64(bytes(32))}\n\n— {LOG} {b64(bytes(68))}\n")
     await refused(world, notes, Reason.SIGNATURE_MISSING)
@@ -215,7 +215,7 @@ async def test_a_note_by_another_key_is_not_followed(world: World, notes: Path) 
     stands_in="tests/control_api/checkpoints/test_loop.py::test_a_log_that_the_database_has_lost_is_found"
 )
 async def test_decisions_go_on_and_are_told_once(
-    world: World, notes: Path, caplog: pytest.LogCaptureFixture
+    world: OpenStore, notes: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     await grow(world, 5)
     signing = maker(world, notes)
@@ -279,7 +279,9 @@ async def test_an_operator_accepts_a_new_incarnation(
 
 
 @pytest.mark.deep(stands_in="test_an_operator_accepts_a_new_incarnation")
-async def test_a_store_that_is_behind_a_purge_can_be_accepted(world: World, notes: Path) -> None:
+async def test_a_store_that_is_behind_a_purge_can_be_accepted(
+    world: OpenStore, notes: Path
+) -> None:
     """The log was purged by a replica with another store, or with the log's key by an insider."""
     await grow(world, 3)
     await maker(world, notes).make(TENANT)
@@ -298,7 +300,7 @@ async def test_a_store_that_is_behind_a_purge_can_be_accepted(world: World, note
 
 @pytest.mark.deep(stands_in="test_an_operator_accepts_a_new_incarnation")
 async def test_an_incarnation_written_into_the_database_changes_nothing(
-    world: World, notes: Path
+    world: OpenStore, notes: Path
 ) -> None:
     """Only the note in the store ends a divergence, and that takes the log's key."""
     await grow(world, 5)
@@ -314,7 +316,7 @@ async def test_an_incarnation_written_into_the_database_changes_nothing(
     stands_in="tests/control_api/checkpoints/test_loop.py::test_replicas_with_stores_of_their_own_say_so_and_stay_within_the_hour"
 )
 async def test_a_lost_store_goes_on_from_the_database_and_says_so(
-    world: World, notes: Path, caplog: pytest.LogCaptureFixture
+    world: OpenStore, notes: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     await grow(world, 4)
     await maker(world, notes).make(TENANT)

@@ -18,8 +18,8 @@ from policies.trail.merkle_tree import Frontier, leaf_hash
 from tests.control_api.checkpoints.signer import STEPS
 from tests.control_api.checkpoints.signing import LOG, SIGNER, grow, latest, maker, sizes
 from tests.control_api.log.purging import valid
-from tests.control_api.store.world import TENANT, World, opened
 from tests.runner import tiers
+from tests.support.open_store import TENANT, OpenStore, opened
 
 PUBLISHED = ("published",)
 
@@ -54,7 +54,7 @@ async def test_a_kill_before(either_url: str, notes: Path, step: str) -> None:
         await valid(world)
 
 
-async def signed_rows_are_there(world: World, notes: Path) -> None:
+async def signed_rows_are_there(world: OpenStore, notes: Path) -> None:
     """Every note and every row signs the tree of the entries that are there; and each row's
     checkpoint is not larger than the store's."""
     query = "SELECT entry FROM log_entries WHERE tenant_id = :t ORDER BY seq"

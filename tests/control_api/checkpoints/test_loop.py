@@ -12,7 +12,7 @@ from control_api.checkpoints.loop import CheckpointLoop
 from control_api.log.append import Log
 from control_api.metrics.labels import Signing
 from tests.control_api.checkpoints.signing import grow, latest, maker, sizes
-from tests.control_api.store.world import OTHER, TENANT, World, decision, event_id
+from tests.support.open_store import OTHER, TENANT, OpenStore, decision, event_id
 
 HOUR = 3_600_000_000
 
@@ -20,7 +20,7 @@ HOUR = 3_600_000_000
 class Turns:
     """A loop that a test turns by hand."""
 
-    def __init__(self, world: World, notes: Path, seconds: float = 0.0) -> None:
+    def __init__(self, world: OpenStore, notes: Path, seconds: float = 0.0) -> None:
         self.counted: Counter[Signing] = Counter()
         self.maker = maker(world, notes)
         self.loop = CheckpointLoop(
@@ -31,13 +31,13 @@ class Turns:
         await self.loop.once()
 
 
-async def kinds(world: World) -> list[str]:
+async def kinds(world: OpenStore) -> list[str]:
     query = "SELECT kind FROM log_entries WHERE tenant_id = :t ORDER BY seq"
     return [row.kind for row in await world.rows(query, t=TENANT)]
 
 
 async def test_only_logs_that_changed_are_signed_and_an_idle_one_within_the_hour(
-    world: World, notes: Path
+    world: OpenStore, notes: Path
 ) -> None:
     turns = Turns(world, notes)
     await grow(world, 2)
@@ -72,7 +72,7 @@ async def test_only_logs_that_changed_are_signed_and_an_idle_one_within_the_hour
     stands_in="test_only_logs_that_changed_are_signed_and_an_idle_one_within_the_hour"
 )
 async def test_an_idle_log_gets_a_heartbeat_an_hour_from_one_replica(
-    world: World, notes: Path
+    world: OpenStore, notes: Path
 ) -> None:
     replicas = [Turns(world, notes) for _ in range(3)]
     await grow(world, 1)
@@ -88,7 +88,7 @@ async def test_an_idle_log_gets_a_heartbeat_an_hour_from_one_replica(
 @pytest.mark.deep(
     stands_in="test_only_logs_that_changed_are_signed_and_an_idle_one_within_the_hour"
 )
-async def test_replicas_share_the_work(world: World, notes: Path) -> None:
+async def test_replicas_share_the_work(world: OpenStore, notes: Path) -> None:
     first, second = Turns(world, notes, 60.0), Turns(world, notes, 60.0)
     await grow(world, 1)
     await first.once()
@@ -102,7 +102,7 @@ async def test_replicas_share_the_work(world: World, notes: Path) -> None:
 
 
 async def test_a_failure_is_told_once_and_tried_again(
-    world: World, notes: Path, caplog: pytest.LogCaptureFixture
+    world: OpenStore, notes: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     turns = Turns(world, notes)
     await turns.once()
@@ -120,7 +120,7 @@ async def test_a_failure_is_told_once_and_tried_again(
 
 
 async def test_a_log_that_the_database_has_lost_is_found(
-    world: World, notes: Path, caplog: pytest.LogCaptureFixture
+    world: OpenStore, notes: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     await grow(world, 1)
     await Turns(world, notes).once()
@@ -141,7 +141,7 @@ async def test_a_log_that_the_database_has_lost_is_found(
 
 
 async def test_replicas_with_stores_of_their_own_say_so_and_stay_within_the_hour(
-    world: World, notes: Path, caplog: pytest.LogCaptureFixture
+    world: OpenStore, notes: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A store that is up to date within the hour is ahead of every purge: it removes what is older
     than a day."""

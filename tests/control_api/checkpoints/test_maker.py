@@ -18,11 +18,11 @@ from policies.trail import checkpoint
 from policies.trail.merkle_tree import Frontier
 from tests.control_api.checkpoints.signing import SIGNER, grow, latest, maker, sizes
 from tests.control_api.log.purging import valid
-from tests.control_api.store.world import OTHER, TENANT, World, decision, opened
+from tests.support.open_store import OTHER, TENANT, OpenStore, decision, opened
 
 
 @pytest.mark.deep(stands_in="test_an_older_log_is_read_back_whole_and_signed")
-async def test_a_log_that_grows_is_signed_and_published(world: World, notes: Path) -> None:
+async def test_a_log_that_grows_is_signed_and_published(world: OpenStore, notes: Path) -> None:
     signing = maker(world, notes)
     assert await signing.make(TENANT) is None  # no log yet
     for size in (1, 3, 70):
@@ -42,12 +42,12 @@ async def test_a_log_that_grows_is_signed_and_published(world: World, notes: Pat
     assert FileStore(notes).tenants() == [TENANT]
 
 
-async def _size(world: World) -> int:
+async def _size(world: OpenStore) -> int:
     rows = await world.rows("SELECT size FROM log_heads WHERE tenant_id = :t", t=TENANT)
     return rows[0].size if rows else 0
 
 
-async def test_tenants_are_apart(world: World, notes: Path) -> None:
+async def test_tenants_are_apart(world: OpenStore, notes: Path) -> None:
     signing = maker(world, notes)
     await grow(world, 2)
     await world.log.append(OTHER, decision())
@@ -56,7 +56,7 @@ async def test_tenants_are_apart(world: World, notes: Path) -> None:
     assert latest(notes).size == 2
 
 
-async def test_an_older_log_is_read_back_whole_and_signed(world: World, notes: Path) -> None:
+async def test_an_older_log_is_read_back_whole_and_signed(world: OpenStore, notes: Path) -> None:
     """An installation from before checkpoints: nothing in the store, nothing in the table."""
     await grow(world, 300)
     signing = maker(world, notes)
@@ -97,7 +97,7 @@ async def test_replicas_that_sign_at_once_make_one_series(
 
 
 async def test_a_checkpoint_that_is_published_late_does_not_follow_a_larger_one(
-    world: World, notes: Path
+    world: OpenStore, notes: Path
 ) -> None:
     signing = maker(world, notes)
     await grow(world, 2)
@@ -118,7 +118,7 @@ async def test_a_checkpoint_that_is_published_late_does_not_follow_a_larger_one(
     assert [each.size for each in kept] == [6, 2]
 
 
-async def signed_only(world: World, size: int) -> StoredCheckpoint:
+async def signed_only(world: OpenStore, size: int) -> StoredCheckpoint:
     """The checkpoint of the log as it is, known to its signer alone."""
     async with world.store.reading(TENANT) as connection:
         state = await read_state(connection, TENANT)
@@ -131,7 +131,7 @@ async def signed_only(world: World, size: int) -> StoredCheckpoint:
 @pytest.mark.deep(
     stands_in="tests/control_api/checkpoints/test_loop.py::test_a_failure_is_told_once_and_tried_again"
 )
-async def test_a_store_that_fails_shows_no_checkpoint(world: World, notes: Path) -> None:
+async def test_a_store_that_fails_shows_no_checkpoint(world: OpenStore, notes: Path) -> None:
     notes.write_text("no directory")
     signing = maker(world, notes)
     await grow(world, 2)

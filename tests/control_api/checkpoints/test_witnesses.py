@@ -22,9 +22,9 @@ from control_api.store.queries.checkpoints import StoredCheckpoint
 from policies.ground.signing import Signer
 from policies.trail.proofs.signed_note import COSIGNATURE, ED25519, VerifierKey
 from tests.control_api.checkpoints.signing import LOG, SIGNER, grow, maker
-from tests.control_api.store.world import TENANT, World, opened
 from tests.control_api.witness.protocol_client import submit
 from tests.control_api.witness.running_witness import WitnessProcess, configure
+from tests.support.open_store import TENANT, OpenStore, opened
 from tests.support.waiting import until_async
 
 LOG_KEY = VerifierKey(LOG, ED25519, SIGNER.public).text()
@@ -53,7 +53,7 @@ def address(witness: WitnessProcess) -> WitnessAddress:
 class Asking:
     """A cosigner at work, and its metrics."""
 
-    def __init__(self, world: World, notes: Path, *addresses: WitnessAddress) -> None:
+    def __init__(self, world: OpenStore, notes: Path, *addresses: WitnessAddress) -> None:
         self.registry = CollectorRegistry()
         self.addresses = addresses
 
@@ -65,7 +65,7 @@ class Asking:
         self._world = world
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def in_background(self) -> AsyncIterator[None]:
         task = asyncio.ensure_future(self.cosigner.run())
         try:
             yield
@@ -100,13 +100,13 @@ class Asking:
 
 @pytest.mark.deep(stands_in="test_the_store_has_a_cosignature_before_the_database")
 async def test_two_witnesses_cosign_what_grows_and_a_hung_one_delays_nothing(
-    world: World, notes: Path, witness: Callable[[str], WitnessProcess]
+    world: OpenStore, notes: Path, witness: Callable[[str], WitnessProcess]
 ) -> None:
     kind = uuid.uuid4().hex  # the same log on the other database is another one
     one, two = address(witness(f"one-{kind}")), address(witness(f"two-{kind}"))
     async with _hung() as hung:
         asking, signing = Asking(world, notes, one, two, hung), maker(world, notes)
-        async with asking.running():
+        async with asking.in_background():
             for round_ in (1, 2, 3):
                 await grow(world, 7)
                 made = await signing.make(TENANT)
@@ -124,7 +124,7 @@ async def test_two_witnesses_cosign_what_grows_and_a_hung_one_delays_nothing(
             made = await signing.make(TENANT)
             assert made is not None
             other = Asking(world, notes, one, two)
-            async with other.running():
+            async with other.in_background():
                 other.cosigner.offer(TENANT, made)
                 asking.cosigner.offer(TENANT, made)
                 for each in (one, two):
@@ -156,14 +156,14 @@ async def test_a_log_rewritten_with_its_key_is_refused_and_its_level_says_so(
         made = await maker(world, notes).make(TENANT)
         assert made is not None
         asking = Asking(world, notes, watching)
-        async with asking.running():
+        async with asking.in_background():
             asking.cosigner.offer(TENANT, made)
             await asking.until_counted(watching, "cosigned")
     # The insider makes the whole log anew, of the same name and with the same key, and has emptied
     # the checkpoint store too.
     async with opened(f"sqlite+aiosqlite:///{tmp_path / 'second.db'}") as world:
         asking, signing = Asking(world, notes, watching), maker(world, tmp_path / "emptied")
-        async with asking.running():
+        async with asking.in_background():
             for count, outcome in ((5, "ahead"), (10, "inconsistent")):
                 await grow(world, count)
                 made = await signing.make(TENANT)
@@ -186,7 +186,7 @@ async def test_a_witness_that_comes_late_is_asked_again(
         made = await maker(world, notes).make(TENANT)
         assert made is not None
         asking = Asking(world, notes, away)
-        async with asking.running():
+        async with asking.in_background():
             asking.cosigner.offer(TENANT, made)
             await asking.until_counted(away, "unreachable")
             assert await asking.level(1) == (Level.signed, 0)
@@ -211,7 +211,7 @@ async def test_the_store_has_a_cosignature_before_the_database(
         full = notes / TENANT / "cosigned"
         full.write_text("no folder can be made here")
         asking = Asking(world, notes, watching)
-        async with asking.running():
+        async with asking.in_background():
             asking.cosigner.offer(TENANT, made)
             await asking.until_counted(watching, "failed")
             assert await asking.level(1) == (Level.signed, 0)
@@ -222,7 +222,7 @@ async def test_the_store_has_a_cosignature_before_the_database(
         stored = FileStore(notes).cosigned(TENANT)
         await world.rows("UPDATE checkpoints SET note = :note, witnesses = 0", note=made.note)
         asking = Asking(world, notes, watching)
-        async with asking.running():
+        async with asking.in_background():
             asking.cosigner.offer(TENANT, made)
             await asking.until_counted(watching, "cosigned")
             assert await asking.level(1) == (Level.witnessed, 1)
@@ -256,7 +256,7 @@ async def test_no_answer_of_a_witness_harms_a_checkpoint(
         made = await maker(world, notes).make(TENANT)
         assert made is not None
         asking = Asking(world, notes, lying)
-        async with asking.running():
+        async with asking.in_background():
             asking.cosigner.offer(TENANT, made)
             await asking.until_counted(lying, outcome)
         assert await asking.latest() == made

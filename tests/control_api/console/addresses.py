@@ -13,24 +13,24 @@ from urllib.parse import urlencode
 from control_api.console.page import Page
 from control_api.console.pages import PAGES
 from tests.control_api.console.hostile import HostileWorld
-from tests.control_api.console.world import World
+from tests.support.company_week import CompanyWeek
 
 
 class Address(NamedTuple):
     """The query that a page needs; `data` is what a page of ours asks for, or a person downloads,
     and `by` who looks."""
 
-    query: Callable[[World], dict[str, str]] = lambda _: {}
+    query: Callable[[CompanyWeek], dict[str, str]] = lambda _: {}
     by: Literal["admin", "superadmin", "anyone"] = "admin"
     data: bool = False
 
-    def of(self, page: Page, world: World) -> str:
+    def of(self, page: Page, world: CompanyWeek) -> str:
         """The whole address."""
         query = self.query(world)
         return page.path + (f"?{urlencode(query)}" if query else "")
 
 
-def _signed(world: World | HostileWorld) -> dict[str, str]:
+def _signed(world: CompanyWeek | HostileWorld) -> dict[str, str]:
     return {"size": str(world.api.admin("GET", "/v1/audit/checkpoints")[0]["size"])}
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.control_api.console.reader import Shown, Visitor
 from tests.control_api.oidc.browser import Browser
 from tests.control_api.oidc.real_provider import SECRET, RealProvider
-from tests.control_api.running_api import ControlApi
+from tests.support.control_api import ControlApi
 from tests.support.ports import free_port
 
 ADMINS, AUDITORS = "sluice-admins=admin@default", "sluice-auditors=read@default"

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from tests.control_api.console.reader import Visitor
-from tests.control_api.console.world import World, inhabited
-from tests.control_api.running_api import SUPERADMIN, ControlApi
-from tests.control_api.shared_api import new_tenant
+from tests.support.company_week import CompanyWeek, inhabited
+from tests.support.control_api import SUPERADMIN, ControlApi
+from tests.support.shared_control_api import new_tenant
 
 
 @pytest.fixture(scope="session")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CompanyWeek]:
     """Shared by a worker's tests, which only add to it: what a test changes, it makes first."""
     with inhabited(tmp_path_factory.mktemp("world")) as lived:
         yield lived

@@ -19,7 +19,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.control_api.console.payloads import NAMES, PAYLOADS, some_of_each_class
-from tests.control_api.running_api import ControlApi, running
+from tests.support.control_api import ControlApi, running_control_api
 from tests.support.run_servers import SERVERS
 from tests.support.waiting import until
 
@@ -79,14 +79,14 @@ def hostile_world(directory: Path, config: pytest.Config) -> Iterator[HostileWor
         if not ids.exists():
             ids.write_text(json.dumps(_make(made, payloads)))
     shutil.copytree(made, directory, dirs_exist_ok=True)
-    with running(directory, **_SETTINGS) as api:
+    with running_control_api(directory, **_SETTINGS) as api:
         yield HostileWorld(api, **json.loads(ids.read_text()))
 
 
 def _make(directory: Path, payloads: Sequence[str]) -> dict[str, Any]:
     """Fill the directory, and return the fields of the world but for its API."""
     directory.mkdir()
-    with running(directory, **_SETTINGS) as api:
+    with running_control_api(directory, **_SETTINGS) as api:
         world = HostileWorld(api, list(payloads))
         for each in world.names:
             _speak(world, each)

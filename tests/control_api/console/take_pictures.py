@@ -18,11 +18,11 @@ from typing import NamedTuple
 
 from playwright.async_api import Browser, Page
 
-from tests.control_api.browsing import launched, watching
 from tests.control_api.console.browser.visitors import Visitors
-from tests.control_api.console.world import World, inhabited
-from tests.control_api.tabs import ColorScheme, Tabs
 from tests.servers import find
+from tests.support.browser_tabs import ColorScheme, Tabs
+from tests.support.browsing import launched, watching
+from tests.support.company_week import CompanyWeek, inhabited
 
 FOLDER = Path(__file__).with_name("pictures")
 NOW = datetime(2026, 6, 18, 16, 30, tzinfo=UTC)
@@ -35,7 +35,7 @@ class Picture(NamedTuple):
     """A file's name and the address that it shows."""
 
     name: str
-    address: Callable[[World], str]
+    address: Callable[[CompanyWeek], str]
     dark: bool = False
 
 
@@ -50,7 +50,7 @@ PICTURES = (
 )
 
 
-async def take(world: World, browser: Browser, folder: Path) -> None:
+async def take(world: CompanyWeek, browser: Browser, folder: Path) -> None:
     """Writes one WebP file for each of `PICTURES`."""
     folder.mkdir(parents=True, exist_ok=True)
     tabs = Tabs(browser)

@@ -9,7 +9,7 @@ import pytest
 
 from control_api.console.words.access import covers, in_words, item_in_words
 from tests.control_api.console.reader import Visitor
-from tests.control_api.running_api import ControlApi
+from tests.support.control_api import ControlApi
 
 POLICY = {
     "name": "clerks-read", "agent_role": "clerk", "allowed_sources": ["files", "rest://x/*"],

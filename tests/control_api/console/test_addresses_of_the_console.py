@@ -12,8 +12,8 @@ import pytest
 from control_api.console.failed_sign_ins import FailedSignIns
 from control_api.console.pages import PAGES
 from tests.control_api.console.reader import Shown, Visitor
-from tests.control_api.running_api import ControlApi, running
-from tests.sidecar.proxy.certificates import authority
+from tests.support.certificates import authority
+from tests.support.control_api import ControlApi, running_control_api
 
 PLAIN, HOST = "sluice_console", "__Host-sluice_console"
 FORGED = {
@@ -39,7 +39,7 @@ def sent(visitor: Visitor, path: str, form: dict[str, str], headers: dict[str, s
 def test_by_tls_the_cookie_is_for_tls_and_this_host_alone(tmp_path: Path) -> None:
     pair = authority().issue("127.0.0.1")
     files = {"SLUICE_TLS_CERTIFICATE": str(pair.certificate), "SLUICE_TLS_KEY": str(pair.key)}
-    with running(tmp_path, **files) as api:
+    with running_control_api(tmp_path, **files) as api:
         visitor = Visitor(api, authority().client())
         shown = visitor.post(SIGN_IN, {"key": api.admin_key}, follow=False)
         (cookie,) = shown.headers.get_all("Set-Cookie", [])
@@ -63,7 +63,7 @@ def test_by_tls_the_cookie_is_for_tls_and_this_host_alone(tmp_path: Path) -> Non
 def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlApi]:
     """A proxy ends TLS in front of it."""
     folder = tmp_path_factory.mktemp("proxied")
-    with running(folder, SLUICE_CONSOLE_URL=PUBLIC + "/") as started:
+    with running_control_api(folder, SLUICE_CONSOLE_URL=PUBLIC + "/") as started:
         yield started
 
 
@@ -87,7 +87,7 @@ def test_behind_a_proxy_the_configured_address_counts(proxied: ControlApi) -> No
 
 @pytest.mark.deep(stands_in="test_what_a_request_says_of_its_way_here_is_not_believed")
 def test_an_address_by_http_gets_a_cookie_that_works_there(tmp_path: Path) -> None:
-    with running(tmp_path, SLUICE_CONSOLE_URL="http://sluice.example:8700") as api:
+    with running_control_api(tmp_path, SLUICE_CONSOLE_URL="http://sluice.example:8700") as api:
         visitor = Visitor(api)
         form = {"key": api.admin_key}
         assert visitor.post(SIGN_IN, form).status == 403
@@ -137,7 +137,7 @@ def test_failures_are_counted_by_the_peer_and_not_by_a_header(
 
 
 def test_switched_off_no_page_is_there_and_no_form_is_taken(tmp_path: Path) -> None:
-    with running(tmp_path, SLUICE_CONSOLE="0") as api:
+    with running_control_api(tmp_path, SLUICE_CONSOLE="0") as api:
         visitor = Visitor(api)
         for path in (SIGN_IN, "/console", "/console/", "/console/account", "/console/x"):
             assert visitor.get(path).status == 404

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.control_api.console.reader import Shown, Visitor
-from tests.control_api.running_api import ControlApi
+from tests.support.control_api import ControlApi
 
 WHY = "asked for in ticket 7"
 

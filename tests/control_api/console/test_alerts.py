@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.control_api.console.reader import Shown, Visitor
-from tests.control_api.running_api import ControlApi
+from tests.support.control_api import ControlApi
 from tests.support.waiting import until
 
 HOOK = "https://hooks.example.com/path-is-secret"

@@ -16,20 +16,22 @@ import pytest
 from policies.ground.canonical import unb64
 from policies.trail.proofs.signed_note import COSIGNATURE, ED25519, VerifierKey
 from tests.control_api.console.reader import Visitor
-from tests.control_api.running_api import ControlApi, running
 from tests.control_api.witness.running_witness import WitnessProcess, configure
+from tests.support.control_api import ControlApi, running_control_api
 from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlApi]:
-    with running(tmp_path_factory.mktemp("api"), SLUICE_CHECKPOINT_SECONDS="1") as started:
+    with running_control_api(
+        tmp_path_factory.mktemp("api"), SLUICE_CHECKPOINT_SECONDS="1"
+    ) as started:
         yield started
 
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> Iterator[ControlApi]:
-    with running(tmp_path, SLUICE_CHECKPOINT_SECONDS="1") as started:
+    with running_control_api(tmp_path, SLUICE_CHECKPOINT_SECONDS="1") as started:
         yield started
 
 

@@ -22,13 +22,15 @@ from control_api.responses.stream import Stream
 from control_api.verifier.__main__ import main as verifier
 from policies.ground.errors import Conflict, TooLarge, Unavailable
 from tests.control_api.console.reader import Shown, Visitor
-from tests.control_api.running_api import ControlApi, running
+from tests.support.control_api import ControlApi, running_control_api
 from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlApi]:
-    with running(tmp_path_factory.mktemp("api"), SLUICE_CHECKPOINT_SECONDS="1") as started:
+    with running_control_api(
+        tmp_path_factory.mktemp("api"), SLUICE_CHECKPOINT_SECONDS="1"
+    ) as started:
         yield started
 
 

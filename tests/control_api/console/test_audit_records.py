@@ -8,7 +8,7 @@ import pytest
 
 from control_api.maintenance import retention
 from tests.control_api.console.reader import Element, Visitor
-from tests.control_api.running_api import ControlApi
+from tests.support.control_api import ControlApi
 from tests.support.waiting import until
 
 DAY = 86_400

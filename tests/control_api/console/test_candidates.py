@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.control_api.console.reader import Shown, Visitor
-from tests.control_api.running_api import ControlApi
+from tests.support.control_api import ControlApi
 
 WIDER = """\
 policies:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.control_api.console.reader import Visitor
-from tests.control_api.running_api import ControlApi
+from tests.support.control_api import ControlApi
 from tests.support.waiting import until
 
 

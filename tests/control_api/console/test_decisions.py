@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.control_api.console.reader import Visitor
-from tests.control_api.running_api import ControlApi
+from tests.support.control_api import ControlApi
 
 
 @pytest.fixture(scope="module", autouse=True)

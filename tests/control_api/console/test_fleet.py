@@ -10,7 +10,7 @@ from control_api.console.views.fleet import troubles
 from control_api.responses.sidecars import SidecarShown
 from sidecar.policy_cache.feed_loop import MAX_WAIT
 from tests.control_api.console.reader import Visitor
-from tests.control_api.running_api import ControlApi
+from tests.support.control_api import ControlApi
 
 
 def report(api: ControlApi, sidecar_id: str, revision: int, **changed: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.control_api.console.reader import Visitor
-from tests.control_api.running_api import ControlApi
+from tests.support.control_api import ControlApi
 
 
 def test_a_visitor_signs_in_and_sees_the_agents(api: ControlApi, console: Visitor) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tests.control_api.console.reader import Shown, Visitor
-from tests.control_api.running_api import ControlApi
+from tests.support.control_api import ControlApi
 
 LIST = "/console/policies/guardrails"
 ONE = "/console/policies/guardrail"

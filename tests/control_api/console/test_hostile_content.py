@@ -26,8 +26,8 @@ from tests.control_api.console.addresses import Address, address_of, hostile_que
 from tests.control_api.console.hostile import HostileWorld, hostile_world
 from tests.control_api.console.payloads import PAYLOADS, some_of_each_class
 from tests.control_api.console.reader import Element, Shown, Visitor
-from tests.control_api.running_api import SUPERADMIN, running
 from tests.runner import tiers
+from tests.support.control_api import SUPERADMIN, running_control_api
 
 ADDRESS_ATTRIBUTES = {"href", "src", "action", "formaction", "xlink:href"}
 OWN_ADDRESSES = ("/console", "/docs", "/v1/", "#", "?")
@@ -158,7 +158,7 @@ def test_filters_show_payloads_as_text(world: HostileWorld, visitor: Visitor) ->
 @pytest.mark.deep(stands_in="test_a_page_shows_payloads_as_text")
 def test_what_a_browser_and_a_provider_call_themselves_is_text(tmp_path: Path) -> None:
     """A person's name is what the identity provider says, which others may control."""
-    with running(tmp_path) as api:
+    with running_control_api(tmp_path) as api:
         for each in PAYLOADS[::12]:
             agent = each.encode("latin-1", "ignore").decode("latin-1")
             sent = {"User_Agent": "".join(filter(str.isprintable, agent))}

@@ -15,7 +15,7 @@ from control_api.metrics.metrics import Instruments
 from policies.ground.clock import Clock
 from policies.ground.errors import TooMany
 from tests.control_api.console.reader import Visitor
-from tests.control_api.running_api import SUPERADMIN, ControlApi, MovableClock
+from tests.support.control_api import SUPERADMIN, ControlApi, MovableClock
 from tests.support.waiting import until_async
 
 

@@ -12,7 +12,7 @@ import pytest
 from control_api.log.follow import tails
 from control_api.use_cases.audit import follow_events
 from tests.control_api.console.reader import Visitor
-from tests.control_api.running_api import ControlApi, running
+from tests.support.control_api import ControlApi, running_control_api
 from tests.support.waiting import until
 
 LIVE = "/console/decisions/live"
@@ -126,7 +126,7 @@ def test_too_many_tails_are_answered_and_a_closed_one_makes_room(
 
 
 def test_tails_end_at_once_with_the_service(tmp_path: Path) -> None:
-    with running(tmp_path) as api:
+    with running_control_api(tmp_path) as api:
         connection = opened(api, Visitor(api).sign_in(api.admin_key))
         answer = connection.getresponse()
         assert answer.readline()

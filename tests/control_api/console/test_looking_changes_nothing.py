@@ -12,9 +12,9 @@ from control_api.console.page import Page
 from control_api.console.pages import PAGES
 from tests.control_api.console.addresses import address_of
 from tests.control_api.console.reader import Visitor
-from tests.control_api.console.world import World
-from tests.control_api.running_api import SUPERADMIN
 from tests.runner import tiers
+from tests.support.company_week import CompanyWeek
+from tests.support.control_api import SUPERADMIN
 from tests.support.waiting import until
 
 LOOKS = [page for page in PAGES if page.method == "GET" and page.path != "/console/decisions/live"]
@@ -28,7 +28,7 @@ ACTIONS = ("done", "confirm", "delete", "status", "action", "session_id", "to", 
 
 
 @pytest.fixture(scope="module")
-def visitors(world: World) -> dict[str, Visitor]:
+def visitors(world: CompanyWeek) -> dict[str, Visitor]:
     return {
         "admin": Visitor(world.api).sign_in(world.api.admin_key),
         "superadmin": Visitor(world.api).sign_in(SUPERADMIN),
@@ -37,20 +37,20 @@ def visitors(world: World) -> dict[str, Visitor]:
 
 
 @pytest.fixture(scope="module")
-def settled(world: World) -> World:
+def settled(world: CompanyWeek) -> CompanyWeek:
     """The world, once the jobs that it began have ended."""
     running = "SELECT count(*) FROM impact_runs WHERE state = 'running'"
     until("the measurements of impact have ended", lambda: read(world, running) == [(0,)])
     return world
 
 
-def read(world: World, statement: str) -> list[tuple[object, ...]]:
+def read(world: CompanyWeek, statement: str) -> list[tuple[object, ...]]:
     path = Path(world.api.settings.data_dir) / "sluice.db"
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
         return list(connection.execute(statement))
 
 
-def rows(world: World) -> dict[str, list[tuple[object, ...]]]:
+def rows(world: CompanyWeek) -> dict[str, list[tuple[object, ...]]]:
     """Every row of every table; of a session only that there is one, as its use is noted, of the
     counts only those for all time, as the others expire, and no heartbeat of a log."""
     listed = read(world, "SELECT name FROM sqlite_master WHERE type = 'table'")
@@ -65,7 +65,9 @@ def rows(world: World) -> dict[str, list[tuple[object, ...]]]:
 
 @tiers.rotating(0, 3)
 @pytest.mark.parametrize("page", LOOKS, ids=lambda page: page.path)
-def test_a_get_changes_nothing(settled: World, visitors: dict[str, Visitor], page: Page) -> None:
+def test_a_get_changes_nothing(
+    settled: CompanyWeek, visitors: dict[str, Visitor], page: Page
+) -> None:
     address = address_of(page.path)
     visitor, target = visitors[address.by], address.of(page, settled)
     before = rows(settled)

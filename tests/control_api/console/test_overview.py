@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from control_api.console.charts import Series, bar_chart, ceiling, line_chart
 from tests.control_api.console.reader import Visitor
-from tests.control_api.running_api import ControlApi, asked
+from tests.support.control_api import ControlApi, asked
 from tests.support.waiting import until
 
 

@@ -12,7 +12,7 @@ from control_api.console.views.policies.policy_text import read, written
 from policies.definitions.policy_form import FIELDS, LISTS
 from tests.control_api.console.payloads import NAMES
 from tests.control_api.console.reader import Shown, Visitor
-from tests.control_api.running_api import ControlApi
+from tests.support.control_api import ControlApi
 
 TEXT = """\
 name: {name}

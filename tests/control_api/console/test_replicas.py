@@ -10,8 +10,8 @@ from threading import Barrier
 import pytest
 
 from tests.control_api.console.reader import Visitor
-from tests.control_api.running_api import SUPERADMIN, ControlApi
 from tests.support import migrated
+from tests.support.control_api import SUPERADMIN, ControlApi
 from tests.support.postgres import serving
 from tests.support.run_servers import SERVERS
 from tests.support.waiting import until

@@ -11,7 +11,7 @@ from control_api.console.page import Page
 from control_api.console.pages import PAGES
 from control_api.console.views.sign_in import own_page
 from tests.control_api.console.reader import Visitor
-from tests.control_api.running_api import SUPERADMIN, ControlApi
+from tests.support.control_api import SUPERADMIN, ControlApi
 
 GUARDED = [page for page in PAGES if page.scopes is not None]
 COOKIE = "sluice_console"

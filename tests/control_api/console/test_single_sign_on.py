@@ -19,7 +19,7 @@ from tests.control_api.console.company import (
 )
 from tests.control_api.console.reader import Visitor
 from tests.control_api.oidc.real_provider import SECRET
-from tests.control_api.running_api import ControlApi
+from tests.support.control_api import ControlApi
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.control_api.console.reader import Shown, Visitor
-from tests.control_api.running_api import SUPERADMIN, ControlApi, running
+from tests.support.control_api import SUPERADMIN, ControlApi, running_control_api
 
 
 def made(api: ControlApi, name: str) -> tuple[str, str]:
@@ -61,7 +61,7 @@ def test_settings_are_changed_and_shown(api: ControlApi, superadmin: Visitor) ->
 @pytest.mark.deep(stands_in="test_a_frozen_tenant_is_told")
 def test_what_the_operator_sets_for_all_is_told(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("masked")
-    with running(folder, SLUICE_PII_MASKING="1") as api:
+    with running_control_api(folder, SLUICE_PII_MASKING="1") as api:
         shown = Visitor(api).sign_in(SUPERADMIN).get("/console/tenant?id=default")
         hint = shown.main.find("p", id="h-pii_masking").text
         assert "switched it on for every tenant" in hint

@@ -6,8 +6,8 @@ import json
 import sqlite3
 from typing import Any
 
-from tests.control_api.running_api import Answer, ControlApi
 from tests.support.clusters import ISSUER, pod_token
+from tests.support.control_api import Answer, ControlApi
 
 PATH = "/v1/sidecars/enrol"
 POLICY_SET = "/v1/sidecars/policy-set?since=0"

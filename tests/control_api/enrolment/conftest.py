@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.control_api.running_api import ControlApi, running
 from tests.support.clusters import ISSUER, KeySetServer, serving_keys
+from tests.support.control_api import ControlApi, running_control_api
 from tests.support.postgres import serving
 
 
@@ -20,7 +20,7 @@ def key_server() -> Iterator[KeySetServer]:
 
 @pytest.fixture
 def cluster(tmp_path: Path, key_server: KeySetServer) -> Iterator[ControlApi]:
-    with running(tmp_path, SLUICE_ENROL_ISSUERS=f"{ISSUER}={key_server.url}") as api:
+    with running_control_api(tmp_path, SLUICE_ENROL_ISSUERS=f"{ISSUER}={key_server.url}") as api:
         yield api
 
 
@@ -29,7 +29,7 @@ def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Control
     """Shared by a module's tests: each takes a service account of its own."""
     with (
         serving_keys() as server,
-        running(
+        running_control_api(
             tmp_path_factory.mktemp("cluster"),
             SLUICE_ENROL_ISSUERS=f"{ISSUER}={server.url}; https://other={server.url}",
         ) as api,
@@ -45,5 +45,5 @@ def either_cluster(
     if request.param == "postgresql":
         url = serving(request.getfixturevalue("migrated_url"))
     issuers = f"{ISSUER}={key_server.url}"
-    with running(tmp_path, database_url=url, SLUICE_ENROL_ISSUERS=issuers) as api:
+    with running_control_api(tmp_path, database_url=url, SLUICE_ENROL_ISSUERS=issuers) as api:
         yield api

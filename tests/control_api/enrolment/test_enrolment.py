@@ -18,8 +18,8 @@ from tests.control_api.enrolment.calls import (
     register_account,
     workload,
 )
-from tests.control_api.running_api import SUPERADMIN, ControlApi, asked, running
 from tests.support.clusters import ISSUER, KeySetServer, claims, pod_token, token
+from tests.support.control_api import SUPERADMIN, ControlApi, asked, running_control_api
 from tests.support.postgres import serving
 
 
@@ -232,11 +232,11 @@ def test_at_most_a_hundred_agents_wait_in_a_tenant(cluster: ControlApi) -> None:
 def test_a_deactivated_tenant_enrols_none_and_a_frozen_one_does(
     tmp_path: Path, key_server: KeySetServer
 ) -> None:
-    with running(tmp_path) as first:
+    with running_control_api(tmp_path) as first:
         made = first.call("POST", "/v1/admin/tenants", {"name": "acme"}, key=SUPERADMIN).body
     tenant, key = made["tenant_id"], made["admin_key"]
     issuers = f"{ISSUER}={key_server.url},tenant={tenant}"
-    with running(tmp_path, SLUICE_ENROL_ISSUERS=issuers) as api:
+    with running_control_api(tmp_path, SLUICE_ENROL_ISSUERS=issuers) as api:
         body = {"agent_id": "agt_loans", "agent_role": "support", "workload": WORKLOAD}
         assert api.call("POST", "/v1/agents", body, key=key).status == 201
         for status in ("pending_approval", "approved"):
@@ -259,7 +259,7 @@ def test_two_replicas_register_a_workload_once(
     tmp_path: Path, key_server: KeySetServer, migrated_url: str
 ) -> None:
     url, issuers = serving(migrated_url), f"{ISSUER}={key_server.url}"
-    with running(tmp_path, database_url=url, SLUICE_ENROL_ISSUERS=issuers) as first:
+    with running_control_api(tmp_path, database_url=url, SLUICE_ENROL_ISSUERS=issuers) as first:
         second = ControlApi(tmp_path, database_url=url, SLUICE_ENROL_ISSUERS=issuers).start()
         try:
             with ThreadPoolExecutor(16) as pool:

@@ -11,8 +11,8 @@ import pytest
 
 from tests.control_api.enrolment.calls import PATH, WORKLOAD, changes, enrol, enrolled, register
 from tests.control_api.enrolment.hostile import HOSTILE
-from tests.control_api.running_api import SUPERADMIN, ControlApi, running
 from tests.support.clusters import ISSUER, KeySetServer, claims, pod_token, rsa_jwk, token
+from tests.support.control_api import SUPERADMIN, ControlApi, running_control_api
 
 
 def counted(api: ControlApi, outcome: str) -> float:
@@ -108,11 +108,11 @@ def test_the_body_is_small_and_holds_one_token(cluster: ControlApi) -> None:
 def test_a_refusal_of_a_known_issuer_is_in_its_own_tenants_log(
     tmp_path: Path, key_server: KeySetServer
 ) -> None:
-    with running(tmp_path) as first:
+    with running_control_api(tmp_path) as first:
         made = first.call("POST", "/v1/admin/tenants", {"name": "acme"}, key=SUPERADMIN).body
     tenant = made["tenant_id"]
     issuers = f"{ISSUER}={key_server.url},tenant={tenant}"
-    with running(tmp_path, SLUICE_ENROL_ISSUERS=issuers) as api:
+    with running_control_api(tmp_path, SLUICE_ENROL_ISSUERS=issuers) as api:
         enrol(api, token(claims(aud=["vault"])))
         enrol(api, token(claims(iss="https://evil.example")))
         [own] = changes(api, "enrolment.refused", tenant)
@@ -148,7 +148,7 @@ def test_a_kid_is_only_looked_up(cluster: ControlApi, key_server: KeySetServer) 
 def test_a_key_of_another_kind_never_verifies(tmp_path: Path, key_server: KeySetServer) -> None:
     secret = {"kty": "oct", "kid": "hs", "alg": "HS256", "k": "c2VjcmV0"}
     key_server.body = json.dumps({"keys": [secret, rsa_jwk()]}).encode()
-    with running(tmp_path, SLUICE_ENROL_ISSUERS=f"{ISSUER}={key_server.url}") as api:
+    with running_control_api(tmp_path, SLUICE_ENROL_ISSUERS=f"{ISSUER}={key_server.url}") as api:
         assert enrol(api, token(None, {"alg": "HS256", "kid": "hs"})).status == 403
         assert enrol(api, token(None, {"alg": "RS256", "kid": "hs"})).status == 403
         assert enrol(api).status == 200

@@ -18,7 +18,7 @@ from tests.support.clusters import EC_KID, RSA_KID, KeySetServer, ec_jwk, key_se
 from tests.support.waiting import until_async
 
 
-class World:
+class IssuerSetup:
     """One issuer, by a clock and a set of keys that the test chooses."""
 
     def __init__(self, issuer: Issuer | None = None) -> None:
@@ -40,7 +40,7 @@ class World:
 
 
 async def test_an_unknown_kid_causes_a_fetch_a_minute() -> None:
-    world = World()
+    world = IssuerSetup()
     assert await world.keys.find(RSA_KID) is not None
     for _ in range(1000):
         assert await world.keys.find(os.urandom(8).hex()) is None
@@ -55,7 +55,7 @@ async def test_an_unknown_kid_causes_a_fetch_a_minute() -> None:
 
 
 async def test_many_pods_at_once_share_a_fetch() -> None:
-    world = World()
+    world = IssuerSetup()
     found = await asyncio.gather(*(world.keys.find(RSA_KID) for _ in range(200)))
     assert all(found)
     assert world.fetches == 1
@@ -63,7 +63,7 @@ async def test_many_pods_at_once_share_a_fetch() -> None:
 
 @pytest.mark.parametrize("body", [FetchFailed("away"), b"<html>", b'{"keys": []}'])
 async def test_the_last_good_set_stays_in_use(body: bytes | Exception) -> None:
-    world = World()
+    world = IssuerSetup()
     good = await world.keys.find(RSA_KID)
     world.body = body
     for world.now in range(60, 7200, 60):
@@ -73,7 +73,7 @@ async def test_the_last_good_set_stays_in_use(body: bytes | Exception) -> None:
 
 
 async def test_without_any_set_the_pod_is_asked_to_come_back() -> None:
-    world = World()
+    world = IssuerSetup()
     world.body = FetchFailed("away")
     for _ in range(50):
         with pytest.raises(KeysUnavailable):
@@ -85,7 +85,7 @@ async def test_without_any_set_the_pod_is_asked_to_come_back() -> None:
 
 async def test_a_key_that_left_the_set_stops_verifying(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("control_api.enrolment.issuer_keys.REFRESH_SECONDS", 0.01)
-    world = World()
+    world = IssuerSetup()
     assert await world.keys.find(RSA_KID) is not None
     world.body = key_set(ec_jwk())
     async with asyncio.TaskGroup() as group:
@@ -98,7 +98,7 @@ async def test_a_key_that_left_the_set_stops_verifying(monkeypatch: pytest.Monke
 async def test_a_file_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "jwks.json"
     path.write_bytes(key_set(rsa_jwk()))
-    world = World(Issuer("i", str(path)))
+    world = IssuerSetup(Issuer("i", str(path)))
     assert await world.keys.find(RSA_KID) is not None
     path.write_bytes(key_set(ec_jwk()))
     world.now = 1.1

@@ -16,8 +16,8 @@ from tests.control_api.enrolment.calls import (
     register_account,
     workload,
 )
-from tests.control_api.running_api import ControlApi, running
 from tests.support.clusters import ISSUER, KeySetServer, pod_token
+from tests.support.control_api import ControlApi, running_control_api
 from tests.support.postgres import serving
 from tests.support.waiting import until
 
@@ -109,7 +109,7 @@ def test_a_suspension_at_one_process_is_in_force_at_another_of_the_same_database
 ) -> None:
     status = f"/v1/agents/{register_account(shared_cluster, 'both')}/status"
     key = enrolled(shared_cluster, pod_token("both"))["sidecar_key"]
-    with running(shared_cluster.directory, policies=None) as other:
+    with running_control_api(shared_cluster.directory, policies=None) as other:
         assert other.call("GET", POLICY_SET, key=key).status == 200
         shared_cluster.admin("PATCH", status, {"status": "suspended"})
         until("the key is refused", lambda: other.call("GET", POLICY_SET, key=key).status == 403)
@@ -122,7 +122,7 @@ def test_a_suspension_reaches_the_other_replicas(
     tmp_path: Path, key_server: KeySetServer, migrated_url: str
 ) -> None:
     url, issuers = serving(migrated_url), f"{ISSUER}={key_server.url}"
-    with running(tmp_path, database_url=url, SLUICE_ENROL_ISSUERS=issuers) as first:
+    with running_control_api(tmp_path, database_url=url, SLUICE_ENROL_ISSUERS=issuers) as first:
         second = ControlApi(tmp_path, database_url=url, SLUICE_ENROL_ISSUERS=issuers).start()
         try:
             register(first)

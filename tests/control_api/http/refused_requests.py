@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.control_api.running_api import Answer, ControlApi
+from tests.support.control_api import Answer, ControlApi
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pytest
 
 from control_api.json_logging import REQUEST_ID
 from tests.control_api.http.refused_requests import heads, nothing_recorded, raw_request, refused
-from tests.control_api.running_api import ControlApi
+from tests.support.control_api import ControlApi
 from tests.support.waiting import until
 
 __all__ = ["heads", "nothing_recorded"]  # fixtures

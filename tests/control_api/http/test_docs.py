@@ -19,9 +19,9 @@ from control_api.http.openapi import describe
 from control_api.http.openapi_responses import statuses
 from control_api.http.routes import ROUTES
 from policies import __version__
-from tests.control_api.browsing import watching
-from tests.control_api.running_api import ControlApi
-from tests.control_api.tabs import Tabs
+from tests.support.browser_tabs import Tabs
+from tests.support.browsing import watching
+from tests.support.control_api import ControlApi
 
 PAGE = render_page(describe(ROUTES, __version__))
 

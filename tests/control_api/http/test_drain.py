@@ -12,7 +12,7 @@ from aiohttp import web
 from control_api.http.reply_encoder import ReplyEncoder
 from control_api.http.server import ApiListener
 from policies.ground.listen_address import ListenAddress
-from tests.sidecar.proxy.certificates import authority
+from tests.support.certificates import authority
 
 
 class Hello:

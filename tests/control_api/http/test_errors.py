@@ -15,8 +15,8 @@ from control_api.http.routes import ROUTES
 from policies.ground.errors import SluiceError, Unavailable
 from tests.control_api.http.expected import EXPECTED
 from tests.control_api.http.world import MAKERS, Tenant, body_of, object_kind, path_of
-from tests.control_api.running_api import SUPERADMIN, Answer, ControlApi, running
 from tests.runner import tiers
+from tests.support.control_api import SUPERADMIN, Answer, ControlApi, running_control_api
 
 GUARDED = [route for route in ROUTES if route.scopes is not None]
 SECRET = "a secret of ours: /somewhere/else"
@@ -24,7 +24,7 @@ SECRET = "a secret of ours: /somewhere/else"
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlApi]:
-    with running(tmp_path_factory.mktemp("errors")) as started:
+    with running_control_api(tmp_path_factory.mktemp("errors")) as started:
         yield started
 
 

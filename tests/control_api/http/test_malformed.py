@@ -13,8 +13,8 @@ from control_api.http.routes import ROUTES
 from tests.control_api.http.expected import CREATES
 from tests.control_api.http.refused_requests import heads, nothing_recorded, raw_request, refused
 from tests.control_api.http.test_scopes import BODIES, ids, path_of
-from tests.control_api.running_api import SUPERADMIN, ControlApi, asked
 from tests.runner import tiers
+from tests.support.control_api import SUPERADMIN, ControlApi, asked
 
 __all__ = ["heads", "nothing_recorded"]  # fixtures
 WITH_BODY = [route for route in ROUTES if route.has_body]

@@ -23,7 +23,7 @@ from policies import __version__
 from tests.control_api.console.reader import Visitor
 from tests.control_api.http.test_scopes import BODIES
 from tests.control_api.http.world import REQUIRED_QUERY
-from tests.control_api.running_api import ControlApi
+from tests.support.control_api import ControlApi
 from tests.support.waiting import until
 
 NOTHING = {"sources": ["a source that no policy allows"]}

@@ -18,8 +18,8 @@ from control_api.http.routes import ROUTES
 from control_api.store.queries import agents
 from tests.control_api.http.test_walk import OWNED, ids, object_for
 from tests.control_api.http.world import Tenant, absent_like, body_of, path_of
-from tests.control_api.running_api import ControlApi, running
 from tests.runner import tiers
+from tests.support.control_api import ControlApi, running_control_api
 
 LOOKS = 5
 """The service's background loops send statements, too: the least of several counts is used."""
@@ -27,7 +27,7 @@ LOOKS = 5
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlApi]:
-    with running(tmp_path_factory.mktemp("refusals")) as started:
+    with running_control_api(tmp_path_factory.mktemp("refusals")) as started:
         yield started
 
 

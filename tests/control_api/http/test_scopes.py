@@ -16,8 +16,8 @@ from policies.definitions.model import Key
 from policies.ground.keys import key_digest, make_key
 from policies.sets.policy_set import document_digest, key_document, key_name
 from tests.control_api.http.world import REQUIRED_QUERY
-from tests.control_api.running_api import SUPERADMIN, ControlApi, asked, running
 from tests.runner import tiers
+from tests.support.control_api import SUPERADMIN, ControlApi, asked, running_control_api
 from tests.support.waiting import until
 
 GUARDED = [route for route in ROUTES if route.scopes is not None]
@@ -40,7 +40,7 @@ BODIES: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlApi]:
-    with running(tmp_path_factory.mktemp("scopes")) as started:
+    with running_control_api(tmp_path_factory.mktemp("scopes")) as started:
         yield started
 
 
@@ -197,7 +197,7 @@ def test_a_key_dies_before_the_answer_to_its_revocation_leaves(api: ControlApi) 
     stands_in="tests/control_api/console/test_replicas.py::test_what_ends_a_key_ends_its_sessions_everywhere"
 )
 def test_a_revocation_by_another_process_is_seen_within_a_second(tmp_path: Path) -> None:
-    with running(tmp_path) as one:
+    with running_control_api(tmp_path) as one:
         made = one.admin("POST", "/v1/keys", {"name": "shared", "scope": "read"})
         other = ControlApi(tmp_path, policies=None)
         other.start()

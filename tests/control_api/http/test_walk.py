@@ -26,8 +26,8 @@ from tests.control_api.http.world import (
     object_kind,
     path_of,
 )
-from tests.control_api.running_api import SUPERADMIN, Answer, ControlApi, running
 from tests.runner import tiers
+from tests.support.control_api import SUPERADMIN, Answer, ControlApi, running_control_api
 
 GUARDED = [route for route in ROUTES if route.scopes is not None]
 OPEN_PATHS = {"/health", "/health/ready", "/metrics", "/openapi.json", "/docs", "/"}
@@ -51,7 +51,7 @@ def expected(route: Route) -> Expected:
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlApi]:
-    with running(tmp_path_factory.mktemp("walk")) as started:
+    with running_control_api(tmp_path_factory.mktemp("walk")) as started:
         yield started
 
 

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from control_api.http.route import Route
 from tests.control_api.console.reader import Visitor
 from tests.control_api.http.expected import NAMED_IN_BODY, SCOPES
-from tests.control_api.running_api import SUPERADMIN, Answer, ControlApi, asked
+from tests.support.control_api import SUPERADMIN, Answer, ControlApi, asked
 from tests.support.waiting import until
 
 REQUIRED_QUERY = {"prove_consistency": "?from=0", "show_access": "?source_id=handbook"}

@@ -18,7 +18,7 @@ from policies.trail.findings import Reason
 from tests.control_api.checkpoints.signing import RING, SIGNER, grow, maker
 from tests.control_api.log.insider import Copy, Insider, Line, chain_sources
 from tests.control_api.log.purging import DAY, keep_days
-from tests.control_api.store.world import TENANT, World, event_id
+from tests.support.open_store import TENANT, OpenStore, event_id
 
 OTHER_KEY = Signer(bytes(32))
 VERDICT, DENIED, RECORD, OPENED, SIZE = 0, 1, 4, 8, 12
@@ -38,7 +38,7 @@ class Evidence(IntEnum):
 class Attacked:
     """The log under attack. `mine` is a checkpoint store of the attacker's."""
 
-    world: World
+    world: OpenStore
     insider: Insider
     younger: Copy
     notes: Path

@@ -17,7 +17,7 @@ from typing import Any
 from control_api.log.erasure import erase as erase_module
 from control_api.store.transaction import Transaction
 from tests.control_api.log.erasing import erase
-from tests.control_api.store.world import opened
+from tests.support.open_store import opened
 
 STEP = 5
 """Entries of one step."""

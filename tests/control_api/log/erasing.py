@@ -11,10 +11,10 @@ from control_api.store.queries.holds import StoredHold
 from control_api.store.queries.redactions import ErasureTarget
 from control_api.store.transaction import Transaction
 from policies.trail.erasure.hold import Hold, hold_placed
-from tests.control_api.store.world import TENANT, World, event_id
+from tests.support.open_store import TENANT, OpenStore, event_id
 
 
-async def erase(world: World, *event_ids: str, **facet: str) -> Erased:
+async def erase(world: OpenStore, *event_ids: str, **facet: str) -> Erased:
     """Erases these events, or those of `user_id=` or `session_id=`."""
     target = ErasureTarget(None, "", event_ids)
     if facet:
@@ -24,7 +24,7 @@ async def erase(world: World, *event_ids: str, **facet: str) -> Erased:
     return await Erasure(world.store, request, event_id).run()
 
 
-async def hold(world: World, object_type: str, object_id: str) -> str:
+async def hold(world: OpenStore, object_type: str, object_id: str) -> str:
     hold_id = f"hld_{os.urandom(4).hex()}"
 
     async def work(tx: Transaction) -> None:
@@ -37,13 +37,13 @@ async def hold(world: World, object_type: str, object_id: str) -> str:
     return hold_id
 
 
-async def release(world: World, hold_id: str) -> None:
+async def release(world: OpenStore, hold_id: str) -> None:
     async def work(tx: Transaction) -> None:
         await holds.release(tx.connection, tx.tenant_id, hold_id, "key_1", tx.now)
 
     await world.store.write(TENANT, work)
 
 
-async def opened_seqs(world: World) -> set[int]:
+async def opened_seqs(world: OpenStore) -> set[int]:
     rows: list[Any] = await world.rows("SELECT seq FROM openings WHERE tenant_id = :t", t=TENANT)
     return {row.seq for row in rows}

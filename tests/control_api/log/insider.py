@@ -24,7 +24,7 @@ from policies.trail.checkpoint import Checkpoint
 from policies.trail.entry import index_of
 from policies.trail.merkle_tree import Frontier, leaf_hash
 from policies.trail.spool_chain import core_hash
-from tests.control_api.store.world import TENANT
+from tests.support.open_store import TENANT
 from tests.support.postgres import unbound
 
 TABLES = (log_entries, openings, log_heads, purges, sources, checkpoints, tree_nodes)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.control_api.store.world import World
+from tests.support.open_store import OpenStore
 
 
-def lose_first_answer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def lose_first_answer(world: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next transaction is committed, and its caller sees a lost connection."""
     run: Any = world.database.run
     lost: list[Any] = []

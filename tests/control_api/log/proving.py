@@ -13,20 +13,20 @@ from policies.trail import checkpoint
 from policies.trail.checkpoint import Checkpoint
 from policies.trail.merkle_tree import Frontier, leaf_hash
 from policies.trail.proofs.wide_tree import WideTree
-from tests.control_api.store.world import TENANT, World
+from tests.support.open_store import TENANT, OpenStore
 
 SIGNER = Signer(bytes(range(32)))
 PUBLICS = (SIGNER.public,)
 
 
-async def entries(world: World, first: int = 0) -> list[Any]:
+async def entries(world: OpenStore, first: int = 0) -> list[Any]:
     """The rows of the log from `first` on: seq, eid, entry."""
     query = "SELECT seq, eid, entry FROM log_entries WHERE tenant_id = :tenant AND seq >= :first"
     return await world.rows(query + " ORDER BY seq", tenant=TENANT, first=first)
 
 
 async def sign(
-    world: World,
+    world: OpenStore,
     before: Frontier | None = None,
     size: int | None = None,
     origin: str | None = None,

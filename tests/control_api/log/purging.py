@@ -23,7 +23,7 @@ from control_api.store.schema.tables import tenants
 from control_api.store.transaction import Transaction
 from policies.ground.signing import KeyRing, Signer
 from tests.control_api.store.counters.test_counters import anything
-from tests.control_api.store.world import TENANT, Spool, World, action, decision, event_id
+from tests.support.open_store import TENANT, OpenStore, Spool, action, decision, event_id
 
 DAY = 86_400_000_000
 SIGNER = Signer(bytes(range(32)))
@@ -44,12 +44,12 @@ def _notes(url: str) -> TemporaryDirectory[str]:
     return TemporaryDirectory(prefix="notes-")
 
 
-def purge(world: World, signer: Signer = SIGNER) -> Purge:
+def purge(world: OpenStore, signer: Signer = SIGNER) -> Purge:
     ring, notes = KeyRing(signer), FileStore(Path(_notes(world.url).name))
     return Purge(world.store, ring, CheckpointMaker(world.store, ring, notes), event_id)
 
 
-async def keep_days(world: World, days: int) -> None:
+async def keep_days(world: OpenStore, days: int) -> None:
     async def work(tx: Transaction) -> None:
         row = update(tenants).where(tenants.c.tenant_id == tx.tenant_id)
         await tx.connection.execute(row.values(retention_days=days))
@@ -57,7 +57,7 @@ async def keep_days(world: World, days: int) -> None:
     await world.store.write(TENANT, work)
 
 
-async def fill(world: World, count: int, seed: int = 1) -> None:
+async def fill(world: OpenStore, count: int, seed: int = 1) -> None:
     """Appends decisions of the service and of a sidecar, and lineage actions, all of now."""
     chance = random.Random(seed)
     spool = Spool(instance=f"i{seed}-{world.now.ahead}")
@@ -77,7 +77,7 @@ async def fill(world: World, count: int, seed: int = 1) -> None:
         done += many
 
 
-async def aged(world: World, old: int, young: int, days: int = 2) -> None:
+async def aged(world: OpenStore, old: int, young: int, days: int = 2) -> None:
     """A log whose first `old` entries are older than the retention of a day."""
     await keep_days(world, 1)
     await fill(world, old)
@@ -85,12 +85,12 @@ async def aged(world: World, old: int, young: int, days: int = 2) -> None:
     await fill(world, young, seed=2)
 
 
-async def valid(world: World) -> dict[str, Any]:
+async def valid(world: OpenStore) -> dict[str, Any]:
     answer = await verify(world.store, TENANT, (SIGNER.public,))
     assert answer["valid"], answer["reason"]
     return answer
 
 
-async def seqs(world: World) -> list[int]:
+async def seqs(world: OpenStore) -> list[int]:
     query = "SELECT seq FROM log_entries WHERE tenant_id = :tenant ORDER BY seq"
     return [row.seq for row in await world.rows(query, tenant=TENANT)]

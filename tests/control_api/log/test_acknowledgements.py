@@ -18,7 +18,7 @@ from policies.retrieval import Retrieval
 from policies.trail.record import Record, decision_record, gap_record, heartbeat_record
 from policies.trail.spool_chain import Spooled
 from tests.control_api.log.purging import DAY, keep_days, purge
-from tests.control_api.store.world import TENANT, Spool, World, decision, event_id
+from tests.support.open_store import TENANT, OpenStore, Spool, decision, event_id
 
 ASKED = Retrieval("support", "u", "handbook", "low")
 
@@ -38,19 +38,19 @@ def gap() -> Record:
     return gap_record("x", instance=None, first=None, lost=None, record_id=event_id())
 
 
-async def ship(world: World, spool: Spool, *records: Record) -> None:
+async def ship(world: OpenStore, spool: Spool, *records: Record) -> None:
     payloads = [spool.record(record) for record in records]
     await ingest(world.store, TENANT, spool.source, spool.instance, payloads)
 
 
-async def stored(world: World) -> list[tuple[str, int, int]]:
+async def stored(world: OpenStore) -> list[tuple[str, int, int]]:
     rows = await world.rows(
         "SELECT source, revision, seq FROM acknowledgements ORDER BY source, revision"
     )
     return [tuple(row) for row in rows]
 
 
-async def test_the_first_record_at_each_newer_revision_counts(world: World) -> None:
+async def test_the_first_record_at_each_newer_revision_counts(world: OpenStore) -> None:
     spool = Spool()
     await ship(world, spool, decided(3), decided(3), gap(), beat(5), decided(5), decided(8), gap())
     assert await stored(world) == [("sidecar-1", 3, 0), ("sidecar-1", 5, 3), ("sidecar-1", 8, 5)]
@@ -63,7 +63,7 @@ async def test_the_first_record_at_each_newer_revision_counts(world: World) -> N
 
 
 @pytest.mark.deep(stands_in="test_a_new_spool_of_the_same_sidecar_continues")
-async def test_a_batch_that_comes_twice_counts_once(world: World) -> None:
+async def test_a_batch_that_comes_twice_counts_once(world: OpenStore) -> None:
     spool = Spool()
     payloads = [spool.record(record) for record in (beat(1), beat(2))]
     for _ in range(2):
@@ -71,14 +71,14 @@ async def test_a_batch_that_comes_twice_counts_once(world: World) -> None:
     assert await stored(world) == [("sidecar-1", 1, 0), ("sidecar-1", 2, 1)]
 
 
-async def test_a_new_spool_of_the_same_sidecar_continues(world: World) -> None:
+async def test_a_new_spool_of_the_same_sidecar_continues(world: OpenStore) -> None:
     await ship(world, Spool(), beat(4))
     await ship(world, Spool(instance="i2"), beat(4), beat(6))
     assert await stored(world) == [("sidecar-1", 4, 0), ("sidecar-1", 6, 2)]
 
 
 @pytest.mark.deep(stands_in="test_a_batch_that_advances_nothing_sends_no_statement_more")
-async def test_older_revisions_and_what_is_no_revision_count_for_nothing(world: World) -> None:
+async def test_older_revisions_and_what_is_no_revision_count_for_nothing(world: OpenStore) -> None:
     spool = Spool()
     await ship(world, spool, beat(7))
     await ship(world, spool, decided(3), decision(), beat(-1), beat(2**53 - 1 - 2**53))
@@ -86,7 +86,7 @@ async def test_older_revisions_and_what_is_no_revision_count_for_nothing(world: 
 
 
 @pytest.mark.deep(stands_in="test_live_sidecars_are_listed_with_what_their_records_show")
-async def test_any_batches_give_what_a_walk_over_all_records_gives(world: World) -> None:
+async def test_any_batches_give_what_a_walk_over_all_records_gives(world: OpenStore) -> None:
     chance, revision = random.Random(7), 0
     spools = [Spool(source=f"s{number}") for number in range(3)]
     newest: dict[str, int] = {}
@@ -105,7 +105,7 @@ async def test_any_batches_give_what_a_walk_over_all_records_gives(world: World)
 
 
 async def test_a_batch_that_advances_nothing_sends_no_statement_more(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spool = Spool()
     await ship(world, spool, decided(1))
@@ -123,7 +123,7 @@ async def test_a_batch_that_advances_nothing_sends_no_statement_more(
     assert len(read) == 1
 
 
-async def report(world: World, sidecar_id: str) -> None:
+async def report(world: OpenStore, sidecar_id: str) -> None:
     now = world.now()
     row = StoredSidecar(
         *(sidecar_id, "run", "1.0", None, None, "epoch", 1, None, 0, None, None, now, now)
@@ -131,13 +131,13 @@ async def report(world: World, sidecar_id: str) -> None:
     await FleetReports(world.store).report(TENANT, row)
 
 
-async def shown(world: World, revision: int, after: str = "", limit: int = 10) -> list[Any]:
+async def shown(world: OpenStore, revision: int, after: str = "", limit: int = 10) -> list[Any]:
     async with world.store.reading(TENANT) as connection:
         rows = await of_live(connection, TENANT, revision, world.now(), after, limit)
     return [(row.sidecar_id, row.newest, row.seq, row.hash is not None) for row in rows]
 
 
-async def test_live_sidecars_are_listed_with_what_their_records_show(world: World) -> None:
+async def test_live_sidecars_are_listed_with_what_their_records_show(world: OpenStore) -> None:
     await ship(world, Spool(source="s-1"), beat(3), beat(5))
     await ship(world, Spool(source="s-2"), beat(4))
     for name in ("s-1", "s-2", "s-3"):
@@ -158,7 +158,7 @@ async def test_live_sidecars_are_listed_with_what_their_records_show(world: Worl
 
 
 @pytest.mark.deep(stands_in="test_the_first_record_at_each_newer_revision_counts")
-async def test_retention_keeps_the_newest_of_each_sidecar(world: World) -> None:
+async def test_retention_keeps_the_newest_of_each_sidecar(world: OpenStore) -> None:
     await keep_days(world, 1)
     # Heartbeats alone would not be worth a purge.
     await ship(world, Spool(source="s-1"), beat(3), beat(5), decided(5))

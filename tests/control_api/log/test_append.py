@@ -16,24 +16,24 @@ from policies.ground.errors import Invalid, NotFound
 from policies.trail.change import change_record
 from policies.trail.record import MAX_ENTRY, Record
 from tests.control_api.log.lost_answers import lose_first_answer
-from tests.control_api.store.world import (
+from tests.support.open_store import (
     OTHER,
     TENANT,
+    OpenStore,
     Spool,
-    World,
     decision,
     event_id,
     opened,
 )
 
 
-async def stored(world: World, tenant_id: str = TENANT) -> list[tuple[int, str]]:
+async def stored(world: OpenStore, tenant_id: str = TENANT) -> list[tuple[int, str]]:
     query = "SELECT seq, eid FROM log_entries WHERE tenant_id = :tenant ORDER BY seq"
     return [(row.seq, row.eid) for row in await world.rows(query, tenant=tenant_id)]
 
 
 @pytest.mark.deep(stands_in="test_appended_records_survive_a_restart")
-async def test_records_follow_each_other(world: World) -> None:
+async def test_records_follow_each_other(world: OpenStore) -> None:
     first = await world.log.append(TENANT, decision())
     second = await world.log.append(TENANT, decision())
     assert (first.seq, second.seq) == (0, 1)
@@ -43,7 +43,7 @@ async def test_records_follow_each_other(world: World) -> None:
 
 
 @pytest.mark.deep(stands_in="test_an_id_twice_in_one_batch_has_one_position")
-async def test_concurrent_writers_make_one_gapless_chain(world: World) -> None:
+async def test_concurrent_writers_make_one_gapless_chain(world: OpenStore) -> None:
     """64 appenders, management writes that append and publish, and two sidecars."""
     written: list[str] = []
 
@@ -82,14 +82,14 @@ async def test_concurrent_writers_make_one_gapless_chain(world: World) -> None:
 
 
 @pytest.mark.deep(stands_in="test_a_record_too_large_fails_only_its_own_caller")
-async def test_each_tenant_has_its_own_log(world: World) -> None:
+async def test_each_tenant_has_its_own_log(world: OpenStore) -> None:
     await asyncio.gather(*(world.log.append(t, decision()) for t in (TENANT, OTHER) * 5))
     for tenant_id in (TENANT, OTHER):
         answer = await verify(world.store, tenant_id)
         assert (answer["valid"], answer["total"]) == (True, 5)
 
 
-async def test_an_unknown_tenant_fails_only_its_own_callers(world: World) -> None:
+async def test_an_unknown_tenant_fails_only_its_own_callers(world: OpenStore) -> None:
     mine, theirs = await asyncio.gather(
         world.log.append(TENANT, decision()),
         world.log.append("ten_none", decision()),
@@ -100,7 +100,7 @@ async def test_an_unknown_tenant_fails_only_its_own_callers(world: World) -> Non
 
 
 @pytest.mark.deep(stands_in="test_an_id_twice_in_one_batch_has_one_position")
-async def test_a_known_id_answers_with_its_first_position(world: World) -> None:
+async def test_a_known_id_answers_with_its_first_position(world: OpenStore) -> None:
     record = decision()
     first = await world.log.append(TENANT, record)
     await world.log.append(TENANT, decision())
@@ -112,7 +112,7 @@ async def test_a_known_id_answers_with_its_first_position(world: World) -> None:
     assert len(await stored(world)) == 3
 
 
-async def test_an_id_twice_in_one_batch_has_one_position(world: World) -> None:
+async def test_an_id_twice_in_one_batch_has_one_position(world: OpenStore) -> None:
     record = decision()
     one, two = await asyncio.gather(*(world.log.append(TENANT, record) for _ in range(2)))
     assert one == two
@@ -120,14 +120,14 @@ async def test_an_id_twice_in_one_batch_has_one_position(world: World) -> None:
 
 
 @pytest.mark.deep(stands_in="test_an_id_twice_in_one_batch_has_one_position")
-async def test_two_tenants_can_use_the_same_id(world: World) -> None:
+async def test_two_tenants_can_use_the_same_id(world: OpenStore) -> None:
     record = decision()
     await world.log.append(TENANT, record)
     assert (await world.log.append(OTHER, record)).seq == 0
 
 
 @pytest.mark.deep(stands_in="test_an_unknown_tenant_fails_only_its_own_callers")
-async def test_a_cancelled_callers_record_is_still_appended(world: World) -> None:
+async def test_a_cancelled_callers_record_is_still_appended(world: OpenStore) -> None:
     record = decision()
     caller = asyncio.ensure_future(world.log.append(TENANT, record))
     await asyncio.sleep(0)
@@ -138,7 +138,7 @@ async def test_a_cancelled_callers_record_is_still_appended(world: World) -> Non
     assert record.eid in {eid for _, eid in await stored(world)}
 
 
-async def test_a_record_too_large_fails_only_its_own_caller(world: World) -> None:
+async def test_a_record_too_large_fails_only_its_own_caller(world: OpenStore) -> None:
     good = decision()
     large = good._replace(eid=event_id(), pub=b'{"reason":"%b"}' % (b"x" * MAX_ENTRY))
     answers = await asyncio.gather(
@@ -149,7 +149,7 @@ async def test_a_record_too_large_fails_only_its_own_caller(world: World) -> Non
 
 
 @pytest.mark.deep(stands_in="test_a_full_disk_fails_every_caller_and_stores_nothing")
-async def test_time_never_runs_backwards_in_a_log(world: World) -> None:
+async def test_time_never_runs_backwards_in_a_log(world: OpenStore) -> None:
     first = await world.log.append(TENANT, decision())
     world.now.ahead = -3_600_000_000
     second = await world.log.append(TENANT, decision())
@@ -207,7 +207,7 @@ async def test_a_connection_lost_during_a_batch_loses_and_duplicates_nothing(
 
 @pytest.mark.deep(stands_in="test_a_lasting_fault_fails_every_caller")
 async def test_a_commit_whose_answer_is_lost_is_not_repeated(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The batch is committed, but the answer is lost."""
     lose_first_answer(world, monkeypatch)
@@ -219,7 +219,7 @@ async def test_a_commit_whose_answer_is_lost_is_not_repeated(
 
 
 async def test_a_lasting_fault_fails_every_caller(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def away(lane: str, work: object) -> object:
         raise ConnectionRefusedError
@@ -233,7 +233,7 @@ async def test_a_lasting_fault_fails_every_caller(
 
 
 @pytest.mark.deep(stands_in="test_a_connection_lost_during_a_batch_loses_and_duplicates_nothing")
-async def test_more_than_one_batch_can_wait(world: World) -> None:
+async def test_more_than_one_batch_can_wait(world: OpenStore) -> None:
     records: list[Record] = [decision() for _ in range(1100)]
     placed = await asyncio.gather(*(world.log.append(TENANT, record) for record in records))
     assert sorted(place.seq for place in placed) == list(range(1100))

@@ -42,10 +42,10 @@ from tests.control_api.log.attacks import (
 from tests.control_api.log.erasing import erase
 from tests.control_api.log.insider import Copy, Insider
 from tests.control_api.log.purging import DAY
-from tests.control_api.store.world import TENANT, Spool, action, opened
 from tests.control_api.witness.running_witness import WitnessProcess, configure
 from tests.policies.world import POLICY, RETRIEVAL, decided
 from tests.support import migrated, postgres
+from tests.support.open_store import TENANT, Spool, action, opened
 from tests.support.run_servers import SERVERS
 
 
@@ -182,7 +182,7 @@ async def test_a_witness_refuses_what_it_is_shown_after_an_attack_with_every_key
     with WitnessProcess(config) as process:
         watching = address(process)
         asking = Asking(attacked.world, attacked.notes, watching)
-        async with asking.running():
+        async with asking.in_background():
             asking.cosigner.offer(TENANT, await asking.latest())
             await asking.until_counted(watching, "cosigned")
             assert await asking.level(1) == (Level.witnessed, 1)

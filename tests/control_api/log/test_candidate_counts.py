@@ -22,8 +22,8 @@ from policies.evaluate import refuse
 from policies.trail.change import change_record
 from policies.trail.record import Record, decision_record
 from tests.control_api.log.lost_answers import lose_first_answer
-from tests.control_api.store.world import TENANT, Spool, World, event_id, opened
 from tests.policies.world import FACTS, RETRIEVAL
+from tests.support.open_store import TENANT, OpenStore, Spool, event_id, opened
 
 NEXT, LATER = Candidate("next", 10), Candidate("later", 20)
 OUTCOMES = {
@@ -37,7 +37,7 @@ Verdict = Literal["ALLOW", "DENY"]
 VERDICTS: tuple[Verdict, ...] = ("ALLOW", "DENY")
 
 
-async def listed(world: World, *named: Candidate) -> None:
+async def listed(world: OpenStore, *named: Candidate) -> None:
     """The tenant's candidates are these from now on."""
 
     async def work(tx: Transaction) -> None:
@@ -94,7 +94,7 @@ def expected(records: list[Record], candidate: Candidate) -> CandidateTotals:
     return CandidateTotals(**found)
 
 
-async def totals(world: World, candidate: Candidate) -> CandidateTotals:
+async def totals(world: OpenStore, candidate: Candidate) -> CandidateTotals:
     async with world.store.reading(TENANT) as connection:
         counted = await candidates.totals(connection, TENANT, candidate)
         groups = await candidates.groups(connection, TENANT, candidate)
@@ -109,11 +109,11 @@ async def totals(world: World, candidate: Candidate) -> CandidateTotals:
     return counted
 
 
-async def take(world: World, spool: Spool, payloads: list[Payload]) -> None:
+async def take(world: OpenStore, spool: Spool, payloads: list[Payload]) -> None:
     await ingest(world.store, TENANT, spool.source, spool.instance, payloads, heads=world.log.heads)
 
 
-async def test_shipped_and_own_decisions_are_counted_as_they_say(world: World) -> None:
+async def test_shipped_and_own_decisions_are_counted_as_they_say(world: OpenStore) -> None:
     await listed(world, NEXT, LATER)
     shipped, own, spool = some(1, 300), some(2, 60), Spool()
     payloads = [spool.record(each) for each in shipped]
@@ -125,7 +125,7 @@ async def test_shipped_and_own_decisions_are_counted_as_they_say(world: World) -
     assert await totals(world, Candidate("unknown", 1)) == CandidateTotals()
 
 
-async def test_a_batch_that_is_sent_again_is_counted_once(world: World) -> None:
+async def test_a_batch_that_is_sent_again_is_counted_once(world: OpenStore) -> None:
     await listed(world, NEXT)
     records, spool = some(3, 120), Spool()
     payloads = [spool.record(each) for each in records]
@@ -137,7 +137,7 @@ async def test_a_batch_that_is_sent_again_is_counted_once(world: World) -> None:
 
 
 @pytest.mark.deep(stands_in="test_a_batch_that_is_sent_again_is_counted_once")
-async def test_a_batch_whose_answer_was_lost_is_counted_once(world: World) -> None:
+async def test_a_batch_whose_answer_was_lost_is_counted_once(world: OpenStore) -> None:
     await listed(world, NEXT)
     records = some(4, 30)
     await world.log.append(TENANT, records[0])
@@ -157,7 +157,7 @@ async def test_a_candidate_counts_from_its_change_on_in_every_replica(either_url
             before = some(8, 40)
         await listed(one, NEXT)
 
-        async def send(world: World, spool: Spool, records: list[Record]) -> None:
+        async def send(world: OpenStore, spool: Spool, records: list[Record]) -> None:
             payloads = [spool.record(each) for each in records]
             for first in range(0, len(payloads), 10):
                 await take(world, spool, payloads[first : first + 10])
@@ -172,7 +172,7 @@ async def test_a_candidate_counts_from_its_change_on_in_every_replica(either_url
 
 
 @pytest.mark.deep(stands_in="test_a_batch_that_is_sent_again_is_counted_once")
-async def test_without_candidates_nothing_is_counted(world: World) -> None:
+async def test_without_candidates_nothing_is_counted(world: OpenStore) -> None:
     records, spool = some(9, 30), Spool()
     await take(world, spool, [spool.record(each) for each in records])
     await listed(world, NEXT)

@@ -9,17 +9,17 @@ from sqlalchemy import event, text
 
 from control_api.log.policy_set.changes import ChangeFilters, changes
 from policies.trail.change import ObjectChange, change_record
-from tests.control_api.store.world import OTHER, TENANT, World, decision, event_id
+from tests.support.open_store import OTHER, TENANT, OpenStore, decision, event_id
 
 
-async def change(world: World, what: str, *, tenant: str = TENANT, **given: Any) -> None:
+async def change(world: OpenStore, what: str, *, tenant: str = TENANT, **given: Any) -> None:
     detail = {"version": 2}
     record = change_record(what, "x", "key_1", detail, record_id=event_id(), **given)
     await world.log.append(tenant, record)
 
 
 @pytest.mark.deep(stands_in="test_other_tenants_and_other_kinds_are_not_listed")
-async def test_entries_of_an_older_version_show_null(world: World) -> None:
+async def test_entries_of_an_older_version_show_null(world: OpenStore) -> None:
     await change(world, "policy.updated")
     await change(world, "agent.status", change=ObjectChange({"a": 1, "b": 2}, {"a": 1, "b": 3}))
     page = await changes(world.store, TENANT, ChangeFilters(), 10)
@@ -29,7 +29,7 @@ async def test_entries_of_an_older_version_show_null(world: World) -> None:
     assert page.next is None
 
 
-async def test_other_tenants_and_other_kinds_are_not_listed(world: World) -> None:
+async def test_other_tenants_and_other_kinds_are_not_listed(world: OpenStore) -> None:
     await change(world, "agent.status", tenant=OTHER)
     await world.log.append(TENANT, decision())
     page = await changes(world.store, TENANT, ChangeFilters(), 10)
@@ -37,7 +37,7 @@ async def test_other_tenants_and_other_kinds_are_not_listed(world: World) -> Non
 
 
 @pytest.mark.deep(stands_in="test_other_tenants_and_other_kinds_are_not_listed")
-async def test_the_index_of_rare_kinds_finds_them(world: World) -> None:
+async def test_the_index_of_rare_kinds_finds_them(world: OpenStore) -> None:
     await change(world, "agent.status")
     sent: list[str] = []
 

@@ -20,19 +20,19 @@ from policies.sets.policy_set import document_digest
 from policies.sets.role import compile_role
 from policies.trail.record import Record, decision_record
 from tests.control_api.log.purging import DAY, keep_days, purge
-from tests.control_api.store.world import TENANT, Spool, World, event_id, sql
+from tests.support.open_store import TENANT, OpenStore, Spool, event_id, sql
 
 LATE = cited_documents.LATE
 
 
-async def publish(world: World, **documents: bytes | None) -> None:
+async def publish(world: OpenStore, **documents: bytes | None) -> None:
     async def work(tx: Transaction) -> None:
         await tx.publish({f"role/{name}": body for name, body in documents.items()})
 
     await world.store.write(TENANT, work)
 
 
-async def kept(world: World) -> dict[bytes, bool]:
+async def kept(world: OpenStore) -> dict[bytes, bool]:
     """The bodies kept, and whether each is in force."""
     rows = await world.rows("SELECT digest, body, replaced_at FROM cited_documents")
     assert all(document_digest(bytes(row.body)) == row.digest for row in rows)
@@ -48,7 +48,9 @@ def citing(body: bytes) -> Record:
     return decision_record(retrieval, denied, facts, event_id=event_id(), salt=bytes(32))
 
 
-async def test_a_document_is_kept_when_it_is_replaced_and_when_it_is_removed(world: World) -> None:
+async def test_a_document_is_kept_when_it_is_replaced_and_when_it_is_removed(
+    world: OpenStore,
+) -> None:
     await publish(world, a=b"[1]", b=b"[2]")
     assert await kept(world) == {b"[1]": True, b"[2]": True}
     await publish(world, a=b"[3]", b=None)
@@ -57,7 +59,7 @@ async def test_a_document_is_kept_when_it_is_replaced_and_when_it_is_removed(wor
     assert await kept(world) == {b"[1]": True, b"[2]": False, b"[3]": False}
 
 
-async def test_only_documents_of_roles_are_kept(world: World) -> None:
+async def test_only_documents_of_roles_are_kept(world: OpenStore) -> None:
     async def work(tx: Transaction) -> None:
         await tx.publish({"agent/role/a": b"{}", "tenant": b"{}", "key/00": b"{}"})
 
@@ -65,7 +67,7 @@ async def test_only_documents_of_roles_are_kept(world: World) -> None:
     assert await kept(world) == {}
 
 
-async def test_a_publication_that_fails_keeps_nothing(world: World) -> None:
+async def test_a_publication_that_fails_keeps_nothing(world: OpenStore) -> None:
     async def work(tx: Transaction) -> None:
         await tx.publish({"role/a": b"[1]"})
         raise KeyError
@@ -75,7 +77,7 @@ async def test_a_publication_that_fails_keeps_nothing(world: World) -> None:
     assert await kept(world) == {}
 
 
-async def test_documents_are_found_by_their_digests(world: World) -> None:
+async def test_documents_are_found_by_their_digests(world: OpenStore) -> None:
     await publish(world, a=b"[1]")
     await publish(world, a=b"[2]")
     wanted = [document_digest(body) for body in (b"[1]", b"[2]", b"[3]")]
@@ -86,7 +88,7 @@ async def test_documents_are_found_by_their_digests(world: World) -> None:
 
 @pytest.mark.deep(stands_in="test_what_an_older_replica_published_is_kept_when_it_is_replaced")
 async def test_an_older_version_s_documents_are_adopted_at_the_start(
-    world: World, tmp_path: Path
+    world: OpenStore, tmp_path: Path
 ) -> None:
     settings = read({"SLUICE_DATA_DIR": str(tmp_path)})
     await publish(world, a=b"[1]", b=b"[2]")
@@ -96,7 +98,9 @@ async def test_an_older_version_s_documents_are_adopted_at_the_start(
         assert await kept(world) == {b"[1]": True, b"[2]": True}
 
 
-async def test_what_an_older_replica_published_is_kept_when_it_is_replaced(world: World) -> None:
+async def test_what_an_older_replica_published_is_kept_when_it_is_replaced(
+    world: OpenStore,
+) -> None:
     await publish(world, a=b"[1]")
     await sql(world.url, "DELETE FROM cited_documents")
     await publish(world, a=b"[2]")
@@ -104,7 +108,7 @@ async def test_what_an_older_replica_published_is_kept_when_it_is_replaced(world
 
 
 @pytest.mark.deep(stands_in="test_a_record_that_came_late_keeps_its_document")
-async def test_a_document_goes_when_no_entry_can_cite_it(world: World) -> None:
+async def test_a_document_goes_when_no_entry_can_cite_it(world: OpenStore) -> None:
     await keep_days(world, 1)
     await publish(world, a=b"[1]", b=b"[2]")
     await world.log.append(TENANT, citing(b"[1]"))
@@ -120,7 +124,7 @@ async def test_a_document_goes_when_no_entry_can_cite_it(world: World) -> None:
     assert await kept(world) == {b"[2]": True, b"[3]": True}
 
 
-async def test_a_record_that_came_late_keeps_its_document(world: World) -> None:
+async def test_a_record_that_came_late_keeps_its_document(world: OpenStore) -> None:
     await keep_days(world, 1)
     await publish(world, a=b"[1]")
     record, decided = citing(b"[1]"), world.now()
@@ -138,7 +142,7 @@ async def test_a_record_that_came_late_keeps_its_document(world: World) -> None:
 
 
 @pytest.mark.deep(stands_in="test_documents_are_found_by_their_digests")
-async def test_nothing_goes_from_a_log_that_is_kept_for_good(world: World) -> None:
+async def test_nothing_goes_from_a_log_that_is_kept_for_good(world: OpenStore) -> None:
     await keep_days(world, 0)
     await publish(world, a=b"[1]")
     await world.log.append(TENANT, citing(b"[1]"))

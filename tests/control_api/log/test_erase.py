@@ -15,7 +15,7 @@ from control_api.log.verify import verify
 from policies.ground.errors import Conflict
 from tests.control_api.log.erasing import erase, hold, opened_seqs, release
 from tests.control_api.log.purging import SIGNER, aged, purge, seqs, valid
-from tests.control_api.store.world import TENANT, Spool, World, action, decision, sql
+from tests.support.open_store import TENANT, OpenStore, Spool, action, decision, sql
 
 SEED = "seeded-7f3a@person"
 EVENTS, SPOOLED = 12, 4
@@ -31,7 +31,7 @@ def small(monkeypatch: pytest.MonkeyPatch, small_steps: None) -> None:
     monkeypatch.setattr(erase_module, "FEWEST", 5)
 
 
-async def seeded(world: World) -> list[str]:
+async def seeded(world: OpenStore) -> list[str]:
     """A log of many users, in which one person has events, lineage and a sidecar's records."""
     made = await asyncio.gather(
         *(
@@ -61,7 +61,7 @@ async def seeded(world: World) -> list[str]:
     return [each.eid for each in events]
 
 
-async def holding(world: World, value: str = SEED) -> dict[str, int]:
+async def holding(world: OpenStore, value: str = SEED) -> dict[str, int]:
     """How many rows of each table hold the value in any column."""
     found = {}
     for table, columns in {
@@ -82,7 +82,7 @@ async def holding(world: World, value: str = SEED) -> dict[str, int]:
     return {table: count for table, count in found.items() if count}
 
 
-async def redactions(world: World) -> list[dict[str, Any]]:
+async def redactions(world: OpenStore) -> list[dict[str, Any]]:
     rows = await world.rows(
         "SELECT entry FROM log_entries WHERE kind = 'redact' AND tenant_id = :t ORDER BY seq",
         t=TENANT,
@@ -91,7 +91,7 @@ async def redactions(world: World) -> list[dict[str, Any]]:
 
 
 @pytest.mark.deep(stands_in="test_a_hold_placed_during_an_erasure_stops_it")
-async def test_an_erased_user_is_in_no_row_and_the_log_verifies(world: World) -> None:
+async def test_an_erased_user_is_in_no_row_and_the_log_verifies(world: OpenStore) -> None:
     await seeded(world)
     before = await opened_seqs(world)
     assert set(await holding(world)) == {"openings", "log_index", "sessions"}
@@ -118,7 +118,7 @@ async def test_an_erased_user_is_in_no_row_and_the_log_verifies(world: World) ->
 
 
 @pytest.mark.deep(stands_in="test_a_hold_placed_during_an_erasure_stops_it")
-async def test_an_erasure_can_be_repeated(world: World) -> None:
+async def test_an_erasure_can_be_repeated(world: OpenStore) -> None:
     await seeded(world)
     await erase(world, user_id=SEED)
     size = len(await seqs(world))
@@ -127,7 +127,7 @@ async def test_an_erasure_can_be_repeated(world: World) -> None:
     assert len(await seqs(world)) == size
 
 
-async def test_a_session_loses_its_user_with_its_last_opening(world: World) -> None:
+async def test_a_session_loses_its_user_with_its_last_opening(world: OpenStore) -> None:
     ids = await seeded(world)
     of_session = ids[0::3]
     done = await erase(world, *of_session[:-1])
@@ -140,7 +140,7 @@ async def test_a_session_loses_its_user_with_its_last_opening(world: World) -> N
 
 
 @pytest.mark.deep(stands_in="test_a_hold_placed_during_an_erasure_stops_it")
-async def test_an_event_with_more_lineage_than_a_step_takes(world: World) -> None:
+async def test_an_event_with_more_lineage_than_a_step_takes(world: OpenStore) -> None:
     made = await world.log.append(TENANT, decision(user_id=SEED))
     for number in range(12):
         await world.log.append(TENANT, action(made.eid, made.leaf_hash, number))
@@ -151,7 +151,7 @@ async def test_an_event_with_more_lineage_than_a_step_takes(world: World) -> Non
 
 @pytest.mark.deep(stands_in="test_a_redaction_forged_by_sql_does_not_hide_the_loss")
 async def test_a_budget_ends_a_request_that_another_continues(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await seeded(world)
     monkeypatch.setattr(erase_module, "BUDGET", 10)
@@ -167,7 +167,7 @@ async def test_a_budget_ends_a_request_that_another_continues(
 
 @pytest.mark.deep(stands_in="test_a_session_loses_its_user_with_its_last_opening")
 async def test_repeating_ends_for_a_session_larger_than_one_request(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A session's entries stay in the index after their erasure, and are found by each request.
     monkeypatch.setattr(erase_module, "BUDGET", 10)
@@ -180,7 +180,7 @@ async def test_repeating_ends_for_a_session_larger_than_one_request(
 
 
 @pytest.mark.deep(stands_in="test_a_session_loses_its_user_with_its_last_opening")
-async def test_two_replicas_erase_each_opening_once(world: World) -> None:
+async def test_two_replicas_erase_each_opening_once(world: OpenStore) -> None:
     await seeded(world)
     done = await asyncio.gather(*(erase(world, user_id=SEED) for _ in range(3)))
     assert sum(each.entries for each in done) == ALL
@@ -202,7 +202,7 @@ async def test_two_replicas_erase_each_opening_once(world: World) -> None:
         "UPDATE openings SET openings = :empty, user_id = NULL WHERE seq = :seq",
     ],
 )
-async def test_an_erasure_outside_of_the_ledger_is_found(world: World, statement: str) -> None:
+async def test_an_erasure_outside_of_the_ledger_is_found(world: OpenStore, statement: str) -> None:
     await seeded(world)
     await erase(world, session_id="s-0")
     left = sorted(await opened_seqs(world))
@@ -217,7 +217,7 @@ async def test_an_erasure_outside_of_the_ledger_is_found(world: World, statement
     assert answer["reason"].startswith("opening_missing: ")
 
 
-async def test_a_redaction_forged_by_sql_does_not_hide_the_loss(world: World) -> None:
+async def test_a_redaction_forged_by_sql_does_not_hide_the_loss(world: OpenStore) -> None:
     await seeded(world)
     await erase(world, session_id="s-0")
     [entry, *_] = await redactions(world)
@@ -235,7 +235,7 @@ async def test_a_redaction_forged_by_sql_does_not_hide_the_loss(world: World) ->
 
 
 @pytest.mark.deep(stands_in="test_a_session_loses_its_user_with_its_last_opening")
-async def test_a_log_with_erased_entries_can_be_purged(world: World) -> None:
+async def test_a_log_with_erased_entries_can_be_purged(world: OpenStore) -> None:
     await aged(world, 20, 10)
     [old] = await world.rows(
         "SELECT eid FROM log_entries WHERE kind = 'decision' AND tenant_id = :t "
@@ -254,7 +254,7 @@ async def test_a_log_with_erased_entries_can_be_purged(world: World) -> None:
     ("object_type", "object_id"), [("session", "s-1"), ("agent", "agt_1"), ("user", SEED)]
 )
 async def test_a_hold_refuses_all_of_an_erasure(
-    world: World, object_type: str, object_id: str
+    world: OpenStore, object_type: str, object_id: str
 ) -> None:
     await seeded(world)
     await world.log.append(TENANT, decision(user_id=SEED, agent_id="agt_1", session_id="s-1"))
@@ -272,7 +272,7 @@ async def test_a_hold_refuses_all_of_an_erasure(
 
 
 async def test_a_hold_placed_during_an_erasure_stops_it(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await seeded(world)
     append = world.store.write

@@ -14,20 +14,20 @@ import pytest
 from control_api.log.verify import verify
 from tests.control_api.log.eraser import STEP
 from tests.control_api.log.erasing import erase, opened_seqs
-from tests.control_api.store.world import TENANT, World, decision, opened
+from tests.support.open_store import TENANT, OpenStore, decision, opened
 
 SEED = "seeded-2d8e@person"
 EVENTS = 24
 
 
-async def named(world: World) -> list[int]:
+async def named(world: OpenStore) -> list[int]:
     """The entries that the log's `redact` entries name."""
     rows = await world.rows("SELECT entry FROM log_entries WHERE kind = 'redact' ORDER BY seq")
     ranges = [each for row in rows for each in orjson.loads(row.entry)["pub"]["events"]]
     return [seq for first, last in ranges for seq in range(first, last + 1)]
 
 
-async def valid(world: World) -> None:
+async def valid(world: OpenStore) -> None:
     answer = await verify(world.store, TENANT)
     assert answer["valid"], answer
 

@@ -14,7 +14,7 @@ from control_api.log.follow.matching import columns_of, match
 from control_api.log.follow.tails import MAX_OF_OWNER, EventTails, Tail
 from control_api.log.search import EVERY_EVENT, EventFilters
 from policies.ground.errors import Unavailable
-from tests.control_api.store.world import OTHER, TENANT, World, decision
+from tests.support.open_store import OTHER, TENANT, OpenStore, decision
 
 ROWS: list[tuple[Any, ...]] = [
     (1, "a", "s1", "DENY", 10),
@@ -68,7 +68,7 @@ async def seen(tail: Tail, number: int) -> list[dict[str, Any]]:
     return events
 
 
-async def test_each_matching_event_once_and_in_order(world: World) -> None:
+async def test_each_matching_event_once_and_in_order(world: OpenStore) -> None:
     stopping = asyncio.Event()
     tails = EventTails(world.store, stopping)
     mine = EventFilters(source_id="mine")
@@ -94,7 +94,7 @@ async def test_each_matching_event_once_and_in_order(world: World) -> None:
 
 @pytest.mark.deep(stands_in="test_a_slow_follower_gets_the_newest_and_the_number_of_the_others")
 async def test_a_burst_is_bounded_and_counted(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follow, "BURST", 3)
     monkeypatch.setattr(follow, "RATE", 0)
@@ -107,7 +107,7 @@ async def test_a_burst_is_bounded_and_counted(
 
 
 @pytest.mark.deep(stands_in="test_a_slow_follower_gets_the_newest_and_the_number_of_the_others")
-async def test_a_follower_that_comes_back_misses_nothing(world: World) -> None:
+async def test_a_follower_that_comes_back_misses_nothing(world: OpenStore) -> None:
     for number in range(5):
         await world.log.append(TENANT, decision(user_id=f"u{number}"))
     first = (await world.rows("SELECT min(seq) FROM log_entries WHERE kind = 'decision'"))[0][0]
@@ -126,7 +126,7 @@ async def test_a_follower_that_comes_back_misses_nothing(world: World) -> None:
 
 
 async def test_a_slow_follower_gets_the_newest_and_the_number_of_the_others(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follow, "BURST", 1)
     monkeypatch.setattr(follow, "RATE", 1e6)
@@ -147,7 +147,7 @@ async def test_a_slow_follower_gets_the_newest_and_the_number_of_the_others(
 
 
 @pytest.mark.deep(stands_in="test_each_matching_event_once_and_in_order")
-async def test_tails_are_bounded_by_owner_and_freed(world: World) -> None:
+async def test_tails_are_bounded_by_owner_and_freed(world: OpenStore) -> None:
     stopping = asyncio.Event()
     tails = EventTails(world.store, stopping)
 

@@ -18,7 +18,7 @@ from control_api.store.transaction import Transaction
 from policies.ground.errors import SluiceError
 from policies.trail.change import change_record
 from policies.trail.record import Record
-from tests.control_api.store.world import OTHER, TENANT, World, decision, event_id, opened, sql
+from tests.support.open_store import OTHER, TENANT, OpenStore, decision, event_id, opened, sql
 from tests.support.waiting import turns
 
 HEAD = "SELECT size, last_leaf, last_ts, frontier FROM log_heads WHERE tenant_id = :tenant"
@@ -33,7 +33,7 @@ RESTORE = (
 class Counted:
     """Counts a world's batches: those sent as one statement, and the others."""
 
-    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, world: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
         self.statements: list[Any] = []
         self.runs = 0
         database = world.database
@@ -60,7 +60,7 @@ class Counted:
 class Ahead:
     """Appends 16 records at once, and 40 more while their batch is in progress."""
 
-    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, world: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
         self.records = [decision() for _ in range(56)]
         self.numbered = 0
         """Records that were numbered behind the first batch."""
@@ -100,7 +100,7 @@ class Ahead:
         return done
 
 
-async def verified(world: World, total: int, tenant_id: str = TENANT) -> None:
+async def verified(world: OpenStore, total: int, tenant_id: str = TENANT) -> None:
     answer = await verify(world.store, tenant_id)
     assert (answer["valid"], answer["total"], answer["reason"]) == (True, total, None)
 
@@ -238,7 +238,7 @@ async def test_records_numbered_behind_a_failed_batch_are_numbered_again(
 async def test_two_processes_with_full_queues_write_one_log(postgresql_url: str) -> None:
     async with opened(postgresql_url) as one, opened(postgresql_url) as two:
 
-        async def appending(world: World) -> list[int]:
+        async def appending(world: OpenStore) -> list[int]:
             return [(await world.log.append(TENANT, decision())).seq for _ in range(10)]
 
         seqs = await asyncio.gather(*(appending(each) for each in (one, two) for _ in range(64)))

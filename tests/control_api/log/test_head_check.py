@@ -9,7 +9,7 @@ import pytest
 from control_api.log.append import Log
 from control_api.log.verify import verify
 from control_api.store.errors import UnknownState, WriteFault
-from tests.control_api.store.world import TENANT, decision, opened, sql
+from tests.support.open_store import TENANT, decision, opened, sql
 
 ZERO = b"\0" * 32
 WRONG = {

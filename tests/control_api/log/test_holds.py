@@ -10,10 +10,10 @@ from control_api.maintenance.session_purge import purge_sessions
 from control_api.store.transaction import Transaction
 from tests.control_api.log.erasing import hold, release
 from tests.control_api.log.purging import DAY, keep_days, purge, seqs, valid
-from tests.control_api.store.world import TENANT, World, decision, event_id, sql
+from tests.support.open_store import TENANT, OpenStore, decision, event_id, sql
 
 
-async def old_log(world: World, held_at: int, **held: Any) -> None:
+async def old_log(world: OpenStore, held_at: int, **held: Any) -> None:
     """Forty old decisions, of which the one at `held_at` has these fields, and a new one."""
     await keep_days(world, 1)
     for number in range(40):
@@ -29,7 +29,7 @@ async def old_log(world: World, held_at: int, **held: Any) -> None:
 )
 @pytest.mark.parametrize("held_at", [3, 38], ids=["indexed", "not yet indexed"])
 async def test_retention_stops_before_what_is_held(
-    world: World, small_steps: None, object_type: str, field: str, held_at: int
+    world: OpenStore, small_steps: None, object_type: str, field: str, held_at: int
 ) -> None:
     await old_log(world, held_at, **{field: "held-1"})
     hold_id = await hold(world, object_type, "held-1")
@@ -46,14 +46,14 @@ async def test_retention_stops_before_what_is_held(
 
 
 @pytest.mark.deep(stands_in="test_a_hold_placed_while_the_prefix_is_verified_keeps_it")
-async def test_a_hold_on_a_masked_user_keeps_what_its_mask_names(world: World) -> None:
+async def test_a_hold_on_a_masked_user_keeps_what_its_mask_names(world: OpenStore) -> None:
     await old_log(world, 5, user_id="[EMAIL]")
     await hold(world, "user", "ann@example.com")
     assert (await purge(world).run(TENANT)).removed == 5
 
 
 async def test_a_hold_placed_while_the_prefix_is_verified_keeps_it(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await old_log(world, 3, session_id="held-1")
     write, placed = world.store.write, False
@@ -71,7 +71,7 @@ async def test_a_hold_placed_while_the_prefix_is_verified_keeps_it(
     await valid(world)
 
 
-async def test_a_held_session_keeps_its_row(world: World) -> None:
+async def test_a_held_session_keeps_its_row(world: OpenStore) -> None:
     async def keep(tx: Transaction) -> None:
         await sql_in(tx, "UPDATE tenants SET session_retention_days = 1")
 

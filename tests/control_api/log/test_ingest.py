@@ -14,20 +14,22 @@ from policies.ground.errors import Conflict, Invalid, NotFound, SluiceError
 from policies.trail.lineage import retrieval_lineage
 from policies.trail.record import gap_record
 from tests.control_api.log.lost_answers import lose_first_answer
-from tests.control_api.store.world import OTHER, TENANT, Spool, World, decision, event_id
 from tests.runner import tiers
+from tests.support.open_store import OTHER, TENANT, OpenStore, Spool, decision, event_id
 
 Payload = dict[str, Any]
 
 
-async def take(world: World, payloads: list[Payload], spool: Spool | None = None) -> IngestReceipt:
+async def take(
+    world: OpenStore, payloads: list[Payload], spool: Spool | None = None
+) -> IngestReceipt:
     spool = spool or Spool()
     return await ingest(
         world.store, TENANT, spool.source, spool.instance, payloads, heads=world.log.heads
     )
 
 
-async def eids(world: World) -> list[str]:
+async def eids(world: OpenStore) -> list[str]:
     return [row.eid for row in await world.rows("SELECT eid FROM log_entries ORDER BY seq")]
 
 
@@ -35,7 +37,9 @@ def named(payloads: list[Payload]) -> list[str]:
     return [payload["core"]["eid"] for payload in payloads]
 
 
-async def refused(world: World, payloads: list[Payload], kind: type[SluiceError]) -> SluiceError:
+async def refused(
+    world: OpenStore, payloads: list[Payload], kind: type[SluiceError]
+) -> SluiceError:
     """The refusal of these payloads, of which nothing is recorded."""
     before = await eids(world)
     with pytest.raises(kind) as caught:
@@ -45,7 +49,7 @@ async def refused(world: World, payloads: list[Payload], kind: type[SluiceError]
 
 
 @pytest.mark.deep(stands_in="test_a_batch_in_several_statements_is_recorded_whole_or_not_at_all")
-async def test_a_batch_is_recorded_in_order(world: World) -> None:
+async def test_a_batch_is_recorded_in_order(world: OpenStore) -> None:
     spool = Spool()
     batch = spool.records(5)
     assert await take(world, batch) == IngestReceipt(4, spool.hashes[4])
@@ -53,7 +57,9 @@ async def test_a_batch_is_recorded_in_order(world: World) -> None:
     assert (await verify(world.store, TENANT))["valid"]
 
 
-async def test_a_batch_in_several_statements_is_recorded_whole_or_not_at_all(world: World) -> None:
+async def test_a_batch_in_several_statements_is_recorded_whole_or_not_at_all(
+    world: OpenStore,
+) -> None:
     """The second statement meets a known id, so the first one is rolled back too."""
     record, spool = decision(), Spool()
     await world.log.append(TENANT, record)
@@ -65,14 +71,14 @@ async def test_a_batch_in_several_statements_is_recorded_whole_or_not_at_all(wor
 
 
 @pytest.mark.deep(stands_in="test_two_posts_of_one_batch_at_once_record_it_once")
-async def test_the_same_batch_again_changes_nothing(world: World) -> None:
+async def test_the_same_batch_again_changes_nothing(world: OpenStore) -> None:
     batch = Spool().records(5)
     receipt = await take(world, batch)
     assert await take(world, batch) == receipt
     assert len(await eids(world)) == 5
 
 
-async def test_two_posts_of_one_batch_at_once_record_it_once(world: World) -> None:
+async def test_two_posts_of_one_batch_at_once_record_it_once(world: OpenStore) -> None:
     batch = Spool().records(20)
     receipts = await asyncio.gather(*(take(world, batch) for _ in range(6)))
     assert len(set(receipts)) == 1
@@ -81,7 +87,7 @@ async def test_two_posts_of_one_batch_at_once_record_it_once(world: World) -> No
 
 
 @pytest.mark.deep(stands_in="test_records_out_of_order_are_refused")
-async def test_only_new_records_are_recorded(world: World) -> None:
+async def test_only_new_records_are_recorded(world: OpenStore) -> None:
     spool = Spool()
     first, second = spool.records(5), spool.records(5)
     await take(world, first)
@@ -90,14 +96,14 @@ async def test_only_new_records_are_recorded(world: World) -> None:
 
 
 @pytest.mark.deep(stands_in="test_a_gap_is_refused_with_the_last_stored_record")
-async def test_an_empty_batch_is_answered_with_the_last_stored_record(world: World) -> None:
+async def test_an_empty_batch_is_answered_with_the_last_stored_record(world: OpenStore) -> None:
     assert await take(world, []) == NOTHING_HELD
     spool = Spool()
     await take(world, spool.records(3))
     assert await take(world, []) == IngestReceipt(2, spool.hashes[2])
 
 
-async def test_a_gap_is_refused_with_the_last_stored_record(world: World) -> None:
+async def test_a_gap_is_refused_with_the_last_stored_record(world: OpenStore) -> None:
     spool = Spool()
     await take(world, spool.records(2))
     spool.records(1)
@@ -108,23 +114,23 @@ async def test_a_gap_is_refused_with_the_last_stored_record(world: World) -> Non
 
 
 @pytest.mark.deep(stands_in="test_a_record_twice_in_a_batch_is_refused")
-async def test_a_gap_within_a_batch_is_refused(world: World) -> None:
+async def test_a_gap_within_a_batch_is_refused(world: OpenStore) -> None:
     batch = Spool().records(4)
     await refused(world, batch[:1] + batch[2:], Conflict)
 
 
-async def test_records_out_of_order_are_refused(world: World) -> None:
+async def test_records_out_of_order_are_refused(world: OpenStore) -> None:
     batch = Spool().records(3)
     await refused(world, [batch[0], batch[2], batch[1]], Conflict)
 
 
-async def test_a_record_twice_in_a_batch_is_refused(world: World) -> None:
+async def test_a_record_twice_in_a_batch_is_refused(world: OpenStore) -> None:
     batch = Spool().records(2)
     await refused(world, [batch[0], batch[0], batch[1]], Conflict)
 
 
 @pytest.mark.deep(stands_in="test_a_gap_is_refused_with_the_last_stored_record")
-async def test_a_first_record_that_is_not_number_0_is_refused(world: World) -> None:
+async def test_a_first_record_that_is_not_number_0_is_refused(world: OpenStore) -> None:
     spool = Spool()
     spool.records(1)
     await refused(world, spool.records(1), Conflict)
@@ -133,12 +139,12 @@ async def test_a_first_record_that_is_not_number_0_is_refused(world: World) -> N
 @pytest.mark.deep(
     stands_in="tests/policies/trail/test_spool_chain.py::test_a_record_chains_only_by_a_whole_hash"
 )
-async def test_a_first_record_with_a_prev_is_refused(world: World) -> None:
+async def test_a_first_record_with_a_prev_is_refused(world: OpenStore) -> None:
     payload = Spool(prev="A" * 43 + "=").record(decision())
     await refused(world, [payload], Invalid)
 
 
-async def test_a_record_that_follows_a_different_one_is_refused(world: World) -> None:
+async def test_a_record_that_follows_a_different_one_is_refused(world: OpenStore) -> None:
     held, copy = Spool(), Spool()
     await take(world, held.records(2))
     copy.records(2)
@@ -148,7 +154,7 @@ async def test_a_record_that_follows_a_different_one_is_refused(world: World) ->
 
 
 @pytest.mark.deep(stands_in="test_a_record_that_follows_a_different_one_is_refused")
-async def test_a_copied_spool_that_diverged_is_detected(world: World) -> None:
+async def test_a_copied_spool_that_diverged_is_detected(world: OpenStore) -> None:
     spool = Spool()
     await take(world, spool.records(1))
     copy = Spool(n=1, prev=spool.prev)
@@ -157,7 +163,7 @@ async def test_a_copied_spool_that_diverged_is_detected(world: World) -> None:
 
 
 @pytest.mark.deep(stands_in="test_a_batch_in_several_statements_is_recorded_whole_or_not_at_all")
-async def test_an_id_from_another_source_is_refused(world: World) -> None:
+async def test_an_id_from_another_source_is_refused(world: OpenStore) -> None:
     """If two spools record the same id, the second one is refused."""
     record = decision()
     await world.log.append(TENANT, record)
@@ -169,12 +175,12 @@ async def test_an_id_from_another_source_is_refused(world: World) -> None:
 
 
 @pytest.mark.deep(stands_in="test_a_batch_in_several_statements_is_recorded_whole_or_not_at_all")
-async def test_an_id_twice_in_one_batch_is_refused(world: World) -> None:
+async def test_an_id_twice_in_one_batch_is_refused(world: OpenStore) -> None:
     spool, record = Spool(), decision()
     await refused(world, [spool.record(record), spool.record(record)], Invalid)
 
 
-async def test_each_instance_counts_for_itself(world: World) -> None:
+async def test_each_instance_counts_for_itself(world: OpenStore) -> None:
     for instance in ("i1", "i2"):
         spool = Spool(instance=instance)
         assert (await take(world, spool.records(3), spool)).n == 2
@@ -182,7 +188,7 @@ async def test_each_instance_counts_for_itself(world: World) -> None:
 
 
 @pytest.mark.deep(stands_in="test_each_instance_counts_for_itself")
-async def test_each_tenant_counts_for_itself(world: World) -> None:
+async def test_each_tenant_counts_for_itself(world: OpenStore) -> None:
     batch = Spool().records(2)
     await take(world, batch)
     assert (await ingest(world.store, OTHER, "sidecar-1", "i1", batch)).n == 1
@@ -191,7 +197,7 @@ async def test_each_tenant_counts_for_itself(world: World) -> None:
 @pytest.mark.deep(
     stands_in="tests/control_api/store/test_store.py::test_an_unknown_tenant_publishes_and_records_nothing"
 )
-async def test_an_unknown_tenant_records_nothing(world: World) -> None:
+async def test_an_unknown_tenant_records_nothing(world: OpenStore) -> None:
     with pytest.raises(NotFound):
         await ingest(world.store, "ten_none", "sidecar-1", "i1", Spool().records(1))
 
@@ -199,14 +205,14 @@ async def test_an_unknown_tenant_records_nothing(world: World) -> None:
 @pytest.mark.deep(
     stands_in="tests/control_api/use_cases/audit/test_ingest_events.py::test_a_bad_record_is_422_and_nothing_of_its_batch_is_recorded"
 )
-async def test_a_record_of_another_source_is_refused(world: World) -> None:
+async def test_a_record_of_another_source_is_refused(world: OpenStore) -> None:
     batch = Spool().records(1) + Spool(source="sidecar-2").records(1)
     await refused(world, batch, Invalid)
 
 
 @tiers.sampled("either_url", each=8)
 @pytest.mark.parametrize("payload", [None, 1, [], {}, {"core": {}, "open": {}}, {"core": 1}])
-async def test_an_invalid_record_refuses_the_whole_batch(world: World, payload: Any) -> None:
+async def test_an_invalid_record_refuses_the_whole_batch(world: OpenStore, payload: Any) -> None:
     error = await refused(world, [*Spool().records(2), payload], Invalid)
     assert error.details is not None
     assert error.details.startswith("records[2]")
@@ -216,7 +222,7 @@ async def test_an_invalid_record_refuses_the_whole_batch(world: World, payload: 
     stands_in="tests/policies/trail/test_spool_chain.py::test_a_member_of_another_type_is_refused"
 )
 @pytest.mark.parametrize("source_type", ["api\x00", "", "API", "a" * 33])
-async def test_an_invalid_source_type_is_refused(world: World, source_type: str) -> None:
+async def test_an_invalid_source_type_is_refused(world: OpenStore, source_type: str) -> None:
     """The database could not store its count, and would block the spool behind it for good."""
     error = await refused(world, Spool().records(1, source_type=source_type), Invalid)
     assert error.details is not None
@@ -226,7 +232,7 @@ async def test_an_invalid_source_type_is_refused(world: World, source_type: str)
 @pytest.mark.deep(
     stands_in="tests/policies/trail/test_spool_chain.py::test_openings_that_do_not_open_are_refused"
 )
-async def test_an_opening_that_does_not_open_is_refused(world: World) -> None:
+async def test_an_opening_that_does_not_open_is_refused(world: OpenStore) -> None:
     (payload,) = Spool().records(1)
     payload["open"]["user_id"][1] = "someone-else"
     await refused(world, [payload], Invalid)
@@ -235,7 +241,7 @@ async def test_an_opening_that_does_not_open_is_refused(world: World) -> None:
 @pytest.mark.deep(
     stands_in="tests/policies/trail/test_spool_chain.py::test_every_kind_that_a_sidecar_may_send_is_read"
 )
-async def test_every_kind_that_a_sidecar_makes_is_recorded(world: World) -> None:
+async def test_every_kind_that_a_sidecar_makes_is_recorded(world: OpenStore) -> None:
     spool = Spool()
     event = decision()
     batch = [spool.record(event)]
@@ -255,7 +261,7 @@ async def test_every_kind_that_a_sidecar_makes_is_recorded(world: World) -> None
     stands_in="tests/control_api/log/test_ingest_statement.py::test_a_failed_statement_loses_and_duplicates_nothing"
 )
 async def test_a_lost_receipt_is_issued_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commit succeeds, but neither the service nor the sidecar learns of it."""
     lose_first_answer(world, monkeypatch)
@@ -266,7 +272,7 @@ async def test_a_lost_receipt_is_issued_again(
 
 
 @pytest.mark.deep(stands_in="test_a_batch_in_several_statements_is_recorded_whole_or_not_at_all")
-async def test_the_salt_of_an_event_is_the_sidecars(world: World) -> None:
+async def test_the_salt_of_an_event_is_the_sidecars(world: OpenStore) -> None:
     """The log holds the enforcement point's own commitments."""
     spool = Spool()
     (payload,) = spool.records(1, user_id="u-77")

@@ -15,11 +15,11 @@ from control_api.log.verify import verify
 from control_api.store.log import index as log_index
 from policies.ground.errors import Conflict
 from policies.trail.record import heartbeat_record
-from tests.control_api.store.world import OTHER, TENANT, Spool, World, decision, event_id, opened
+from tests.support.open_store import OTHER, TENANT, OpenStore, Spool, decision, event_id, opened
 
 
 async def take(
-    world: World, spool: Spool, payloads: list[dict[str, Any]], tenant_id: str = TENANT
+    world: OpenStore, spool: Spool, payloads: list[dict[str, Any]], tenant_id: str = TENANT
 ) -> IngestReceipt:
     heads = world.log.heads
     return await ingest(world.store, tenant_id, spool.source, spool.instance, payloads, heads=heads)
@@ -28,7 +28,7 @@ async def take(
 class Sent:
     """Counts a world's transactions and single statements, and makes a statement fail."""
 
-    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, world: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
         self.runs, self.statements = 0, list[bool]()
         self.failure = ""
         database = world.database
@@ -54,7 +54,7 @@ class Sent:
         monkeypatch.setattr(database, "autocommit", counted_autocommit)
 
 
-async def verified(world: World, total: int, tenant_id: str = TENANT) -> None:
+async def verified(world: OpenStore, total: int, tenant_id: str = TENANT) -> None:
     report = await verify(world.store, tenant_id)
     assert (report["valid"], report["total"], report["reason"]) == (True, total, None)
     (rows,) = await world.rows(
@@ -138,14 +138,14 @@ async def test_what_another_process_took_in_is_not_taken_again(postgresql_url: s
 async def test_posts_and_decisions_at_once_make_one_log(postgresql_url: str) -> None:
     async with opened(postgresql_url) as one, opened(postgresql_url) as two:
 
-        async def posting(world: World, number: int) -> None:
+        async def posting(world: OpenStore, number: int) -> None:
             spool = Spool(source=f"sidecar-{number}")
             for _ in range(8):
                 batch = spool.records(4)
                 receipts = await asyncio.gather(*(take(world, spool, batch) for _ in range(2)))
                 assert set(receipts) == {IngestReceipt(spool.n - 1, spool.hashes[-1])}
 
-        async def deciding(world: World) -> None:
+        async def deciding(world: OpenStore) -> None:
             for _ in range(8):
                 await world.log.append(TENANT, decision())
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from control_api.log.verify import verify
-from tests.control_api.store.world import TENANT, opened
+from tests.support.open_store import TENANT, opened
 from tests.support.properties import few
 from tests.support.waiting import until
 

@@ -21,9 +21,9 @@ from control_api.security.secret_file import UnusableFile
 from control_api.store.url import UnusableDatabase
 from policies.ground.canonical import b64
 from policies.ground.signing import endorsed
-from tests.control_api.running_api import ControlApi, running
-from tests.control_api.store.world import sql
 from tests.support import fork_server
+from tests.support.control_api import ControlApi, running_control_api
+from tests.support.open_store import sql
 from tests.support.postgres import serving, unbound
 from tests.support.stack import ROOT
 
@@ -34,7 +34,7 @@ DAY = 86_400.0
 def shared(tmp_path: Path, migrated_url: str) -> Iterator[ControlApi]:
     """A replica on a database that others may share."""
     url = serving(migrated_url)
-    with running(tmp_path / "one", database_url=url) as started:
+    with running_control_api(tmp_path / "one", database_url=url) as started:
         yield started
 
 

@@ -22,8 +22,8 @@ from policies.trail.proofs import wide_tree
 from tests.control_api.log import purging
 from tests.control_api.log.proving import PUBLICS, SIGNER, entries, sign
 from tests.control_api.log.purging import DAY, aged, fill, purge
-from tests.control_api.store import world as worlds
-from tests.control_api.store.world import TENANT, World
+from tests.support import open_store as worlds
+from tests.support.open_store import TENANT, OpenStore
 
 SIZE = 70
 WRONG = bytes(32)
@@ -44,32 +44,32 @@ def narrow(monkeypatch: pytest.MonkeyPatch, small_steps: None) -> None:
     monkeypatch.setattr(tree_nodes, "MAX_ROWS", 16)
 
 
-async def stored(world: World) -> dict[tuple[int, int], Any]:
+async def stored(world: OpenStore) -> dict[tuple[int, int], Any]:
     rows = await world.rows("SELECT level, place, hash FROM tree_nodes WHERE tenant_id = 'default'")
     return {(row.level, row.place): bytes(row.hash) for row in rows}
 
 
-async def step(world: World, checker: SelfChecker | None = None) -> tuple[SelfCheck, bool]:
+async def step(world: OpenStore, checker: SelfChecker | None = None) -> tuple[SelfCheck, bool]:
     """One step, by default of a process that has just started."""
     state, more = await (checker or SelfChecker(world.store)).step(TENANT, PUBLICS)
     assert state is not None
     return state, more
 
 
-async def whole(world: World, checker: SelfChecker | None = None) -> SelfCheck:
+async def whole(world: OpenStore, checker: SelfChecker | None = None) -> SelfCheck:
     state, more = await step(world, checker)
     while more:
         state, more = await step(world, checker)
     return state
 
 
-async def proven(world: World) -> None:
+async def proven(world: OpenStore) -> None:
     """Every kept entry is proven."""
     for row in await entries(world):
         await prove_entry(world.store, TENANT, row.eid, None, PUBLICS)
 
 
-async def test_lost_nodes_come_back_whatever_the_size_of_the_log(world: World) -> None:
+async def test_lost_nodes_come_back_whatever_the_size_of_the_log(world: OpenStore) -> None:
     await fill(world, SIZE)
     await sign(world)
     kept, event = await stored(world), (await entries(world))[0].eid
@@ -89,7 +89,7 @@ async def test_lost_nodes_come_back_whatever_the_size_of_the_log(world: World) -
 
 @pytest.mark.deep(stands_in="test_lost_nodes_come_back_whatever_the_size_of_the_log")
 async def test_a_process_that_dies_after_writing_nodes_loses_none(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fill(world, SIZE)
     await sign(world)
@@ -112,7 +112,7 @@ async def test_a_process_that_dies_after_writing_nodes_loses_none(
 @pytest.mark.deep(stands_in="test_no_node_is_replaced_by_what_contradicts_a_signed_root")
 @pytest.mark.parametrize("most", [65_536, 12], ids=["all held", "some held"])
 async def test_forged_nodes_are_replaced_once_a_signed_root_is_passed(
-    world: World, monkeypatch: pytest.MonkeyPatch, most: int
+    world: OpenStore, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     monkeypatch.setattr(node_repair, "MAX_HELD", most)
     await fill(world, SIZE)
@@ -136,7 +136,7 @@ async def test_forged_nodes_are_replaced_once_a_signed_root_is_passed(
     await proven(world)
 
 
-async def test_no_node_is_replaced_by_what_contradicts_a_signed_root(world: World) -> None:
+async def test_no_node_is_replaced_by_what_contradicts_a_signed_root(world: OpenStore) -> None:
     await fill(world, SIZE)
     tree = await sign(world)
     forged = checkpoint.sign(Checkpoint("sluice/epoch/default", tree.size, WRONG), SIGNER)
@@ -148,7 +148,7 @@ async def test_no_node_is_replaced_by_what_contradicts_a_signed_root(world: Worl
 
 
 @pytest.mark.deep(stands_in="test_lost_nodes_come_back_whatever_the_size_of_the_log")
-async def test_nodes_above_the_cut_come_back_after_a_purge(world: World) -> None:
+async def test_nodes_above_the_cut_come_back_after_a_purge(world: OpenStore) -> None:
     await aged(world, 30, 45)
     checker = SelfChecker(world.store)
     assert (await step(world, checker))[1]

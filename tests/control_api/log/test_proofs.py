@@ -13,15 +13,15 @@ from policies.trail.merkle_tree import leaf_hash
 from policies.trail.proofs import consistency, inclusion
 from tests.control_api.log.proving import PUBLICS, entries, sign
 from tests.control_api.log.purging import aged, fill, purge
-from tests.control_api.store.world import OTHER, TENANT, World, decision
 from tests.policies.trail.proofs.naive_proofs import naive_consistency, naive_path
 from tests.policies.world import naive_root
+from tests.support.open_store import OTHER, TENANT, OpenStore, decision
 
 LOG = "sluice/epoch/default"
 
 
 @pytest.mark.deep(stands_in="test_growth_is_proven_between_any_two_sizes")
-async def test_every_entry_is_proven_in_the_latest_checkpoint(world: World) -> None:
+async def test_every_entry_is_proven_in_the_latest_checkpoint(world: OpenStore) -> None:
     await fill(world, 530)
     tree = await sign(world)
     rows = await entries(world)
@@ -36,7 +36,7 @@ async def test_every_entry_is_proven_in_the_latest_checkpoint(world: World) -> N
         assert proven.openings
 
 
-async def test_growth_is_proven_between_any_two_sizes(world: World) -> None:
+async def test_growth_is_proven_between_any_two_sizes(world: OpenStore) -> None:
     await fill(world, 300)
     first = await sign(world)
     await fill(world, 230, seed=2)
@@ -54,7 +54,7 @@ async def test_growth_is_proven_between_any_two_sizes(world: World) -> None:
     assert (await prove_growth(world.store, TENANT, 0, None, PUBLICS)).hashes == []
 
 
-async def test_what_no_checkpoint_covers_is_not_proven(world: World) -> None:
+async def test_what_no_checkpoint_covers_is_not_proven(world: OpenStore) -> None:
     first = await world.log.append(TENANT, decision())
     with pytest.raises(NotCovered, match="entry 0 is not covered") as refused:
         await prove_entry(world.store, TENANT, first.eid, None, PUBLICS)
@@ -72,7 +72,7 @@ async def test_what_no_checkpoint_covers_is_not_proven(world: World) -> None:
         await prove_entry(world.store, TENANT, second.eid, 1, PUBLICS)
 
 
-async def test_what_does_not_exist_is_not_found(world: World) -> None:
+async def test_what_does_not_exist_is_not_found(world: OpenStore) -> None:
     made = await world.log.append(TENANT, decision())
     await sign(world)
     with pytest.raises(NotFound, match="no such event"):
@@ -86,7 +86,7 @@ async def test_what_does_not_exist_is_not_found(world: World) -> None:
 
 
 @pytest.mark.deep(stands_in="test_what_does_not_exist_is_not_found")
-async def test_a_log_smaller_than_a_checkpoint_outside_says_so(world: World) -> None:
+async def test_a_log_smaller_than_a_checkpoint_outside_says_so(world: OpenStore) -> None:
     await fill(world, 5)
     await sign(world)
     with pytest.raises(Conflict, match="rolled back"):
@@ -94,7 +94,9 @@ async def test_a_log_smaller_than_a_checkpoint_outside_says_so(world: World) -> 
 
 
 @pytest.mark.deep(stands_in="test_what_no_checkpoint_covers_is_not_proven")
-async def test_after_a_purge_what_is_left_is_still_proven(world: World, small_steps: None) -> None:
+async def test_after_a_purge_what_is_left_is_still_proven(
+    world: OpenStore, small_steps: None
+) -> None:
     await aged(world, 300, 250)
     early = await sign(world, size=100)
     early = await sign(world, early, size=256)
@@ -122,7 +124,7 @@ async def test_after_a_purge_what_is_left_is_still_proven(world: World, small_st
 
 
 async def test_missing_nodes_are_made_from_the_entries_within_a_bound(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fill(world, 530)
     await sign(world, store_nodes=False)
@@ -149,7 +151,7 @@ ALTERED = {
 
 
 @pytest.mark.deep(stands_in="test_missing_nodes_are_made_from_the_entries_within_a_bound")
-async def test_altered_rows_never_become_a_proof(world: World) -> None:
+async def test_altered_rows_never_become_a_proof(world: OpenStore) -> None:
     await fill(world, 530)
     await sign(world)
     values = {"wrong": bytes(32), "frontier": bytes(32 * 3)}

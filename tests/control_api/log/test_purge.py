@@ -13,12 +13,12 @@ from control_api.log.purge import PurgeResult
 from control_api.log.search import EventFilters
 from tests.control_api.log.purging import DAY, aged, fill, keep_days, purge, seqs, valid
 from tests.control_api.store.counters.test_counters import kept, walked
-from tests.control_api.store.world import OTHER, TENANT, World, opened
+from tests.support.open_store import OTHER, TENANT, OpenStore, opened
 
 pytestmark = pytest.mark.usefixtures("small_steps")
 
 
-async def test_old_entries_go_and_the_rest_verifies(world: World) -> None:
+async def test_old_entries_go_and_the_rest_verifies(world: OpenStore) -> None:
     await aged(world, 100, 50)
     before = await world.rows("SELECT seq, entry, hash FROM log_entries ORDER BY seq")
     assert (await valid(world))["anchor"] is None
@@ -38,7 +38,7 @@ async def test_old_entries_go_and_the_rest_verifies(world: World) -> None:
 
 
 @pytest.mark.deep(stands_in="test_the_counts_match_the_entries_that_are_left")
-async def test_all_other_rows_of_an_entry_go_with_it(world: World) -> None:
+async def test_all_other_rows_of_an_entry_go_with_it(world: OpenStore) -> None:
     await aged(world, 100, 150)
     await purge(world).run(TENANT)
     for table in ("openings", "log_index"):
@@ -47,7 +47,7 @@ async def test_all_other_rows_of_an_entry_go_with_it(world: World) -> None:
     assert await world.rows("SELECT seq FROM log_spans WHERE until_seq > 100") != []
 
 
-async def test_the_counts_match_the_entries_that_are_left(world: World) -> None:
+async def test_the_counts_match_the_entries_that_are_left(world: OpenStore) -> None:
     await aged(world, 120, 60)
     await purge(world).run(TENANT)
     forgotten = {3, 4, 6, 7, 8, 9}  # time buckets expire by age
@@ -58,7 +58,7 @@ async def test_the_counts_match_the_entries_that_are_left(world: World) -> None:
     assert of_all_time(await kept(world)) == of_all_time(await walked(world))
 
 
-async def test_entries_that_are_young_or_kept_for_good_stay(world: World) -> None:
+async def test_entries_that_are_young_or_kept_for_good_stay(world: OpenStore) -> None:
     await keep_days(world, 3)
     await fill(world, 40)
     world.now.ahead += 2 * DAY
@@ -70,12 +70,12 @@ async def test_entries_that_are_young_or_kept_for_good_stay(world: World) -> Non
 
 
 @pytest.mark.deep(stands_in="test_entries_that_are_young_or_kept_for_good_stay")
-async def test_an_empty_log_is_not_purged(world: World) -> None:
+async def test_an_empty_log_is_not_purged(world: OpenStore) -> None:
     assert await purge(world).run(OTHER) == PurgeResult(0, None)
 
 
 @pytest.mark.deep(stands_in="test_entries_that_are_young_or_kept_for_good_stay")
-async def test_an_idle_log_does_not_purge_its_own_purges_for_ever(world: World) -> None:
+async def test_an_idle_log_does_not_purge_its_own_purges_for_ever(world: OpenStore) -> None:
     await aged(world, 30, 0)
     sizes = []
     for _ in range(6):

@@ -15,7 +15,7 @@ from control_api.log.search import EventFilters
 from control_api.store.queries import purges
 from policies.ground.errors import NotFound
 from tests.control_api.log.purging import DAY, aged, keep_days, purge, seqs, valid
-from tests.control_api.store.world import TENANT, World, decision, opened
+from tests.support.open_store import TENANT, OpenStore, decision, opened
 
 pytestmark = pytest.mark.usefixtures("small_steps")
 CRASHES = ("prove", "commit", "cover", "covered", "remove", "removed")
@@ -72,7 +72,7 @@ def _die_at(patch: pytest.MonkeyPatch, point: str) -> None:
 
 
 async def test_an_event_below_the_cut_is_hidden_at_once(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its rows still exist, but no reader sees half a purge."""
     await aged(world, 60, 30)
@@ -111,7 +111,7 @@ async def test_two_concurrent_replicas_make_one_purge(postgresql_url: str) -> No
 
 
 async def test_a_longer_retention_set_meanwhile_stops_the_purge(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await aged(world, 40, 10)
     real = prove
@@ -127,7 +127,7 @@ async def test_a_longer_retention_set_meanwhile_stops_the_purge(
 
 
 @pytest.mark.deep(stands_in="test_a_longer_retention_set_meanwhile_stops_the_purge")
-async def test_verification_succeeds_while_rows_are_removed_and_added(world: World) -> None:
+async def test_verification_succeeds_while_rows_are_removed_and_added(world: OpenStore) -> None:
     await aged(world, 400, 200)
     going = True
 

@@ -8,8 +8,8 @@ from control_api.log.purge_plan import PurgeMismatch
 from control_api.log.verify import verify
 from policies.ground.signing import Signer
 from tests.control_api.log.purging import SIGNER, aged, purge, seqs, valid
-from tests.control_api.store.world import TENANT, World, opened, sql
 from tests.runner import tiers
+from tests.support.open_store import TENANT, OpenStore, opened, sql
 
 pytestmark = pytest.mark.usefixtures("small_steps")
 
@@ -86,7 +86,7 @@ async def test_a_change_of_what_a_purge_left_is_found(either_url: str, statement
 @pytest.mark.deep(
     stands_in="tests/control_api/log/test_attacks.py::test_an_attack_is_found_by_its_means_and_not_by_less"
 )
-async def test_the_oldest_rows_deleted_as_if_by_retention_are_found(world: World) -> None:
+async def test_the_oldest_rows_deleted_as_if_by_retention_are_found(world: OpenStore) -> None:
     """With an anchor that is right in everything, but signed by another key."""
     await aged(world, 60, 30)
     await purge(world, Signer(b"\1" * 32)).run(TENANT)

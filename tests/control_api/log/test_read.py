@@ -16,17 +16,17 @@ from control_api.store.queries.sessions import SessionClaimer
 from policies.ground.canonical import micros
 from policies.ground.errors import NotFound
 from policies.trail.change import change_record
-from tests.control_api.store.world import (
+from tests.support import properties
+from tests.support.open_store import (
     OTHER,
     TENANT,
+    OpenStore,
     Spool,
-    World,
     action,
     decision,
     event_id,
     opened,
 )
-from tests.support import properties
 
 HOUR = 3_600_000_000
 Event = dict[str, Any]
@@ -39,7 +39,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_index, "STEP", 8)
 
 
-async def everything(world: World, filters: EventFilters, limit: int = 1000) -> list[Event]:
+async def everything(world: OpenStore, filters: EventFilters, limit: int = 1000) -> list[Event]:
     """All matching events, read page by page."""
     found: list[Event] = []
     before = None
@@ -52,7 +52,7 @@ async def everything(world: World, filters: EventFilters, limit: int = 1000) -> 
             return found
 
 
-async def varied(world: World, count: int, chance: random.Random) -> None:
+async def varied(world: OpenStore, count: int, chance: random.Random) -> None:
     """Appends events of few roles, agents, sources, sessions and users among other entries, some of
     them delivered late by a sidecar."""
     spool = Spool()
@@ -89,7 +89,7 @@ def matches(event: Event, filters: EventFilters) -> bool:
 
 
 @pytest.mark.usefixtures("small_blocks")
-async def test_filters_find_exactly_the_matching_events(world: World) -> None:
+async def test_filters_find_exactly_the_matching_events(world: OpenStore) -> None:
     draw = properties.chance("filters")
     start = world.now()
     await varied(world, 300, draw)
@@ -129,7 +129,7 @@ async def test_filters_find_exactly_the_matching_events(world: World) -> None:
     ],
 )
 async def test_pages_neither_skip_nor_repeat_while_others_write(
-    world: World, filters: EventFilters
+    world: OpenStore, filters: EventFilters
 ) -> None:
     """The writers are this service, many at a time, and a sidecar that delivers old records."""
     asked = {"agent_role": "a", "user_id": "u"}
@@ -160,7 +160,7 @@ async def test_pages_neither_skip_nor_repeat_while_others_write(
     assert lists[0][0]["seq"] >= 199
 
 
-async def test_an_event_shows_the_request_and_the_decision(world: World) -> None:
+async def test_an_event_shows_the_request_and_the_decision(world: OpenStore) -> None:
     record = decision("DENY", session_id="one", agent_id="agt_1", task_type="review", query="why?")
     placed = await world.log.append(TENANT, record)
     found = await event(world.store, TENANT, record.eid)
@@ -176,7 +176,7 @@ async def test_an_event_shows_the_request_and_the_decision(world: World) -> None
 
 @pytest.mark.deep(stands_in="test_lineage_is_shown_page_by_page_while_more_is_recorded")
 @pytest.mark.usefixtures("small_blocks")
-async def test_a_session_is_shown_in_order_page_by_page(world: World) -> None:
+async def test_a_session_is_shown_in_order_page_by_page(world: OpenStore) -> None:
     written = []
     for number in range(150):
         session = ("one", "two", None)[number % 3]
@@ -193,7 +193,7 @@ async def test_a_session_is_shown_in_order_page_by_page(world: World) -> None:
     assert shown == written
 
 
-async def test_a_session_never_seen_is_not_found(world: World) -> None:
+async def test_a_session_never_seen_is_not_found(world: OpenStore) -> None:
     with pytest.raises(NotFound):
         await session_trail(world.store, TENANT, "one", 10)
     await world.log.append(OTHER, decision(session_id="one"))
@@ -202,19 +202,19 @@ async def test_a_session_never_seen_is_not_found(world: World) -> None:
 
 
 @pytest.mark.deep(stands_in="test_a_session_never_seen_is_not_found")
-async def test_a_session_claimed_but_unused_is_empty(world: World) -> None:
+async def test_a_session_claimed_but_unused_is_empty(world: OpenStore) -> None:
     sessions = SessionClaimer(world.store)
     await sessions.claim(TENANT, "one", "support", None, "u-1", 10, world.now())
     assert (await session_trail(world.store, TENANT, "one", 10)).events == []
 
 
 @pytest.mark.deep(stands_in="test_an_event_shows_the_request_and_the_decision")
-async def test_a_session_trail_ends_after_its_last_event(world: World) -> None:
+async def test_a_session_trail_ends_after_its_last_event(world: OpenStore) -> None:
     placed = await world.log.append(TENANT, decision(session_id="one"))
     assert (await session_trail(world.store, TENANT, "one", 10, placed.seq)).events == []
 
 
-async def test_lineage_shows_an_event_and_its_actions_in_order(world: World) -> None:
+async def test_lineage_shows_an_event_and_its_actions_in_order(world: OpenStore) -> None:
     record, other = decision(), decision()
     placed = await world.log.append(TENANT, record)
     elsewhere = await world.log.append(TENANT, other)
@@ -229,7 +229,7 @@ async def test_lineage_shows_an_event_and_its_actions_in_order(world: World) -> 
     assert actions.next is None
 
 
-async def test_lineage_is_shown_page_by_page_while_more_is_recorded(world: World) -> None:
+async def test_lineage_is_shown_page_by_page_while_more_is_recorded(world: OpenStore) -> None:
     record = decision()
     placed = await world.log.append(TENANT, record)
 
@@ -253,7 +253,7 @@ async def test_lineage_is_shown_page_by_page_while_more_is_recorded(world: World
 
 
 @pytest.mark.deep(stands_in="test_lineage_shows_an_event_and_its_actions_in_order")
-async def test_lineage_of_a_foreign_or_missing_event_is_not_found(world: World) -> None:
+async def test_lineage_of_a_foreign_or_missing_event_is_not_found(world: OpenStore) -> None:
     record = decision()
     await world.log.append(OTHER, record)
     change = change_record("t", "x", "system", {}, record_id=event_id())

@@ -17,14 +17,14 @@ from control_api.verifier.database.rows import roots_at
 from policies.ground.signing import KeyRing
 from tests.control_api.log.purging import SIGNER, aged, purge, seqs
 from tests.control_api.store.interleaving import after_statement
-from tests.control_api.store.world import TENANT, World, opened
+from tests.support.open_store import TENANT, OpenStore, opened
 
 OLD, SIZE = 20, 32
 ANCHOR_READ = "FROM purges"
 
 
 @pytest.fixture
-async def world(postgresql_url: str) -> AsyncIterator[World]:
+async def world(postgresql_url: str) -> AsyncIterator[OpenStore]:
     """A log of which a purge removes all entries below `OLD`. A start reads all of it."""
     async with opened(postgresql_url) as made:
         await aged(made, OLD, SIZE - OLD)
@@ -33,19 +33,19 @@ async def world(postgresql_url: str) -> AsyncIterator[World]:
 
 
 @pytest.mark.deep(stands_in="test_an_export_begins_while_its_beginning_is_purged")
-async def test_a_service_starts_while_another_one_purges(world: World) -> None:
+async def test_a_service_starts_while_another_one_purges(world: OpenStore) -> None:
     with after_statement(ANCHOR_READ, partial(purge(world).run, TENANT)):
         await check_heads(world.store)
 
 
-async def test_an_export_begins_while_its_beginning_is_purged(world: World) -> None:
+async def test_an_export_begins_while_its_beginning_is_purged(world: OpenStore) -> None:
     with after_statement(ANCHOR_READ, partial(purge(world).run, TENANT)):
         export = await open_export(world.store, TENANT, Wanted(first=5), KeyRing(SIGNER))
     assert (export.header.first, export.header.until) == (5, SIZE)
 
 
 @pytest.mark.deep(stands_in="test_an_export_begins_while_its_beginning_is_purged")
-async def test_roots_are_those_of_the_log_that_is_purged_meanwhile(world: World) -> None:
+async def test_roots_are_those_of_the_log_that_is_purged_meanwhile(world: OpenStore) -> None:
     expected = await roots_at(world.store, TENANT, [SIZE], SIZE)
     with after_statement(ANCHOR_READ, partial(purge(world).run, TENANT)):
         assert await roots_at(world.store, TENANT, [SIZE], SIZE) == expected

@@ -14,8 +14,8 @@ from control_api.store.queries.self_checks import SelfCheck
 from tests.control_api.log import purging
 from tests.control_api.log.erasing import erase
 from tests.control_api.log.purging import DAY, SIGNER, aged, fill, purge
-from tests.control_api.store import world as worlds
-from tests.control_api.store.world import TENANT, World, sql
+from tests.support import open_store as worlds
+from tests.support.open_store import TENANT, OpenStore, sql
 
 # What was decided without facts follows only if it is a denial.
 decision = partial(worlds.decision, "DENY")
@@ -28,7 +28,7 @@ def small(monkeypatch: pytest.MonkeyPatch, small_steps: None) -> None:
     monkeypatch.setattr(self_check, "PAUSE", 0.0)
 
 
-async def whole(world: World, checker: SelfChecker | None = None) -> SelfCheck:
+async def whole(world: OpenStore, checker: SelfChecker | None = None) -> SelfCheck:
     """Steps until none is left. By default each is another process's."""
     for _ in range(50):
         state, more = await (checker or SelfChecker(world.store)).step(TENANT, (SIGNER.public,))
@@ -38,14 +38,14 @@ async def whole(world: World, checker: SelfChecker | None = None) -> SelfCheck:
     raise AssertionError("the verification does not end")
 
 
-async def size(world: World) -> int:
+async def size(world: OpenStore) -> int:
     [row] = await world.rows("SELECT size FROM log_heads WHERE tenant_id = :t", t=TENANT)
     return int(row.size)
 
 
 @pytest.mark.deep(stands_in="test_one_process_at_a_time_verifies_a_log")
 @pytest.mark.parametrize("same", [True, False], ids=["one process", "a new one each step"])
-async def test_it_follows_a_growing_purged_and_erased_log(world: World, same: bool) -> None:
+async def test_it_follows_a_growing_purged_and_erased_log(world: OpenStore, same: bool) -> None:
     checker = SelfChecker(world.store) if same else None
     await aged(world, 30, 25)
     for _ in range(2):
@@ -60,7 +60,7 @@ async def test_it_follows_a_growing_purged_and_erased_log(world: World, same: bo
 
 
 @pytest.mark.deep(stands_in="test_removed_newest_rows_are_found")
-async def test_a_damaged_row_is_found_and_its_repair_noticed(world: World) -> None:
+async def test_a_damaged_row_is_found_and_its_repair_noticed(world: OpenStore) -> None:
     await fill(world, 50)
     assert (await whole(world)).reason is None
     # What this round has passed is found by the next, a day later; what is new, at once.
@@ -81,7 +81,7 @@ async def test_a_damaged_row_is_found_and_its_repair_noticed(world: World) -> No
         assert (state.reason, state.finished_size) == (None, await size(world))
 
 
-async def test_a_round_begins_though_entries_arrive_all_the_time(world: World) -> None:
+async def test_a_round_begins_though_entries_arrive_all_the_time(world: OpenStore) -> None:
     await fill(world, 30)
     first = state = await whole(world)
     for _ in range(2):
@@ -93,14 +93,14 @@ async def test_a_round_begins_though_entries_arrive_all_the_time(world: World) -
 
 
 @pytest.mark.deep(stands_in="test_removed_newest_rows_are_found")
-async def test_a_silent_erasure_is_found(world: World) -> None:
+async def test_a_silent_erasure_is_found(world: OpenStore) -> None:
     await world.log.append(TENANT, decision())
     await sql(world.url, "DELETE FROM openings")
     state = await whole(world)
     assert (state.reason or "").startswith("opening_missing: ")
 
 
-async def test_removed_newest_rows_are_found(world: World) -> None:
+async def test_removed_newest_rows_are_found(world: OpenStore) -> None:
     await fill(world, 30)
     last = await size(world) - 1
     await sql(world.url, "DELETE FROM log_entries WHERE seq = :seq", seq=last)
@@ -109,7 +109,7 @@ async def test_removed_newest_rows_are_found(world: World) -> None:
 
 
 async def test_one_process_at_a_time_verifies_a_log(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fill(world, 30)
     verified = 0
@@ -127,7 +127,7 @@ async def test_one_process_at_a_time_verifies_a_log(
 
 
 @pytest.mark.deep(stands_in="test_a_round_begins_though_entries_arrive_all_the_time")
-async def test_a_state_changed_by_hand_is_not_trusted(world: World) -> None:
+async def test_a_state_changed_by_hand_is_not_trusted(world: OpenStore) -> None:
     await fill(world, 30)
     await whole(world)
     await world.log.append(TENANT, decision())

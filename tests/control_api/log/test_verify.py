@@ -13,16 +13,16 @@ from control_api.log import scan
 from control_api.log.ingest import ingest
 from control_api.log.verify import verify
 from control_api.store.log import index as log_index
-from tests.control_api.store.world import (
+from tests.runner import tiers
+from tests.support.open_store import (
     TENANT,
+    OpenStore,
     Spool,
-    World,
     action,
     decision,
     opened,
     sql,
 )
-from tests.runner import tiers
 
 SIZE = 40
 """Entries of the tampered log: decisions, lineage actions and a sidecar's records."""
@@ -64,7 +64,7 @@ TAMPERED = {
 
 
 @contextlib.asynccontextmanager
-async def logged(url: str) -> AsyncIterator[World]:
+async def logged(url: str) -> AsyncIterator[OpenStore]:
     async with opened(url) as world:
         for number in range(SIZE // 4):
             fields = {"agent_id": "agt_1", "session_id": "s-1", "user_id": f"u-{number}"}
@@ -78,7 +78,7 @@ async def logged(url: str) -> AsyncIterator[World]:
         yield world
 
 
-async def tamper(world: World, statement: str) -> dict[str, Any]:
+async def tamper(world: OpenStore, statement: str) -> dict[str, Any]:
     values = {"zero": b"\0" * 32, "empty": b"{}"}
     used = {name: value for name, value in values.items() if f":{name}" in statement}
     await sql(world.url, statement, **used)
@@ -180,7 +180,7 @@ async def test_an_invalid_head_is_found(sqlite_url: str, size: str) -> None:
         assert not (await tamper(world, f"UPDATE log_heads SET size = {size}"))["valid"]
 
 
-async def test_an_empty_log_is_valid(world: World) -> None:
+async def test_an_empty_log_is_valid(world: OpenStore) -> None:
     answer = await verify(world.store, TENANT)
     assert answer["valid"]
     assert answer["total"] == 0
@@ -193,7 +193,7 @@ async def test_an_empty_log_is_valid(world: World) -> None:
 
 @pytest.mark.deep(stands_in="test_a_log_that_grows_during_verification_is_valid")
 async def test_pages_of_any_size_give_the_same_answer(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await asyncio.gather(
         *(world.log.append(TENANT, decision(query="x" * (n * 40))) for n in range(300))
@@ -207,7 +207,7 @@ async def test_pages_of_any_size_give_the_same_answer(
 
 
 async def test_a_log_that_grows_during_verification_is_valid(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scan, "MAX_ROWS", 16)
     monkeypatch.setattr(scan, "FIRST_ROWS", 16)

@@ -14,7 +14,7 @@ from control_api.log.ingest import ingest
 from control_api.store.transaction import Transaction
 from policies.trail.change import change_record
 from policies.trail.record import Record, gap_record
-from tests.control_api.store.world import TENANT, Spool, World, decision, event_id, opened
+from tests.support.open_store import TENANT, OpenStore, Spool, decision, event_id, opened
 
 Say = Callable[..., None]
 
@@ -32,12 +32,12 @@ async def main(url: str, answered: str) -> None:
         group.create_task(_deliver(world, say))
 
 
-async def _append(world: World, say: Say) -> None:
+async def _append(world: OpenStore, say: Say) -> None:
     while True:
         say((await world.log.append(TENANT, decision())).eid)
 
 
-async def _manage(world: World, say: Say) -> None:
+async def _manage(world: OpenStore, say: Say) -> None:
     while True:
         record = change_record("t", "x", "system", {}, record_id=event_id())
 
@@ -49,7 +49,7 @@ async def _manage(world: World, say: Say) -> None:
         say(record.eid)
 
 
-async def _deliver(world: World, say: Say) -> None:
+async def _deliver(world: OpenStore, say: Say) -> None:
     spool = Spool(instance=event_id())
     while True:
         gaps = [

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
-from tests.control_api.running_api import ControlApi, running
+from tests.support.control_api import ControlApi, running_control_api
 from tests.support.properties import few
 
 Run = Callable[[type[RuleBasedStateMachine]], None]
@@ -16,7 +16,7 @@ Run = Callable[[type[RuleBasedStateMachine]], None]
 
 @pytest.fixture
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    with running(tmp_path_factory.mktemp("machine")) as api:
+    with running_control_api(tmp_path_factory.mktemp("machine")) as api:
 
         def runs(machine: type[RuleBasedStateMachine]) -> None:
             machine.api = api

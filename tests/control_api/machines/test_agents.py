@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from policies.definitions.model import AGENT_STATUSES
 from tests.control_api.machines.conftest import Run
-from tests.control_api.running_api import ControlApi
+from tests.support.control_api import ControlApi
 
 RUNS = itertools.count()
 MOVES = {

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.control_api.machines.conftest import Run
-from tests.control_api.running_api import ControlApi, asked
+from tests.support.control_api import ControlApi, asked
 
 DAY = 86_400
 RUNS = itertools.count()

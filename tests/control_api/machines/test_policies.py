@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.control_api.machines.conftest import Run
-from tests.control_api.running_api import ControlApi
+from tests.support.control_api import ControlApi
 
 RUNS = itertools.count()
 SOURCES = st.sampled_from(["a", "b"])

@@ -16,7 +16,7 @@ from control_api.settings import read
 from control_api.store.queries import tenants
 from control_api.store.store import Store
 from policies.ground.keys import key_digest, well_formed
-from tests.control_api.running_api import MovableClock
+from tests.support.control_api import MovableClock
 
 
 def settings_of(directory: Path, **environ: str) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.control_api.running_api import ControlApi, running
+from tests.support.control_api import ControlApi, running_control_api
 from tests.support.waiting import until
 
 DAY = 86_400
@@ -71,7 +71,7 @@ def test_the_metric_is_the_next_expiry_of_any_tenant(fresh: ControlApi) -> None:
 def test_the_log_warns_of_a_key_once_a_day_from_14_days_before(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with running(tmp_path) as api:
+    with running_control_api(tmp_path) as api:
         far = made(api, expires_days=15)
         near = made(api, name="loan agents", expires_days=13)
         until("it warns", lambda: warnings(caplog))

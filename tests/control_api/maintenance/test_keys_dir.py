@@ -15,7 +15,7 @@ from control_api.log import log_key
 from control_api.maintenance.keys_secret import fresh_keys
 from control_api.security.secret_file import UnusableFile, read_mounted
 from policies.ground.keys import well_formed
-from tests.control_api.service_process import Process
+from tests.support.control_api_process import ControlApiProcess
 
 
 def mounted(folder: Path, keys: dict[str, bytes]) -> Path:
@@ -36,7 +36,7 @@ def test_two_replicas_with_one_secret_are_one_installation(tmp_path: Path) -> No
     database = f"sqlite+aiosqlite:///{tmp_path / 'shared.db'}"
     for replica in ("one", "two"):
         (tmp_path / replica).mkdir()
-        process = Process(
+        process = ControlApiProcess(
             tmp_path / replica, SLUICE_DATABASE_URL=database, SLUICE_KEYS_DIR=str(folder)
         )
         try:
@@ -87,7 +87,7 @@ def test_a_secret_of_other_content_ends_the_start(
     tmp_path: Path, changed: dict[str, bytes], said: str
 ) -> None:
     folder = mounted(tmp_path / "keys", {**fresh_keys(os.urandom), **changed})
-    process = Process(tmp_path, SLUICE_KEYS_DIR=str(folder))
+    process = ControlApiProcess(tmp_path, SLUICE_KEYS_DIR=str(folder))
     assert process.ended() == 1
     assert said in process.said()
     assert "mistyped" not in process.said()
@@ -95,6 +95,6 @@ def test_a_secret_of_other_content_ends_the_start(
 
 def test_the_keys_of_a_cluster_are_not_rotated_in_its_mount(tmp_path: Path) -> None:
     folder = mounted(tmp_path / "keys", fresh_keys(os.urandom))
-    process = Process(tmp_path, "rotate-key", SLUICE_KEYS_DIR=str(folder))
+    process = ControlApiProcess(tmp_path, "rotate-key", SLUICE_KEYS_DIR=str(folder))
     assert process.ended() == 1
     assert "rotate a copy" in process.said()

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from control_api.maintenance import retention
-from tests.control_api.running_api import ControlApi
-from tests.control_api.store.world import sql
 from tests.support import fork_server
+from tests.support.control_api import ControlApi
+from tests.support.open_store import sql
 from tests.support.waiting import until
 
 DAY = 86_400.0

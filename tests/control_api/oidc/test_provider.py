@@ -12,7 +12,7 @@ from control_api.oidc.attempt import Attempt
 from control_api.oidc.refusal import ProviderUnavailable, Refusal, SignInRefused
 from tests.control_api.oidc.real_provider import CLIENT, RealProvider, new_keys
 from tests.control_api.oidc.signing_in import REDIRECT, client_of
-from tests.sidecar.proxy.certificates import authority
+from tests.support.certificates import authority
 
 
 @pytest.mark.deep(stands_in="test_what_one_replica_began_another_finishes")

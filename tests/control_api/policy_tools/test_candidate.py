@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from control_api.policy_tools.__main__ import main
-from tests.control_api.running_api import ControlApi, running
+from tests.support.control_api import ControlApi, running_control_api
 
 Say = Callable[..., tuple[int, str, str]]
 
@@ -26,7 +26,7 @@ GUARDRAIL = {"name": "no-payroll", "never": {"sources": ["payroll"]}}
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlApi]:
-    with running(tmp_path_factory.mktemp("candidate_command")) as api:
+    with running_control_api(tmp_path_factory.mktemp("candidate_command")) as api:
         yield api
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from control_api.policy_tools.__main__ import main
 from tests.control_api.policy_tools.test_git_tree import commit, git
-from tests.control_api.running_api import ControlApi, running
+from tests.support.control_api import ControlApi, running_control_api
 
 ROOT = Path(__file__).parents[3]
 IN_FORCE = """\
@@ -205,7 +205,7 @@ def test_a_reader_that_goes_away_is_no_error(old: Path, wider: Path) -> None:
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlApi]:
-    with running(tmp_path_factory.mktemp("api"), policies=IN_FORCE) as started:
+    with running_control_api(tmp_path_factory.mktemp("api"), policies=IN_FORCE) as started:
         started.approved("agt_1")
         started.admin("POST", "/v1/agents", {"agent_id": "agt_2", "agent_role": "support"})
         yield started

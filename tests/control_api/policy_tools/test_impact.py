@@ -12,7 +12,7 @@ import pytest
 from control_api.api_client.connection import RemoteApi
 from control_api.policy_tools.__main__ import main
 from control_api.policy_tools.commands import impact
-from tests.control_api.running_api import ControlApi
+from tests.support.control_api import ControlApi
 
 NEW = """\
 policies:

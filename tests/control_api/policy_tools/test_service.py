@@ -12,7 +12,7 @@ import pytest
 from control_api.api_client.connection import RequestRefused
 from control_api.api_client.key_file import ServiceUnusable
 from control_api.policy_tools.service import add_service, connect, names_service
-from tests.control_api.running_api import ControlApi
+from tests.support.control_api import ControlApi
 
 Options = Callable[..., argparse.Namespace]
 

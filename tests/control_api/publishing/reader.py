@@ -14,7 +14,7 @@ from redis.retry import Retry
 from policies.sets.merkle_map import ROOT, node_digest, nodes_of, prove
 from policies.sets.redis_keys import AT, CHALLENGES, beats_key, changes_key, doubts_key, set_key
 from policies.sets.signed_head import Heartbeat, SetHead, SignatureRejected
-from tests.control_api.running_api import ControlApi
+from tests.support.control_api import ControlApi
 from tests.support.redis import Redis
 from tests.support.waiting import until
 

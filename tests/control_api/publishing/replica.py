@@ -29,7 +29,7 @@ from policies.ground.signing import KeyRing, Signer
 from policies.sets.merkle_map import ROOT, node_digest
 from policies.sets.redis_keys import beats_key, changes_key, document_field, node_field, set_key
 from policies.sets.signed_head import Heartbeat, SetHead
-from tests.control_api.store.world import TENANT, event_id, opened
+from tests.support.open_store import TENANT, event_id, opened
 from tests.support.waiting import until_async
 
 SIGNER = Signer(b"r" * 32)

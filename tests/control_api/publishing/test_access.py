@@ -13,8 +13,9 @@ from policies.sets.redis_keys import set_key
 from tests.control_api.publishing.reader import Reader
 from tests.control_api.publishing.test_faults import metric
 from tests.control_api.publishing.test_sessions import claim, state
-from tests.control_api.running_api import running
 from tests.support import redis
+from tests.support.control_api import running_control_api
+from tests.support.redis import running_redis
 from tests.support.redis_users import CONTROL, SECRET, SIDECAR, make_user, refusals
 from tests.support.relay import certificate, relaying
 from tests.support.waiting import until
@@ -24,7 +25,7 @@ pytestmark = redis.needs_redis
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[redis.Redis]:
-    with redis.running(tmp_path_factory.mktemp("redis")) as started:
+    with running_redis(tmp_path_factory.mktemp("redis")) as started:
         yield started
 
 
@@ -34,7 +35,7 @@ def test_the_readmes_user_may_do_everything_the_service_does(
     root: Any = redis_py.Redis(port=server.port)
     make_user(root, CONTROL)
     url = f"redis://{CONTROL}:{SECRET}@127.0.0.1:{server.port}/0"
-    with running(tmp_path, SLUICE_REDIS_URL=url) as api:
+    with running_control_api(tmp_path, SLUICE_REDIS_URL=url) as api:
         reader = Reader(api, server)
         api.approved("agt_1")
         reader.follows()
@@ -105,7 +106,7 @@ def test_a_wrong_password_is_logged_without_the_password(
     tmp_path: Path, server: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = f"redis://nobody:hunter2@127.0.0.1:{server.port}"
-    with running(tmp_path, SLUICE_REDIS_URL=url) as api:
+    with running_control_api(tmp_path, SLUICE_REDIS_URL=url) as api:
         api.approved("agt_1")
         until("a tenant is behind", lambda: metric(api, "sluice_redis_tenants_behind") == 1)
         assert "hunter2" not in api.call("GET", "/metrics").raw.decode()
@@ -118,7 +119,7 @@ def test_tls_uses_the_configured_authority(tmp_path: Path, server: redis.Redis) 
     context, shown = certificate(tmp_path)
     with relaying(server.port, context) as relay:
         url = f"rediss://127.0.0.1:{relay.port}/0?ssl_ca_certs={shown}"
-        with running(tmp_path, SLUICE_REDIS_URL=url) as api:
+        with running_control_api(tmp_path, SLUICE_REDIS_URL=url) as api:
             Reader(api, server).follows()
             assert relay.accepted > 0
 
@@ -130,14 +131,14 @@ def test_only_a_server_whose_certificate_is_trusted_gets_data(
     context, shown = certificate(tmp_path)
     with (
         relaying(server.port, context) as relay,
-        running(tmp_path, SLUICE_REDIS_URL=f"rediss://127.0.0.1:{relay.port}/0") as api,
+        running_control_api(tmp_path, SLUICE_REDIS_URL=f"rediss://127.0.0.1:{relay.port}/0") as api,
     ):
         api.approved("agt_1")
         until("a tenant is behind", lambda: metric(api, "sluice_redis_tenants_behind") == 1)
         assert relay.accepted > 0
         assert redis_py.Redis(port=server.port).dbsize() == 0
         url = f"rediss://127.0.0.1:{relay.port}/0?ssl_ca_certs={shown}"
-        with running(tmp_path / "trusting", SLUICE_REDIS_URL=url) as trusting:
+        with running_control_api(tmp_path / "trusting", SLUICE_REDIS_URL=url) as trusting:
             Reader(trusting, server).follows()
 
 
@@ -152,7 +153,7 @@ def test_on_a_cluster_each_tenant_lies_where_its_slot_is(
     tmp_path: Path, cluster: list[redis.Redis]
 ) -> None:
     url = f"redis+cluster://127.0.0.1:{cluster[1].port},127.0.0.1:{cluster[0].port}"
-    with running(tmp_path, SLUICE_REDIS_URL=url) as api:
+    with running_control_api(tmp_path, SLUICE_REDIS_URL=url) as api:
         whole: Any = redis_py.RedisCluster(host="127.0.0.1", port=cluster[0].port, protocol=2)
         made = [api.admin("POST", "/v1/admin/tenants", {"name": f"t{n}"}) for n in range(8)]
         ids = [each["tenant_id"] for each in made]

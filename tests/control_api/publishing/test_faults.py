@@ -10,8 +10,9 @@ import pytest
 
 from control_api.publishing import redis_client
 from tests.control_api.publishing.reader import Reader
-from tests.control_api.running_api import ControlApi, running
 from tests.support import redis
+from tests.support.control_api import ControlApi, running_control_api
+from tests.support.redis import running_redis
 from tests.support.relay import relaying
 from tests.support.waiting import until
 
@@ -45,9 +46,9 @@ def writes_succeed(api: ControlApi) -> None:
 def test_the_service_starts_without_its_redis_and_fills_it_when_it_comes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with redis.running(tmp_path / "redis") as server:
+    with running_redis(tmp_path / "redis") as server:
         server.stop()
-        with running(tmp_path, SLUICE_REDIS_URL=server.url) as api:
+        with running_control_api(tmp_path, SLUICE_REDIS_URL=server.url) as api:
             api.approved("agt_1")
             until("a tenant is behind", lambda: metric(api, "sluice_redis_tenants_behind") == 1)
             until("the delay is shown", lambda: metric(api, "sluice_redis_behind_seconds") > 0)
@@ -99,8 +100,8 @@ def test_a_redis_that_hangs_delays_no_write(
     # Longer than a client waits: a write that waits for Redis fails.
     monkeypatch.setattr(redis_client, "ANSWER", 600.0)
     with (
-        redis.running(tmp_path / "redis") as server,
-        running(tmp_path, SLUICE_REDIS_URL=server.url) as api,
+        running_redis(tmp_path / "redis") as server,
+        running_control_api(tmp_path, SLUICE_REDIS_URL=server.url) as api,
     ):
         reader = Reader(api, server)
         reader.follows()
@@ -119,9 +120,9 @@ def test_a_redis_that_hangs_is_given_up_and_connected_anew(
     """A hanging connection, and then nonsense in place of answers."""
     monkeypatch.setattr(redis_client, "ANSWER", 0.5)
     with (
-        redis.running(tmp_path / "redis") as server,
+        running_redis(tmp_path / "redis") as server,
         relaying(server.port) as relay,
-        running(tmp_path, SLUICE_REDIS_URL=f"redis://127.0.0.1:{relay.port}") as api,
+        running_control_api(tmp_path, SLUICE_REDIS_URL=f"redis://127.0.0.1:{relay.port}") as api,
     ):
         reader = Reader(api, server)
         reader.follows()
@@ -146,8 +147,8 @@ def test_a_redis_that_hangs_delays_no_write_and_an_older_dump_is_updated(
     # Longer than a client waits: a write that waits for Redis fails.
     monkeypatch.setattr(redis_client, "ANSWER", 600.0)
     with (
-        redis.running(tmp_path / "redis") as server,
-        running(tmp_path, SLUICE_REDIS_URL=server.url) as api,
+        running_redis(tmp_path / "redis") as server,
+        running_control_api(tmp_path, SLUICE_REDIS_URL=server.url) as api,
     ):
         reader = Reader(api, server)
         api.approved("agt_1")
@@ -170,10 +171,10 @@ def test_a_redis_that_hangs_delays_no_write_and_an_older_dump_is_updated(
 def test_a_redis_that_became_a_replica_is_left_for_its_primary(tmp_path: Path) -> None:
     """As behind a name that leads to another server after a failover."""
     with (
-        redis.running(tmp_path / "one") as one,
-        redis.running(tmp_path / "two") as two,
+        running_redis(tmp_path / "one") as one,
+        running_redis(tmp_path / "two") as two,
         relaying(one.port) as relay,
-        running(tmp_path, SLUICE_REDIS_URL=f"redis://127.0.0.1:{relay.port}") as api,
+        running_control_api(tmp_path, SLUICE_REDIS_URL=f"redis://127.0.0.1:{relay.port}") as api,
     ):
         Reader(api, one).follows()
         relay.target = two.port
@@ -218,9 +219,9 @@ RUBBISH = (
 @pytest.mark.parametrize("rubbish", RUBBISH)
 def test_a_redis_that_answers_nonsense_counts_as_down(tmp_path: Path, rubbish: bytes) -> None:
     with (
-        redis.running(tmp_path / "redis") as server,
+        running_redis(tmp_path / "redis") as server,
         relaying(server.port) as relay,
-        running(tmp_path, SLUICE_REDIS_URL=f"redis://127.0.0.1:{relay.port}") as api,
+        running_control_api(tmp_path, SLUICE_REDIS_URL=f"redis://127.0.0.1:{relay.port}") as api,
     ):
         reader = Reader(api, server)
         reader.follows()
@@ -234,7 +235,7 @@ def test_a_redis_that_answers_nonsense_counts_as_down(tmp_path: Path, rubbish: b
 
 @pytest.mark.deep(stands_in="test_a_redis_that_hangs_is_given_up_and_connected_anew")
 def test_a_service_that_stops_while_redis_hangs_stops_in_time(tmp_path: Path) -> None:
-    with redis.running(tmp_path / "redis") as server:
+    with running_redis(tmp_path / "redis") as server:
         api = ControlApi(tmp_path, SLUICE_REDIS_URL=server.url).start()
         Reader(api, server).follows()
         server.signal(signal.SIGSTOP)

@@ -11,7 +11,7 @@ from control_api.publishing.heartbeat_requests import HeartbeatRequests, parse_r
 from policies.sets.redis_keys import CHALLENGES, beats_key, doubts_key, set_key
 from policies.sets.signed_head import Heartbeat
 from tests.control_api.publishing.reader import Reader
-from tests.control_api.running_api import ControlApi
+from tests.support.control_api import ControlApi
 from tests.support.redis import needs_redis
 from tests.support.waiting import until
 

@@ -8,7 +8,7 @@ import pytest
 
 from policies.sets.redis_keys import changes_key
 from tests.control_api.publishing.reader import Reader
-from tests.control_api.running_api import ControlApi
+from tests.support.control_api import ControlApi
 from tests.support.redis import needs_redis
 from tests.support.waiting import until
 

@@ -14,7 +14,7 @@ from control_api.log.log_key import rotate
 from policies.ground.signing import Endorsement
 from policies.sets.redis_keys import changes_key, set_key
 from tests.control_api.publishing.reader import Reader
-from tests.control_api.running_api import ControlApi
+from tests.support.control_api import ControlApi
 from tests.support.redis import needs_redis
 from tests.support.waiting import until
 

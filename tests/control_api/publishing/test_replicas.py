@@ -19,8 +19,9 @@ from policies.sets.redis_keys import CHALLENGES, doubts_key, set_key
 from policies.sets.signed_head import Heartbeat, SetHead
 from tests.control_api.publishing.replica import SIGNER, Replica, beats, heads, replica
 from tests.control_api.store.databases import postgresql_url
-from tests.control_api.store.world import TENANT
 from tests.support import redis
+from tests.support.open_store import TENANT
+from tests.support.redis import running_redis
 from tests.support.relay import relaying
 from tests.support.waiting import until_async
 
@@ -31,7 +32,7 @@ NAMES = [f"agent/agt_{number}" for number in range(40)] + [f"role/r{n}" for n in
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[redis.Redis]:
-    with redis.running(tmp_path / "redis") as started:
+    with running_redis(tmp_path / "redis") as started:
         yield started
 
 

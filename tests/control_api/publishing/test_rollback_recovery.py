@@ -12,8 +12,9 @@ import redis as redis_py
 from control_api.publishing import diff
 from policies.ground.keys import key_digest
 from policies.sets.policy_set import key_name
-from tests.control_api.running_api import ControlApi, asked, running
 from tests.support import redis
+from tests.support.control_api import ControlApi, asked, running_control_api
+from tests.support.redis import running_redis
 from tests.support.waiting import AWAY, until
 
 CANDIDATES = "/v1/policies/candidates"
@@ -72,8 +73,8 @@ def candidates_of(api: ControlApi) -> list[str]:
 @pytest.mark.usefixtures("few_names")
 def test_revoked_access_stays_revoked(tmp_path: Path) -> None:
     data, copy = tmp_path / "data", tmp_path / "copy"
-    with redis.running(tmp_path / "redis") as server:
-        with running(tmp_path, SLUICE_REDIS_URL=server.url) as api:
+    with running_redis(tmp_path / "redis") as server:
+        with running_control_api(tmp_path, SLUICE_REDIS_URL=server.url) as api:
             doomed = api.admin("POST", "/v1/keys", {"name": "doomed", "scope": "evaluate"})
             lasting = api.admin("POST", "/v1/keys", {"name": "lasting", "scope": "evaluate"})
             api.approved("agt_gone")
@@ -82,7 +83,7 @@ def test_revoked_access_stays_revoked(tmp_path: Path) -> None:
             assert api.call("POST", "/v1/context/evaluate", body).body["decision"] == "ALLOW"
             pushed(api, server)
         shutil.copytree(data, copy)
-        with running(tmp_path, SLUICE_REDIS_URL=server.url) as api:
+        with running_control_api(tmp_path, SLUICE_REDIS_URL=server.url) as api:
             api.admin("DELETE", f"/v1/keys/{doomed['key_id']}")
             api.admin("PATCH", "/v1/agents/agt_gone/status", {"status": "deprecated"})
             api.admin("DELETE", "/v1/sessions/s-1")
@@ -93,7 +94,7 @@ def test_revoked_access_stays_revoked(tmp_path: Path) -> None:
             seen = revision(api)
         shutil.rmtree(data)
         copy.rename(data)
-        with running(tmp_path, SLUICE_REDIS_URL=server.url) as api:
+        with running_control_api(tmp_path, SLUICE_REDIS_URL=server.url) as api:
             # A write makes the service look at Redis, as a sidecar's heartbeat request would.
             api.admin("POST", "/v1/agents", {"agent_role": "loan_underwriter"})
             until("the revision leaps", lambda: revision(api) > seen, despite=AWAY)
@@ -119,22 +120,22 @@ def test_revoked_access_stays_revoked(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("few_names")
 def test_every_revoked_key_stays_revoked_however_many_there_are(tmp_path: Path) -> None:
     data, copy = tmp_path / "data", tmp_path / "copy"
-    with redis.running(tmp_path / "redis") as server:
-        with running(tmp_path, SLUICE_REDIS_URL=server.url) as api:
+    with running_redis(tmp_path / "redis") as server:
+        with running_control_api(tmp_path, SLUICE_REDIS_URL=server.url) as api:
             keys = [
                 api.admin("POST", "/v1/keys", {"name": f"k{number}", "scope": "evaluate"})
                 for number in range(12)
             ]
             pushed(api, server)
         shutil.copytree(data, copy)
-        with running(tmp_path, SLUICE_REDIS_URL=server.url) as api:
+        with running_control_api(tmp_path, SLUICE_REDIS_URL=server.url) as api:
             for key in keys:
                 api.admin("DELETE", f"/v1/keys/{key['key_id']}")
             pushed(api, server)
             seen = revision(api)
         shutil.rmtree(data)
         copy.rename(data)
-        with running(tmp_path, SLUICE_REDIS_URL=server.url) as api:
+        with running_control_api(tmp_path, SLUICE_REDIS_URL=server.url) as api:
             api.admin("POST", "/v1/agents", {"agent_role": "loan_underwriter"})
             until("the revision leaps", lambda: revision(api) > seen, despite=AWAY)
             for key in keys:
@@ -145,19 +146,19 @@ def test_every_revoked_key_stays_revoked_however_many_there_are(tmp_path: Path) 
 @pytest.mark.deep(stands_in="test_revoked_access_stays_revoked")
 def test_candidates_whose_newest_state_is_lost_are_dropped(tmp_path: Path) -> None:
     data, copy, route = tmp_path / "data", tmp_path / "copy", CANDIDATES
-    with redis.running(tmp_path / "redis") as server:
-        with running(tmp_path, SLUICE_REDIS_URL=server.url) as api:
+    with running_redis(tmp_path / "redis") as server:
+        with running_control_api(tmp_path, SLUICE_REDIS_URL=server.url) as api:
             body = a_candidate(api)
             api.admin("PUT", f"{route}/kept", body)
             pushed(api, server)
         shutil.copytree(data, copy)
-        with running(tmp_path, SLUICE_REDIS_URL=server.url) as api:
+        with running_control_api(tmp_path, SLUICE_REDIS_URL=server.url) as api:
             api.admin("PUT", f"{route}/lost", body)
             pushed(api, server)
             seen = revision(api)
         shutil.rmtree(data)
         copy.rename(data)
-        with running(tmp_path, SLUICE_REDIS_URL=server.url) as api:
+        with running_control_api(tmp_path, SLUICE_REDIS_URL=server.url) as api:
             api.admin("POST", "/v1/agents", {"agent_role": "loan_underwriter"})
             until("the revision leaps", lambda: revision(api) > seen, despite=AWAY)
             assert candidates_of(api) == []

@@ -11,7 +11,7 @@ import pytest
 from policies.sets.redis_keys import session_key
 from policies.sets.signed_head import Claim
 from tests.control_api.publishing.reader import Reader
-from tests.control_api.running_api import ControlApi
+from tests.support.control_api import ControlApi
 from tests.support.redis import needs_redis
 from tests.support.waiting import until
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.control_api.store.world import World, opened
+from tests.support.open_store import OpenStore, opened
 from tests.support.postgres import serving
 
 
@@ -28,6 +28,6 @@ def either_url(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def world(either_url: str) -> AsyncIterator[World]:
+async def world(either_url: str) -> AsyncIterator[OpenStore]:
     async with opened(either_url) as made:
         yield made

@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import create_engine, event
 
 from control_api.store.queries import checkpoints
-from tests.control_api.store.world import TENANT
 from tests.support import migrated
+from tests.support.open_store import TENANT
 
 
 def test_a_size_is_looked_up_in_its_index(tmp_path: Path) -> None:

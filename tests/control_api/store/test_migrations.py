@@ -26,7 +26,7 @@ from control_api.store.transaction import Transaction
 from control_api.store.url import UnusableDatabase, parse_url
 from tests.architecture.tree import ROOT
 from tests.control_api.store.interleaving import after_statement
-from tests.control_api.store.world import OTHER, TENANT, Spool, action, decision, opened, sql
+from tests.support.open_store import OTHER, TENANT, Spool, action, decision, opened, sql
 from tests.support.postgres import unbound
 from tests.support.waiting import until_async
 
@@ -241,7 +241,7 @@ def test_a_migrations_file_name_begins_with_its_revision() -> None:
 
 OPENED = """
 import asyncio, sys
-from tests.control_api.store.world import opened
+from tests.support.open_store import opened
 
 async def open_and_close():
     async with opened(sys.argv[1]):

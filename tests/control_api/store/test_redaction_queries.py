@@ -8,8 +8,8 @@ from typing import Any
 from sqlalchemy import Engine, event
 
 from control_api.store.queries import redactions
-from tests.control_api.store.world import TENANT, opened
 from tests.support import migrated
+from tests.support.open_store import TENANT, opened
 
 
 async def test_erasures_are_listed_by_the_index_of_rare_kinds(tmp_path: Path) -> None:

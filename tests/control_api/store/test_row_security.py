@@ -21,7 +21,7 @@ from control_api.store.schema.columns import metadata
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from control_api.store.url import UnusableDatabase
-from tests.control_api.store.world import OTHER, TENANT, World, decision, opened, sql
+from tests.support.open_store import OTHER, TENANT, OpenStore, decision, opened, sql
 from tests.support.postgres import serving, unbound
 
 OF_NO_TENANT = {"installation", "log_keys"}
@@ -38,7 +38,7 @@ IN_TRANSACTION = (
 
 
 @pytest.fixture
-async def two(postgresql_url: str) -> AsyncIterator[World]:
+async def two(postgresql_url: str) -> AsyncIterator[OpenStore]:
     """Two tenants, with a log and a key each."""
     async with opened(postgresql_url) as world:
         for tenant_id in (TENANT, OTHER):
@@ -72,13 +72,13 @@ async def role_of(url: str) -> AsyncIterator[asyncpg.Connection]:
 
 @pytest.mark.deep(stands_in="test_nothing_is_written_for_another_tenant")
 @pytest.mark.parametrize("table", ["tenants", "log_entries", "log_heads", "openings", "api_keys"])
-async def test_a_query_without_its_tenant_sees_one_tenants_rows(two: World, table: str) -> None:
+async def test_a_query_without_its_tenant_sees_one_tenants_rows(two: OpenStore, table: str) -> None:
     for tenant_id in (TENANT, OTHER):
         assert await seen(two.store, table, tenant_id) == {tenant_id}
     assert await seen(two.store, table, "ten_none") == set()
 
 
-async def test_only_the_listed_tables_can_be_read_across_tenants(two: World) -> None:
+async def test_only_the_listed_tables_can_be_read_across_tenants(two: OpenStore) -> None:
     async with two.store.reading_all_tenants() as connection:
         for table in metadata.tables:
             found = await connection.execute(text(f"SELECT DISTINCT tenant_id FROM {table}"))
@@ -92,7 +92,7 @@ async def test_only_the_listed_tables_can_be_read_across_tenants(two: World) -> 
         assert (await connection.execute(text("SELECT 1 FROM log_entries"))).all() == []
 
 
-async def test_a_key_is_found_only_by_its_digest(two: World) -> None:
+async def test_a_key_is_found_only_by_its_digest(two: OpenStore) -> None:
     async with two.store.reading_key(digest(OTHER)) as connection:
         assert await keys.tenant_of(connection, digest(OTHER)) == OTHER
         assert await keys.tenant_of(connection, digest(TENANT)) is None
@@ -112,7 +112,7 @@ FOREIGN = [
 """Statements that would write for another tenant, or for all."""
 
 
-async def test_nothing_is_written_for_another_tenant(two: World) -> None:
+async def test_nothing_is_written_for_another_tenant(two: OpenStore) -> None:
     for statement in [*FOREIGN, None]:
 
         async def work(tx: Transaction, statement: str | None = statement) -> None:
@@ -133,7 +133,7 @@ async def test_nothing_is_written_for_another_tenant(two: World) -> None:
 
 
 @pytest.mark.deep(stands_in="test_nothing_is_written_for_another_tenant")
-async def test_an_update_without_a_tenant_changes_only_own_rows(two: World) -> None:
+async def test_an_update_without_a_tenant_changes_only_own_rows(two: OpenStore) -> None:
     async def work(tx: Transaction) -> None:
         await tx.connection.execute(text("UPDATE tenants SET name = 'renamed'"))
         await tx.connection.execute(text("DELETE FROM openings"))
@@ -147,7 +147,7 @@ async def test_an_update_without_a_tenant_changes_only_own_rows(two: World) -> N
 
 
 @pytest.mark.deep(stands_in="test_every_table_forces_row_security")
-async def test_a_session_without_a_setting_sees_nothing(two: World) -> None:
+async def test_a_session_without_a_setting_sees_nothing(two: OpenStore) -> None:
     async with role_of(two.url) as connection:
         for table in metadata.tables:
             if table not in OF_NO_TENANT:
@@ -178,13 +178,15 @@ async def test_a_session_without_a_setting_sees_nothing(two: World) -> None:
         "UPDATE alembic_version SET version_num = '0001'",
     ],
 )
-async def test_the_services_role_cannot_disable_row_security(two: World, statement: str) -> None:
+async def test_the_services_role_cannot_disable_row_security(
+    two: OpenStore, statement: str
+) -> None:
     async with role_of(two.url) as connection:
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await connection.execute(statement)
 
 
-async def test_every_table_forces_row_security(two: World) -> None:
+async def test_every_table_forces_row_security(two: OpenStore) -> None:
     query = (
         "SELECT relname, relrowsecurity AND relforcerowsecurity FROM pg_class "
         "WHERE relkind IN ('r', 'p') AND relnamespace = 'public'::regnamespace"
@@ -198,13 +200,13 @@ async def test_every_table_forces_row_security(two: World) -> None:
 
 
 @pytest.mark.deep(stands_in="test_only_the_listed_tables_can_be_read_across_tenants")
-async def test_few_tables_have_a_policy_across_tenants(two: World) -> None:
+async def test_few_tables_have_a_policy_across_tenants(two: OpenStore) -> None:
     query = "SELECT tablename FROM pg_policies WHERE qual LIKE '%*%' OR qual = 'true'"
     assert {row[0] for row in await sql(two.url, query)} == ACROSS & set(metadata.tables)
 
 
 @pytest.mark.deep(stands_in="test_only_the_listed_tables_can_be_read_across_tenants")
-async def test_every_table_is_granted(two: World) -> None:
+async def test_every_table_is_granted(two: OpenStore) -> None:
     assert set(GRANTS) == {*metadata.tables, "alembic_version"}
 
 
@@ -282,7 +284,7 @@ async def test_a_transaction_acts_for_its_tenant_alone_and_ends_with_its_reader(
 @pytest.mark.parametrize(
     "tenant_id", ["a'b", "a\\'b", "''; RESET ROLE; --", "a\\", ALL_TENANTS + "'"]
 )
-async def test_a_tenants_name_is_never_read_as_sql(two: World, tenant_id: str) -> None:
+async def test_a_tenants_name_is_never_read_as_sql(two: OpenStore, tenant_id: str) -> None:
     async with two.store.reading(tenant_id) as connection:
         said = await connection.execute(text("SELECT current_setting('sluice.tenant')"))
         assert said.scalar() == tenant_id
@@ -290,7 +292,7 @@ async def test_a_tenants_name_is_never_read_as_sql(two: World, tenant_id: str) -
 
 
 @pytest.mark.deep(stands_in="test_a_transaction_acts_for_its_tenant_alone_and_ends_with_its_reader")
-async def test_connections_return_outside_any_transaction(two: World) -> None:
+async def test_connections_return_outside_any_transaction(two: OpenStore) -> None:
     """Readers that are cancelled at any point leave no transaction behind."""
     for pause in range(40):
         task = asyncio.ensure_future(_read_slowly(two.store))

@@ -17,7 +17,7 @@ from sqlalchemy.exc import OperationalError
 from control_api.store.errors import ReadFault, WriteFault
 from control_api.store.store import Store
 from control_api.store.url import UnusableDatabase, parse_url
-from tests.control_api.store.world import TENANT, decision, opened
+from tests.support.open_store import TENANT, decision, opened
 
 
 def mode(path: Path) -> int:

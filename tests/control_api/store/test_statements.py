@@ -30,11 +30,11 @@ from policies.ground.random_buffer import RandomBuffer
 from policies.trail.proofs.subtree import Node
 from policies.trail.record import heartbeat_record
 from tests.control_api.console.reader import Visitor
-from tests.control_api.running_api import ControlApi
-from tests.control_api.store.world import TENANT, Spool, event_id, opened
 from tests.control_api.test_readme_curl import asked_by_commands
 from tests.support import migrated
 from tests.support.clusters import ISSUER, key_set, pod_token
+from tests.support.control_api import ControlApi
+from tests.support.open_store import TENANT, Spool, event_id, opened
 from tests.support.postgres import serving
 from tests.support.waiting import until
 

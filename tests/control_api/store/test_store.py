@@ -17,7 +17,7 @@ from control_api.store.transaction import Published, Transaction
 from policies.ground.errors import Conflict, NotFound
 from policies.sets.policy_set import document_digest
 from policies.trail.change import change_record
-from tests.control_api.store.world import OTHER, TENANT, World, event_id, opened
+from tests.support.open_store import OTHER, TENANT, OpenStore, event_id, opened
 
 RENAME = text("UPDATE tenants SET name = 'x'")
 Heard = tuple[str, int, dict[str, bytes | None]]
@@ -38,7 +38,7 @@ async def publish(store: Store, changed: dict[str, bytes | None], tenant_id: str
 
 
 @pytest.mark.deep(stands_in="test_an_unchanged_document_is_not_published_again")
-async def test_published_documents_are_read_back(world: World) -> None:
+async def test_published_documents_are_read_back(world: OpenStore) -> None:
     heard = listen(world.store)
     assert await publish(world.store, {"role/a": b"[1]", "role/b": b"[2]"}) == 2
     assert heard == [(TENANT, 2, {"role/a": b"[1]", "role/b": b"[2]"})]
@@ -54,7 +54,7 @@ async def test_published_documents_are_read_back(world: World) -> None:
     assert not page.more
 
 
-async def test_an_unchanged_document_is_not_published_again(world: World) -> None:
+async def test_an_unchanged_document_is_not_published_again(world: OpenStore) -> None:
     await publish(world.store, {"role/a": b"[1]", "role/b": b"[2]"})
     heard = listen(world.store)
     assert await publish(world.store, {"role/a": b"[1]", "role/c": None}) == 2
@@ -74,7 +74,7 @@ async def test_an_unchanged_document_is_not_published_again(world: World) -> Non
 @pytest.mark.deep(
     stands_in="tests/control_api/store/queries/test_documents.py::test_following_page_by_page_gives_what_loading_gives"
 )
-async def test_a_removed_document_stays_without_a_body(world: World) -> None:
+async def test_a_removed_document_stays_without_a_body(world: OpenStore) -> None:
     await publish(world.store, {"role/a": b"[1]"})
     assert await publish(world.store, {"role/a": None}) == 2
     assert await publish(world.store, {"role/a": None}) == 2
@@ -86,7 +86,7 @@ async def test_a_removed_document_stays_without_a_body(world: World) -> None:
 
 
 @pytest.mark.deep(stands_in="test_all_of_a_transaction_is_committed_and_announced_or_nothing_is")
-async def test_publishing_twice_in_one_transaction_is_announced_once(world: World) -> None:
+async def test_publishing_twice_in_one_transaction_is_announced_once(world: OpenStore) -> None:
     heard = listen(world.store)
 
     async def twice(tx: Transaction) -> int:
@@ -98,7 +98,7 @@ async def test_publishing_twice_in_one_transaction_is_announced_once(world: Worl
 
 
 @pytest.mark.deep(stands_in="test_two_replicas_keep_one_order")
-async def test_revisions_have_no_gap_and_listeners_hear_them_in_order(world: World) -> None:
+async def test_revisions_have_no_gap_and_listeners_hear_them_in_order(world: OpenStore) -> None:
     heard = listen(world.store)
     await asyncio.gather(
         *(
@@ -112,7 +112,7 @@ async def test_revisions_have_no_gap_and_listeners_hear_them_in_order(world: Wor
 
 
 @pytest.mark.deep(stands_in="test_all_of_a_transaction_is_committed_and_announced_or_nothing_is")
-async def test_an_error_rolls_everything_back(world: World) -> None:
+async def test_an_error_rolls_everything_back(world: OpenStore) -> None:
     heard = listen(world.store)
 
     async def failing(tx: Transaction) -> None:
@@ -133,7 +133,7 @@ async def test_an_error_rolls_everything_back(world: World) -> None:
 
 
 @pytest.mark.deep(stands_in="test_all_of_a_transaction_is_committed_and_announced_or_nothing_is")
-async def test_a_record_and_its_rows_are_committed_together(world: World) -> None:
+async def test_a_record_and_its_rows_are_committed_together(world: OpenStore) -> None:
     async def change(tx: Transaction) -> None:
         await tx.connection.execute(
             tenants.update().where(tenants.c.tenant_id == TENANT).values(name="renamed")
@@ -148,7 +148,9 @@ async def test_a_record_and_its_rows_are_committed_together(world: World) -> Non
     assert (answer["valid"], answer["total"], answer["events"]) == (True, 2, 0)
 
 
-async def test_all_of_a_transaction_is_committed_and_announced_or_nothing_is(world: World) -> None:
+async def test_all_of_a_transaction_is_committed_and_announced_or_nothing_is(
+    world: OpenStore,
+) -> None:
     heard = listen(world.store)
 
     async def change(tx: Transaction, name: str = "renamed") -> int:
@@ -177,7 +179,7 @@ async def test_all_of_a_transaction_is_committed_and_announced_or_nothing_is(wor
     assert (answer["valid"], answer["total"]) == (True, 2)
 
 
-async def test_a_cancelled_write_is_still_committed(world: World) -> None:
+async def test_a_cancelled_write_is_still_committed(world: OpenStore) -> None:
     heard = listen(world.store)
     begun, go_on = asyncio.Event(), asyncio.Event()
 
@@ -196,7 +198,7 @@ async def test_a_cancelled_write_is_still_committed(world: World) -> None:
     assert [revision for _, revision, _ in heard] == [1, 2]
 
 
-async def test_writes_of_a_tenant_follow_each_other(world: World) -> None:
+async def test_writes_of_a_tenant_follow_each_other(world: OpenStore) -> None:
     inside = 0
 
     async def alone(tx: Transaction) -> None:
@@ -209,7 +211,7 @@ async def test_writes_of_a_tenant_follow_each_other(world: World) -> None:
     await asyncio.gather(*(world.store.write(TENANT, alone) for _ in range(20)))
 
 
-async def test_an_unknown_tenant_publishes_and_records_nothing(world: World) -> None:
+async def test_an_unknown_tenant_publishes_and_records_nothing(world: OpenStore) -> None:
     with pytest.raises(NotFound):
         await publish(world.store, {"role/a": b"1"}, "ten_none")
     record = change_record("t", "x", "k", {}, record_id=event_id())
@@ -217,7 +219,7 @@ async def test_an_unknown_tenant_publishes_and_records_nothing(world: World) -> 
         await world.store.write("ten_none", lambda tx: tx.append(record))
 
 
-async def test_a_bug_is_not_reported_as_a_fault(world: World) -> None:
+async def test_a_bug_is_not_reported_as_a_fault(world: OpenStore) -> None:
     async def nonsense(tx: Transaction) -> None:
         await tx.connection.execute(text("SELECT nothing FROM nowhere"))
 
@@ -226,7 +228,7 @@ async def test_a_bug_is_not_reported_as_a_fault(world: World) -> None:
     assert await publish(world.store, {"role/a": b"1"}) == 1
 
 
-async def test_a_foreign_key_holds(world: World) -> None:
+async def test_a_foreign_key_holds(world: OpenStore) -> None:
     row = {"tenant_id": TENANT, "policy_id": "pol_none", "version": 1, "body": b"{}"}
 
     async def orphan(tx: Transaction) -> None:
@@ -258,7 +260,7 @@ async def test_a_lost_connection_is_a_fault_and_the_next_write_succeeds(
 
 
 @pytest.mark.deep(stands_in="test_a_reader_cannot_write")
-async def test_work_that_reads_sees_what_is_committed_and_cannot_write(world: World) -> None:
+async def test_work_that_reads_sees_what_is_committed_and_cannot_write(world: OpenStore) -> None:
     def names(connection: Connection) -> list[str]:
         return list(connection.execute(select(tenants.c.name)).scalars())
 
@@ -288,7 +290,7 @@ async def _die_reading(store: Store) -> None:
         await connection.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
 
 
-async def test_a_reader_cannot_write(world: World) -> None:
+async def test_a_reader_cannot_write(world: OpenStore) -> None:
     for _ in range(20):  # its connection goes back each time
         with pytest.raises(ReadFault):
             await world.store.run_reading(TENANT, lambda connection: connection.execute(RENAME))
@@ -304,8 +306,8 @@ async def test_statements_on_postgresql_have_limits(postgresql_url: str) -> None
         for name, limit in (("statement_timeout", "10s"), ("lock_timeout", "8s")):
             assert (await connection.execute(text(f"SHOW {name}"))).scalar() == limit
 
-        async def limits(tx: Transaction) -> list[str]:
-            shown = []
+        async def limits(tx: Transaction) -> list[object]:
+            shown: list[object] = []
             for name in ("lock_timeout", "idle_in_transaction_session_timeout"):
                 shown.append((await tx.connection.execute(text(f"SHOW {name}"))).scalar())
             return shown

@@ -22,17 +22,17 @@ from policies.trail.merkle_tree import Frontier
 from policies.trail.proofs import cosignature
 from policies.trail.proofs.signed_note import COSIGNATURE, VerifierKey
 from tests.control_api.log.purging import aged, keep_days, purge
-from tests.control_api.store.world import (
+from tests.control_api.verifier.world import SIGNER, Answer, run
+from tests.support.open_store import (
     TENANT,
+    OpenStore,
     Spool,
-    World,
     action,
     decision,
     event_id,
     opened,
     sql,
 )
-from tests.control_api.verifier.world import SIGNER, Answer, run
 
 Capture = pytest.CaptureFixture[str]
 SIZE = 12
@@ -41,7 +41,7 @@ WITNESS_KEY = VerifierKey("w", COSIGNATURE, WITNESS.public)
 
 
 @contextlib.asynccontextmanager
-async def logged(url: str) -> AsyncIterator[World]:
+async def logged(url: str) -> AsyncIterator[OpenStore]:
     async with opened(url) as world:
         for number in range(3):
             event = await world.log.append(TENANT, decision(user_id=f"u-{number}"))
@@ -111,7 +111,7 @@ async def test_a_copy_without_its_wal_is_read_and_stays_as_it_is(
         copy.parent.chmod(0o700)
 
 
-async def note_of(world: World, size: int, *, fork: bool = False) -> str:
+async def note_of(world: OpenStore, size: int, *, fork: bool = False) -> str:
     tree = Frontier()
     for row in await world.rows(f"SELECT hash FROM log_entries WHERE seq < {size} ORDER BY seq"):
         tree.append(bytes(32) if fork and not tree.size else bytes(row.hash))

@@ -12,8 +12,8 @@ import pytest
 
 from control_api.verifier.remote.state import read_state
 from policies.ground.canonical import b64
-from tests.control_api.running_api import ControlApi
 from tests.control_api.verifier.world import Answer, run
+from tests.support.control_api import ControlApi
 
 Capture = pytest.CaptureFixture[str]
 CALL = {

@@ -18,9 +18,9 @@ from control_api.verifier.file.check import CheckOptions
 from control_api.verifier.file.verify_file import verify_file
 from control_api.verifier.outcome import Outcome
 from deploy.client.export import command
-from tests.control_api.running_api import asked
-from tests.control_api.service_process import Process, call, process
 from tests.deploy.client.conftest import Operator
+from tests.support.control_api import asked
+from tests.support.control_api_process import ControlApiProcess, call, process
 
 __all__ = ["process"]  # a fixture
 
@@ -56,7 +56,7 @@ def killing(port: int, after: int, kill: Callable[[], None]) -> Iterator[str]:
 
 
 def test_a_killed_service_leaves_a_file_that_is_continued(
-    process: Callable[..., Process],
+    process: Callable[..., ControlApiProcess],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,

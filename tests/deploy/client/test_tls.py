@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from deploy.client.run import run
-from tests.control_api.running_api import ControlApi, running
-from tests.sidecar.proxy.certificates import Authority, authority
+from tests.support.certificates import Authority, authority
+from tests.support.control_api import ControlApi, running_control_api
 
 
 @contextmanager
@@ -19,7 +19,7 @@ def serving(directory: Path, issuer: Authority, name: str, **more: str) -> Itera
     """A control API that presents a certificate of `issuer` for `name`."""
     pair = issuer.issue(name)
     tls = {"SLUICE_TLS_CERTIFICATE": str(pair.certificate), "SLUICE_TLS_KEY": str(pair.key)}
-    with running(directory, **tls, **more) as api:
+    with running_control_api(directory, **tls, **more) as api:
         yield api
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.control_api.service_process import Process, call
 from tests.deploy.launcher import SLUICE, environ, sluice
+from tests.support.control_api_process import ControlApiProcess, call
 from tests.support.ports import free_port
 from tests.support.waiting import until
 
@@ -96,7 +96,7 @@ def control(written: Path, tmp_path: Path) -> Iterator[int]:
     """The control API, with the keys, policies and kind of settings that the file gives it."""
     url = tmp_path / "url"
     url.write_text(f"sqlite+aiosqlite:///{tmp_path}/store.db\n")
-    process = Process(
+    process = ControlApiProcess(
         tmp_path,
         SLUICE_KEYS_DIR=str(written / "secrets/keys"),
         SLUICE_POLICY_DIR=str(written / "policies"),

@@ -17,9 +17,9 @@ from urllib.parse import unquote
 
 import yaml
 
-from tests.deploy.gateways import recipes, recording_upstream
+from tests.deploy.gateways import recipes
 from tests.deploy.gateways.gateway_programs import Behind
-from tests.deploy.gateways.recording_upstream import Seen, Upstream
+from tests.deploy.gateways.recording_upstream import Seen, Upstream, running_upstream
 from tests.support.ports import free_port
 from tests.support.stack import Stack
 
@@ -122,7 +122,7 @@ def settings(stack: Stack, grpc_doors: tuple[int, int], wanted: Iterable[str]) -
 def protected(directory: Path, wanted: Iterable[str]) -> Iterator[Protected]:
     """All of it, running, with the doors of these recipes."""
     stack = Stack(directory, policies=POLICIES, role=ROLE)
-    with recording_upstream.running() as upstream:
+    with running_upstream() as upstream:
         found = Protected(stack, upstream, (free_port(), free_port()))
         try:
             stack.start_control()

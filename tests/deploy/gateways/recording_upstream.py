@@ -90,7 +90,7 @@ class _Connection(socketserver.StreamRequestHandler):
 
 
 @contextmanager
-def running() -> Iterator[Upstream]:
+def running_upstream() -> Iterator[Upstream]:
     """An upstream on a port that the system chooses."""
     with Upstream() as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)

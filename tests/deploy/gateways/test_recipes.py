@@ -20,7 +20,7 @@ from tests.deploy.gateways.documented_fields import FIELDS, INGRESS_ANNOTATIONS
 from tests.deploy.gateways.gateway_programs import STARTED
 from tests.deploy.gateways.probes import PROBES
 from tests.deploy.gateways.test_bodies import SAFETY
-from tests.sidecar.proxy.certificates import authority
+from tests.support.certificates import authority
 
 OVERVIEW = (recipes.FOLDER / "README.md").read_text("utf-8")
 DOORS = [door for name in recipes.names() for door in recipes.sidecar(name)["doors"]]

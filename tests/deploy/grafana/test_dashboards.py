@@ -16,7 +16,8 @@ from deploy.grafana.fleet import FLEET
 from deploy.grafana.render import rendered
 from tests.deploy.prometheus.server import Prometheus, prometheus
 from tests.support import redis
-from tests.support.stack import Stack, running
+from tests.support.redis import running_redis
+from tests.support.stack import Stack, running_stack
 
 BOARDS = [FLEET, AGENT]
 
@@ -71,8 +72,8 @@ def test_provisioning_loads_the_dashboards_from_the_mounted_folder() -> None:
 def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Prometheus, Stack]]:
     folder = tmp_path_factory.mktemp("dashboards")
     with (
-        redis.running(folder / "redis") as server,
-        running(folder / "stack", redis_url=server.url) as stack,
+        running_redis(folder / "redis") as server,
+        running_stack(folder / "stack", redis_url=server.url) as stack,
     ):
         for source in ("handbook", "payroll") * 5:
             assert stack.evaluate(source_id=source)[0] == 200

@@ -224,7 +224,7 @@ def notes(values: Values, *options: str) -> str:
 
 @pytest.mark.deep(stands_in="test_the_volume_is_shared_by_replicas_and_outlives_the_release")
 def test_the_control_api_keeps_its_checkpoints_on_the_volume(tmp_path: Path) -> None:
-    container, admin = running(checkpoints(store="volume", witnesses=WITNESSES), tmp_path)
+    container, admin = control_api_of(checkpoints(store="volume", witnesses=WITNESSES), tmp_path)
     volume = tmp_path / "volumes" / "checkpoints" / "notes" / "default"
     with ready(container, SLUICE_CHECKPOINT_SECONDS="1"):
         until("a checkpoint is stored", lambda: bool([*volume.glob("*.note")]))
@@ -242,7 +242,7 @@ def test_the_control_api_keeps_its_checkpoints_in_a_bucket(tmp_path: Path) -> No
         client = session.create_client("s3", "us-east-1", endpoint_url=address)
         client.create_bucket(Bucket="trail-1.example")
         place = {"endpoint": address, "region": "us-east-1", "credentialsSecret": "trail-bucket"}
-        container, _ = running(checkpoints(store=BUCKET, s3=place), tmp_path)
+        container, _ = control_api_of(checkpoints(store=BUCKET, s3=place), tmp_path)
 
         def stored() -> bool:
             found = client.list_objects_v2(Bucket="trail-1.example", Prefix="sluice/prod/default/")
@@ -252,7 +252,7 @@ def test_the_control_api_keeps_its_checkpoints_in_a_bucket(tmp_path: Path) -> No
             until("a checkpoint is stored", stored)
 
 
-def running(values: Values, folder: Path) -> tuple[Container, str]:
+def control_api_of(values: Values, folder: Path) -> tuple[Container, str]:
     """The control API of `values`, with SQLite, and its admin key."""
     keys = fresh_keys(os.urandom)
     secrets = secrets_of(keys) | {

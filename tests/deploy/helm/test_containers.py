@@ -17,7 +17,7 @@ import pytest
 from control_api.maintenance.keys_secret import fresh_keys
 from tests.deploy.helm.chart import DEV, Choice, Manifest, find, rendered
 from tests.deploy.helm.container import Container
-from tests.sidecar.proxy.certificates import authority
+from tests.support.certificates import authority
 from tests.support.postgres import owned, serving
 from tests.support.waiting import until
 

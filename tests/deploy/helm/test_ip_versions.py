@@ -17,8 +17,8 @@ from control_api.maintenance.keys_secret import fresh_keys
 from deploy.local.provision import AGENT_ID, ROLE
 from tests.deploy.helm.chart import DEV, Choice, Manifest, find, rendered
 from tests.deploy.helm.container import Container, Files
-from tests.sidecar.proxy.certificates import authority
 from tests.sidecar.redirect.namespace import Namespace
+from tests.support.certificates import authority
 from tests.support.packet_filter import possible
 
 pytestmark = pytest.mark.skipif(
@@ -48,7 +48,7 @@ KEYS = ("sidecar.key", "agent.key")
 
 
 @contextmanager
-def running(container: Container, **changed: str) -> Iterator[None]:
+def running_container(container: Container, **changed: str) -> Iterator[None]:
     process = container.start(**changed)
     try:
         yield
@@ -113,7 +113,7 @@ def test_probes_are_answered_at_the_address_of_the_pod(name: str, tmp_path: Path
         pod = Namespace(stack)
         pod.script(script)
         control = Container(spec, tmp_path / "control", {"keys": keys}, secrets, pod.pid)
-        stack.enter_context(running(control))
+        stack.enter_context(running_container(control))
         probes = [control.probe("readinessProbe", host) for host in hosts]
         probes += [f"http://{host}:8701/metrics" for host in hosts]
         assert ask(pod, *probes) == ["200"] * len(probes), control.said()
@@ -128,7 +128,7 @@ def test_probes_are_answered_at_the_address_of_the_pod(name: str, tmp_path: Path
         text = sidecar.environ[SETTINGS]
         there = "http://sluice-control.sluice-system.svc.cluster.local:8700"
         assert there in text
-        stack.enter_context(running(sidecar, **{SETTINGS: text.replace(there, url)}))
+        stack.enter_context(running_container(sidecar, **{SETTINGS: text.replace(there, url)}))
         probes = [sidecar.probe("readinessProbe", host) for host in hosts]
         assert ask(pod, *probes) == ["200"] * len(hosts), sidecar.said()
 
@@ -141,7 +141,7 @@ def test_probes_are_answered_at_the_address_of_the_pod(name: str, tmp_path: Path
         other.script(script)
         webhook = Container(spec, tmp_path / "webhook", of_webhook, {}, other.pid)
         away = {"SLUICE_WEBHOOK_EVENTS": "0", "SLUICE_WEBHOOK_DRAIN_SECONDS": "0"}
-        stack.enter_context(running(webhook, **away))
+        stack.enter_context(running_container(webhook, **away))
         probes = [webhook.probe("readinessProbe", host) for host in hosts]
         # A GET is no review, so the answer is that the method is not allowed.
         probes += [f"https://{host}:8443/inject" for host in hosts]

@@ -12,10 +12,10 @@ import yaml
 
 from tests.architecture.test_readmes import metrics
 from tests.architecture.tree import ROOT
-from tests.control_api.running_api import running
 from tests.servers import need
-from tests.sidecar.fake_control_api import fake_control_api
-from tests.sidecar.running_sidecar import sidecar
+from tests.support.control_api import running_control_api
+from tests.support.fake_control_api import fake_control_api
+from tests.support.sidecar import running_sidecar
 
 FOLDER = ROOT / "deploy/prometheus"
 RULES = FOLDER / "rules.yaml"
@@ -104,7 +104,7 @@ def test_the_rules_use_metrics_that_exist() -> None:
 @pytest.mark.deep(stands_in="test_promtool_finds_no_fault_in_the_sidecar_s_metrics")
 def test_promtool_finds_no_fault_in_the_control_api_s_metrics(tmp_path: Path) -> None:
     need("promtool")
-    with running(tmp_path) as api:
+    with running_control_api(tmp_path) as api:
         api.evaluate()
         promtool("check", "metrics", scraped=api.call("GET", "/metrics", key=None).raw.decode())
 
@@ -113,7 +113,7 @@ async def test_promtool_finds_no_fault_in_the_sidecar_s_metrics(tmp_path: Path) 
     need("promtool")
     async with fake_control_api() as fake:
         fake.create_tenant()
-        async with sidecar(tmp_path, fake) as running_sidecar:
-            await running_sidecar.evaluate()
-            answer = await running_sidecar.call("GET", "/metrics", key=None)
+        async with running_sidecar(tmp_path, fake) as sidecar:
+            await sidecar.evaluate()
+            answer = await sidecar.call("GET", "/metrics", key=None)
     promtool("check", "metrics", scraped=answer.text())

@@ -11,27 +11,27 @@ import pytest
 
 from sidecar.http.request_body import MAX_BODY
 from tests.sidecar.error_bodies import is_error, refused
-from tests.sidecar.fake_control_api import fake_control_api
-from tests.sidecar.running_sidecar import EVALUATE, RunningSidecar, sidecar
 from tests.sidecar.wire import GOOD, answer_of, connect, head, raw, request, with_key
 from tests.support import waiting
+from tests.support.fake_control_api import fake_control_api
+from tests.support.sidecar import EVALUATE, RunningSidecar, running_sidecar
 
 
-async def test_a_body_over_the_limit_is_413_however_it_comes(running: RunningSidecar) -> None:
+async def test_a_body_over_the_limit_is_413_however_it_comes(sidecar: RunningSidecar) -> None:
     at_most = GOOD[:-1] + b" " * (MAX_BODY - len(GOOD)) + b"}"
-    assert (await running.call("POST", EVALUATE, at_most)).status == 200
-    await refused(running, 413, body=at_most + b" ")
+    assert (await sidecar.call("POST", EVALUATE, at_most)).status == 200
+    await refused(sidecar, 413, body=at_most + b" ")
     told = b"Content-Length: %d\r\n" % (50 * MAX_BODY)
-    status, _, body = await raw(running, head(told + with_key()))
+    status, _, body = await raw(sidecar, head(told + with_key()))
     assert status == 413
     is_error(413, body)
     chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
     chunked = head(b"Transfer-Encoding: chunked\r\n" + with_key()) + chunk * 18
-    status, _, body = await raw(running, chunked)
+    status, _, body = await raw(sidecar, chunked)
     assert status == 413
     is_error(413, body)
-    assert len(await running.records()) == 1
-    assert (await running.evaluate())["decision"] == "ALLOW"
+    assert len(await sidecar.records()) == 1
+    assert (await sidecar.evaluate())["decision"] == "ALLOW"
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,10 @@ async def test_a_body_over_the_limit_is_413_however_it_comes(running: RunningSid
     ],
 )
 async def test_data_other_than_http_is_400_and_not_echoed(tmp_path: Path, sent: bytes) -> None:
-    async with fake_control_api() as control, sidecar(tmp_path, control, synced=False) as running:
+    async with (
+        fake_control_api() as control,
+        running_sidecar(tmp_path, control, synced=False) as running,
+    ):
         reader, writer = await connect(running)
         writer.write(sent)
         async with asyncio.timeout(20):
@@ -72,17 +75,17 @@ async def test_data_other_than_http_is_400_and_not_echoed(tmp_path: Path, sent: 
         writer.close()
 
 
-async def test_a_chunked_body_is_read_like_any_other(running: RunningSidecar) -> None:
+async def test_a_chunked_body_is_read_like_any_other(sidecar: RunningSidecar) -> None:
     pieces = b"".join(b"1\r\n%c\r\n" % byte for byte in GOOD)
     sent = head(b"Transfer-Encoding: chunked\r\n" + with_key()) + pieces + b"0\r\n\r\n"
-    status, _, body = await raw(running, sent)
+    status, _, body = await raw(sidecar, sent)
     assert status == 200
     assert orjson.loads(body)["decision"] == "ALLOW"
 
 
 @pytest.mark.parametrize("rest", [b"zz\r\n", b"5\r\nabcdefgh\r\n"])
-async def test_a_chunked_body_that_breaks_is_400(running: RunningSidecar, rest: bytes) -> None:
-    reader, writer = await connect(running)
+async def test_a_chunked_body_that_breaks_is_400(sidecar: RunningSidecar, rest: bytes) -> None:
+    reader, writer = await connect(sidecar)
     writer.write(head(b"Transfer-Encoding: chunked\r\n" + with_key()) + b"1\r\n{\r\n")
     await waiting.turns()
     writer.write(rest)
@@ -91,11 +94,11 @@ async def test_a_chunked_body_that_breaks_is_400(running: RunningSidecar, rest: 
     assert status == 400
     is_error(400, body)
     writer.close()
-    assert await running.records() == []
+    assert await sidecar.records() == []
 
 
-async def test_a_body_in_many_packets_is_awaited(running: RunningSidecar) -> None:
-    reader, writer = await connect(running)
+async def test_a_body_in_many_packets_is_awaited(sidecar: RunningSidecar) -> None:
+    reader, writer = await connect(sidecar)
     sent = request(with_key(), GOOD)
     for at in range(0, len(sent), 40):
         writer.write(sent[at : at + 40])
@@ -104,8 +107,8 @@ async def test_a_body_in_many_packets_is_awaited(running: RunningSidecar) -> Non
     writer.close()
 
 
-async def test_a_client_that_waits_for_100_gets_it(running: RunningSidecar) -> None:
-    reader, writer = await connect(running)
+async def test_a_client_that_waits_for_100_gets_it(sidecar: RunningSidecar) -> None:
+    reader, writer = await connect(sidecar)
     fields = b"Expect: 100-continue\r\nContent-Length: %d\r\n" % len(GOOD)
     writer.write(head(fields + with_key()))
     async with asyncio.timeout(20):
@@ -113,7 +116,7 @@ async def test_a_client_that_waits_for_100_gets_it(running: RunningSidecar) -> N
         writer.write(GOOD)
         assert (await answer_of(reader))[0] == 200
     # Without a key, the request is refused before its body is read.
-    reader, writer = await connect(running)
+    reader, writer = await connect(sidecar)
     writer.write(head(fields))
     async with asyncio.timeout(20):
         assert (await answer_of(reader))[0] == 401
@@ -126,7 +129,7 @@ async def test_a_body_that_does_not_arrive_is_408(
     monkeypatch.setattr("sidecar.http.request_body.BODY_SECONDS", 0.2)
     async with fake_control_api() as control:
         control.create_tenant()
-        async with sidecar(tmp_path, control) as running:
+        async with running_sidecar(tmp_path, control) as running:
             reader, writer = await connect(running)
             writer.write(request(with_key(), GOOD)[:-5])
             async with asyncio.timeout(20):
@@ -143,7 +146,10 @@ async def test_a_head_that_does_not_arrive_ends_the_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sidecar.api.http_server.KEEPALIVE_SECONDS", 0.3)
-    async with fake_control_api() as control, sidecar(tmp_path, control, synced=False) as running:
+    async with (
+        fake_control_api() as control,
+        running_sidecar(tmp_path, control, synced=False) as running,
+    ):
         idle, _ = await connect(running)
         slow, writer = await connect(running)
         used, user = await connect(running)
@@ -165,12 +171,12 @@ async def test_a_head_that_does_not_arrive_ends_the_connection(
 
 
 async def test_a_client_that_goes_on_sending_still_gets_its_last_answer(
-    running: RunningSidecar,
+    sidecar: RunningSidecar,
 ) -> None:
     """RFC 9112 section 9.6: closing with unread bytes would reset the connection."""
-    reader, writer = await connect(running)
+    reader, writer = await connect(sidecar)
     writer.write(request(with_key() + b"Connection: close\r\n", GOOD))
-    while len(await running.records()) < 1:
+    while len(await sidecar.records()) < 1:
         await waiting.turns()
     for _ in range(20):
         writer.write(b"x" * 1000)
@@ -181,11 +187,11 @@ async def test_a_client_that_goes_on_sending_still_gets_its_last_answer(
         assert status == 200
         assert await reader.read() == b""
     writer.close()
-    assert len(await running.records()) == 1
+    assert len(await sidecar.records()) == 1
 
 
-async def test_a_half_closed_client_still_gets_its_answer(running: RunningSidecar) -> None:
-    reader, writer = await connect(running)
+async def test_a_half_closed_client_still_gets_its_answer(sidecar: RunningSidecar) -> None:
+    reader, writer = await connect(sidecar)
     writer.write(request(with_key(), GOOD))
     writer.write_eof()
     async with asyncio.timeout(20):
@@ -197,21 +203,21 @@ async def test_a_half_closed_client_still_gets_its_answer(running: RunningSideca
 
 
 async def test_a_client_that_closes_in_the_middle_of_a_body_leaves_nothing(
-    running: RunningSidecar,
+    sidecar: RunningSidecar,
 ) -> None:
     for half in (request(with_key(), GOOD)[:-5], head(with_key())[:-9]):
-        reader, writer = await connect(running)
+        reader, writer = await connect(sidecar)
         writer.write(half)
         await waiting.turns()
         writer.write_eof()
         async with asyncio.timeout(20):
             await reader.read()
         writer.close()
-    assert await running.records() == []
+    assert await sidecar.records() == []
 
 
-async def test_pipelined_requests_are_answered_in_order(running: RunningSidecar) -> None:
-    reader, writer = await connect(running)
+async def test_pipelined_requests_are_answered_in_order(sidecar: RunningSidecar) -> None:
+    reader, writer = await connect(sidecar)
     count = 200
     for number in range(count):
         fields = b"X-Request-ID: r-%d\r\n" % number
@@ -222,10 +228,10 @@ async def test_pipelined_requests_are_answered_in_order(running: RunningSidecar)
             assert status == 200
             assert b"X-Request-ID: r-%d\r\n" % number in top
     writer.close()
-    assert len(await running.records()) == count
+    assert len(await sidecar.records()) == count
 
 
-async def test_a_refused_upgrade_or_tunnel_ends_the_connection(running: RunningSidecar) -> None:
+async def test_a_refused_upgrade_or_tunnel_ends_the_connection(sidecar: RunningSidecar) -> None:
     """RFC 9931: the bytes after it are not a request of this client."""
     smuggled = request(with_key(), GOOD)
     upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
@@ -234,19 +240,22 @@ async def test_a_refused_upgrade_or_tunnel_ends_the_connection(running: RunningS
         b"GET /health HTTP/1.1\r\nHost: a\r\n" + upgrade + b"\r\n",
         b"GET /nothing HTTP/1.1\r\nHost: a\r\n" + upgrade + b"\r\n",
     ):
-        reader, writer = await connect(running)
+        reader, writer = await connect(sidecar)
         writer.write(opening + smuggled)
         async with asyncio.timeout(20):
             everything = await reader.read()
         assert everything.count(b"HTTP/1.1 ") == 1, everything
         writer.close()
-    assert await running.records() == []
+    assert await sidecar.records() == []
 
 
 async def test_an_http_1_0_client_is_disconnected_unless_it_asks_for_keep_alive(
     tmp_path: Path,
 ) -> None:
-    async with fake_control_api() as control, sidecar(tmp_path, control, synced=False) as running:
+    async with (
+        fake_control_api() as control,
+        running_sidecar(tmp_path, control, synced=False) as running,
+    ):
         reader, writer = await connect(running)
         writer.write(b"GET /health HTTP/1.0\r\n\r\n")
         async with asyncio.timeout(20):
@@ -261,7 +270,10 @@ async def test_an_http_1_0_client_is_disconnected_unless_it_asks_for_keep_alive(
 
 
 async def test_head_is_get_without_the_body(tmp_path: Path) -> None:
-    async with fake_control_api() as control, sidecar(tmp_path, control, synced=False) as running:
+    async with (
+        fake_control_api() as control,
+        running_sidecar(tmp_path, control, synced=False) as running,
+    ):
         reader, writer = await connect(running)
         writer.write(b"HEAD /health HTTP/1.1\r\nHost: a\r\n\r\n" * 2)
         writer.write(b"GET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
@@ -273,8 +285,8 @@ async def test_head_is_get_without_the_body(tmp_path: Path) -> None:
         writer.close()
 
 
-async def test_a_refusal_can_be_read_while_the_body_still_arrives(running: RunningSidecar) -> None:
-    reader, writer = await connect(running)
+async def test_a_refusal_can_be_read_while_the_body_still_arrives(sidecar: RunningSidecar) -> None:
+    reader, writer = await connect(sidecar)
     writer.write(head(b"Content-Length: 300000\r\n") + b" " * 1000)
     async with asyncio.timeout(20):
         assert (await answer_of(reader))[0] == 401
@@ -284,8 +296,8 @@ async def test_a_refusal_can_be_read_while_the_body_still_arrives(running: Runni
     writer.close()
 
 
-async def test_a_client_that_does_not_read_stops_being_read(running: RunningSidecar) -> None:
-    _reader, writer = await connect(running)
+async def test_a_client_that_does_not_read_stops_being_read(sidecar: RunningSidecar) -> None:
+    _reader, writer = await connect(sidecar)
     writer.transport.pause_reading()  # type: ignore[attr-defined]
     sent = request(with_key(), GOOD)
     taken = 0
@@ -300,4 +312,4 @@ async def test_a_client_that_does_not_read_stops_being_read(running: RunningSide
         pass
     assert taken < 200_000
     writer.transport.abort()
-    assert (await running.evaluate())["decision"] == "ALLOW"
+    assert (await sidecar.evaluate())["decision"] == "ALLOW"

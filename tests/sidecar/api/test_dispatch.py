@@ -10,47 +10,50 @@ import pytest
 from policies.ground.errors import MethodNotAllowed, SluiceError
 from policies.ground.keys import KeysDiffer
 from tests.sidecar.error_bodies import is_error, refused
-from tests.sidecar.fake_control_api import EVALUATE_KEY, READ_KEY, SIDECAR_KEY, fake_control_api
-from tests.sidecar.running_sidecar import EVALUATE, RunningSidecar, sidecar
 from tests.sidecar.wire import GOOD, raw
+from tests.support.fake_control_api import EVALUATE_KEY, READ_KEY, SIDECAR_KEY, fake_control_api
+from tests.support.sidecar import EVALUATE, RunningSidecar, running_sidecar
 
 
 @pytest.mark.parametrize("path", [EVALUATE, "/v1/", "/v1/nothing", "/v1/context/evaluate/batch"])
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
 async def test_without_a_key_every_path_under_v1_is_401(
-    running: RunningSidecar, path: str, method: str
+    sidecar: RunningSidecar, path: str, method: str
 ) -> None:
-    await refused(running, 401, method, path, key=None)
-    await refused(running, 401, method, path, key="")
+    await refused(sidecar, 401, method, path, key=None)
+    await refused(sidecar, 401, method, path, key="")
 
 
 @pytest.mark.parametrize(
     "key", ["slc_wrong", EVALUATE_KEY + "x", EVALUATE_KEY.lower(), "ÿ" * 53, READ_KEY, SIDECAR_KEY]
 )
 async def test_a_bad_key_or_scope_is_403_before_the_body_is_judged(
-    running: RunningSidecar, key: str
+    sidecar: RunningSidecar, key: str
 ) -> None:
-    told = await refused(running, 403, body=b"{", key=key)
+    told = await refused(sidecar, 403, body=b"{", key=key)
     assert key not in str(told)
-    assert await running.records() == []
+    assert await sidecar.records() == []
 
 
 @pytest.mark.parametrize(
     "path", ["/", "/v1", "/V1/context/evaluate", "/nothing", "/health/", "//health", "/favicon.ico"]
 )
 async def test_an_unknown_path_outside_v1_is_404(tmp_path: Path, path: str) -> None:
-    async with fake_control_api() as control, sidecar(tmp_path, control, synced=False) as running:
+    async with (
+        fake_control_api() as control,
+        running_sidecar(tmp_path, control, synced=False) as running,
+    ):
         status, _, body = await raw(running, b"GET %b HTTP/1.1\r\nHost: a\r\n\r\n" % path.encode())
         assert status == 404
         is_error(404, body)
 
 
 async def test_an_unknown_path_under_v1_is_404_with_a_key_of_any_scope(
-    running: RunningSidecar,
+    sidecar: RunningSidecar,
 ) -> None:
     for path in ("/v1/nothing", EVALUATE + "/", EVALUATE + "%2f", "/v1//context/evaluate"):
-        await refused(running, 404, "POST", path, body=GOOD)
-        await refused(running, 404, "GET", path, key=READ_KEY)
+        await refused(sidecar, 404, "POST", path, body=GOOD)
+        await refused(sidecar, 404, "GET", path, key=READ_KEY)
 
 
 @pytest.mark.parametrize(
@@ -65,10 +68,10 @@ async def test_an_unknown_path_under_v1_is_404_with_a_key_of_any_scope(
     ],
 )
 async def test_another_method_is_405_and_lists_the_allowed_ones(
-    running: RunningSidecar, path: str, method: str, allowed: str
+    sidecar: RunningSidecar, path: str, method: str, allowed: str
 ) -> None:
-    await refused(running, 405, method, path)
-    answer = await running.call(method, path)
+    await refused(sidecar, 405, method, path)
+    answer = await sidecar.call(method, path)
     assert answer.headers["Allow"] == allowed
 
 
@@ -80,17 +83,17 @@ async def test_another_method_is_405_and_lists_the_allowed_ones(
     ],
 )
 async def test_a_request_that_is_refused_again_and_again_is_not_kept(
-    running: RunningSidecar, path: str, fields: bytes, fault: type[SluiceError]
+    sidecar: RunningSidecar, path: str, fields: bytes, fault: type[SluiceError]
 ) -> None:
     sent = b"POST %b HTTP/1.1\r\nHost: a\r\n%b\r\n" % (path.encode(), fields)
     for _ in range(3):
-        await raw(running, sent)
+        await raw(sidecar, sent)
     gc.collect()
     assert [each for each in gc.get_objects() if isinstance(each, fault)] == []
 
 
-async def test_a_response_has_the_headers_of_the_contract(running: RunningSidecar) -> None:
-    answer = await running.call("POST", EVALUATE, GOOD)
+async def test_a_response_has_the_headers_of_the_contract(sidecar: RunningSidecar) -> None:
+    answer = await sidecar.call("POST", EVALUATE, GOOD)
     assert answer.headers["Content-Type"] == "application/json"
     assert answer.headers["Cache-Control"] == "no-store"
     assert answer.headers["Server"] == "sluice"
@@ -100,19 +103,19 @@ async def test_a_response_has_the_headers_of_the_contract(running: RunningSideca
 
 
 @pytest.mark.parametrize("given", ["a", "3fa85f64-5717-4562-b3fc-2c963f66afa6", "x" * 128, "~!"])
-async def test_a_request_id_is_echoed(running: RunningSidecar, given: str) -> None:
+async def test_a_request_id_is_echoed(sidecar: RunningSidecar, given: str) -> None:
     for path in (EVALUATE, "/health", "/nothing"):
-        answer = await running.call("POST", path, GOOD, headers={"X-Request-ID": given})
+        answer = await sidecar.call("POST", path, GOOD, headers={"X-Request-ID": given})
         assert answer.headers["X-Request-ID"] == given
 
 
 @pytest.mark.parametrize("given", ["", "a b", "x" * 129, "é", "a\tb"])
 async def test_a_request_id_that_could_harm_a_log_is_replaced(
-    running: RunningSidecar, given: str
+    sidecar: RunningSidecar, given: str
 ) -> None:
-    answer = await running.call("POST", EVALUATE, GOOD, headers={"X-Request-ID": given})
+    answer = await sidecar.call("POST", EVALUATE, GOOD, headers={"X-Request-ID": given})
     assert re.fullmatch(r"[0-9a-f]{8}-\d+", answer.headers["X-Request-ID"])
-    another = await running.call("POST", EVALUATE, GOOD)
+    another = await sidecar.call("POST", EVALUATE, GOOD)
     assert another.headers["X-Request-ID"] != answer.headers["X-Request-ID"]
 
 
@@ -124,7 +127,7 @@ async def test_an_internal_error_is_500_with_only_the_request_id(
 
     async with fake_control_api() as control:
         control.create_tenant()
-        async with sidecar(tmp_path, control) as running:
+        async with running_sidecar(tmp_path, control) as running:
             monkeypatch.setattr(running.parts.enforcer, "withheld", broken)
             answer = await running.call("POST", EVALUATE, GOOD, headers={"X-Request-ID": "r-17"})
             assert answer.status == 500

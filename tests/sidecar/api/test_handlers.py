@@ -12,10 +12,10 @@ import pytest
 from policies import __version__
 from policies.ground.listen_address import ListenAddress
 from tests.sidecar.error_bodies import is_error, refused
-from tests.sidecar.fake_control_api import FakeControlApi, fake_control_api
-from tests.sidecar.running_sidecar import EVALUATE, RunningSidecar, ask, sidecar
 from tests.sidecar.wire import GOOD, raw, request, with_key
 from tests.support import waiting
+from tests.support.fake_control_api import FakeControlApi, fake_control_api
+from tests.support.sidecar import EVALUATE, RunningSidecar, ask, running_sidecar
 
 
 @pytest.mark.parametrize(
@@ -40,9 +40,9 @@ from tests.support import waiting
         (b'{"a":' * 100_000, "not JSON"),
     ],
 )
-async def test_a_malformed_body_is_400(running: RunningSidecar, body: bytes, says: str) -> None:
-    assert says in (await refused(running, 400, body=body))["message"]
-    assert await running.records() == []
+async def test_a_malformed_body_is_400(sidecar: RunningSidecar, body: bytes, says: str) -> None:
+    assert says in (await refused(sidecar, 400, body=body))["message"]
+    assert await sidecar.records() == []
 
 
 @pytest.mark.parametrize(
@@ -57,10 +57,10 @@ async def test_a_malformed_body_is_400(running: RunningSidecar, body: bytes, say
     ],
 )
 async def test_a_content_type_other_than_json_is_400(
-    running: RunningSidecar, content_type: str
+    sidecar: RunningSidecar, content_type: str
 ) -> None:
-    await refused(running, 400, body=GOOD, headers={"Content-Type": content_type})
-    assert await running.records() == []
+    await refused(sidecar, 400, body=GOOD, headers={"Content-Type": content_type})
+    assert await sidecar.records() == []
 
 
 @pytest.mark.parametrize(
@@ -73,9 +73,9 @@ async def test_a_content_type_other_than_json_is_400(
     ],
 )
 async def test_a_json_or_missing_content_type_is_read_as_json(
-    running: RunningSidecar, content_type: bytes
+    sidecar: RunningSidecar, content_type: bytes
 ) -> None:
-    status, _, body = await raw(running, request(content_type + with_key(), GOOD))
+    status, _, body = await raw(sidecar, request(content_type + with_key(), GOOD))
     assert status == 200
     assert orjson.loads(body)["decision"] == "ALLOW"
 
@@ -113,28 +113,28 @@ LONG = "x" * 257
     ],
 )
 async def test_a_body_that_breaks_the_schema_is_422_with_every_field_named(
-    running: RunningSidecar, changed: dict[str, Any], fields: list[str]
+    sidecar: RunningSidecar, changed: dict[str, Any], fields: list[str]
 ) -> None:
-    told = await refused(running, 422, body=orjson.dumps(ask(**changed)))
+    told = await refused(sidecar, 422, body=orjson.dumps(ask(**changed)))
     assert [line.split(":")[0] for line in told["details"].splitlines()] == fields
-    assert await running.records() == []
+    assert await sidecar.records() == []
 
 
-async def test_unknown_fields_are_ignored_and_nulls_are_absent(running: RunningSidecar) -> None:
+async def test_unknown_fields_are_ignored_and_nulls_are_absent(sidecar: RunningSidecar) -> None:
     body = {**ask(), "denied_sources": [], "session_id": None, "query": None}
-    answer = await running.call("POST", EVALUATE, orjson.dumps(body))
+    answer = await sidecar.call("POST", EVALUATE, orjson.dumps(body))
     assert answer.json()["decision"] == "ALLOW"
 
 
-async def test_explain_and_other_queries_change_nothing(running: RunningSidecar) -> None:
-    answer = await running.call("POST", EVALUATE + "?a=b&c", GOOD)
+async def test_explain_and_other_queries_change_nothing(sidecar: RunningSidecar) -> None:
+    answer = await sidecar.call("POST", EVALUATE + "?a=b&c", GOOD)
     assert answer.status == 200
 
 
 async def test_health_and_readiness_need_no_key_and_show_no_path(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         await control.stop()
-        async with sidecar(tmp_path, control, synced=False) as running:
+        async with running_sidecar(tmp_path, control, synced=False) as running:
             answer = await running.call("GET", "/health", key=None)
             assert answer.status == 200
             assert answer.json() == {"status": "ok", "version": __version__}
@@ -161,7 +161,7 @@ async def test_metrics_can_move_to_a_port_of_their_own(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.create_tenant()
         own = ListenAddress("127.0.0.1", 0)
-        async with sidecar(tmp_path, control, metrics_listen=own) as running:
+        async with running_sidecar(tmp_path, control, metrics_listen=own) as running:
             assert (await running.call("GET", "/metrics", key=None)).status == 404
             running.address = running.ports[1].address
             assert (await running.call("GET", "/metrics", key=None)).status == 200
@@ -169,52 +169,52 @@ async def test_metrics_can_move_to_a_port_of_their_own(tmp_path: Path) -> None:
 
 
 async def test_no_label_of_a_metric_contains_text_from_a_request(
-    running: RunningSidecar, control: FakeControlApi
+    sidecar: RunningSidecar, control: FakeControlApi
 ) -> None:
-    await running.evaluate()
-    await running.evaluate(source_id="payroll", user_id="marker-user")
-    await running.evaluate(agent_role="marker-role", agent_id="marker-agent")
-    await running.call("GET", "/marker-path", key="marker-key")
-    text = (await running.call("GET", "/metrics", key=None)).text()
+    await sidecar.evaluate()
+    await sidecar.evaluate(source_id="payroll", user_id="marker-user")
+    await sidecar.evaluate(agent_role="marker-role", agent_id="marker-agent")
+    await sidecar.call("GET", "/marker-path", key="marker-key")
+    text = (await sidecar.call("GET", "/metrics", key=None)).text()
     assert "marker" not in text
     assert "underwriting" not in text
     assert "default" not in re.sub(r"default_deny", "", text)
     sample = 'sluice_requests_total{operation="none",status="404"}'
-    assert await running.metric(sample) == 1
-    assert await running.metric("sluice_evaluate_seconds_count") == 3
-    assert await running.metric("sluice_policy_set_revision") == control.revision
-    assert await running.metric("sluice_spool_records") == 3
-    assert await running.metric("process_resident_memory_bytes") > 0
+    assert await sidecar.metric(sample) == 1
+    assert await sidecar.metric("sluice_evaluate_seconds_count") == 3
+    assert await sidecar.metric("sluice_policy_set_revision") == control.revision
+    assert await sidecar.metric("sluice_spool_records") == 3
+    assert await sidecar.metric("process_resident_memory_bytes") > 0
 
 
-async def test_an_explanation_is_the_same_as_the_control_apis(running: RunningSidecar) -> None:
+async def test_an_explanation_is_the_same_as_the_control_apis(sidecar: RunningSidecar) -> None:
     path = f"{EVALUATE}?explain=true"
-    allowed = (await running.call("POST", path, orjson.dumps(ask()))).json()
+    allowed = (await sidecar.call("POST", path, orjson.dumps(ask()))).json()
     assert list(allowed) == ["decision", "policy_name", "reason", "event_id", "explain"]
     assert allowed["explain"]["nearest_miss"] is None
-    denied = (await running.call("POST", path, orjson.dumps(ask(source_id="none")))).json()
+    denied = (await sidecar.call("POST", path, orjson.dumps(ask(source_id="none")))).json()
     assert denied["explain"]["nearest_miss"]["check"] == "source"
     outcomes = [check["outcome"] for check in denied["explain"]["checks"]]
     assert outcomes[-2:] == ["failed", "not_reached"]
-    plain = await running.call("POST", f"{EVALUATE}?explain=false", orjson.dumps(ask()))
+    plain = await sidecar.call("POST", f"{EVALUATE}?explain=false", orjson.dumps(ask()))
     assert "explain" not in plain.json()
     for query in ("explain=1", "explain=true&explain=true"):
-        await refused(running, 422, path=f"{EVALUATE}?{query}", body=orjson.dumps(ask()))
+        await refused(sidecar, 422, path=f"{EVALUATE}?{query}", body=orjson.dumps(ask()))
 
 
 @pytest.mark.parametrize(
     ("semantics", "decided"), [("all", 3), ("stop_on_deny", 2), ("stop_on_allow", 1)]
 )
 async def test_a_batch_is_decided_in_order(
-    running: RunningSidecar, semantics: str, decided: int
+    sidecar: RunningSidecar, semantics: str, decided: int
 ) -> None:
     items = [ask(), ask(source_id="none"), ask()]
     body = orjson.dumps({"items": items, "semantics": semantics})
-    results = (await running.call("POST", f"{EVALUATE}/batch", body)).json()["results"]
+    results = (await sidecar.call("POST", f"{EVALUATE}/batch", body)).json()["results"]
     expected = ["ALLOW", "DENY", "ALLOW"][:decided]
     assert [each["decision"] for each in results] == expected
     assert len({each["event_id"] for each in results}) == decided
     told = await refused(
-        running, 422, path=f"{EVALUATE}/batch", body=orjson.dumps({"items": [ask(), 1]})
+        sidecar, 422, path=f"{EVALUATE}/batch", body=orjson.dumps({"items": [ask(), 1]})
     )
     assert told["details"].startswith("items.1.retrieval")

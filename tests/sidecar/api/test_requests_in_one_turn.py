@@ -16,10 +16,10 @@ from policies.trail.record import Record
 from sidecar import assembly
 from sidecar.http.server.head_cache import HeadCache
 from sidecar.spool.spool import PlacedRecord, Spool
-from tests.sidecar.fake_control_api import EVALUATE_KEY, FakeControlApi
-from tests.sidecar.running_sidecar import FaultyDisk, RunningSidecar, sidecar
 from tests.sidecar.wire import GOOD, answer_of, connect, raw, request, with_key
 from tests.support import waiting
+from tests.support.fake_control_api import EVALUATE_KEY, FakeControlApi
+from tests.support.sidecar import FaultyDisk, RunningSidecar, running_sidecar
 from tests.support.waiting import until_async
 
 
@@ -67,9 +67,9 @@ async def ask_while_the_disk_hangs(
 
 
 async def test_a_request_that_comes_again_gets_the_same_answer(
-    running: RunningSidecar, decided: list[str]
+    sidecar: RunningSidecar, decided: list[str]
 ) -> None:
-    reader, writer = await connect(running)
+    reader, writer = await connect(sidecar)
     answers = []
     for _ in range(3):
         writer.write(request(with_key(), GOOD))
@@ -79,7 +79,7 @@ async def test_a_request_that_comes_again_gets_the_same_answer(
     assert names[0] == names[1] == names[2]
     told = [orjson.loads(body) for _, _, body in answers]
     assert [each["decision"] for each in told] == ["ALLOW"] * 3
-    recorded = [record["eid"] for record in await running.records()]
+    recorded = [record["eid"] for record in await sidecar.records()]
     assert recorded == [each["event_id"] for each in told]
     writer.close()
 
@@ -106,13 +106,13 @@ async def test_a_head_that_will_not_come_again_is_not_remembered(
         return caches[-1]
 
     monkeypatch.setattr(assembly, "HeadCache", noting)
-    async with sidecar(tmp_path, control) as running:
+    async with running_sidecar(tmp_path, control) as running:
         assert (await raw(running, request(with_key() + field, GOOD)))[0] == 200
     assert sum(map(len, caches)) == times
 
 
-async def test_every_body_is_decided_anew(running: RunningSidecar, decided: list[str]) -> None:
-    reader, writer, _ = await ask_twice(running)
+async def test_every_body_is_decided_anew(sidecar: RunningSidecar, decided: list[str]) -> None:
+    reader, writer, _ = await ask_twice(sidecar)
     decided.clear()
     denied = GOOD.replace(b'"contracts"', b'"contractz"')
     broken = GOOD.replace(b'"contracts"', b'"contracts ')
@@ -121,15 +121,15 @@ async def test_every_body_is_decided_anew(running: RunningSidecar, decided: list
         writer.write(request(with_key(), body))
         assert (await answer_of(reader))[0] == status
     assert decided == ["contractz", "contracts"]
-    decided = [response["decision"] for response in await running.responses()]
+    decided = [response["decision"] for response in await sidecar.responses()]
     assert decided == ["ALLOW", "ALLOW", "DENY", "ALLOW"]
     writer.close()
 
 
 async def test_a_revoked_key_is_refused_on_a_kept_connection(
-    running: RunningSidecar, control: FakeControlApi, decided: list[str]
+    sidecar: RunningSidecar, control: FakeControlApi, decided: list[str]
 ) -> None:
-    reader, writer, sent = await ask_twice(running)
+    reader, writer, sent = await ask_twice(sidecar)
     name = key_name(key_digest(EVALUATE_KEY))
     for document, status in (
         (None, 403),
@@ -137,7 +137,7 @@ async def test_a_revoked_key_is_refused_on_a_kept_connection(
         (key_document(Key("key_e", "evaluate")), 200),
     ):
         revision = control.publish({name: document})
-        await running.follows(revision)
+        await sidecar.follows(revision)
         decided.clear()
         writer.write(sent)
         assert (await answer_of(reader))[0] == status
@@ -146,7 +146,7 @@ async def test_a_revoked_key_is_refused_on_a_kept_connection(
 
 
 async def test_bytes_that_look_like_a_request_inside_another_head_belong_to_it(
-    running: RunningSidecar, decided: list[str]
+    sidecar: RunningSidecar, decided: list[str]
 ) -> None:
     sent = request(with_key(), GOOD)
     for before, status in (
@@ -155,7 +155,7 @@ async def test_bytes_that_look_like_a_request_inside_another_head_belong_to_it(
         (b"G", 400),
     ):
         decided.clear()
-        reader, writer = await connect(running)
+        reader, writer = await connect(sidecar)
         writer.write(before)
         await waiting.turns()
         writer.write(sent)
@@ -166,7 +166,7 @@ async def test_bytes_that_look_like_a_request_inside_another_head_belong_to_it(
 
 
 async def test_messages_are_told_apart_however_they_are_cut(
-    running: RunningSidecar, decided: list[str]
+    sidecar: RunningSidecar, decided: list[str]
 ) -> None:
     sent = request(with_key(), GOOD)
     for pieces, answers in (
@@ -176,7 +176,7 @@ async def test_messages_are_told_apart_however_they_are_cut(
         ([sent + sent[:50], sent[50:]], 2),
         ([sent * 40], 40),
     ):
-        reader, writer = await connect(running)
+        reader, writer = await connect(sidecar)
         decided.clear()
         for piece in pieces:
             writer.write(piece)
@@ -191,9 +191,9 @@ async def test_messages_are_told_apart_however_they_are_cut(
 
 
 async def test_requests_during_a_disk_write_are_answered_after_it(
-    running: RunningSidecar, disk: FaultyDisk, decided: list[str]
+    sidecar: RunningSidecar, disk: FaultyDisk, decided: list[str]
 ) -> None:
-    reader, writer = await ask_while_the_disk_hangs(running, disk, decided)
+    reader, writer = await ask_while_the_disk_hangs(sidecar, disk, decided)
     for number in range(3):
         writer.write(request(b"X-Request-ID: r-%d\r\n" % number + with_key(), GOOD))
     await waiting.turns()
@@ -208,9 +208,9 @@ async def test_requests_during_a_disk_write_are_answered_after_it(
 
 
 async def test_a_new_session_is_claimed_while_other_requests_wait(
-    running: RunningSidecar, control: FakeControlApi, decided: list[str]
+    sidecar: RunningSidecar, control: FakeControlApi, decided: list[str]
 ) -> None:
-    reader, writer, _ = await ask_twice(running)
+    reader, writer, _ = await ask_twice(sidecar)
     named = orjson.dumps({**orjson.loads(GOOD), "session_id": "s-0"})
     for number in range(3):
         body = named.replace(b"s-0", b"s-%d" % number)
@@ -233,9 +233,9 @@ async def test_a_new_session_is_claimed_while_other_requests_wait(
 
 
 async def test_a_failing_disk_is_503(
-    running: RunningSidecar, disk: FaultyDisk, decided: list[str]
+    sidecar: RunningSidecar, disk: FaultyDisk, decided: list[str]
 ) -> None:
-    reader, writer, sent = await ask_twice(running)
+    reader, writer, sent = await ask_twice(sidecar)
     decided.clear()
     disk.fails = True
     for _ in range(2):
@@ -248,20 +248,20 @@ async def test_a_failing_disk_is_503(
 
 
 async def test_a_client_that_hangs_up_is_decided_and_recorded(
-    running: RunningSidecar, disk: FaultyDisk, decided: list[str]
+    sidecar: RunningSidecar, disk: FaultyDisk, decided: list[str]
 ) -> None:
-    _, writer = await ask_while_the_disk_hangs(running, disk, decided)
+    _, writer = await ask_while_the_disk_hangs(sidecar, disk, decided)
     writer.transport.abort()
     await waiting.turns()
     disk.hangs.set()
-    assert len(await running.records()) == 3
-    assert (await running.evaluate())["decision"] == "ALLOW"
+    assert len(await sidecar.records()) == 3
+    assert (await sidecar.evaluate())["decision"] == "ALLOW"
 
 
 async def test_a_client_that_half_closes_before_its_record_is_on_disk_is_answered(
-    running: RunningSidecar, disk: FaultyDisk, decided: list[str]
+    sidecar: RunningSidecar, disk: FaultyDisk, decided: list[str]
 ) -> None:
-    reader, writer = await ask_while_the_disk_hangs(running, disk, decided, ends=True)
+    reader, writer = await ask_while_the_disk_hangs(sidecar, disk, decided, ends=True)
     await waiting.turns()
     disk.hangs.set()
     async with asyncio.timeout(20):
@@ -273,10 +273,10 @@ async def test_a_client_that_half_closes_before_its_record_is_on_disk_is_answere
 
 
 async def test_a_stop_waits_for_the_record_and_its_answer(
-    running: RunningSidecar, disk: FaultyDisk, decided: list[str]
+    sidecar: RunningSidecar, disk: FaultyDisk, decided: list[str]
 ) -> None:
-    reader, writer = await ask_while_the_disk_hangs(running, disk, decided)
-    closing = asyncio.create_task(running.ports[0].close(5))
+    reader, writer = await ask_while_the_disk_hangs(sidecar, disk, decided)
+    closing = asyncio.create_task(sidecar.ports[0].close(5))
     await waiting.turns()
     assert not closing.done()
     disk.hangs.set()
@@ -291,9 +291,9 @@ async def test_a_stop_waits_for_the_record_and_its_answer(
     stands_in="tests/sidecar/api/test_connection.py::test_a_client_that_does_not_read_stops_being_read"
 )
 async def test_a_client_that_never_reads_is_read_no_more(
-    running: RunningSidecar, decided: list[str]
+    sidecar: RunningSidecar, decided: list[str]
 ) -> None:
-    _, writer, sent = await ask_twice(running)
+    _, writer, sent = await ask_twice(sidecar)
     writer.transport.pause_reading()  # type: ignore[attr-defined]
     taken = 0
     try:

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.sidecar.own_loop import Running, sidecar_with_runner
+from tests.sidecar.own_loop import RunnerAndSidecar, sidecar_with_runner
 from tests.sidecar.proxy.bypasses import BYPASSES, Bypass
 from tests.sidecar.proxy.mutated_requests import CHANGES, CUTS, Change
 from tests.sidecar.proxy.segmented_agent import Agent
-from tests.sidecar.running_sidecar import EVALUATE, RunningSidecar
 from tests.sidecar.wire import GOOD, request, with_key
 from tests.support.properties import examples
+from tests.support.sidecar import EVALUATE, RunningSidecar
 
 # Host, framing, control characters and methods. The other rows are about what is forwarded.
 _ROWS = (6, 14, 24, 25)
@@ -28,7 +28,7 @@ SMUGGLED = request(with_key(), GOOD.replace(b'"contracts"', b'"smuggled"'))
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[Running]:
+def runner_and_sidecar() -> Iterator[RunnerAndSidecar]:
     with sidecar_with_runner() as started:
         yield started
 
@@ -47,9 +47,9 @@ async def _talk(served: RunningSidecar, segments: list[bytes]) -> tuple[bytes, l
 @pytest.mark.parametrize("case", FRAMINGS, ids=lambda case: f"{case.row}-{case.data[:90]!r}")
 @pytest.mark.parametrize("pieces", [1, 3])
 def test_nothing_behind_a_doubtful_head_is_read(
-    running: Running, case: Bypass, pieces: int
+    runner_and_sidecar: RunnerAndSidecar, case: Bypass, pieces: int
 ) -> None:
-    runner, served = running
+    runner, served = runner_and_sidecar
     data = re.sub(rb" /info/a", b" " + EVALUATE.encode(), case.data, count=1)
     data = data.replace(b"\r\n\r\n", b"\r\n" + with_key() + b"\r\n", 1) + SMUGGLED
     size = -(-len(data) // pieces)
@@ -77,9 +77,11 @@ SOUND = [
 )
 @examples(150)
 def test_a_cut_anywhere_decides_the_same(
-    running: Running, messages: list[tuple[bytes, list[Change]]], cuts: list[float]
+    runner_and_sidecar: RunnerAndSidecar,
+    messages: list[tuple[bytes, list[Change]]],
+    cuts: list[float],
 ) -> None:
-    runner, served = running
+    runner, served = runner_and_sidecar
     data = b""
     for message, changes in messages:
         for change in changes:

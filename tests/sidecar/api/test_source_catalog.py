@@ -19,7 +19,7 @@ from policies.sets.policy_set import (
     role_name,
 )
 from sidecar.settings.model import Defaults, NamedSource, RestRule, Source
-from tests.sidecar.fake_control_api import (
+from tests.support.fake_control_api import (
     AGENT,
     EVALUATE_KEY,
     READ_KEY,
@@ -27,7 +27,7 @@ from tests.sidecar.fake_control_api import (
     fake_control_api,
     policy,
 )
-from tests.sidecar.running_sidecar import RunningSidecar, sidecar
+from tests.support.sidecar import RunningSidecar, running_sidecar
 
 SOURCES = "/v1/sources"
 
@@ -91,7 +91,7 @@ def judged(item: dict[str, Any]) -> dict[str, bool]:
 async def test_the_agent_sees_what_it_may_read_and_up_to_which_level(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.create_tenant(reading())
-        async with sidecar(tmp_path, control, sources=(KB, CRM)) as running:
+        async with running_sidecar(tmp_path, control, sources=(KB, CRM)) as running:
             answer = await told(running)
             assert (answer["agent_id"], answer["agent_role"]) == (AGENT, "underwriter")
             kb, crm = answer["items"]
@@ -117,7 +117,7 @@ async def test_the_agent_sees_what_it_may_read_and_up_to_which_level(tmp_path: P
 async def test_the_list_agrees_with_decisions(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.create_tenant(reading())
-        async with sidecar(tmp_path, control, sources=(KB, CRM)) as running:
+        async with running_sidecar(tmp_path, control, sources=(KB, CRM)) as running:
             for item in (await told(running))["items"]:
                 for each in item["sources"]:
                     answer = await running.evaluate(
@@ -129,7 +129,7 @@ async def test_the_list_agrees_with_decisions(tmp_path: Path) -> None:
 async def test_nothing_is_recorded(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.create_tenant(reading())
-        async with sidecar(tmp_path, control, sources=(KB,)) as running:
+        async with running_sidecar(tmp_path, control, sources=(KB,)) as running:
             await told(running)
             assert await running.records() == []
             sample = 'sluice_requests_total{operation="list_sources",status="200"}'
@@ -150,7 +150,7 @@ async def test_policies_of_other_roles_and_agents_are_not_listed(tmp_path: Path)
         teller = policy(agent_role="teller", name="t", allowed_sources=("contracts-till",))
         control.publish({role_name("teller"): role_document((teller,))})
         give_key(control, OTHER_KEY, Key("key_o", "evaluate"))
-        async with sidecar(tmp_path, control, sources=(KB,)) as running:
+        async with running_sidecar(tmp_path, control, sources=(KB,)) as running:
             [kb] = (await told(running))["items"]
             assert kb["patterns"]["allowed"] == ["contracts*"]
             assert kb["max_sensitivity"] == "high"
@@ -174,7 +174,7 @@ async def test_another_key_sees_the_role_that_it_is_bound_to(tmp_path: Path) -> 
         teller = policy(agent_role="teller", allowed_sources=("payroll",), denied_sources=())
         control.publish({role_name("teller"): role_document((teller,))})
         give_key(control, OTHER_KEY, Key("key_o", "evaluate", permitted_roles=("teller",)))
-        async with sidecar(tmp_path, control, sources=(KB,)) as running:
+        async with running_sidecar(tmp_path, control, sources=(KB,)) as running:
             answer = await told(running, OTHER_KEY)
             assert (answer["agent_id"], answer["agent_role"]) == (None, "teller")
             [kb] = answer["items"]
@@ -190,7 +190,7 @@ async def test_a_key_with_several_roles_must_name_one(tmp_path: Path) -> None:
             {agent_name("agt_two"): agent_document(Agent("agt_two", "approved", roles))}
         )
         give_key(control, OTHER_KEY, Key("key_o", "evaluate", bound_agent_id="agt_two"))
-        async with sidecar(tmp_path, control, sources=(KB,)) as running:
+        async with running_sidecar(tmp_path, control, sources=(KB,)) as running:
             assert (await running.call("GET", SOURCES, key=OTHER_KEY)).status == 422
             answer = await told(running, OTHER_KEY, "?agent_role=underwriter")
             assert judged(answer["items"][0])["contracts"]
@@ -205,7 +205,7 @@ async def test_an_administrator_sees_what_the_agent_would(tmp_path: Path) -> Non
     async with fake_control_api() as control:
         control.create_tenant(reading())
         give_key(control, ADMIN_KEY, Key("key_a", "admin"))
-        async with sidecar(tmp_path, control, sources=(KB, CRM)) as running:
+        async with running_sidecar(tmp_path, control, sources=(KB, CRM)) as running:
             assert await told(running, ADMIN_KEY) == await told(running)
             # Without the agent's key, nothing may be read through the sources.
             control.publish({key_name(key_digest(EVALUATE_KEY)): None})
@@ -218,7 +218,7 @@ async def test_an_administrator_sees_what_the_agent_would(tmp_path: Path) -> Non
 async def test_an_agent_that_is_no_longer_approved_sees_nothing(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.create_tenant(reading())
-        async with sidecar(tmp_path, control, sources=(KB,)) as running:
+        async with running_sidecar(tmp_path, control, sources=(KB,)) as running:
             entry = Agent(AGENT, "deprecated", ("underwriter",))
             control.publish({agent_name(AGENT): agent_document(entry)})
             await running.follows(control.revision)
@@ -232,14 +232,14 @@ async def test_the_default_task_of_a_source_counts(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.create_tenant(reading(allowed_tasks=("review",)))
         source = replace(KB, defaults=Defaults(task="chat"))
-        async with sidecar(tmp_path, control, sources=(source,)) as running:
+        async with running_sidecar(tmp_path, control, sources=(source,)) as running:
             assert not any(judged((await told(running))["items"][0]).values())
 
 
 async def test_a_stale_policy_set_lists_nothing(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.create_tenant(reading())
-        async with sidecar(tmp_path, control, sources=(KB,)) as running:
+        async with running_sidecar(tmp_path, control, sources=(KB,)) as running:
             await control.stop()
             running.clock.ahead = 31
             answer = await running.call("GET", SOURCES)
@@ -250,7 +250,7 @@ async def test_a_stale_policy_set_lists_nothing(tmp_path: Path) -> None:
 async def test_a_sidecar_without_sources_lists_none(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.create_tenant(reading())
-        async with sidecar(tmp_path, control) as running:
+        async with running_sidecar(tmp_path, control) as running:
             assert (await told(running))["items"] == []
 
 

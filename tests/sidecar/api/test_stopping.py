@@ -3,7 +3,6 @@
 import asyncio
 import socket
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,10 @@ from aiohttp import ClientSession
 
 from policies.ground.listen_address import ListenAddress
 from sidecar.wait.__main__ import ask as ready_problem
-from tests.sidecar.fake_control_api import FakeControlApi, fake_control_api
-from tests.sidecar.running_sidecar import RunningSidecar, sidecar
-from tests.sidecar.test_serve import Process, process
+from tests.support.fake_control_api import FakeControlApi
 from tests.support.ports import free_port
+from tests.support.sidecar import RunningSidecar, running_sidecar
+from tests.support.sidecar_process import SidecarProcess, sidecar_process
 from tests.support.stack import ROOT
 from tests.support.waiting import until_async
 
@@ -23,37 +22,28 @@ PATH = "/quitquitquit"
 
 
 @pytest.fixture
-async def control() -> AsyncIterator[FakeControlApi]:
-    async with fake_control_api() as made:
-        made.create_tenant()
-        yield made
+def sidecar_settings() -> dict[str, Any]:
+    """Make its port for stopping the first; `ports[1]` is the API's."""
+    return {"quit_listen": ListenAddress("127.0.0.1", 0)}
 
 
-@pytest.fixture
-async def running(control: FakeControlApi, tmp_path: Path) -> AsyncIterator[RunningSidecar]:
-    """Addressed at its port for stopping; `ports[1]` is the API's."""
-    listen = ListenAddress("127.0.0.1", 0)
-    async with sidecar(tmp_path, control, quit_listen=listen) as made:
-        yield made
-
-
-async def test_a_post_stops_it(running: RunningSidecar) -> None:
-    answer = await running.call("POST", PATH, key=None)
+async def test_a_post_stops_it(sidecar: RunningSidecar) -> None:
+    answer = await sidecar.call("POST", PATH, key=None)
     assert (answer.status, answer.json()) == (200, {"status": "stopping"})
-    assert running.stop.is_set()
+    assert sidecar.stop.is_set()
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS"])
-async def test_other_methods_are_405(running: RunningSidecar, method: str) -> None:
-    answer = await running.call(method, PATH, key=None)
+async def test_other_methods_are_405(sidecar: RunningSidecar, method: str) -> None:
+    answer = await sidecar.call(method, PATH, key=None)
     assert (answer.status, answer.headers["Allow"]) == (405, "POST")
-    assert not running.stop.is_set()
+    assert not sidecar.stop.is_set()
 
 
 @pytest.mark.parametrize("path", ["/", "/health", "/metrics", "/quitquitquit/", "//quitquitquit"])
-async def test_the_port_serves_nothing_else(running: RunningSidecar, path: str) -> None:
-    assert (await running.call("POST", path, key=None)).status == 404
-    assert not running.stop.is_set()
+async def test_the_port_serves_nothing_else(sidecar: RunningSidecar, path: str) -> None:
+    assert (await sidecar.call("POST", path, key=None)).status == 404
+    assert not sidecar.stop.is_set()
 
 
 @pytest.mark.parametrize(
@@ -72,25 +62,25 @@ async def test_the_port_serves_nothing_else(running: RunningSidecar, path: str) 
     ],
 )
 async def test_what_a_browser_was_made_to_send_is_403(
-    running: RunningSidecar, fields: dict[str, str]
+    sidecar: RunningSidecar, fields: dict[str, str]
 ) -> None:
     for _ in range(2):  # the second time, the head is in the cache
-        assert (await running.call("POST", PATH, b"{}", key=None, headers=fields)).status == 403
-    assert not running.stop.is_set()
+        assert (await sidecar.call("POST", PATH, b"{}", key=None, headers=fields)).status == 403
+    assert not sidecar.stop.is_set()
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8714", "127.0.0.1", "[::1]:8714"])
-async def test_a_program_may_use_any_name_of_loopback(running: RunningSidecar, host: str) -> None:
-    assert (await running.call("POST", PATH, key=None, headers={"Host": host})).status == 200
+async def test_a_program_may_use_any_name_of_loopback(sidecar: RunningSidecar, host: str) -> None:
+    assert (await sidecar.call("POST", PATH, key=None, headers={"Host": host})).status == 200
 
 
-async def test_the_port_of_the_api_does_not_stop_it(running: RunningSidecar) -> None:
-    running.address = running.ports[1].address
-    assert (await running.call("POST", PATH, key=None)).status == 404
-    assert not running.stop.is_set()
+async def test_the_port_of_the_api_does_not_stop_it(sidecar: RunningSidecar) -> None:
+    sidecar.address = sidecar.ports[1].address
+    assert (await sidecar.call("POST", PATH, key=None)).status == 404
+    assert not sidecar.stop.is_set()
 
 
-async def test_another_address_of_the_host_does_not_reach_it(running: RunningSidecar) -> None:
+async def test_another_address_of_the_host_does_not_reach_it(sidecar: RunningSidecar) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))  # sends nothing; the system chooses its own address
@@ -98,11 +88,11 @@ async def test_another_address_of_the_host_does_not_reach_it(running: RunningSid
             pytest.skip("this host has no address but loopback")
         own = probe.getsockname()[0]
     with pytest.raises(ConnectionRefusedError):
-        await asyncio.open_connection(own, running.address.port)
+        await asyncio.open_connection(own, sidecar.address.port)
 
 
 async def test_off_by_default(control: FakeControlApi, tmp_path: Path) -> None:
-    async with sidecar(tmp_path, control) as made:
+    async with running_sidecar(tmp_path, control) as made:
         assert len(made.ports) == 1
         assert (await made.call("POST", PATH, key=None)).status == 404
 
@@ -130,7 +120,7 @@ async def test_the_process_finishes_what_is_under_way_and_exits_0(
 ) -> None:
     port, settings = _stoppable()
     control.hold_claims = asyncio.Event()
-    async with process(tmp_path, control, **settings) as made, ClientSession() as session:
+    async with sidecar_process(tmp_path, control, **settings) as made, ClientSession() as session:
         await made.start()
         under_way = asyncio.create_task(made.evaluate(session, session_id="s-1"))
         await until_async("it asks", lambda: control.claims)
@@ -149,7 +139,7 @@ async def test_the_process_finishes_what_is_under_way_and_exits_0(
 async def test_no_proxied_request_stops_it(control: FakeControlApi, tmp_path: Path) -> None:
     """Not even with a source that leads to the port, and whose denials are forwarded."""
     port, settings = _stoppable()
-    async with process(tmp_path, control, **settings) as made:
+    async with sidecar_process(tmp_path, control, **settings) as made:
         await made.start()
         (source,) = settings["sources"]
         assert await _post(f"http://{source['listen']}{PATH}") >= 400
@@ -161,7 +151,7 @@ async def test_no_proxied_request_stops_it(control: FakeControlApi, tmp_path: Pa
 
 @pytest.mark.deep(stands_in="test_waiting_in_vain_tells_why")
 async def test_waiting_ends_when_it_is_ready(control: FakeControlApi, tmp_path: Path) -> None:
-    made = Process(tmp_path, control)
+    made = SidecarProcess(tmp_path, control)
     assert "refused" in ready_problem(made.port)
     waiting = await _wait(made.port, 60)
     try:
@@ -176,7 +166,7 @@ async def test_waiting_ends_when_it_is_ready(control: FakeControlApi, tmp_path: 
 
 async def test_waiting_in_vain_tells_why(control: FakeControlApi, tmp_path: Path) -> None:
     await control.stop()
-    async with sidecar(tmp_path, control, synced=False) as made:
+    async with running_sidecar(tmp_path, control, synced=False) as made:
         waiting = await _wait(made.address.port, 0)
         _, told = await waiting.communicate()
     assert waiting.returncode == 1

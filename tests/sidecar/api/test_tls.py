@@ -6,6 +6,7 @@ import sys
 import warnings
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -13,10 +14,10 @@ from aiohttp import ClientSession, TCPConnector
 
 from sidecar.http.certificate_expiry import certificates
 from sidecar.settings.model import Pair
-from tests.sidecar.fake_control_api import EVALUATE_KEY, fake_control_api
-from tests.sidecar.proxy.certificates import authority
-from tests.sidecar.running_sidecar import EVALUATE, RunningSidecar, ask, settings, sidecar
 from tests.sidecar.wire import GOOD, request, with_key
+from tests.support.certificates import authority
+from tests.support.fake_control_api import EVALUATE_KEY
+from tests.support.sidecar import EVALUATE, RunningSidecar, ask, settings
 from tests.support.stack import ROOT
 
 
@@ -26,11 +27,8 @@ def pair() -> Pair:
 
 
 @pytest.fixture
-async def running(tmp_path: Path, pair: Pair) -> AsyncIterator[RunningSidecar]:
-    async with fake_control_api() as control:
-        control.create_tenant()
-        async with sidecar(tmp_path, control, listen_tls=pair) as made:
-            yield made
+def sidecar_settings(pair: Pair) -> dict[str, Any]:
+    return {"listen_tls": pair}
 
 
 @pytest.fixture
@@ -40,50 +38,50 @@ async def client() -> AsyncIterator[ClientSession]:
 
 
 async def test_all_paths_are_served_over_tls(
-    running: RunningSidecar, client: ClientSession
+    sidecar: RunningSidecar, client: ClientSession
 ) -> None:
-    at = f"https://{running.address}"
+    at = f"https://{sidecar.address}"
     key = {"X-API-Key": EVALUATE_KEY}
     async with client.post(f"{at}{EVALUATE}", json=ask(), headers=key) as answer:
         assert (answer.status, (await answer.json())["decision"]) == (200, "ALLOW")
     for path in ("/health", "/health/ready", "/metrics"):
         async with client.get(f"{at}{path}") as answer:
             assert answer.status == 200
-    assert [each["decision"] for each in await running.responses()] == ["ALLOW"]
+    assert [each["decision"] for each in await sidecar.responses()] == ["ALLOW"]
 
 
-async def test_what_is_not_tls_decides_nothing(running: RunningSidecar) -> None:
-    reader, writer = await asyncio.open_connection(running.address.host, running.address.port)
+async def test_what_is_not_tls_decides_nothing(sidecar: RunningSidecar) -> None:
+    reader, writer = await asyncio.open_connection(sidecar.address.host, sidecar.address.port)
     writer.write(request(with_key(), GOOD))
     async with asyncio.timeout(20):
         assert not (await reader.read()).startswith(b"HTTP/")
     writer.close()
-    assert await running.records() == []
+    assert await sidecar.records() == []
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-async def test_from_tls_1_2_on(running: RunningSidecar, version: ssl.TLSVersion) -> None:
+async def test_from_tls_1_2_on(sidecar: RunningSidecar, version: ssl.TLSVersion) -> None:
     context = authority().client()
     context.minimum_version = context.maximum_version = version
-    host, port = running.address.host, running.address.port
+    host, port = sidecar.address.host, sidecar.address.port
     _, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname=host)
     assert writer.get_extra_info("ssl_object").version() == version.name.replace("_", ".")
     writer.close()
 
 
-async def test_tls_1_1_is_refused(running: RunningSidecar) -> None:
+async def test_tls_1_1_is_refused(sidecar: RunningSidecar) -> None:
     context = authority().client()
     context.set_ciphers("DEFAULT@SECLEVEL=0")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_1
-    host, port = running.address.host, running.address.port
+    host, port = sidecar.address.host, sidecar.address.port
     with pytest.raises(OSError):  # noqa: PT011  # OpenSSL words it differently in each version
         await asyncio.open_connection(host, port, ssl=context, server_hostname=host)
 
 
-async def test_pipelined_evaluations_are_answered_in_order(running: RunningSidecar) -> None:
-    host, port = running.address.host, running.address.port
+async def test_pipelined_evaluations_are_answered_in_order(sidecar: RunningSidecar) -> None:
+    host, port = sidecar.address.host, sidecar.address.port
     reader, writer = await asyncio.open_connection(
         host, port, ssl=authority().client(), server_hostname=host
     )
@@ -95,13 +93,13 @@ async def test_pipelined_evaluations_are_answered_in_order(running: RunningSidec
     assert answered.count(b"HTTP/1.1 200 ") == 21
     sent = [part.split(b"\r\n\r\n")[1] for part in answered.split(b"HTTP/1.1 ")[1:]]
     events = [orjson.loads(body)["event_id"] for body in sent]
-    assert events == [each["eid"] for each in await running.records()]
+    assert events == [each["eid"] for each in await sidecar.records()]
 
 
 async def test_its_certificate_counts_among_those_that_expire(
-    running: RunningSidecar, client: ClientSession
+    sidecar: RunningSidecar, client: ClientSession
 ) -> None:
-    async with client.get(f"https://{running.address}/metrics") as answer:
+    async with client.get(f"https://{sidecar.address}/metrics") as answer:
         assert "sluice_tls_certificate_expiry_seconds" in await answer.text()
 
 
@@ -113,8 +111,8 @@ def test_the_certificate_is_among_those_watched(tmp_path: Path, pair: Pair) -> N
 
 
 @pytest.mark.deep(stands_in="test_all_paths_are_served_over_tls")
-async def test_waiting_over_tls(running: RunningSidecar) -> None:
-    port = str(running.address.port)
+async def test_waiting_over_tls(sidecar: RunningSidecar) -> None:
+    port = str(sidecar.address.port)
     for https, code in ((["--https"], 0), ([], 1)):
         waiting = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "sidecar.wait", "--port", port, "--seconds", "0", *https),

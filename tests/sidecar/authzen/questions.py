@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.sidecar.fake_control_api import AGENT, ROLE
+from tests.support.fake_control_api import AGENT, ROLE
 
 EVALUATION = "/access/v1/evaluation"
 EVALUATIONS = "/access/v1/evaluations"

@@ -16,8 +16,8 @@ from policies.sets.policy_set import (
     role_document,
     role_name,
 )
-from tests.sidecar.fake_control_api import EVALUATE_KEY
-from tests.sidecar.running_sidecar import Answer, RunningSidecar
+from tests.support.fake_control_api import EVALUATE_KEY
+from tests.support.sidecar import Answer, RunningSidecar
 
 ADMIN_KEY = make_key(b"a" * 32)
 Documents = dict[str, bytes | None]

@@ -10,7 +10,8 @@ import pytest
 from sidecar.spool import SpoolSettings
 from tests.sidecar.authzen.questions import EVALUATION, EVALUATIONS, question
 from tests.sidecar.error_bodies import is_error
-from tests.sidecar.fake_control_api import (
+from tests.sidecar.wire import answer_of, connect, with_key
+from tests.support.fake_control_api import (
     AGENT,
     EVALUATE_KEY,
     READ_KEY,
@@ -19,8 +20,7 @@ from tests.sidecar.fake_control_api import (
     FakeControlApi,
     fake_control_api,
 )
-from tests.sidecar.running_sidecar import Answer, FaultyDisk, RunningSidecar, sidecar
-from tests.sidecar.wire import answer_of, connect, with_key
+from tests.support.sidecar import Answer, FaultyDisk, RunningSidecar, running_sidecar
 from tests.support.waiting import until_async
 
 ROUTES = [EVALUATION, EVALUATIONS]
@@ -36,9 +36,9 @@ async def decisions(running: RunningSidecar) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("path", ROUTES)
 async def test_an_allowed_question_is_answered_and_recorded(
-    running: RunningSidecar, path: str
+    sidecar: RunningSidecar, path: str
 ) -> None:
-    answer = await ask(running, path=path)
+    answer = await ask(sidecar, path=path)
     assert answer.status == 200
     told = answer.json()
     assert told == {
@@ -52,7 +52,7 @@ async def test_an_allowed_question_is_answered_and_recorded(
     assert answer.headers["X-Sluice-Event-Id"] == told["context"]["event_id"]
     assert answer.headers["Cache-Control"] == "no-store"
     assert answer.headers["Content-Type"] == "application/json"
-    [record] = await decisions(running)
+    [record] = await decisions(sidecar)
     assert record["eid"] == told["context"]["event_id"]
     assert record["pub"]["request"] == {
         "agent_id": AGENT,
@@ -63,8 +63,8 @@ async def test_an_allowed_question_is_answered_and_recorded(
     }
 
 
-async def test_a_denial_tells_the_admin_why_and_the_user_that(running: RunningSidecar) -> None:
-    answer = await ask(running, resource={"type": "source", "id": "payroll"})
+async def test_a_denial_tells_the_admin_why_and_the_user_that(sidecar: RunningSidecar) -> None:
+    answer = await ask(sidecar, resource={"type": "source", "id": "payroll"})
     assert answer.status == 200
     told = answer.json()
     context = told["context"]
@@ -72,37 +72,37 @@ async def test_a_denial_tells_the_admin_why_and_the_user_that(running: RunningSi
     assert context.keys() == {"event_id", "policy_name", "reason", "reason_admin", "reason_user"}
     assert context["reason_admin"] == {"403": context["reason"]}
     assert context["reason_user"] == {"403": "access denied"}
-    [record] = await decisions(running)
+    [record] = await decisions(sidecar)
     assert record["eid"] == context["event_id"] == answer.headers["X-Sluice-Event-Id"]
     assert record["pub"]["response"]["decision"] == "DENY"
     assert record["pub"]["response"]["policy_name"] == context["policy_name"]
 
 
-async def test_what_cannot_be_mapped_is_a_recorded_denial(running: RunningSidecar) -> None:
-    answer = await ask(running, action={"name": "delete"})
+async def test_what_cannot_be_mapped_is_a_recorded_denial(sidecar: RunningSidecar) -> None:
+    answer = await ask(sidecar, action={"name": "delete"})
     context = answer.json()["context"]
     assert answer.json()["decision"] is False
     assert context["policy_name"] == "unmapped_request"
     assert "`authzen.actions`" in context["reason"]
-    [record] = await decisions(running)
+    [record] = await decisions(sidecar)
     assert record["eid"] == context["event_id"]
     assert record["pub"]["request"]["source_id"] == "authzen://unmapped"
     assert record["pub"]["request"]["agent_id"] == AGENT
 
 
-async def test_members_that_are_not_known_mean_nothing(running: RunningSidecar) -> None:
+async def test_members_that_are_not_known_mean_nothing(sidecar: RunningSidecar) -> None:
     body = question(more={"a": [None]}, options={"evaluations_semantic": "x"})
     body["subject"] |= {"x": None}
-    answer = await running.call("POST", EVALUATION, orjson.dumps(dict(reversed(body.items()))))
+    answer = await sidecar.call("POST", EVALUATION, orjson.dumps(dict(reversed(body.items()))))
     assert answer.json()["decision"] is True
 
 
 async def test_the_role_of_a_registered_agent_counts_where_none_is_named(
-    running: RunningSidecar, control: FakeControlApi
+    sidecar: RunningSidecar, control: FakeControlApi
 ) -> None:
-    answer = await ask(running, subject={"type": "agent", "id": AGENT})
+    answer = await ask(sidecar, subject={"type": "agent", "id": AGENT})
     assert answer.json()["decision"] is True
-    [record] = await decisions(running)
+    [record] = await decisions(sidecar)
     assert record["pub"]["request"]["agent_role"] == ROLE
 
 
@@ -112,10 +112,10 @@ async def test_the_role_of_a_registered_agent_counts_where_none_is_named(
     ["application/json", "application/json; charset=utf-8", "APPLICATION/JSON ;a=b"],
 )
 async def test_json_is_taken_with_any_parameter(
-    running: RunningSidecar, path: str, content_type: str
+    sidecar: RunningSidecar, path: str, content_type: str
 ) -> None:
     body = orjson.dumps(question())
-    answer = await running.call("POST", path, body, headers={"Content-Type": content_type})
+    answer = await sidecar.call("POST", path, body, headers={"Content-Type": content_type})
     assert answer.json()["decision"] is True
 
 
@@ -163,12 +163,12 @@ FORMS: list[tuple[tuple[str, ...], Any, str]] = [
 @pytest.mark.parametrize("path", ROUTES)
 @pytest.mark.parametrize(("member", "value", "message"), FORMS)
 async def test_another_form_is_400_and_names_the_field(
-    running: RunningSidecar, path: str, member: tuple[str, ...], value: Any, message: str
+    sidecar: RunningSidecar, path: str, member: tuple[str, ...], value: Any, message: str
 ) -> None:
-    answer = await running.call("POST", path, changed(member, value))
+    answer = await sidecar.call("POST", path, changed(member, value))
     assert answer.status == 400
     assert is_error(400, answer.body)["message"] == message
-    assert await decisions(running) == []
+    assert await decisions(sidecar) == []
 
 
 GOOD = orjson.dumps(question())
@@ -213,20 +213,20 @@ def with_context(value: bytes) -> bytes:
     ],
 )
 async def test_a_body_with_two_readings_is_400(
-    running: RunningSidecar, path: str, body: bytes
+    sidecar: RunningSidecar, path: str, body: bytes
 ) -> None:
-    answer = await running.call("POST", path, body)
+    answer = await sidecar.call("POST", path, body)
     assert answer.status == 400, answer.body
     is_error(400, answer.body)
-    assert await decisions(running) == []
+    assert await decisions(sidecar) == []
 
 
 @pytest.mark.parametrize(
     "value",
     [DEEP[5:-1], b"1e308", rb'"\ud83d\ude00"', b'{"x":"\\":","y":":"}', b"123456789012345678901"],
 )
-async def test_a_body_at_the_limit_is_read(running: RunningSidecar, value: bytes) -> None:
-    answer = await running.call("POST", EVALUATION, with_context(value))
+async def test_a_body_at_the_limit_is_read(sidecar: RunningSidecar, value: bytes) -> None:
+    answer = await sidecar.call("POST", EVALUATION, with_context(value))
     assert answer.json()["decision"] is True
 
 
@@ -235,21 +235,21 @@ async def test_a_body_at_the_limit_is_read(running: RunningSidecar, value: bytes
     "content_type", ["", "text/json", "application/x-www-form-urlencoded", "application/jsonx"]
 )
 async def test_another_content_type_is_400(
-    running: RunningSidecar, path: str, content_type: str
+    sidecar: RunningSidecar, path: str, content_type: str
 ) -> None:
-    answer = await running.call("POST", path, GOOD, headers={"Content-Type": content_type})
+    answer = await sidecar.call("POST", path, GOOD, headers={"Content-Type": content_type})
     assert answer.status == 400
     message = is_error(400, answer.body)["message"]
     assert message == f"the content type is `{content_type}`; send `application/json`"
 
 
 @pytest.mark.parametrize("path", ROUTES)
-async def test_a_body_over_a_mebibyte_is_413(running: RunningSidecar, path: str) -> None:
-    answer = await running.call("POST", path, GOOD + b" " * (1 << 20))
+async def test_a_body_over_a_mebibyte_is_413(sidecar: RunningSidecar, path: str) -> None:
+    answer = await sidecar.call("POST", path, GOOD + b" " * (1 << 20))
     assert answer.status == 413
     is_error(413, answer.body)
     fits = GOOD + b" " * ((1 << 20) - len(GOOD))
-    assert (await running.call("POST", path, fits)).json()["decision"] is True
+    assert (await sidecar.call("POST", path, fits)).json()["decision"] is True
 
 
 @pytest.mark.parametrize("path", ROUTES)
@@ -269,9 +269,9 @@ async def test_a_body_over_a_mebibyte_is_413(running: RunningSidecar, path: str)
     ],
 )
 async def test_without_a_valid_key_it_is_401_with_the_challenge(
-    running: RunningSidecar, path: str, headers: dict[str, str], error: str
+    sidecar: RunningSidecar, path: str, headers: dict[str, str], error: str
 ) -> None:
-    answer = await running.call("POST", path, b"{", key=None, headers=headers)
+    answer = await sidecar.call("POST", path, b"{", key=None, headers=headers)
     assert answer.status == 401
     is_error(401, answer.body)
     assert answer.headers["WWW-Authenticate"] == f'Bearer realm="sluice"{error}'
@@ -281,49 +281,49 @@ async def test_without_a_valid_key_it_is_401_with_the_challenge(
 
 @pytest.mark.parametrize("path", ROUTES)
 async def test_a_bearer_token_and_the_same_key_twice_are_taken(
-    running: RunningSidecar, path: str
+    sidecar: RunningSidecar, path: str
 ) -> None:
     for headers in (
         {"Authorization": f"Bearer {EVALUATE_KEY}"},
         {"Authorization": f"bearer {EVALUATE_KEY}", "X-API-Key": EVALUATE_KEY},
     ):
-        answer = await running.call("POST", path, GOOD, key=None, headers=headers)
+        answer = await sidecar.call("POST", path, GOOD, key=None, headers=headers)
         assert answer.json()["decision"] is True
 
 
 @pytest.mark.parametrize("path", ROUTES)
-async def test_a_key_of_another_scope_is_403(running: RunningSidecar, path: str) -> None:
-    answer = await running.call("POST", path, b"{", key=READ_KEY)
+async def test_a_key_of_another_scope_is_403(sidecar: RunningSidecar, path: str) -> None:
+    answer = await sidecar.call("POST", path, b"{", key=READ_KEY)
     assert answer.status == 403
     is_error(403, answer.body)
     assert "WWW-Authenticate" not in answer.headers
-    assert await decisions(running) == []
+    assert await decisions(sidecar) == []
 
 
 @pytest.mark.parametrize("path", ROUTES)
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "OPTIONS"])
-async def test_another_method_is_405(running: RunningSidecar, path: str, method: str) -> None:
-    answer = await running.call(method, path, headers={"X-Request-ID": "r-1"})
+async def test_another_method_is_405(sidecar: RunningSidecar, path: str, method: str) -> None:
+    answer = await sidecar.call(method, path, headers={"X-Request-ID": "r-1"})
     assert answer.status == 405
     is_error(405, answer.body)
     assert answer.headers["Allow"] == "POST"
     assert answer.headers["X-Request-ID"] == "r-1"
-    assert (await running.call(method, path, key=None)).status == 401
+    assert (await sidecar.call(method, path, key=None)).status == 401
 
 
 @pytest.mark.parametrize("path", ROUTES)
 async def test_a_request_id_is_echoed_on_answers_and_errors(
-    running: RunningSidecar, path: str
+    sidecar: RunningSidecar, path: str
 ) -> None:
     for body, status in ((GOOD, 200), (b"{", 400)):
-        answer = await running.call("POST", path, body, headers={"X-Request-ID": "a~!{}id"})
+        answer = await sidecar.call("POST", path, body, headers={"X-Request-ID": "a~!{}id"})
         assert (answer.status, answer.headers["X-Request-ID"]) == (status, "a~!{}id")
 
 
 async def test_without_a_policy_set_it_is_503(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.refuse_with = 500
-        async with sidecar(tmp_path, control, synced=False) as running:
+        async with running_sidecar(tmp_path, control, synced=False) as running:
             for path in ROUTES:
                 answer = await running.call("POST", path, GOOD)
                 assert answer.status == 503
@@ -332,12 +332,12 @@ async def test_without_a_policy_set_it_is_503(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ROUTES)
 async def test_what_cannot_be_recorded_is_503(
-    running: RunningSidecar, disk: FaultyDisk, path: str
+    sidecar: RunningSidecar, disk: FaultyDisk, path: str
 ) -> None:
     disk.fails = True
     bodies = [GOOD, orjson.dumps(question(evaluations=[{}, {}]))]
     for body in bodies if path == EVALUATIONS else bodies[:1]:
-        answer = await running.call("POST", path, body)
+        answer = await sidecar.call("POST", path, body)
         assert answer.status == 503
         is_error(503, answer.body)
 
@@ -347,7 +347,7 @@ async def test_what_cannot_be_recorded_is_503(
 )
 async def test_a_full_spool_denies_and_then_fails(tmp_path: Path, control: FakeControlApi) -> None:
     small = SpoolSettings(tmp_path / "spool", max_bytes=3 << 20, segment_bytes=1 << 20)
-    async with sidecar(tmp_path, control, spool=small) as running:
+    async with running_sidecar(tmp_path, control, spool=small) as running:
         seen = []
         for _ in range(20_000):
             answer = await running.call("POST", EVALUATION, GOOD)
@@ -360,55 +360,55 @@ async def test_a_full_spool_denies_and_then_fails(tmp_path: Path, control: FakeC
         assert list(dict.fromkeys(seen)) == [True, False, 503]
 
 
-async def test_a_stale_policy_set_denies(running: RunningSidecar, control: FakeControlApi) -> None:
+async def test_a_stale_policy_set_denies(sidecar: RunningSidecar, control: FakeControlApi) -> None:
     control.refuse_with = 500
-    running.clock.ahead += 100
-    answer = await ask(running)
+    sidecar.clock.ahead += 100
+    answer = await ask(sidecar)
     assert answer.json()["context"]["policy_name"] == "policy_set_stale"
-    answer = await ask(running, action={"name": "delete"})
+    answer = await ask(sidecar, action={"name": "delete"})
     assert answer.json()["decision"] is False
 
 
-async def test_each_route_is_an_operation_in_the_metrics(running: RunningSidecar) -> None:
-    await ask(running)
-    await ask(running, path=EVALUATIONS)
-    await ask(running, path=EVALUATIONS, subject=[])
+async def test_each_route_is_an_operation_in_the_metrics(sidecar: RunningSidecar) -> None:
+    await ask(sidecar)
+    await ask(sidecar, path=EVALUATIONS)
+    await ask(sidecar, path=EVALUATIONS, subject=[])
     for operation, status, count in (
         ("authzen", 200, 1),
         ("authzen_batch", 200, 1),
         ("authzen_batch", 400, 1),
     ):
         sample = f'sluice_requests_total{{operation="{operation}",status="{status}"}}'
-        assert await running.metric(sample) == count
-    assert await running.metric("sluice_evaluate_seconds_count") == 2
+        assert await sidecar.metric(sample) == count
+    assert await sidecar.metric("sluice_evaluate_seconds_count") == 2
 
 
 async def test_a_revoked_key_stops_working(
-    running: RunningSidecar, control: FakeControlApi
+    sidecar: RunningSidecar, control: FakeControlApi
 ) -> None:
-    assert (await ask(running)).status == 200
+    assert (await ask(sidecar)).status == 200
     name = next(each for each in control.documents if each.startswith("key/"))
     revision = control.publish({name: None})
-    await running.follows(revision)
-    answer = await ask(running)
+    await sidecar.follows(revision)
+    answer = await ask(sidecar)
     assert answer.status == 401
     assert 'error="invalid_token"' in answer.headers["WWW-Authenticate"]
 
 
 async def test_a_session_is_claimed_as_by_evaluate(
-    running: RunningSidecar, control: FakeControlApi
+    sidecar: RunningSidecar, control: FakeControlApi
 ) -> None:
     body = question(context={"user_id": "ann@example.com", "session_id": "s-1"})
-    answer = await running.call("POST", EVALUATION, orjson.dumps(body))
+    answer = await sidecar.call("POST", EVALUATION, orjson.dumps(body))
     assert answer.json()["decision"] is True
     await until_async("claimed", lambda: control.claims)
     assert control.claims[0]["session_id"] == "s-1"
 
 
 async def test_a_question_behind_a_known_head_is_answered_once_its_record_is_on_disk(
-    running: RunningSidecar, disk: FaultyDisk
+    sidecar: RunningSidecar, disk: FaultyDisk
 ) -> None:
-    reader, writer = await connect(running)
+    reader, writer = await connect(sidecar)
     # The second time, the head is known.
     for _ in range(2):
         writer.write(sent(GOOD))
@@ -416,13 +416,13 @@ async def test_a_question_behind_a_known_head_is_answered_once_its_record_is_on_
     disk.hangs.clear()
     writer.write(sent(GOOD) + sent(orjson.dumps(question(action={"name": "delete"}))))
     answering = asyncio.create_task(answer_of(reader))
-    await until_async("the first is decided", lambda: running.spool.bytes_waiting)
+    await until_async("the first is decided", lambda: sidecar.spool.bytes_waiting)
     assert not answering.done()
     disk.hangs.set()
     first, second = await answering, await answer_of(reader)
     assert orjson.loads(first[2])["decision"] is True
     assert orjson.loads(second[2])["context"]["policy_name"] == "unmapped_request"
-    assert len(await decisions(running)) == 4
+    assert len(await decisions(sidecar)) == 4
     writer.close()
 
 

@@ -9,8 +9,8 @@ from policies.ground.errors import Malformed
 from sidecar.authzen.evaluations import read_evaluations
 from tests.sidecar.authzen.questions import EVALUATIONS, question
 from tests.sidecar.error_bodies import is_error
-from tests.sidecar.fake_control_api import AGENT, ROLE
-from tests.sidecar.running_sidecar import FaultyDisk, RunningSidecar
+from tests.support.fake_control_api import AGENT, ROLE
+from tests.support.sidecar import FaultyDisk, RunningSidecar
 
 ALLOWED: dict[str, Any] = {}
 DENIED = {"resource": {"type": "source", "id": "payroll"}}
@@ -37,8 +37,8 @@ async def sources(running: RunningSidecar) -> list[tuple[str, str]]:
     return [(each["eid"], each["pub"]["request"]["source_id"]) for each in await running.records()]
 
 
-async def test_each_item_has_its_answer_and_its_event_in_order(running: RunningSidecar) -> None:
-    answers = await ask(running, ALLOWED, DENIED, BROKEN, UNMAPPED, ALLOWED)
+async def test_each_item_has_its_answer_and_its_event_in_order(sidecar: RunningSidecar) -> None:
+    answers = await ask(sidecar, ALLOWED, DENIED, BROKEN, UNMAPPED, ALLOWED)
     assert [each["decision"] for each in answers] == [True, False, False, False, True]
     assert answers[2] == {
         "decision": False,
@@ -46,29 +46,29 @@ async def test_each_item_has_its_answer_and_its_event_in_order(running: RunningS
     }
     assert answers[3]["context"]["policy_name"] == "unmapped_request"
     recorded = [each["context"]["event_id"] for each in answers if each is not answers[2]]
-    assert await sources(running) == list(
+    assert await sources(sidecar) == list(
         zip(recorded, ["contracts", "payroll", "authzen://unmapped", "contracts"], strict=True)
     )
 
 
-async def test_an_item_replaces_a_default_whole(running: RunningSidecar) -> None:
+async def test_an_item_replaces_a_default_whole(sidecar: RunningSidecar) -> None:
     answers = await ask(
-        running,
+        sidecar,
         {"subject": {"type": "agent", "id": AGENT}},
         {"resource": {"type": "source", "id": "contracts"}},
         {"context": {}},
     )
     # Without the default's properties, the level is `critical`.
     assert [each["decision"] for each in answers] == [True, False, True]
-    records = await running.records()
+    records = await sidecar.records()
     assert [each["pub"]["request"]["sensitivity_level"] for each in records] == [
         "high", "critical", "high",
     ]  # fmt: skip
 
 
-async def test_an_item_may_bring_all_of_it(running: RunningSidecar) -> None:
+async def test_an_item_may_bring_all_of_it(sidecar: RunningSidecar) -> None:
     body = orjson.dumps({"evaluations": [question(), {"action": {"name": "read"}}]})
-    answers = (await running.call("POST", EVALUATIONS, body)).json()["evaluations"]
+    answers = (await sidecar.call("POST", EVALUATIONS, body)).json()["evaluations"]
     assert answers[0]["decision"] is True
     assert answers[1]["context"]["error"]["message"] == "`subject` is required"
 
@@ -86,19 +86,19 @@ async def test_an_item_may_bring_all_of_it(running: RunningSidecar) -> None:
     ],
 )
 async def test_the_semantic_says_which_answer_is_the_last(
-    running: RunningSidecar,
+    sidecar: RunningSidecar,
     semantic: str,
     items: list[Any],
     decisions: list[bool],
     recorded: int,
 ) -> None:
-    answers = await ask(running, *items, options={"evaluations_semantic": semantic, "x": 1})
+    answers = await ask(sidecar, *items, options={"evaluations_semantic": semantic, "x": 1})
     assert [each["decision"] for each in answers] == decisions
-    assert len(await running.records()) == recorded
+    assert len(await sidecar.records()) == recorded
 
 
 async def test_a_hundred_items_are_on_disk_by_one_sync(
-    running: RunningSidecar, disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
+    sidecar: RunningSidecar, disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     syncs, sync = [], disk.sync
 
@@ -107,10 +107,10 @@ async def test_a_hundred_items_are_on_disk_by_one_sync(
         sync(descriptor)
 
     monkeypatch.setattr(disk, "sync", counted)
-    answers = await ask(running, *[ALLOWED] * 100)
+    answers = await ask(sidecar, *[ALLOWED] * 100)
     assert len(syncs) == 1
     assert len({each["context"]["event_id"] for each in answers}) == 100
-    assert len(await running.records()) == 100
+    assert len(await sidecar.records()) == 100
 
 
 @pytest.mark.parametrize(
@@ -137,19 +137,19 @@ async def test_a_hundred_items_are_on_disk_by_one_sync(
     ],
 )
 async def test_a_fault_of_the_whole_is_400(
-    running: RunningSidecar, changed: dict[str, Any], message: str
+    sidecar: RunningSidecar, changed: dict[str, Any], message: str
 ) -> None:
     whole = {name: each for name, each in question().items() if name not in changed}
     body = orjson.dumps({**whole, "evaluations": [question()], **changed})
-    answer = await running.call("POST", EVALUATIONS, body)
+    answer = await sidecar.call("POST", EVALUATIONS, body)
     assert answer.status == 400
     assert is_error(400, answer.body)["message"] == message
-    assert await running.records() == []
+    assert await sidecar.records() == []
 
 
 @pytest.mark.parametrize("item", [None, 1, "a", [], [{}]])
-async def test_an_item_that_is_no_object_is_in_error(running: RunningSidecar, item: Any) -> None:
-    answers = await ask(running, item, ALLOWED)
+async def test_an_item_that_is_no_object_is_in_error(sidecar: RunningSidecar, item: Any) -> None:
+    answers = await ask(sidecar, item, ALLOWED)
     assert answers[0]["context"]["error"] == {
         "status": 400, "message": "the item must be an object",
     }  # fmt: skip
@@ -164,11 +164,11 @@ def test_without_items_it_is_a_single_question() -> None:
 
 
 async def test_a_missing_document_leaves_nothing_recorded_twice(
-    running: RunningSidecar,
+    sidecar: RunningSidecar,
 ) -> None:
     strange = {"subject": {"type": "agent", "id": "agt_strange"}}
-    answers = await ask(running, ALLOWED, strange, ALLOWED)
+    answers = await ask(sidecar, ALLOWED, strange, ALLOWED)
     assert [each["decision"] for each in answers] == [True, False, True]
     assert answers[1]["context"]["policy_name"] == "unmapped_request"
-    assert len(await running.records()) == 3
-    assert ROLE in str(await running.records())
+    assert len(await sidecar.records()) == 3
+    assert ROLE in str(await sidecar.records())

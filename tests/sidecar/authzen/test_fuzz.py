@@ -8,11 +8,11 @@ import orjson
 
 from tests.sidecar.authzen.questions import EVALUATION, EVALUATIONS, question
 from tests.sidecar.error_bodies import is_error
-from tests.sidecar.fake_control_api import EVALUATE_KEY, READ_KEY
 from tests.sidecar.own_loop import sidecar_with_runner
-from tests.sidecar.running_sidecar import RunningSidecar
+from tests.support.fake_control_api import EVALUATE_KEY, READ_KEY
 from tests.support.mutation import mutated
 from tests.support.properties import few
+from tests.support.sidecar import RunningSidecar
 
 REQUESTS = 10_000
 SEED = 17

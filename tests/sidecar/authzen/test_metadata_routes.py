@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from sidecar.settings.authzen import AuthzenSettings
 from tests.sidecar.authzen.test_metadata import pem
-from tests.sidecar.running_sidecar import sidecar
+from tests.support.sidecar import running_sidecar
 
 PATH = "/.well-known/authzen-configuration"
 KEYS = "/.well-known/jwks.json"
@@ -31,7 +31,7 @@ def settings(folder: Path, url: str | None, *, signed: bool) -> AuthzenSettings:
 async def test_anyone_gets_it_and_may_cache_it(tmp_path: Path, control: Any) -> None:
     url = "https://pdp.example.com"
     authzen = settings(tmp_path, url, signed=True)
-    async with sidecar(tmp_path, control, authzen=authzen) as running:
+    async with running_sidecar(tmp_path, control, authzen=authzen) as running:
         for path in (PATH, KEYS):
             plain = await running.call("GET", path, key=None)
             assert plain.status == 200
@@ -54,14 +54,14 @@ async def test_anyone_gets_it_and_may_cache_it(tmp_path: Path, control: Any) -> 
 @pytest.mark.parametrize("signed", [False, True])
 async def test_without_a_url_there_is_none(tmp_path: Path, control: Any, signed: bool) -> None:
     authzen = settings(tmp_path, None, signed=signed)
-    async with sidecar(tmp_path, control, authzen=authzen) as running:
+    async with running_sidecar(tmp_path, control, authzen=authzen) as running:
         for path in (PATH, KEYS):
             assert (await running.call("GET", path, key=None)).status == 404
 
 
 async def test_a_path_is_served_there_only(tmp_path: Path, control: Any) -> None:
     authzen = settings(tmp_path, "https://h/t1", signed=False)
-    async with sidecar(tmp_path, control, authzen=authzen) as running:
+    async with running_sidecar(tmp_path, control, authzen=authzen) as running:
         statuses = {
             path: (await running.call("GET", path, key=None)).status
             for path in (f"{PATH}/t1", PATH, f"{PATH}/", f"{PATH}/t1/", f"{PATH}/t2", KEYS)
@@ -72,6 +72,6 @@ async def test_a_path_is_served_there_only(tmp_path: Path, control: Any) -> None
 
 async def test_a_stale_sidecar_still_says_what_it_is(tmp_path: Path, control: Any) -> None:
     authzen = settings(tmp_path, "https://h", signed=True)
-    async with sidecar(tmp_path, control, authzen=authzen) as running:
+    async with running_sidecar(tmp_path, control, authzen=authzen) as running:
         running.parts.policies.freshness.expire("the test says so")
         assert (await running.call("GET", PATH, key=None)).status == 200

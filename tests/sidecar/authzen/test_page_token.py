@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from policies.ground.errors import Malformed
 from sidecar.authzen import base64url
 from sidecar.authzen.search.page_token import KEY_BYTES, PageStart, PageTokens
-from tests.sidecar.running_sidecar import FakeClock
+from tests.support.sidecar import FakeClock
 
 QUESTION = {"search": "subject", "subject": {"type": "agent"}, "action": {"name": "read"}}
 START = PageStart("agt_7", 100)

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.sidecar.authzen.questions import EVALUATION, EVALUATIONS
-from tests.sidecar.fake_control_api import AGENT, ROLE
-from tests.sidecar.own_loop import Running, sidecar_with_runner
-from tests.sidecar.running_sidecar import EVALUATE, RunningSidecar
+from tests.sidecar.own_loop import RunnerAndSidecar, sidecar_with_runner
+from tests.support.fake_control_api import AGENT, ROLE
 from tests.support.properties import examples
+from tests.support.sidecar import EVALUATE, RunningSidecar
 
 NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20)
 ROLES = st.sampled_from([ROLE, "teller"]) | NAMES
@@ -89,7 +89,7 @@ def questions(draw: st.DrawFn, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def asking() -> Iterator[Running]:
+def asking() -> Iterator[RunnerAndSidecar]:
     with sidecar_with_runner() as (runner, running):
         yield runner, running
 
@@ -135,7 +135,7 @@ def comparable(record: dict[str, Any]) -> dict[str, Any]:
 
 @examples(150)
 @given(data=st.data())
-def test_both_doors_decide_and_record_alike(asking: Running, data: st.DataObject) -> None:
+def test_both_doors_decide_and_record_alike(asking: RunnerAndSidecar, data: st.DataObject) -> None:
     runner, running = asking
     asked = data.draw(retrievals())
     question = data.draw(questions(asked))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,8 @@ from tests.sidecar.authzen.searching import (
     role,
     secret,
 )
-from tests.sidecar.fake_control_api import EVALUATE_KEY, READ_KEY
-from tests.sidecar.running_sidecar import RunningSidecar, sidecar
+from tests.support.fake_control_api import EVALUATE_KEY, READ_KEY
+from tests.support.sidecar import RunningSidecar, running_sidecar
 
 SETTINGS = AuthzenSettings(
     resources=(
@@ -64,15 +63,19 @@ DOCUMENTS = {
 
 
 @pytest.fixture
-async def running(tmp_path: Path, control: Any) -> AsyncIterator[RunningSidecar]:
+def control(control: Any) -> Any:
     control.publish(DOCUMENTS)
-    async with sidecar(tmp_path, control, authzen=SETTINGS) as started:
-        yield started
+    return control
 
 
 @pytest.fixture
-def admin(running: RunningSidecar) -> Client:
-    return Client(running, ADMIN_KEY)
+def sidecar_settings() -> dict[str, Any]:
+    return {"authzen": SETTINGS}
+
+
+@pytest.fixture
+def admin(sidecar: RunningSidecar) -> Client:
+    return Client(sidecar, ADMIN_KEY)
 
 
 async def test_subjects_are_approved_agents_that_may_in_one_of_their_roles(admin: Client) -> None:
@@ -144,18 +147,18 @@ async def test_a_session_of_the_context_is_not_looked_at(admin: Client) -> None:
     assert await admin.found("subject", malformed) == []
 
 
-async def test_a_key_finds_what_it_could_get_itself(running: RunningSidecar) -> None:
-    clerk = Client(running, secret("clerk"))
+async def test_a_key_finds_what_it_could_get_itself(sidecar: RunningSidecar) -> None:
+    clerk = Client(sidecar, secret("clerk"))
     assert await clerk.found("resource", question("agt_auditor")) == []
     assert await clerk.found("resource", question("agt_both")) == ["r-1", "r-2"]
     answer = await clerk.search("resource", question("agt_both"))
     assert "context" not in answer, "the patterns of a role that this key may not use"
-    bound = Client(running, secret("bound"))
+    bound = Client(sidecar, secret("bound"))
     assert await bound.found("subject", question(resource="r-1")) == ["agt_clerk"]
     # Without an agent in the question, the key's.
     of_user = question("ann", resource="r-1", subject_type="user")
     assert await bound.found("action", of_user) == ["read", "export"]
-    assert await Client(running, EVALUATE_KEY).found("action", of_user) == []
+    assert await Client(sidecar, EVALUATE_KEY).found("action", of_user) == []
 
 
 @pytest.mark.parametrize(
@@ -163,18 +166,18 @@ async def test_a_key_finds_what_it_could_get_itself(running: RunningSidecar) -> 
     [("subject", (403, 200, 200)), ("resource", (200, 200, 200)), ("action", (200, 200, 200))],
 )
 async def test_which_scope_may_search_for_what(
-    running: RunningSidecar, kind: str, statuses: tuple[int, ...]
+    sidecar: RunningSidecar, kind: str, statuses: tuple[int, ...]
 ) -> None:
     body = question("agt_clerk", "read", "r-1")
     answers = [
-        (await Client(running, key).post(f"search/{kind}", body)).status
+        (await Client(sidecar, key).post(f"search/{kind}", body)).status
         for key in (EVALUATE_KEY, READ_KEY, ADMIN_KEY)
     ]
     assert tuple(answers) == statuses
-    assert (await Client(running).post(f"search/{kind}", body, key=None)).status == 401
+    assert (await Client(sidecar).post(f"search/{kind}", body, key=None)).status == 401
 
 
-async def test_pages(running: RunningSidecar, admin: Client) -> None:
+async def test_pages(sidecar: RunningSidecar, admin: Client) -> None:
     body = question(resource="r-1")
     first = await admin.search("subject", body | {"page": {"limit": 2}})
     token = first["page"].pop("next_token")
@@ -197,7 +200,7 @@ async def test_pages(running: RunningSidecar, admin: Client) -> None:
         (ADMIN_KEY, "subject", body | {"context": {}} | {"action": {"name": "export"}}),
     ):
         page = {"page": {"token": token}}
-        refused = await Client(running, key).post(f"search/{asked}", changed | page)
+        refused = await Client(sidecar, key).post(f"search/{asked}", changed | page)
         assert (refused.status, "page.token" in refused.text()) == (400, True)
     other_limit = body | {"page": {"token": token, "limit": 1}}
     assert (await admin.post("search/subject", other_limit)).status == 400
@@ -253,30 +256,30 @@ async def test_a_malformed_search_is_refused(admin: Client, kind: str, body: Any
     assert (await admin.post(f"search/{kind}", body)).status == 400
 
 
-async def test_only_post_and_no_cache(admin: Client, running: RunningSidecar) -> None:
-    answer = await running.call("GET", "/access/v1/search/subject", key=ADMIN_KEY)
+async def test_only_post_and_no_cache(admin: Client, sidecar: RunningSidecar) -> None:
+    answer = await sidecar.call("GET", "/access/v1/search/subject", key=ADMIN_KEY)
     assert (answer.status, answer.headers["Allow"]) == (405, "POST")
     found = await admin.post("search/subject", question(resource="r-1"))
     assert found.headers["Cache-Control"] == "no-store"
 
 
 async def test_searches_are_counted_and_not_recorded(
-    admin: Client, running: RunningSidecar
+    admin: Client, sidecar: RunningSidecar
 ) -> None:
-    before = len(await running.records())
+    before = len(await sidecar.records())
     await admin.found("subject", question(resource="r-1"))
     await admin.found("resource", question("agt_clerk"))
     await admin.found("action", question("agt_clerk", resource="r-1"))
-    assert len(await running.records()) == before
+    assert len(await sidecar.records()) == before
     counted = 'sluice_requests_total{operation="authzen_search",status="200"}'
-    assert await running.metric(counted) == 3
+    assert await sidecar.metric(counted) == 3
 
 
 async def test_a_frozen_tenant_finds_nothing(
-    admin: Client, running: RunningSidecar, control: Any
+    admin: Client, sidecar: RunningSidecar, control: Any
 ) -> None:
     frozen = TenantSettings("default", frozen_at=1)
-    await running.follows(control.publish({TENANT: tenant_document(frozen)}))
+    await sidecar.follows(control.publish({TENANT: tenant_document(frozen)}))
     assert await admin.found("subject", question(resource="r-1")) == []
     assert await admin.search("resource", question("agt_auditor")) == {
         "page": {"next_token": "", "count": 0, "total": 0},
@@ -285,23 +288,23 @@ async def test_a_frozen_tenant_finds_nothing(
 
 
 async def test_a_change_is_found_at_once(
-    admin: Client, running: RunningSidecar, control: Any
+    admin: Client, sidecar: RunningSidecar, control: Any
 ) -> None:
     assert "agt_new" not in await admin.found("subject", question(resource="r-1"))
-    await running.follows(control.publish(agent("agt_new", "clerk")))
+    await sidecar.follows(control.publish(agent("agt_new", "clerk")))
     assert "agt_new" in await admin.found("subject", question(resource="r-1"))
-    await running.follows(control.publish(agent("agt_new", "clerk", status="suspended")))
+    await sidecar.follows(control.publish(agent("agt_new", "clerk", status="suspended")))
     assert "agt_new" not in await admin.found("subject", question(resource="r-1"))
 
 
 async def test_a_sidecar_that_may_not_decide_has_no_list(
-    admin: Client, running: RunningSidecar
+    admin: Client, sidecar: RunningSidecar
 ) -> None:
-    running.parts.enforcer.withheld = lambda: ("not_enrolled", "the sidecar has no agent yet")
+    sidecar.parts.enforcer.withheld = lambda: ("not_enrolled", "the sidecar has no agent yet")
     answer = await admin.post("search/subject", question(resource="r-1"))
     assert (answer.status, "no agent yet" in answer.text()) == (503, True)
-    running.parts.enforcer.withheld = lambda: None
-    running.parts.policies.freshness.expire("the test says so")
+    sidecar.parts.enforcer.withheld = lambda: None
+    sidecar.parts.policies.freshness.expire("the test says so")
     assert (await admin.post("search/action", question("agt_clerk", resource="r-1"))).status == 503
 
 
@@ -309,7 +312,7 @@ async def test_sources_of_the_settings_are_candidates(tmp_path: Path, control: A
     control.publish({**DOCUMENTS, **role("clerk", policy("clerk", "rest://crm/*"))})
     names = {"notes": NamedSource("rest://crm/notes", "low")}
     source = Source("crm", "rest", "http://127.0.0.1:1", None, "low", names=names)
-    async with sidecar(tmp_path, control, authzen=SETTINGS, sources=(source,)) as running:
+    async with running_sidecar(tmp_path, control, authzen=SETTINGS, sources=(source,)) as running:
         client = Client(running)
         body = question("agt_clerk", resource_type="rest")
         assert await client.found("resource", body) == ["crm/notes"]

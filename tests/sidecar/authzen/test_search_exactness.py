@@ -27,9 +27,9 @@ from tests.sidecar.authzen.searching import (
     question,
     role,
 )
-from tests.sidecar.fake_control_api import fake_control_api
-from tests.sidecar.running_sidecar import sidecar
 from tests.support import properties
+from tests.support.fake_control_api import fake_control_api
+from tests.support.sidecar import running_sidecar
 
 ROLES = ("clerk", "auditor", "admin")
 AGENTS = ("agt_a", "agt_b", "agt_c", "agt_d")
@@ -220,7 +220,7 @@ async def _compare(world: dict[str, Any], folder: Path) -> None:
     async with fake_control_api() as control:
         control.create_tenant()
         control.publish(world["documents"])
-        async with sidecar(folder, control, authzen=world["settings"]) as running:
+        async with running_sidecar(folder, control, authzen=world["settings"]) as running:
             client = Client(running, ADMIN_KEY)
             judge = Judge(world, client)
             await _compare_subjects(judge, client)

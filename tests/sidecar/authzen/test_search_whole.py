@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,9 @@ from tests.sidecar.authzen.searching import (
     question,
     role,
 )
-from tests.sidecar.policy_cache.partial_replica.redis_set import running_control_api
-from tests.sidecar.running_sidecar import RunningSidecar, sidecar
+from tests.sidecar.policy_cache.partial_replica.redis_set import fake_control_api_with_redis
 from tests.support import redis
+from tests.support.sidecar import RunningSidecar, running_sidecar
 
 DOCUMENTS = {
     **keyed(ADMIN_KEY, Key("key_a", "admin")),
@@ -35,10 +35,9 @@ SUBJECTS = question(resource="one")
 
 
 @pytest.fixture
-async def running(tmp_path: Path, control: Any) -> AsyncIterator[RunningSidecar]:
+def control(control: Any) -> Any:
     control.publish(DOCUMENTS)
-    async with sidecar(tmp_path, control) as started:
-        yield started
+    return control
 
 
 def at_the_end(running: RunningSidecar, do: Callable[[int], None]) -> list[int]:
@@ -65,48 +64,48 @@ def at_the_end(running: RunningSidecar, do: Callable[[int], None]) -> list[int]:
     ],
 )
 async def test_a_search_begins_anew_when_the_policy_set_changes(
-    running: RunningSidecar, kind: str, body: Any, found: list[str] | None
+    sidecar: RunningSidecar, kind: str, body: Any, found: list[str] | None
 ) -> None:
-    policy_set = running.parts.policies.policy_set
+    policy_set = sidecar.parts.policies.policy_set
 
     def change(number: int) -> None:
         if number == 1:
             policy_set.apply((), policy_set.revision + 1)
 
-    calls = at_the_end(running, change)
-    names = await Client(running, ADMIN_KEY).found(kind, body)
+    calls = at_the_end(sidecar, change)
+    names = await Client(sidecar, ADMIN_KEY).found(kind, body)
     assert (names == found) if found else names
     assert len(calls) == 4, "it ran twice"
 
 
-async def test_a_set_that_never_rests_is_no_answer(running: RunningSidecar) -> None:
-    policy_set = running.parts.policies.policy_set
-    at_the_end(running, lambda _: policy_set.apply((), policy_set.revision + 1))
-    answer = await Client(running, ADMIN_KEY).post("search/subject", SUBJECTS)
+async def test_a_set_that_never_rests_is_no_answer(sidecar: RunningSidecar) -> None:
+    policy_set = sidecar.parts.policies.policy_set
+    at_the_end(sidecar, lambda _: policy_set.apply((), policy_set.revision + 1))
+    answer = await Client(sidecar, ADMIN_KEY).post("search/subject", SUBJECTS)
     assert (answer.status, "changes faster" in answer.text()) == (503, True)
 
 
 @pytest.mark.deep(stands_in="test_a_search_begins_anew_when_the_policy_set_changes")
-async def test_a_key_that_was_revoked_meanwhile_gets_no_answer(running: RunningSidecar) -> None:
-    policy_set = running.parts.policies.policy_set
+async def test_a_key_that_was_revoked_meanwhile_gets_no_answer(sidecar: RunningSidecar) -> None:
+    policy_set = sidecar.parts.policies.policy_set
     name = key_name(key_digest(ADMIN_KEY))
 
     def revoke(_: int) -> None:
-        running.parts.cache_file.connection.execute("DELETE FROM documents WHERE name = ?", (name,))
+        sidecar.parts.cache_file.connection.execute("DELETE FROM documents WHERE name = ?", (name,))
         policy_set.apply((name,), policy_set.revision + 1)
 
-    at_the_end(running, revoke)
-    answer = await Client(running, ADMIN_KEY).post("search/subject", SUBJECTS)
+    at_the_end(sidecar, revoke)
+    answer = await Client(sidecar, ADMIN_KEY).post("search/subject", SUBJECTS)
     assert answer.status == 401
     assert "invalid_token" in answer.headers["WWW-Authenticate"]
 
 
 @redis.needs_redis
 async def test_a_working_set_that_can_not_be_completed_is_no_answer(tmp_path: Path) -> None:
-    async with running_control_api(tmp_path) as control:
+    async with fake_control_api_with_redis(tmp_path) as control:
         control.create_tenant()
         control.publish(DOCUMENTS)
-        async with sidecar(tmp_path, control) as running:
+        async with running_sidecar(tmp_path, control) as running:
             client = Client(running, ADMIN_KEY)
             assert await client.found("subject", SUBJECTS) == ["agt_a", "agt_b"]
             assert await client.found("resource", question("agt_a")) == ["one"]

@@ -18,8 +18,8 @@ from sidecar.proxy.assembly import FORWARD_PROXY, NO_NAMED_PORTS, ProxyPorts
 from sidecar.proxy.limits import LIMITS
 from sidecar.settings.model import Source, UpstreamTls
 from tests.sidecar.clients.library import Library, lending
-from tests.sidecar.proxy.certificates import authority
-from tests.sidecar.proxy.proxy_setup import Sidecar, policy, sidecar, source, warm
+from tests.support.certificates import authority
+from tests.support.proxy import Sidecar, policy, sidecar, source, warm
 
 WAYS = ("listen", "absolute", "opened")
 """`listen`: the client's address is the sidecar's. `absolute`: the client's address is the

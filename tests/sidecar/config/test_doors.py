@@ -8,7 +8,7 @@ import pytest
 from policies.ground.listen_address import ListenAddress
 from sidecar.settings.doors import Door, DoorAgent, DoorHeaders, DoorTls
 from tests.sidecar.config.settings_file import LEAST, SOURCE, complaints, load
-from tests.sidecar.proxy.certificates import authority
+from tests.support.certificates import authority
 
 UNSERVED = """\
 sources:

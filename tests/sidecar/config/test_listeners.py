@@ -9,7 +9,7 @@ from policies.ground.listen_address import ListenAddress
 from sidecar.http.tls_contexts import client_context
 from sidecar.settings.model import Pair, UpstreamTls
 from tests.sidecar.config.settings_file import LEAST, complaints, load
-from tests.sidecar.proxy.certificates import authority
+from tests.support.certificates import authority
 
 AGENT = LEAST + "agent: {role: r, key_file: agent.key}\n"
 

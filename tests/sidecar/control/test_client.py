@@ -9,8 +9,8 @@ import pytest
 
 from sidecar.control.client import ControlClient, ControlUnavailable
 from sidecar.settings.model import UpstreamTls
-from tests.control_api.running_api import ControlApi, running
-from tests.sidecar.proxy.certificates import authority
+from tests.support.certificates import authority
+from tests.support.control_api import ControlApi, running_control_api
 
 PATH = "/v1/sidecars/policy-set"
 
@@ -18,7 +18,7 @@ PATH = "/v1/sidecars/policy-set"
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[ControlApi]:
     pair = authority().issue("127.0.0.1", "control.test")
-    with running(
+    with running_control_api(
         tmp_path,
         SLUICE_TLS_CERTIFICATE=str(pair.certificate),
         SLUICE_TLS_KEY=str(pair.key),

@@ -10,8 +10,8 @@ import pytest
 from policies.ground.canonical import micros
 from policies.ground.clock import Clock
 from sidecar.control.clock import ControlClock
-from tests.sidecar.fake_control_api import fake_control_api
-from tests.sidecar.running_sidecar import FakeClock, sidecar
+from tests.support.fake_control_api import fake_control_api
+from tests.support.sidecar import FakeClock, running_sidecar
 from tests.support.waiting import until_async
 
 HOUR = 3_600_000_000
@@ -136,7 +136,7 @@ async def test_records_bear_the_control_api_s_time(tmp_path: Path) -> None:
     clock.wall_ahead = 3600
     async with fake_control_api() as control:
         control.create_tenant()
-        async with sidecar(tmp_path, control, clock=clock) as running:
+        async with running_sidecar(tmp_path, control, clock=clock) as running:
             reporter = running.parts.reporter
             await reporter.report()
             await running.evaluate()

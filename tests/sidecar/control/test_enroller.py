@@ -55,7 +55,7 @@ def pending(status: str = "draft") -> tuple[int, Any]:
     return answer(status=status, **dict.fromkeys(names))
 
 
-class World:
+class EnrolmentSetup:
     """The enroller, and what the control API answers: `said`, until the test changes it."""
 
     def __init__(self, folder: Path) -> None:
@@ -91,8 +91,8 @@ class World:
 
 
 @asynccontextmanager
-async def world(folder: Path) -> AsyncIterator[World]:
-    made = World(folder)
+async def world(folder: Path) -> AsyncIterator[EnrolmentSetup]:
+    made = EnrolmentSetup(folder)
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", made.handle)
     runner = web.AppRunner(app)

@@ -20,7 +20,7 @@ ONE = [leaf(b"%d" % n) for n in range(40)]
 TWO = [leaf(b"another %d" % n) for n in range(40)]
 
 
-class World:
+class PinnedCheckpointSetup:
     """A sidecar's state, and a control API that shows it checkpoints."""
 
     def __init__(self, directory: Path) -> None:
@@ -52,11 +52,11 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def world(tmp_path: Path) -> PinnedCheckpointSetup:
+    return PinnedCheckpointSetup(tmp_path)
 
 
-async def test_what_grows_is_pinned_and_survives_a_restart(world: World) -> None:
+async def test_what_grows_is_pinned_and_survives_a_restart(world: PinnedCheckpointSetup) -> None:
     for size in (1, 2, 7, 7, 8, 33):
         assert await world.show(ONE, size) == size
         pinned = world.restart().pinned
@@ -65,7 +65,9 @@ async def test_what_grows_is_pinned_and_survives_a_restart(world: World) -> None
 
 
 @pytest.mark.parametrize("size", [3, 9, 10, 16, 40])
-async def test_another_version_is_a_fork_even_after_a_restart(world: World, size: int) -> None:
+async def test_another_version_is_a_fork_even_after_a_restart(
+    world: PinnedCheckpointSetup, size: int
+) -> None:
     assert await world.show(ONE, 9) == 9
     assert await world.show(TWO, size) == 9
     assert world.pinned.fork is not None
@@ -82,14 +84,14 @@ async def test_another_version_is_a_fork_even_after_a_restart(world: World, size
     assert world.pinned.fork is None
 
 
-async def test_growth_without_a_proof_is_only_claimed(world: World) -> None:
+async def test_growth_without_a_proof_is_only_claimed(world: PinnedCheckpointSetup) -> None:
     assert await world.show(ONE, 9) == 9
     assert await world.show(TWO, 20, consistency=None) == 9
     assert world.pinned.fork is None
     assert await world.show(ONE, 20) == 20
 
 
-async def test_what_the_log_has_not_signed_changes_nothing(world: World) -> None:
+async def test_what_the_log_has_not_signed_changes_nothing(world: PinnedCheckpointSetup) -> None:
     assert await world.show(ONE, 9, signer=Signer(bytes(range(32)))) is None
     for note in (None, "", 3, "no note\n", "a\n" * 9):
         await world.pinned.shown({"checkpoint": note, "consistency": []})
@@ -101,7 +103,7 @@ async def test_what_the_log_has_not_signed_changes_nothing(world: World) -> None
 
 
 async def test_a_new_origin_is_told_once_and_not_pinned(
-    world: World, caplog: pytest.LogCaptureFixture
+    world: PinnedCheckpointSetup, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert await world.show(ONE, 9) == 9
     for _ in range(3):
@@ -112,7 +114,9 @@ async def test_a_new_origin_is_told_once_and_not_pinned(
     assert world.pinned.other_origin is None
 
 
-async def test_it_asks_once_a_minute_and_not_before_it_knows_a_key(world: World) -> None:
+async def test_it_asks_once_a_minute_and_not_before_it_knows_a_key(
+    world: PinnedCheckpointSetup,
+) -> None:
     world.keys = ()
     assert world.pinned.wanted() is None
     world.keys = (SIGNER.public,)
@@ -123,7 +127,7 @@ async def test_it_asks_once_a_minute_and_not_before_it_knows_a_key(world: World)
 
 
 async def test_a_damaged_file_is_told_and_replaced(
-    world: World, caplog: pytest.LogCaptureFixture
+    world: PinnedCheckpointSetup, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = world.directory / "pinned-checkpoint"
     path.write_bytes(b"\xff damaged")

@@ -12,13 +12,20 @@ from sidecar.control.client import ControlClient
 from sidecar.control.shipper import LINGER_SECONDS
 from tests.sidecar.control.running_shipper import KEY, check_log, make_shipper, shipping
 from tests.sidecar.spool.fake_log import MAX_BODY, FakeLog, refusal, serving
-from tests.sidecar.spool.running_spool import CLOCK, FaultyDisk, instances, keep, record, running
+from tests.sidecar.spool.running_spool import (
+    CLOCK,
+    FaultyDisk,
+    instances,
+    keep,
+    record,
+    running_spool,
+)
 from tests.support import waiting
 from tests.support.waiting import until_async
 
 
 async def test_records_ship_once_in_order_and_leave_the_disk(tmp_path: Path) -> None:
-    async with running(tmp_path) as spool, serving(FakeLog()) as log:
+    async with running_spool(tmp_path) as spool, serving(FakeLog()) as log:
         async with shipping(spool, log) as shipper:
             for n in range(1500):
                 spool.put(record(n), denial=False)
@@ -33,7 +40,7 @@ async def test_records_ship_once_in_order_and_leave_the_disk(tmp_path: Path) -> 
 
 
 async def test_a_body_is_at_most_a_mebibyte(tmp_path: Path) -> None:
-    async with running(tmp_path) as spool, serving(FakeLog()) as log:
+    async with running_spool(tmp_path) as spool, serving(FakeLog()) as log:
         for n in range(60):
             await spool.put(record(n, query="ü" * 32_000), denial=False).durable
         async with shipping(spool, log):
@@ -43,7 +50,7 @@ async def test_a_body_is_at_most_a_mebibyte(tmp_path: Path) -> None:
 
 
 async def test_records_that_leave_the_host_are_compressed(tmp_path: Path) -> None:
-    async with running(tmp_path) as spool, serving(FakeLog()) as log:
+    async with running_spool(tmp_path) as spool, serving(FakeLog()) as log:
         for n in range(300):
             spool.put(record(n, query="what is the covenant?"), denial=False)
         async with shipping(spool, log, compress=True):
@@ -54,7 +61,7 @@ async def test_records_that_leave_the_host_are_compressed(tmp_path: Path) -> Non
 
 
 async def test_records_linger_so_that_a_batch_forms(tmp_path: Path) -> None:
-    async with running(tmp_path) as spool, serving(FakeLog()) as log:
+    async with running_spool(tmp_path) as spool, serving(FakeLog()) as log:
         began = time.monotonic()
         async with shipping(spool, log):
             for n in range(30):
@@ -68,11 +75,11 @@ async def test_records_linger_so_that_a_batch_forms(tmp_path: Path) -> None:
 
 async def test_after_a_restart_without_its_note_resent_records_are_skipped(tmp_path: Path) -> None:
     async with serving(FakeLog()) as log:
-        async with running(tmp_path) as spool, shipping(spool, log):
+        async with running_spool(tmp_path) as spool, shipping(spool, log):
             await keep(spool, *range(900))
             await until_async("everything is shipped", lambda: spool.depth == 0)
         (instances(tmp_path)[0] / "acked").unlink()
-        async with running(tmp_path) as spool:
+        async with running_spool(tmp_path) as spool:
             assert spool.depth == 900
             await keep(spool, "later")
             sent = len(log.bodies)
@@ -86,7 +93,7 @@ async def test_after_a_restart_without_its_note_resent_records_are_skipped(tmp_p
 
 async def test_a_failed_instance_ships_before_the_next(tmp_path: Path) -> None:
     disk = FaultyDisk()
-    async with running(tmp_path, disk) as spool, serving(FakeLog()) as log:
+    async with running_spool(tmp_path, disk) as spool, serving(FakeLog()) as log:
         await keep(spool, 0, 1)
         disk.breaks("sync")
         spool.put(record("lost"), denial=False)
@@ -102,7 +109,7 @@ async def test_a_failed_instance_ships_before_the_next(tmp_path: Path) -> None:
 
 @pytest.mark.deep(stands_in="test_a_failed_instance_ships_before_the_next")
 async def test_draining_ships_all_there_is(tmp_path: Path) -> None:
-    async with running(tmp_path) as spool, serving(FakeLog()) as log:
+    async with running_spool(tmp_path) as spool, serving(FakeLog()) as log:
         await keep(spool, *range(2000))
         log.faults = [refusal(503)]
         async with ControlClient(log.address, KEY) as control:
@@ -113,7 +120,7 @@ async def test_draining_ships_all_there_is(tmp_path: Path) -> None:
 
 async def test_draining_waits_for_what_is_on_its_way_to_the_disk(tmp_path: Path) -> None:
     disk = FaultyDisk()
-    async with running(tmp_path, disk) as spool, serving(FakeLog()) as log:
+    async with running_spool(tmp_path, disk) as spool, serving(FakeLog()) as log:
         disk.hold()
         spool.put(record("last"), denial=False)
         asyncio.get_running_loop().call_later(0.1, disk.release)
@@ -124,7 +131,7 @@ async def test_draining_waits_for_what_is_on_its_way_to_the_disk(tmp_path: Path)
 
 
 async def test_draining_ends_at_its_deadline_and_loses_nothing(tmp_path: Path) -> None:
-    async with running(tmp_path) as spool, serving(FakeLog()) as log:
+    async with running_spool(tmp_path) as spool, serving(FakeLog()) as log:
         await keep(spool, *range(5))
         log.always = refusal(503)
         async with ControlClient(log.address, KEY) as control:
@@ -135,7 +142,7 @@ async def test_draining_ends_at_its_deadline_and_loses_nothing(tmp_path: Path) -
 
 
 async def test_no_key_is_shown(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with running(tmp_path) as spool, serving(FakeLog()) as log:
+    async with running_spool(tmp_path) as spool, serving(FakeLog()) as log:
         log.always = refusal(403)
         async with shipping(spool, log) as shipper:
             await keep(spool, 0)

@@ -14,7 +14,7 @@ import sidecar.control.shipper
 from policies.ground.signing import Signer
 from tests.sidecar.control.running_shipper import check_log, shipping
 from tests.sidecar.spool.fake_log import FakeLog, refusal, serving
-from tests.sidecar.spool.running_spool import FaultyDisk, check_chain, keep, record, running
+from tests.sidecar.spool.running_spool import FaultyDisk, check_chain, keep, record, running_spool
 from tests.support.waiting import until_async
 
 
@@ -22,7 +22,7 @@ from tests.support.waiting import until_async
 async def test_an_instance_that_is_refused_is_set_aside_and_another_goes_on(
     tmp_path: Path, status: int
 ) -> None:
-    async with running(tmp_path) as spool, serving(FakeLog()) as log:
+    async with running_spool(tmp_path) as spool, serving(FakeLog()) as log:
         async with shipping(spool, log) as shipper:
             await keep(spool, *range(5))
             await until_async("everything is shipped", lambda: spool.depth == 0)
@@ -43,7 +43,7 @@ async def test_a_control_api_that_takes_nothing_at_all_costs_one_instance_not_th
     tmp_path: Path, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sidecar.control.shipper, "REFUSED_PAUSE", 0.1)
-    async with running(tmp_path) as spool, serving(FakeLog()) as log:
+    async with running_spool(tmp_path) as spool, serving(FakeLog()) as log:
         log.always = refusal(status)
         async with shipping(spool, log) as shipper:
             await keep(spool, "refused")
@@ -59,7 +59,7 @@ async def test_a_control_api_that_takes_nothing_at_all_costs_one_instance_not_th
 
 
 async def test_a_409_from_a_proxy_on_the_way_sets_nothing_aside(tmp_path: Path) -> None:
-    async with running(tmp_path) as spool, serving(FakeLog()) as log:
+    async with running_spool(tmp_path) as spool, serving(FakeLog()) as log:
         log.always = lambda: web.Response(status=409, text="a gateway's own page")
         async with shipping(spool, log) as shipper:
             await keep(spool, 0)
@@ -70,7 +70,7 @@ async def test_a_409_from_a_proxy_on_the_way_sets_nothing_aside(tmp_path: Path) 
 
 async def test_a_log_that_lost_what_it_had_is_sent_it_again(tmp_path: Path) -> None:
     """A database restored to an older copy, which has part of the log or none of it."""
-    async with running(tmp_path) as spool, serving(FakeLog()) as log:
+    async with running_spool(tmp_path) as spool, serving(FakeLog()) as log:
         async with shipping(spool, log) as shipper:
             await keep(spool, *range(5))
             await until_async("everything is shipped", lambda: spool.depth == 0)
@@ -117,7 +117,7 @@ async def test_what_the_control_api_holds_is_asked_until_it_is_known(
     for a conflict would set the instance aside for good."""
     monkeypatch.setattr(sidecar.control.log_client, "ANSWER_SECONDS", 0.3)
     monkeypatch.setattr(sidecar.control.shipper, "REFUSED_PAUSE", 0.1)
-    async with running(tmp_path) as spool, serving(FakeLog()) as log:
+    async with running_spool(tmp_path) as spool, serving(FakeLog()) as log:
         async with shipping(spool, log) as shipper:
             await keep(spool, *range(5))
             await until_async("everything is shipped", lambda: spool.depth == 0)
@@ -139,7 +139,7 @@ async def test_a_disk_that_can_not_say_what_we_had_sets_nothing_aside(tmp_path: 
         disk.breaks("read")
         return refusal(409)()
 
-    async with running(tmp_path, disk) as spool, serving(FakeLog()) as log:
+    async with running_spool(tmp_path, disk) as spool, serving(FakeLog()) as log:
         async with shipping(spool, log) as shipper:
             await keep(spool, *range(5))
             await until_async("everything is shipped", lambda: spool.depth == 0)
@@ -156,7 +156,7 @@ async def test_a_loss_is_noticed_though_there_is_nothing_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sidecar.control.shipper, "CHECK_SECONDS", 0.1)
-    async with running(tmp_path) as spool, serving(FakeLog()) as log:
+    async with running_spool(tmp_path) as spool, serving(FakeLog()) as log:
         async with shipping(spool, log):
             await keep(spool, *range(5))
             await until_async("everything is shipped", lambda: spool.depth == 0)
@@ -170,7 +170,7 @@ async def test_what_was_lost_and_is_not_kept_any_more_is_a_conflict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sidecar.spool.reading.retention.RETAIN_SECONDS", 0.0)
-    async with running(tmp_path) as spool, serving(FakeLog()) as log:
+    async with running_spool(tmp_path) as spool, serving(FakeLog()) as log:
         async with shipping(spool, log) as shipper:
             for n in range(60):
                 await spool.put(record(n, query="q" * 50_000), denial=False).durable
@@ -191,16 +191,16 @@ async def test_two_spools_of_one_instance_are_told_apart(tmp_path: Path) -> None
     """A copied directory: the numbers are the same and the records are not."""
     one, two = tmp_path / "one", tmp_path / "two"
     async with serving(FakeLog()) as log:
-        async with running(one) as spool, shipping(spool, log):
+        async with running_spool(one) as spool, shipping(spool, log):
             await keep(spool, 0, 1)
             await until_async("everything is shipped", lambda: spool.depth == 0)
         shutil.copytree(one, two)
-        async with running(one) as spool, shipping(spool, log):
+        async with running_spool(one) as spool, shipping(spool, log):
             await keep(spool, 2, 3, 4)
             await until_async("everything is shipped", lambda: spool.depth == 0)
         for name in ("a", "b", "c", "d"):
             # Fewer than the other has, as many, and more.
-            async with running(two) as spool, shipping(spool, log):
+            async with running_spool(two) as spool, shipping(spool, log):
                 await keep(spool, name)
                 await until_async("everything is shipped", lambda: spool.depth == 0)
         events = log.events()

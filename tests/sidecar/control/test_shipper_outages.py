@@ -12,12 +12,12 @@ from aiohttp import web
 import sidecar.control.shipper
 from tests.sidecar.control.running_shipper import check_log, shipping
 from tests.sidecar.spool.fake_log import FakeLog, refusal, serving
-from tests.sidecar.spool.running_spool import FaultyDisk, keep, running
+from tests.sidecar.spool.running_spool import FaultyDisk, keep, running_spool
 from tests.support.waiting import until_async
 
 
 async def test_an_answer_lost_after_the_append_leaves_each_record_once(tmp_path: Path) -> None:
-    async with running(tmp_path) as spool, serving(FakeLog()) as log:
+    async with running_spool(tmp_path) as spool, serving(FakeLog()) as log:
         log.lost = 3
         async with shipping(spool, log) as shipper:
             await keep(spool, *range(20))
@@ -28,7 +28,7 @@ async def test_an_answer_lost_after_the_append_leaves_each_record_once(tmp_path:
 
 
 async def test_more_records_join_while_an_answer_is_lost(tmp_path: Path) -> None:
-    async with running(tmp_path) as spool, serving(FakeLog()) as log:
+    async with running_spool(tmp_path) as spool, serving(FakeLog()) as log:
         async with shipping(spool, log):
             for n in range(200):
                 log.lost = n % 2
@@ -40,7 +40,7 @@ async def test_more_records_join_while_an_answer_is_lost(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("status", [500, 502, 503, 429, 408])
 async def test_a_passing_failure_is_retried(tmp_path: Path, status: int) -> None:
-    async with running(tmp_path) as spool, serving(FakeLog()) as log:
+    async with running_spool(tmp_path) as spool, serving(FakeLog()) as log:
         log.faults = [refusal(status)] * 3
         async with shipping(spool, log) as shipper:
             await keep(spool, *range(5))
@@ -52,7 +52,7 @@ async def test_a_passing_failure_is_retried(tmp_path: Path, status: int) -> None
 
 async def test_a_control_api_that_is_away_loses_nothing(tmp_path: Path) -> None:
     log = FakeLog()
-    async with running(tmp_path) as spool:
+    async with running_spool(tmp_path) as spool:
         async with serving(log):
             address = log.address
         async with shipping(spool, log, address=address) as shipper:
@@ -70,7 +70,7 @@ async def test_a_control_api_that_is_away_loses_nothing(tmp_path: Path) -> None:
 async def test_a_lasting_outage_is_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with running(tmp_path) as spool, serving(FakeLog()) as log:
+    async with running_spool(tmp_path) as spool, serving(FakeLog()) as log:
         log.always = refusal(503)
         with caplog.at_level(logging.INFO, "sidecar.control.shipper"):
             async with shipping(spool, log) as shipper:
@@ -86,7 +86,7 @@ async def test_a_refusal_of_the_sidecar_keeps_the_records_and_asks_seldom(
     tmp_path: Path, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sidecar.control.shipper, "REFUSED_PAUSE", 2.0)
-    async with running(tmp_path) as spool, serving(FakeLog()) as log:
+    async with running_spool(tmp_path) as spool, serving(FakeLog()) as log:
         log.always = refusal(status)
         async with shipping(spool, log) as shipper:
             await keep(spool, *range(5))
@@ -103,7 +103,7 @@ async def test_a_refusal_of_the_sidecar_keeps_the_records_and_asks_seldom(
 
 async def test_a_spool_that_can_not_be_read_is_retried(tmp_path: Path) -> None:
     disk = FaultyDisk()
-    async with running(tmp_path, disk) as spool, serving(FakeLog()) as log:
+    async with running_spool(tmp_path, disk) as spool, serving(FakeLog()) as log:
         await keep(spool, *range(5))
         disk.breaks("read")
         async with shipping(spool, log) as shipper:
@@ -116,7 +116,7 @@ async def test_a_spool_that_can_not_be_read_is_retried(tmp_path: Path) -> None:
 async def test_retry_after_is_honoured(
     tmp_path: Path,
 ) -> None:
-    async with running(tmp_path) as spool, serving(FakeLog()) as log:
+    async with running_spool(tmp_path) as spool, serving(FakeLog()) as log:
         log.faults = [lambda: web.json_response({}, status=503, headers={"Retry-After": "1"})]
         await keep(spool, 0)
         started = asyncio.get_running_loop().time()

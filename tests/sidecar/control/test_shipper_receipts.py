@@ -9,12 +9,12 @@ import pytest
 from policies.ground.signing import Signer
 from tests.sidecar.control.running_shipper import check_log, shipping
 from tests.sidecar.spool.fake_log import FakeLog, serving
-from tests.sidecar.spool.running_spool import keep, running
+from tests.sidecar.spool.running_spool import keep, running_spool
 from tests.support.waiting import until_async
 
 
 async def test_a_receipt_by_another_key_forgets_nothing(tmp_path: Path) -> None:
-    async with running(tmp_path) as spool, serving(FakeLog()) as log:
+    async with running_spool(tmp_path) as spool, serving(FakeLog()) as log:
         log.sign_with = Signer.generate()
         async with shipping(spool, log) as shipper:
             await keep(spool, *range(5))
@@ -45,7 +45,7 @@ async def test_a_receipt_by_another_key_forgets_nothing(tmp_path: Path) -> None:
 async def test_a_receipt_about_anything_else_forgets_nothing(
     tmp_path: Path, wrong: dict[str, object]
 ) -> None:
-    async with running(tmp_path) as spool, serving(FakeLog()) as log:
+    async with running_spool(tmp_path) as spool, serving(FakeLog()) as log:
         log.tamper = lambda receipt: {**receipt, **wrong}
         async with shipping(spool, log) as shipper:
             await keep(spool, *range(5))
@@ -55,7 +55,7 @@ async def test_a_receipt_about_anything_else_forgets_nothing(
 
 
 async def test_a_signed_receipt_for_less_than_was_sent_forgets_nothing(tmp_path: Path) -> None:
-    async with running(tmp_path) as spool, serving(FakeLog()) as log:
+    async with running_spool(tmp_path) as spool, serving(FakeLog()) as log:
         async with shipping(spool, log) as shipper:
             await keep(spool, 0)
             await until_async("everything is shipped", lambda: spool.depth == 0)
@@ -71,7 +71,7 @@ async def test_a_signed_receipt_for_less_than_was_sent_forgets_nothing(tmp_path:
 
 async def test_nothing_is_sent_before_the_logs_key_is_known(tmp_path: Path) -> None:
     known: list[bytes] = []
-    async with running(tmp_path) as spool, serving(FakeLog()) as log:
+    async with running_spool(tmp_path) as spool, serving(FakeLog()) as log:
         async with shipping(spool, log, log_keys=lambda: tuple(known)) as shipper:
             await keep(spool, 0)
             await until_async("the shipper has a problem", lambda: shipper.problem is not None)

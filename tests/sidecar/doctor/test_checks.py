@@ -31,7 +31,7 @@ from tests.sidecar.doctor.recorded_host import (
     recorded,
     seen,
 )
-from tests.sidecar.proxy.certificates import authority
+from tests.support.certificates import authority
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from sidecar.doors.judgement import Judgement
 from sidecar.http.headers import RequestHead
 from sidecar.proxy.routing.source_endpoint import SharedParts
 from sidecar.settings.doors import Door
-from tests.sidecar.proxy.proxy_setup import CLOCK, ROLE, Sidecar, sidecar, source
+from tests.support.proxy import CLOCK, ROLE, Sidecar, sidecar, source
 
 NO_BODY = "the body is missing: set `with_request_body`"
 

@@ -25,9 +25,9 @@ from tests.sidecar.protocols.aws import REGION, credentials_file
 from tests.sidecar.protocols.minimal import Answering, scripted
 from tests.sidecar.protocols.opensearch.front import named_server
 from tests.sidecar.protocols.weaviate.server import Server as WeaviateServer
-from tests.sidecar.proxy.proxy_setup import listening, policy, sidecar, source
 from tests.sidecar.proxy.raw_client import ask
-from tests.sidecar.proxy.scripted_source import DataSource, data_source
+from tests.support.proxy import listening, policy, sidecar, source
+from tests.support.scripted_source import DataSource, data_source
 
 ALLOWED = {
     "chroma": "chroma://kb/t/d/open",

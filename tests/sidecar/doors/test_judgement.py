@@ -10,7 +10,7 @@ from policies.ground.errors import Forbidden, Unauthorized
 from sidecar.settings.doors import Door, DoorAgent, DoorHeaders
 from sidecar.settings.model import NamedSource
 from tests.sidecar.doors.door_setup import NO_BODY, door, gateway_key
-from tests.sidecar.proxy.proxy_setup import policy
+from tests.support.proxy import policy
 
 ALLOWED = ("pass", "analysts-read")
 

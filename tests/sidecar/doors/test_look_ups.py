@@ -6,8 +6,8 @@ from pathlib import Path
 import orjson
 
 from tests.sidecar.doors.door_setup import door
-from tests.sidecar.proxy.proxy_setup import policy
-from tests.sidecar.proxy.scripted_source import Seen, data_source
+from tests.support.proxy import policy
+from tests.support.scripted_source import Seen, data_source
 
 COLLECTIONS = "/api/v2/tenants/t/databases/d/collections"
 ID = "0b7d3c1e-3b0f-4f57-9a2c-1f4f0a8f4a11"

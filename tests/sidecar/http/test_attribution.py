@@ -3,9 +3,9 @@
 import pytest
 
 from policies.definitions.model import SENSITIVITIES
-from tests.sidecar.fake_control_api import EVALUATE_KEY
-from tests.sidecar.proxy.proxy_setup import ProxySetup
 from tests.sidecar.proxy.raw_client import get
+from tests.support.fake_control_api import EVALUATE_KEY
+from tests.support.proxy import ProxySetup
 
 
 async def asked(setup: ProxySetup, *fields: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from cryptography.x509 import load_pem_x509_certificates
 
 from sidecar.http.certificate_expiry import seconds_left
-from tests.sidecar.proxy.certificates import authority
+from tests.support.certificates import authority
 
 DAY = 86400
 

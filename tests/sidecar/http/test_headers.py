@@ -6,7 +6,7 @@ import pytest
 
 from policies.ground.errors import Malformed
 from sidecar.http.headers import sort_request_fields, without_own_baggage
-from tests.sidecar.proxy.proxy_setup import ProxySetup
+from tests.support.proxy import ProxySetup
 
 
 def fields(*lines: str) -> list[tuple[bytes, bytes]]:

@@ -10,8 +10,8 @@ import pytest
 from policies.definitions.model import Agent
 from policies.sets.policy_set import agent_document, agent_name
 from sidecar.policy_cache.agent_documents import ListingInterrupted
-from tests.sidecar.fake_control_api import AGENT, ROLE
-from tests.sidecar.running_sidecar import RunningSidecar
+from tests.support.fake_control_api import AGENT, ROLE
+from tests.support.sidecar import RunningSidecar
 
 COUNT = 230
 """More than one part of each listing."""
@@ -40,26 +40,26 @@ async def everyone(control: Any, running: RunningSidecar) -> list[str]:
 
 
 async def test_all_agents_are_listed_and_nothing_else(
-    running: RunningSidecar, control: Any
+    sidecar: RunningSidecar, control: Any
 ) -> None:
-    expected = await everyone(control, running)
-    assert await listed(running) == expected
-    await running.evaluate()  # and decisions go on
+    expected = await everyone(control, sidecar)
+    assert await listed(sidecar) == expected
+    await sidecar.evaluate()  # and decisions go on
 
 
-async def test_the_working_set_does_not_grow(running: RunningSidecar, control: Any) -> None:
-    await everyone(control, running)
+async def test_the_working_set_does_not_grow(sidecar: RunningSidecar, control: Any) -> None:
+    await everyone(control, sidecar)
     rows = "SELECT count(*) FROM held"
-    before = running.parts.cache_file.connection.execute(rows).fetchone()
-    await listed(running)
-    assert running.parts.cache_file.connection.execute(rows).fetchone() == before
+    before = sidecar.parts.cache_file.connection.execute(rows).fetchone()
+    await listed(sidecar)
+    assert sidecar.parts.cache_file.connection.execute(rows).fetchone() == before
 
 
-async def test_a_change_in_the_middle_interrupts(running: RunningSidecar, control: Any) -> None:
-    await everyone(control, running)
-    parts = running.parts.replica.agent_documents().read()
+async def test_a_change_in_the_middle_interrupts(sidecar: RunningSidecar, control: Any) -> None:
+    await everyone(control, sidecar)
+    parts = sidecar.parts.replica.agent_documents().read()
     await anext(parts)
-    await running.follows(control.publish({agent_name("agt_0001"): None}))
+    await sidecar.follows(control.publish({agent_name("agt_0001"): None}))
     with pytest.raises(ListingInterrupted):
         _ = [part async for part in parts]
-    assert "agt_0001" not in await listed(running)
+    assert "agt_0001" not in await listed(sidecar)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from tests.sidecar.proxy.scripted_source import Seen, answer
+from tests.support.scripted_source import Seen, answer
 
 ACCESS, SECRET = "AKIASIDECARSOWN00000", "sidecar+secret/with=signs"
 REGION = "eu-central-1"

@@ -13,9 +13,9 @@ import orjson
 
 from policies.definitions.model import Policy
 from tests.sidecar.protocols.ticking import Ticking
-from tests.sidecar.proxy.proxy_setup import Sidecar, listening, sidecar, source
 from tests.sidecar.proxy.raw_client import Answered, one
-from tests.sidecar.proxy.scripted_source import DataSource, Script, Seen, data_source
+from tests.support.proxy import Sidecar, listening, sidecar, source
+from tests.support.scripted_source import DataSource, Script, Seen, data_source
 
 
 @dataclass

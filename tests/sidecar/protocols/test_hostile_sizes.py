@@ -24,7 +24,7 @@ from sidecar.protocols.shared.json_responses import to_json
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.protocols.strict_body import MAX_DEPTH, json_object
 from tests.sidecar.protocols.minimal import denied, minimal, scripted
-from tests.sidecar.proxy.proxy_setup import policy, source
+from tests.support.proxy import policy, source
 
 WHO = Attribution("somebody", None, None, None)
 

@@ -16,8 +16,8 @@ from sidecar.protocols.rest import Rest
 from sidecar.protocols.route_table import ProtocolRoute as Route_
 from sidecar.protocols.route_table import RouteClass, RouteMatch
 from sidecar.settings.model import NamedSource, RestRule
-from tests.sidecar.proxy.proxy_setup import policy, proxy_setup, source
 from tests.sidecar.proxy.raw_client import get
+from tests.support.proxy import policy, proxy_setup, source
 
 SOMEBODY = Attribution("somebody", None, None, None)
 

@@ -3,7 +3,7 @@
 import time
 
 from policies.ground.clock import Clock
-from tests.sidecar.proxy.proxy_setup import CLOCK
+from tests.support.proxy import CLOCK
 
 
 class Ticking:

@@ -12,9 +12,9 @@ from typing import Any
 from policies.definitions.model import Policy
 from policies.ground.listen_address import ListenAddress
 from tests.sidecar.proxy.other_ways_in import Detour, Plain, detour
-from tests.sidecar.proxy.proxy_setup import ProxySetup, listening, sidecar, source, warm
-from tests.sidecar.proxy.scripted_source import data_source
 from tests.support.ports import free_port
+from tests.support.proxy import ProxySetup, listening, sidecar, source, warm
+from tests.support.scripted_source import data_source
 
 Way = Callable[..., AbstractAsyncContextManager[ProxySetup]]
 

@@ -4,7 +4,7 @@ public, each with its row. The agent may read `/info/…`, `/pub/…` and `/mypa
 
 from typing import NamedTuple
 
-from tests.sidecar.proxy.proxy_setup import policy
+from tests.support.proxy import policy
 
 READER = policy(allowed_sources=("rest://kb/info/*", "rest://kb/pub/*", "rest://kb/mypath"))
 

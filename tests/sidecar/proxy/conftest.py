@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from tests.sidecar.proxy.proxy_setup import ProxySetup, policy, proxy_setup
+from tests.support.proxy import ProxySetup, policy, proxy_setup
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:

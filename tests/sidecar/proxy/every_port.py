@@ -13,10 +13,10 @@ from sidecar.http.body_budget import BodyBudget
 from sidecar.proxy.assembly import FORWARD_PROXY, TRANSPARENT, Proxy, ProxyPorts
 from sidecar.proxy.limits import LIMITS, ProxyLimits
 from sidecar.settings.model import RestRule
-from tests.sidecar.proxy.certificates import authority
-from tests.sidecar.proxy.proxy_setup import Sidecar, policy, sidecar, source
-from tests.sidecar.proxy.scripted_source import DataSource, Seen, data_source
 from tests.support import waiting
+from tests.support.certificates import authority
+from tests.support.proxy import Sidecar, policy, sidecar, source
+from tests.support.scripted_source import DataSource, Seen, data_source
 
 PORTS = ("kb", "qdrant", "secure", "tcp", FORWARD_PROXY, TRANSPARENT)
 

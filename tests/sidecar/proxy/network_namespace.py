@@ -27,9 +27,9 @@ import uvloop
 from policies.ground.listen_address import ListenAddress
 from sidecar.proxy.assembly import ProxyPorts
 from sidecar.settings.model import Source, UpstreamTls
-from tests.sidecar.proxy.certificates import authority
-from tests.sidecar.proxy.proxy_setup import policy, sidecar, source
-from tests.sidecar.proxy.scripted_source import Script, Seen, answer, data_source
+from tests.support.certificates import authority
+from tests.support.proxy import policy, sidecar, source
+from tests.support.scripted_source import Script, Seen, answer, data_source
 
 AGENT, PORT = 1000, 8712
 HTTP, TLS, TCP = 8000, 443, 5432

@@ -22,10 +22,10 @@ from policies.definitions.model import Policy
 from policies.ground.listen_address import ListenAddress
 from sidecar.http.authority import Authority
 from sidecar.proxy.assembly import FORWARD_PROXY, TRANSPARENT, ProxyPorts
-from tests.sidecar.proxy.certificates import authority
-from tests.sidecar.proxy.proxy_setup import ProxySetup, Sidecar, sidecar, source, warm
 from tests.sidecar.proxy.raw_client import leave
-from tests.sidecar.proxy.scripted_source import data_source
+from tests.support.certificates import authority
+from tests.support.proxy import ProxySetup, Sidecar, sidecar, source, warm
+from tests.support.scripted_source import data_source
 
 WAYS = ("absolute", "tunnel", "opened", "redirected", "unwrapped")
 TLS = ("opened", "unwrapped")

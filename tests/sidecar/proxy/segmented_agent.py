@@ -17,10 +17,10 @@ from policies.ground.listen_address import ListenAddress
 from sidecar.http.authority import Authority
 from sidecar.proxy.assembly import FORWARD_PROXY, TRANSPARENT, Proxy, ProxyPorts
 from sidecar.proxy.limits import LIMITS, ProxyLimits
-from tests.sidecar.proxy.certificates import authority
-from tests.sidecar.proxy.proxy_setup import Sidecar, sidecar, source, warm
-from tests.sidecar.proxy.scripted_source import DataSource, Seen, data_source
 from tests.support import waiting
+from tests.support.certificates import authority
+from tests.support.proxy import Sidecar, sidecar, source, warm
+from tests.support.scripted_source import DataSource, Seen, data_source
 
 OWN, SHARED, ABSOLUTE, TUNNEL, OPENED, REDIRECTED, UNWRAPPED = WAYS = (
     "own", "shared", "absolute", "tunnel", "opened", "redirected", "unwrapped",

@@ -16,7 +16,7 @@ from tests.sidecar.proxy import (
 )
 from tests.sidecar.proxy.messages import test_framing
 from tests.sidecar.proxy.other_ways_in import WAYS, detour
-from tests.sidecar.proxy.proxy_setup import ProxySetup, policy
+from tests.support.proxy import ProxySetup, policy
 
 ELSEWHERE = {
     # They open connections, or listeners, of their own.

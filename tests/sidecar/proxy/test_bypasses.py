@@ -4,15 +4,13 @@ decided."""
 
 import asyncio
 import importlib
-import tempfile
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
-from pathlib import Path
 
 import pytest
 import uvloop
 
 from tests.runner import tiers
+from tests.sidecar.own_loop import kept_open
 from tests.sidecar.proxy.bypass_setups import WAYS
 from tests.sidecar.proxy.bypasses import (
     BEHIND,
@@ -26,13 +24,13 @@ from tests.sidecar.proxy.bypasses import (
     get,
     request,
 )
-from tests.sidecar.proxy.proxy_setup import ProxySetup
 from tests.sidecar.proxy.raw_client import Answered, ask
-from tests.sidecar.proxy.scripted_source import answer
 from tests.support import waiting
+from tests.support.proxy import ProxySetup
+from tests.support.scripted_source import answer
 
 
-class Running:
+class WayIn:
     """One way in, for as long as this module runs."""
 
     def __init__(self, runner: asyncio.Runner, setup: ProxySetup, way: str) -> None:
@@ -69,18 +67,10 @@ class Running:
 
 
 @pytest.fixture(scope="module", params=WAYS)
-def running(request: pytest.FixtureRequest) -> Iterator[Running]:
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
-    ):
-        stack = AsyncExitStack()
-
-        async def enter() -> ProxySetup:
-            return await stack.enter_async_context(WAYS[request.param](Path(folder), READER))
-
-        yield Running(runner, runner.run(enter()), request.param)
-        runner.run(stack.aclose())
+def way_in(request: pytest.FixtureRequest) -> Iterator[WayIn]:
+    way = WAYS[request.param]
+    with kept_open(lambda folder: way(folder, READER), uvloop.new_event_loop) as (runner, setup):
+        yield WayIn(runner, setup, request.param)
 
 
 def _name(case: Bypass | Passing) -> str:
@@ -89,47 +79,47 @@ def _name(case: Bypass | Passing) -> str:
     return f"{case.row}. {case.public}: {shown.decode('latin-1')[:60]!r}"
 
 
-def check_refused(running: Running, answered: Answered, status: int, by: str | None) -> None:
+def check_refused(way_in: WayIn, answered: Answered, status: int, by: str | None) -> None:
     assert answered.status == status, answered.raw[:300]
     assert answered.fields["x-sluice-decision"] == "DENY"
-    assert running.setup.upstream.begun == []
-    [(decision, policy_name, source)] = running.decisions()
+    assert way_in.setup.upstream.begun == []
+    [(decision, policy_name, source)] = way_in.decisions()
     assert decision == "DENY"
     assert by is None or policy_name == by
-    assert source.startswith((*running.setup.unread, "rest://kb"))
+    assert source.startswith((*way_in.setup.unread, "rest://kb"))
     told = answered.json["decision"]
     assert (told["decision"], told["policy_name"]) == ("DENY", policy_name)
 
 
-@tiers.sampled("case", "running", each=2)
+@tiers.sampled("case", "way_in", each=2)
 @pytest.mark.parametrize("case", BYPASSES, ids=_name)
-def test_a_bypass(running: Running, case: Bypass) -> None:
-    answered = running.ask(case.data + BEHIND.encode() if case.last else case.data)
+def test_a_bypass(way_in: WayIn, case: Bypass) -> None:
+    answered = way_in.ask(case.data + BEHIND.encode() if case.last else case.data)
     assert answered.raw.count(b"HTTP/1.1 ") == 1, "nothing behind it is read"
-    check_refused(running, answered, case.status, case.by)
+    check_refused(way_in, answered, case.status, case.by)
 
 
-@tiers.sampled("case", "running", each=2)
+@tiers.sampled("case", "way_in", each=2)
 @pytest.mark.parametrize("case", PASSING, ids=_name)
-def test_what_is_allowed_arrives_as_it_was_judged(running: Running, case: Passing) -> None:
-    answered = running.ask(case.data)
+def test_what_is_allowed_arrives_as_it_was_judged(way_in: WayIn, case: Passing) -> None:
+    answered = way_in.ask(case.data)
     assert answered.status == 200, answered.raw[:300]
-    [seen] = running.setup.upstream.begun
-    host = f"Host: 127.0.0.1:{running.setup.upstream.port}"
+    [seen] = way_in.setup.upstream.begun
+    host = f"Host: 127.0.0.1:{way_in.setup.upstream.port}"
     lines = [f"GET {case.target} HTTP/1.1", host, *case.fields]
     assert seen.head == "\r\n".join(lines).encode() + b"\r\n\r\n"
-    assert running.decisions()[-1][::2] == ("ALLOW", "rest://kb" + case.target.partition("?")[0])
+    assert way_in.decisions()[-1][::2] == ("ALLOW", "rest://kb" + case.target.partition("?")[0])
 
 
 @pytest.mark.parametrize("upstreams", ["X-Sluice-Decision: ALLOW", "X_Sluice_Event_Id: forged"])
 def test_10_what_the_data_source_says_in_our_name_does_not_survive(
-    running: Running, upstreams: str
+    way_in: WayIn, upstreams: str
 ) -> None:
-    running.setup.upstream.script = answer("HTTP/1.1 200 OK", b"ok", upstreams)
+    way_in.setup.upstream.script = answer("HTTP/1.1 200 OK", b"ok", upstreams)
     try:
-        answered = running.ask(get("/info/a"))
+        answered = way_in.ask(get("/info/a"))
     finally:
-        running.setup.upstream.script = answer()
+        way_in.setup.upstream.script = answer()
     assert answered.fields["x-sluice-event-id"] != "forged"
     assert "x-sluice-decision" not in answered.fields
     assert b"x_sluice" not in answered.raw.lower()
@@ -139,94 +129,94 @@ def test_10_what_the_data_source_says_in_our_name_does_not_survive(
     b"POST /admin HTTP/1.1\r\nHost: kb.test\r\nContent-Length: %d\r\n\r\n%b",
     b"POST /info/../admin HTTP/1.1\r\nHost: kb.test\r\nContent-Length: %d\r\n\r\n%b",
 ])  # fmt: skip
-def test_14_a_denied_request_keeps_its_body_to_itself(running: Running, data: bytes) -> None:
+def test_14_a_denied_request_keeps_its_body_to_itself(way_in: WayIn, data: bytes) -> None:
     """CVE-2025-4366: what was not read of a body is no request."""
     body = b"GET http://kb.test/info/smuggled HTTP/1.1\r\nHost: kb.test\r\n\r\n"
     for parts in ((data % (len(body), body) + get("/info/next"),),
                   (data % (len(body), b""), body, get("/info/next"))):  # fmt: skip
-        answered = running.ask(*parts)
+        answered = way_in.ask(*parts)
         assert answered.raw.split(b" ")[1] in (b"400", b"403")
-        assert [seen.target for seen in running.setup.upstream.begun] in ([], ["/info/next"])
-        assert [each[0] for each in running.decisions()] in (["DENY"], ["DENY", "ALLOW"])
+        assert [seen.target for seen in way_in.setup.upstream.begun] in ([], ["/info/next"])
+        assert [each[0] for each in way_in.decisions()] in (["DENY"], ["DENY", "ALLOW"])
 
 
 @pytest.mark.parametrize("parts", [1, 2])
-def test_15_what_is_behind_a_refused_connect_is_not_read(running: Running, parts: int) -> None:
+def test_15_what_is_behind_a_refused_connect_is_not_read(way_in: WayIn, parts: int) -> None:
     """RFC 9931: one decision, whether the rest comes in the same segment or later."""
     first = request("CONNECT evil.test:443 HTTP/1.1", "Host: evil.test:443")
     behind = get("/info/a")
-    answered = running.ask(first + behind) if parts == 1 else running.ask(first, behind)
+    answered = way_in.ask(first + behind) if parts == 1 else way_in.ask(first, behind)
     assert answered.raw.count(b"HTTP/1.1 ") == 1
     assert answered.status in (400, 403)
     assert answered.fields["connection"] == "close"
-    assert running.setup.upstream.begun == []
-    assert [each[0] for each in running.decisions()] == ["DENY"]
+    assert way_in.setup.upstream.begun == []
+    assert [each[0] for each in way_in.decisions()] == ["DENY"]
 
 
-def test_19_each_request_on_a_connection_is_judged_by_itself(running: Running) -> None:
+def test_19_each_request_on_a_connection_is_judged_by_itself(way_in: WayIn) -> None:
     targets = ["/info/a", "/admin", "/info/b", "/info/../admin", "/mypath"]
-    answered = running.ask(*map(get, targets))
+    answered = way_in.ask(*map(get, targets))
     statuses = [part.split(b" ")[0] for part in answered.raw.split(b"HTTP/1.1 ")[1:]]
     expected = [b"200", b"403", b"200", b"400", b"200"]
     assert statuses == expected[: len(statuses)]
-    assert [seen.target for seen in running.setup.upstream.begun] == [
+    assert [seen.target for seen in way_in.setup.upstream.begun] == [
         target for target, status in zip(targets, statuses, strict=False) if status == b"200"
     ]
 
 
-def test_19_another_host_on_the_same_connection_is_another_destination(running: Running) -> None:
+def test_19_another_host_on_the_same_connection_is_another_destination(way_in: WayIn) -> None:
     other = request("GET /info/b HTTP/1.1", "Host: evil.test")
-    answered = running.ask(get("/info/a"), other)
+    answered = way_in.ask(get("/info/a"), other)
     second = answered.raw.split(b"HTTP/1.1 ")[2]
-    if running.way in ("alone", "by path"):
+    if way_in.way in ("alone", "by path"):
         # The port, or the path, says where it goes; the data source gets its own name.
         assert second.startswith(b"200")
-        [_, seen] = running.setup.upstream.begun
-        assert seen.values("host") == [f"127.0.0.1:{running.setup.upstream.port}"]
+        [_, seen] = way_in.setup.upstream.begun
+        assert seen.values("host") == [f"127.0.0.1:{way_in.setup.upstream.port}"]
     else:
         assert second.startswith((b"403", b"400"))
-        assert len(running.setup.upstream.begun) == 1
-        assert running.decisions()[-1][0] == "DENY"
+        assert len(way_in.setup.upstream.begun) == 1
+        assert way_in.decisions()[-1][0] == "DENY"
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_22_a_redirect_is_told_and_not_followed(running: Running, status: int) -> None:
-    to = f"Location: http://127.0.0.1:{running.setup.upstream.port}/admin"
-    running.setup.upstream.script = answer(f"HTTP/1.1 {status} Elsewhere", b"", to)
+def test_22_a_redirect_is_told_and_not_followed(way_in: WayIn, status: int) -> None:
+    to = f"Location: http://127.0.0.1:{way_in.setup.upstream.port}/admin"
+    way_in.setup.upstream.script = answer(f"HTTP/1.1 {status} Elsewhere", b"", to)
     try:
-        answered = running.ask(get("/info/a"))
+        answered = way_in.ask(get("/info/a"))
     finally:
-        running.setup.upstream.script = answer()
+        way_in.setup.upstream.script = answer()
     assert answered.status == status
-    assert [seen.target for seen in running.setup.upstream.begun] == ["/info/a"]
+    assert [seen.target for seen in way_in.setup.upstream.begun] == ["/info/a"]
 
 
-def test_23_what_a_connection_might_become_is_not_granted_by_a_request(running: Running) -> None:
+def test_23_what_a_connection_might_become_is_not_granted_by_a_request(way_in: WayIn) -> None:
     """An upgrade is judged as what it is, or refused: not as the GET that it looks like."""
     for method in ("GET", "POST", "DELETE"):
-        answered = running.ask(
+        answered = way_in.ask(
             request(
                 f"{method} /admin HTTP/1.1", HOST, "Connection: Upgrade", "Upgrade: websocket",
                 "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version: 13",
             )
         )  # fmt: skip
         assert answered.status in (400, 403)
-        assert running.setup.upstream.begun == []
-        assert running.decisions()[-1][0] == "DENY"
+        assert way_in.setup.upstream.begun == []
+        assert way_in.decisions()[-1][0] == "DENY"
 
 
-def test_26_no_own_port_is_reached_through_the_sidecar(running: Running) -> None:
+def test_26_no_own_port_is_reached_through_the_sidecar(way_in: WayIn) -> None:
     """mitmproxy CVE-2025-23217: by its address in the target, and by its address in `Host`."""
-    port = running.setup.port
+    port = way_in.setup.port
     for lines in (
         (f"GET http://127.0.0.1:{port}/metrics HTTP/1.1", f"Host: 127.0.0.1:{port}"),
         (f"GET http://localhost:{port}/info/a HTTP/1.1", HOST),
         (f"CONNECT 127.0.0.1:{port} HTTP/1.1", f"Host: 127.0.0.1:{port}"),
     ):
-        answered = running.ask(request(*lines))
+        answered = way_in.ask(request(*lines))
         assert answered.status in (400, 403)
-        assert running.setup.upstream.begun == []
-        assert running.decisions()[-1][0] == "DENY"
+        assert way_in.setup.upstream.begun == []
+        assert way_in.decisions()[-1][0] == "DENY"
 
 
 def test_what_passes_the_sidecar_by_is_the_doctors() -> None:

@@ -16,10 +16,10 @@ from sidecar.policy_cache.document_fetcher import FetchFailed, MissingDocument
 from sidecar.proxy.limits import LIMITS
 from tests.sidecar.proxy.bypass_setups import alone
 from tests.sidecar.proxy.bypasses import READER, get
-from tests.sidecar.proxy.proxy_setup import ProxySetup, Sidecar, policy, sidecar, source
 from tests.sidecar.proxy.raw_client import ask, one
-from tests.sidecar.proxy.scripted_source import data_source
 from tests.support.ports import free_port
+from tests.support.proxy import ProxySetup, Sidecar, policy, sidecar, source
+from tests.support.scripted_source import data_source
 
 pytestmark = pytest.mark.asyncio(loop_factories=["uvloop"])
 

@@ -14,9 +14,9 @@ from typing import Any
 import uvloop
 
 from tests import servers
-from tests.sidecar.proxy.proxy_setup import listening, sidecar, source
 from tests.support import origins
 from tests.support.ports import free_port
+from tests.support.proxy import listening, sidecar, source
 from tests.support.stack import Service, listens
 from tests.support.waiting import until
 

@@ -14,10 +14,10 @@ from sidecar.proxy.assembly import FORWARD_PROXY, TRANSPARENT
 from sidecar.proxy.limits import LIMITS
 from tests.sidecar.proxy.every_port import SWITCHED, EveryPort, every_port
 from tests.sidecar.proxy.raw_client import get
-from tests.sidecar.proxy.scripted_source import Seen
 from tests.sidecar.proxy.segmented_agent import Agent, answers, chunks
 from tests.sidecar.proxy.suspensions import Suspensions
 from tests.support import waiting
+from tests.support.scripted_source import Seen
 
 pytestmark = pytest.mark.asyncio(loop_factories=["uvloop"])
 

@@ -17,9 +17,9 @@ import uvloop
 
 from tests.sidecar.proxy.differential_cases import DIFFERENCES, UNKEPT, Case, cases
 from tests.sidecar.proxy.differential_client import Result, exchange
-from tests.sidecar.proxy.proxy_setup import listening, sidecar, source
 from tests.support import origins
 from tests.support.origins import Origin
+from tests.support.proxy import listening, sidecar, source
 
 AT_ONCE = 16
 

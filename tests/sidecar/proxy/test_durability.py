@@ -12,9 +12,9 @@ from policies.trail.record import Record
 from sidecar.protocols.rest import Rest
 from sidecar.spool.errors import SpoolFull, SpoolUnwritable
 from sidecar.spool.spool import PlacedRecord
-from tests.sidecar.proxy.proxy_setup import ProxySetup, Sidecar, policy, proxy_setup
 from tests.sidecar.proxy.raw_client import get
 from tests.support import waiting
+from tests.support.proxy import ProxySetup, Sidecar, policy, proxy_setup
 from tests.support.waiting import until_async
 
 POST = b"POST /a HTTP/1.1\r\nHost: kb\r\nContent-Length: 2\r\n\r\nhi"
@@ -44,8 +44,8 @@ class Held:
 
 @asynccontextmanager
 async def held(tmp_path: Path) -> AsyncIterator[tuple[ProxySetup, Held]]:
-    from tests.sidecar.proxy.proxy_setup import listening, sidecar, source
-    from tests.sidecar.proxy.scripted_source import data_source
+    from tests.support.proxy import listening, sidecar, source
+    from tests.support.scripted_source import data_source
 
     closed = policy(denied_sources=("rest://kb/secret",))
     async with data_source() as upstream, sidecar(tmp_path, closed) as made:

@@ -16,11 +16,11 @@ from sidecar.proxy.local_response import Fields, event_fields
 from sidecar.proxy.pipeline import response_inspector
 from sidecar.spool.errors import SpoolUnwritable
 from tests.sidecar.proxy.pipeline.test_kept_connections import Talk
-from tests.sidecar.proxy.proxy_setup import Sidecar, sidecar, source, warm
 from tests.sidecar.proxy.raw_client import get
-from tests.sidecar.proxy.scripted_source import DataSource, Seen, answer, data_source
 from tests.sidecar.proxy.test_durability import Held
 from tests.support import waiting
+from tests.support.proxy import Sidecar, sidecar, source, warm
+from tests.support.scripted_source import DataSource, Seen, answer, data_source
 from tests.support.waiting import until_async
 
 

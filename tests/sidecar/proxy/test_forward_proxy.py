@@ -13,10 +13,10 @@ from sidecar.proxy.assembly import FORWARD_PROXY, ProxyPorts
 from sidecar.proxy.forward_proxy import parse_absolute
 from sidecar.proxy.limits import LIMITS, ProxyLimits
 from sidecar.settings.model import Source, UpstreamTls
-from tests.sidecar.proxy.certificates import authority
-from tests.sidecar.proxy.proxy_setup import Sidecar, policy, sidecar, source
 from tests.sidecar.proxy.raw_client import Answered, ask
-from tests.sidecar.proxy.scripted_source import DataSource, answer, data_source
+from tests.support.certificates import authority
+from tests.support.proxy import Sidecar, policy, sidecar, source
+from tests.support.scripted_source import DataSource, answer, data_source
 
 
 @asynccontextmanager

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.sidecar.proxy.proxy_setup import (
+from tests.sidecar.proxy.raw_client import ask, get, one
+from tests.support.proxy import (
     ProxySetup,
     listening,
     sidecar,
     source,
 )
-from tests.sidecar.proxy.raw_client import ask, get, one
-from tests.sidecar.proxy.scripted_source import data_source
+from tests.support.scripted_source import data_source
 
 HOST = "Host: kb.test"
 

@@ -13,11 +13,11 @@ import pytest
 
 from sidecar.http.body_budget import BODY_BUDGET_BYTES, BodyBudget, BodyBudgetExceeded
 from sidecar.proxy.limits import LIMITS, ProxyLimits
-from tests.sidecar.proxy.proxy_setup import listening, policy, sidecar, source
 from tests.sidecar.proxy.raw_client import leave, one
-from tests.sidecar.proxy.scripted_source import Seen, data_source
 from tests.sidecar.proxy.segmented_agent import OWN, Agent, WayIn, answers, cut, way_in
 from tests.support.loop_clock import LoopClock
+from tests.support.proxy import listening, policy, sidecar, source
+from tests.support.scripted_source import Seen, data_source
 from tests.support.waiting import until_async
 
 MIB = 1024 * 1024

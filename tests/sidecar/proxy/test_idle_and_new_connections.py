@@ -20,9 +20,9 @@ from policies.trail.record import Record
 from sidecar.settings.model import RestRule
 from tests.sidecar.proxy.in_memory_transport import InMemory
 from tests.sidecar.proxy.mutated_requests import SOUND, Sent, sendings
-from tests.sidecar.proxy.proxy_setup import policy, sidecar, source
-from tests.sidecar.proxy.scripted_source import DataSource, Script, Seen, data_source
 from tests.support.properties import examples
+from tests.support.proxy import policy, sidecar, source
+from tests.support.scripted_source import DataSource, Script, Seen, data_source
 
 _ASKED_BY_ITSELF = "GET /aliases "
 

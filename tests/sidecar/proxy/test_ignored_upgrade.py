@@ -12,9 +12,9 @@ import pytest
 
 from tests import servers
 from tests.runner import tiers
-from tests.sidecar.proxy.proxy_setup import ProxySetup
 from tests.sidecar.proxy.raw_client import get
 from tests.sidecar.proxy.segmented_agent import OWN, WAYS, WayIn, answers, chunks, cut, way_in
+from tests.support.proxy import ProxySetup
 from tests.support.waiting import until_async
 
 OFFER = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQA")

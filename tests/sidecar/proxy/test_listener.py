@@ -9,12 +9,12 @@ import pytest
 
 from policies.ground.listen_address import ListenAddress
 from sidecar.proxy.limits import LIMITS
-from tests.sidecar.proxy.proxy_setup import ProxySetup, listening, sidecar, source
 from tests.sidecar.proxy.raw_client import ask, get
-from tests.sidecar.proxy.scripted_source import Seen, answer, data_source
 from tests.support import waiting
 from tests.support.loop_clock import LoopClock
 from tests.support.ports import free_port
+from tests.support.proxy import ProxySetup, listening, sidecar, source
+from tests.support.scripted_source import Seen, answer, data_source
 from tests.support.waiting import until_async
 
 

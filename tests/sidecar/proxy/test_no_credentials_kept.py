@@ -11,12 +11,12 @@ import pytest
 
 from sidecar.http import headers
 from sidecar.http.client.connection import UpstreamConnection
-from tests.sidecar.fake_control_api import EVALUATE_KEY, fake_control_api
-from tests.sidecar.proxy.scripted_source import Seen
 from tests.sidecar.proxy.segmented_agent import WAYS, answers, way_in
-from tests.sidecar.running_sidecar import sidecar
 from tests.sidecar.wire import GOOD, answer_of, connect, request, with_key
 from tests.support import waiting
+from tests.support.fake_control_api import EVALUATE_KEY, fake_control_api
+from tests.support.scripted_source import Seen
+from tests.support.sidecar import running_sidecar
 from tests.support.waiting import until_async
 
 SECRET = "s3cr3t-0123456789-abcdef"
@@ -129,7 +129,7 @@ def _at_least(count: int) -> Any:
 async def test_the_own_port_keeps_no_key(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.create_tenant()
-        async with sidecar(tmp_path, control) as setup:
+        async with running_sidecar(tmp_path, control) as setup:
             reader, writer = await connect(setup)
             for _ in range(3):
                 writer.write(request(with_key(), GOOD))

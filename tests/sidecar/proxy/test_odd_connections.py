@@ -15,10 +15,10 @@ import pytest
 from sidecar.http.authority import Authority
 from sidecar.proxy.assembly import FORWARD_PROXY, TRANSPARENT
 from sidecar.proxy.limits import LIMITS
-from tests.sidecar.proxy.certificates import authority
 from tests.sidecar.proxy.every_port import BIG, PORTS, EveryPort, every_port
 from tests.sidecar.proxy.raw_client import get, leave
 from tests.support import waiting
+from tests.support.certificates import authority
 
 COUNT, AT_ONCE = 400, 100
 

@@ -8,7 +8,7 @@ import pytest
 
 from sidecar.spool import SpoolFull, SpoolSlow
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
-from tests.sidecar.proxy.proxy_setup import policy
+from tests.support.proxy import policy
 
 QUERY = "/collections/docs/points/query"
 

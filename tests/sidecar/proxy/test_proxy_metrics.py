@@ -17,11 +17,11 @@ from sidecar.proxy.assembly import FORWARD_PROXY, ProxyPorts
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.proxy_metrics import CAUSES, ProxyMetrics
 from sidecar.telemetry.collectors import watch_proxy
-from tests.sidecar.proxy.certificates import authority
-from tests.sidecar.proxy.proxy_setup import ProxySetup, policy, proxy_setup, sidecar, source
 from tests.sidecar.proxy.raw_client import ask, get, one
-from tests.sidecar.proxy.scripted_source import Seen, answer, data_source
 from tests.support import waiting
+from tests.support.certificates import authority
+from tests.support.proxy import ProxySetup, policy, proxy_setup, sidecar, source
+from tests.support.scripted_source import Seen, answer, data_source
 from tests.support.waiting import until_async
 
 Opened = tuple[asyncio.StreamReader, asyncio.StreamWriter]

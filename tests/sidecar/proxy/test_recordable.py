@@ -9,9 +9,9 @@ from policies.ground.listen_address import ListenAddress
 from sidecar.http.attribution import Attribution
 from sidecar.protocols.messages import SourceRef
 from sidecar.proxy.pipeline.authorizer import UNREADABLE, Authorizer, Refused
-from tests.sidecar.proxy.proxy_setup import policy, proxy_setup, sidecar, source
 from tests.sidecar.proxy.raw_client import ask, get
 from tests.support.ports import free_port
+from tests.support.proxy import policy, proxy_setup, sidecar, source
 
 SOMEBODY = Attribution("somebody", None, None, None)
 LONG = "/" + "a" * 400

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.sidecar.proxy.proxy_setup import (
+from tests.sidecar.proxy.raw_client import Answered, ask, get
+from tests.support.proxy import (
     ProxySetup,
     listening,
     sidecar,
     source,
 )
-from tests.sidecar.proxy.raw_client import Answered, ask, get
-from tests.sidecar.proxy.scripted_source import answer, data_source, scripted
+from tests.support.scripted_source import answer, data_source, scripted
 
 HOST = "Host: kb.test"
 

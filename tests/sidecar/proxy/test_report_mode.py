@@ -14,11 +14,11 @@ from policies.definitions.model import TenantSettings
 from policies.trail.record import REPORT_PREFIX
 from sidecar.settings.model import NamedSource, RestRule
 from sidecar.spool.errors import SpoolFull
-from tests.sidecar.proxy.certificates import authority
-from tests.sidecar.proxy.proxy_setup import ProxySetup, policy, proxy_setup, sidecar, source
 from tests.sidecar.proxy.raw_client import Answered, get
-from tests.sidecar.proxy.scripted_source import Seen, answer, data_source
 from tests.sidecar.proxy.test_forward_proxy import proxying
+from tests.support.certificates import authority
+from tests.support.proxy import ProxySetup, policy, proxy_setup, sidecar, source
+from tests.support.scripted_source import Seen, answer, data_source
 
 CLOSED = policy(denied_sources=("rest://kb/secret", "contracts"))
 UNKNOWN_ID = "2a8c53c4-6d3f-4f5c-8a3c-8f3d1f3c7a11"

@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.proxy.limits import LIMITS
-from tests.sidecar.proxy.proxy_setup import proxy_setup
 from tests.sidecar.proxy.raw_client import get
-from tests.sidecar.proxy.scripted_source import Seen
 from tests.sidecar.proxy.segmented_agent import WAYS, WayIn, answers, chunks, cut, way_in
 from tests.support.properties import examples
+from tests.support.proxy import proxy_setup
+from tests.support.scripted_source import Seen
 
 QUERY = b'{"query": [0.1], "limit": 1}'
 LARGEST = LIMITS.inspected_bytes

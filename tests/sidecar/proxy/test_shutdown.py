@@ -11,10 +11,10 @@ import pytest
 from sidecar.proxy.assembly import FORWARD_PROXY, TRANSPARENT
 from tests.sidecar.proxy.every_port import PORTS, EveryPort, every_port
 from tests.sidecar.proxy.raw_client import get
-from tests.sidecar.proxy.scripted_source import Seen, answer
 from tests.sidecar.proxy.test_durability import held
 from tests.sidecar.proxy.test_odd_connections import SOCKET, TUNNEL
 from tests.support import waiting
+from tests.support.scripted_source import Seen, answer
 
 LONG = 3600.0
 """A time to finish that no test waits for."""

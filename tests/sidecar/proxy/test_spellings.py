@@ -2,10 +2,7 @@
 is what was decided about, and what was denied it never received."""
 
 import asyncio
-import tempfile
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
-from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
@@ -13,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.http.request_target import canonical
-from tests.sidecar.proxy.proxy_setup import ProxySetup, policy, proxy_setup
+from tests.sidecar.own_loop import kept_open
 from tests.sidecar.proxy.raw_client import ask
 from tests.support.properties import examples
+from tests.support.proxy import ProxySetup, policy, proxy_setup
 
 PIECES = [
     "/", "//", "secret", "open", "%73ecret", "sec%72et", "..", ".", "%2e%2e", "%2E", "%2f", "%5c",
@@ -27,24 +25,18 @@ TARGETS = st.lists(st.sampled_from(PIECES), max_size=7).map(lambda parts: "/" + 
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[tuple[asyncio.Runner, ProxySetup]]:
+def runner_and_setup() -> Iterator[tuple[asyncio.Runner, ProxySetup]]:
     shut = policy(denied_sources=("rest://kb/secret", "rest://kb/secret/*", "rest://kb/*/secret*"))
-    with tempfile.TemporaryDirectory() as folder, asyncio.Runner() as runner:
-        stack = AsyncExitStack()
-
-        async def enter() -> ProxySetup:
-            return await stack.enter_async_context(proxy_setup(Path(folder), shut))
-
-        yield runner, runner.run(enter())
-        runner.run(stack.aclose())
+    with kept_open(lambda folder: proxy_setup(folder, shut)) as made:
+        yield made
 
 
 @given(TARGETS)
 @examples(600)
 def test_what_arrives_is_what_was_judged(
-    running: tuple[asyncio.Runner, ProxySetup], target: str
+    runner_and_setup: tuple[asyncio.Runner, ProxySetup], target: str
 ) -> None:
-    runner, setup = running
+    runner, setup = runner_and_setup
     setup.upstream.begun.clear()
     line = f"GET {target} HTTP/1.1\r\nHost: kb\r\nConnection: close\r\n\r\n"
     answered = runner.run(ask(setup.port, line.encode()))

@@ -10,11 +10,11 @@ import psutil
 import pytest
 
 from sidecar.proxy.limits import LIMITS
-from tests.sidecar.proxy.proxy_setup import ProxySetup, policy, proxy_setup
 from tests.sidecar.proxy.raw_client import Answered, ask, get, leave
-from tests.sidecar.proxy.scripted_source import Seen
 from tests.support import waiting
 from tests.support.loop_clock import LoopClock
+from tests.support.proxy import ProxySetup, policy, proxy_setup
+from tests.support.scripted_source import Seen
 from tests.support.waiting import until_async
 
 HOST = "Host: kb.test"
@@ -64,7 +64,7 @@ async def test_an_upload_and_its_answer_stream_at_the_same_time(setup: ProxySetu
     server = await asyncio.start_server(echo, "127.0.0.1", stand_port := 0)
     assert stand_port == 0
     port = server.sockets[0].getsockname()[1]
-    from tests.sidecar.proxy.proxy_setup import listening, source
+    from tests.support.proxy import listening, source
 
     async with listening(setup.sidecar, source(port, writes="allow")) as through:
         reader, writer = await asyncio.open_connection("127.0.0.1", through)
@@ -129,7 +129,7 @@ async def test_a_slow_data_source_holds_back_an_upload(setup: ProxySetup) -> Non
         await writer.drain()
         writer.close()
 
-    from tests.sidecar.proxy.proxy_setup import listening, source
+    from tests.support.proxy import listening, source
 
     total = 48 * 1024 * 1024
     server = await asyncio.start_server(lazy, "127.0.0.1", 0, limit=65536)
@@ -329,7 +329,7 @@ async def test_an_answer_before_the_end_of_the_upload_is_relayed(setup: ProxySet
         await waiting.turns()
         writer.close()
 
-    from tests.sidecar.proxy.proxy_setup import listening, source
+    from tests.support.proxy import listening, source
 
     server = await asyncio.start_server(early, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]

@@ -16,8 +16,10 @@ import pytest
 
 from sidecar.proxy.limits import LIMITS, ProxyLimits
 from sidecar.settings.model import UpstreamTls
-from tests.sidecar.proxy.certificates import authority
-from tests.sidecar.proxy.proxy_setup import (
+from tests.sidecar.proxy.raw_client import Answered, ask, get
+from tests.support import waiting
+from tests.support.certificates import authority
+from tests.support.proxy import (
     ProxySetup,
     listening,
     policy,
@@ -25,9 +27,7 @@ from tests.sidecar.proxy.proxy_setup import (
     sidecar,
     source,
 )
-from tests.sidecar.proxy.raw_client import Answered, ask, get
-from tests.sidecar.proxy.scripted_source import Flood, Seen, answer, data_source
-from tests.support import waiting
+from tests.support.scripted_source import Flood, Seen, answer, data_source
 from tests.support.waiting import until_async
 
 CLOSE = "Connection: close"

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.sidecar.proxy.proxy_setup import (
+from tests.sidecar.proxy.raw_client import ask, get
+from tests.support import waiting
+from tests.support.proxy import (
     ProxySetup,
     policy,
     proxy_setup,
 )
-from tests.sidecar.proxy.raw_client import ask, get
-from tests.sidecar.proxy.scripted_source import Seen, answer, scripted
-from tests.support import waiting
+from tests.support.scripted_source import Seen, answer, scripted
 
 HOST = "Host: kb.test"
 

@@ -17,8 +17,8 @@ import uvloop
 
 from tests import servers
 from tests.sidecar.proxy.other_ways_in import detoured
-from tests.sidecar.proxy.proxy_setup import listening, sidecar, source
 from tests.support.ports import free_port
+from tests.support.proxy import listening, sidecar, source
 
 _URL = re.compile(r'(txreq .*?-url "[^"]*")')
 SCRIPTS = sorted(Path(__file__).with_name("vtc").glob("*.vtc"))

@@ -18,7 +18,7 @@ from sidecar.protocols.messages import FetchedResponse, RoutedRequest, SourceRef
 from sidecar.protocols.strict_body import MAX_BRACKETS
 from sidecar.proxy.worker_thread import LONGEST_INLINE, WorkerThread
 from tests.sidecar.protocols.minimal import denied, minimal, scripted
-from tests.sidecar.proxy.proxy_setup import policy
+from tests.support.proxy import policy
 
 LARGE = LONGEST_INLINE + 1
 

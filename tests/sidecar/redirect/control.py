@@ -7,7 +7,7 @@ import sys
 
 import uvloop
 
-from tests.sidecar.fake_control_api import FakeControlApi, policy
+from tests.support.fake_control_api import FakeControlApi, policy
 
 
 async def serve(port: int) -> None:

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from sidecar.platform.reserved_address import RESERVED, RESERVED_PORT
-from tests.sidecar.fake_control_api import AGENT as AGENT_ID
-from tests.sidecar.fake_control_api import EVALUATE_KEY, ROLE, SIDECAR_KEY
 from tests.sidecar.redirect.namespace import AGENT, ELSEWHERE, PORT, SIDECAR, Pod
 from tests.support import waiting
+from tests.support.fake_control_api import AGENT as AGENT_ID
+from tests.support.fake_control_api import EVALUATE_KEY, ROLE, SIDECAR_KEY
 from tests.support.packet_filter import possible
 
 pytestmark = pytest.mark.skipif(

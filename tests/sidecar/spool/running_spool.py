@@ -129,7 +129,7 @@ class FaultyDisk(Disk):
 
 
 @asynccontextmanager
-async def running(
+async def running_spool(
     root: Path,
     disk: Disk | None = None,
     source: str = SOURCE,

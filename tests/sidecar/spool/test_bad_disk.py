@@ -20,7 +20,7 @@ from tests.sidecar.spool.running_spool import (
     instances,
     keep,
     record,
-    running,
+    running_spool,
     segments,
     settings,
     shipped,
@@ -38,7 +38,7 @@ async def test_after_a_failure_a_new_instance_begins_with_a_gap(
     tmp_path: Path, operation: str
 ) -> None:
     disk = FaultyDisk()
-    async with running(tmp_path, disk) as spool:
+    async with running_spool(tmp_path, disk) as spool:
         await keep(spool, 0, 1, 2)
         former = spool.instance
         disk.breaks(operation)
@@ -64,7 +64,7 @@ async def test_after_a_failure_a_new_instance_begins_with_a_gap(
 
 async def test_a_failed_file_is_never_synced_again(tmp_path: Path) -> None:
     disk = FaultyDisk()
-    async with running(tmp_path, disk) as spool:
+    async with running_spool(tmp_path, disk) as spool:
         await keep(spool, 0)
         (segment,) = segments(tmp_path)
         disk.breaks("sync")
@@ -79,7 +79,7 @@ async def test_a_failed_file_is_never_synced_again(tmp_path: Path) -> None:
 
 async def test_records_gathered_after_a_failing_batch_fail_with_it(tmp_path: Path) -> None:
     disk = FaultyDisk()
-    async with running(tmp_path, disk) as spool:
+    async with running_spool(tmp_path, disk) as spool:
         disk.hold()
         first = spool.put(record("a"), denial=False)
         await asyncio.to_thread(disk.waiting.wait, 5)
@@ -97,7 +97,7 @@ async def test_records_gathered_after_a_failing_batch_fail_with_it(tmp_path: Pat
 async def test_what_is_not_synced_does_not_ship_while_the_process_lives(tmp_path: Path) -> None:
     """The bytes of a failed batch may well be in the file, and must not be in the log."""
     disk = FaultyDisk()
-    async with running(tmp_path, disk) as spool:
+    async with running_spool(tmp_path, disk) as spool:
         await keep(spool, 0)
         disk.breaks("sync")
         with pytest.raises(SpoolUnwritable):
@@ -111,14 +111,14 @@ async def test_what_is_not_synced_does_not_ship_while_the_process_lives(tmp_path
 
 async def test_what_is_not_synced_does_not_ship_after_a_restart_either(tmp_path: Path) -> None:
     disk = FaultyDisk()
-    async with running(tmp_path, disk) as spool:
+    async with running_spool(tmp_path, disk) as spool:
         await keep(spool, 0)
         disk.breaks("sync")
         with pytest.raises(SpoolUnwritable):
             await spool.put(record("unsynced"), denial=False).durable
         disk.heals()
         await until_async("the spool takes records again", lambda: spool.refusal is None)
-    async with running(tmp_path) as spool:
+    async with running_spool(tmp_path) as spool:
         cores = await shipped(spool)
     assert eids(cores) == ["0"]
     assert len(gaps(cores)) == 1
@@ -128,7 +128,7 @@ async def test_while_the_disk_stays_bad_puts_fail_at_once_and_the_directory_does
     tmp_path: Path,
 ) -> None:
     disk = FaultyDisk()
-    async with running(tmp_path, disk) as spool:
+    async with running_spool(tmp_path, disk) as spool:
         await keep(spool, 0)
         disk.breaks("sync")
         with pytest.raises(SpoolUnwritable):
@@ -149,7 +149,7 @@ async def test_while_the_disk_stays_bad_puts_fail_at_once_and_the_directory_does
 
 async def test_pauses_between_attempts_grow(tmp_path: Path) -> None:
     disk = FaultyDisk()
-    async with running(tmp_path, disk) as spool:
+    async with running_spool(tmp_path, disk) as spool:
         disk.breaks("sync")
         with pytest.raises(SpoolUnwritable):
             await spool.put(record("lost"), denial=False).durable
@@ -162,7 +162,7 @@ async def test_a_new_instance_that_can_not_be_made_is_tried_again(
     tmp_path: Path, operation: str
 ) -> None:
     disk = FaultyDisk()
-    async with running(tmp_path, disk) as spool:
+    async with running_spool(tmp_path, disk) as spool:
         await keep(spool, 0)
         disk.breaks("sync", operation)
         with pytest.raises(SpoolUnwritable):
@@ -184,7 +184,7 @@ async def test_a_failure_as_one_segment_follows_another_loses_only_what_was_not_
     tmp_path: Path,
 ) -> None:
     disk = FaultyDisk()
-    async with running(tmp_path, disk) as spool:
+    async with running_spool(tmp_path, disk) as spool:
         kept = 0
         while len(segments(tmp_path)) == 1:
             try:
@@ -204,7 +204,7 @@ async def test_a_failure_as_one_segment_follows_another_loses_only_what_was_not_
 async def test_the_spool_opens_on_a_disk_that_takes_nothing_and_refuses(tmp_path: Path) -> None:
     disk = FaultyDisk()
     disk.breaks("sync", "create_zeroed")
-    async with running(tmp_path, disk) as spool:
+    async with running_spool(tmp_path, disk) as spool:
         assert spool.state is State.UNWRITABLE
         with pytest.raises(SpoolUnwritable):
             spool.put(record(), denial=True)
@@ -219,7 +219,7 @@ async def test_the_spool_opens_on_a_disk_that_takes_nothing_and_refuses(tmp_path
 
 async def test_a_disk_that_fails_to_read_loses_nothing(tmp_path: Path) -> None:
     disk = FaultyDisk()
-    async with running(tmp_path, disk) as spool:
+    async with running_spool(tmp_path, disk) as spool:
         await keep(spool, 0, 1)
         disk.breaks("read")
         with pytest.raises(OSError, match="error"):
@@ -233,7 +233,7 @@ async def test_segments_that_can_not_be_removed_do_not_stop_shipping(
 ) -> None:
     monkeypatch.setattr("sidecar.spool.startup.RETAINED_FRACTION", 1 << 40)
     disk = FaultyDisk()
-    async with running(tmp_path, disk) as spool:
+    async with running_spool(tmp_path, disk) as spool:
         for n in range(60):
             await spool.put(record(n, query="q" * 50_000), denial=False).durable
         disk.breaks("remove", "note")
@@ -241,7 +241,7 @@ async def test_segments_that_can_not_be_removed_do_not_stop_shipping(
         assert spool.depth == 0
         before = spool.bytes_held
         await until_async("the space is freed", lambda: spool.bytes_held == held(tmp_path))
-    async with running(tmp_path) as spool:
+    async with running_spool(tmp_path) as spool:
         # What was not noted is sent again, and passed over there.
         await shipped(spool)
         assert spool.bytes_held < before
@@ -256,7 +256,7 @@ async def test_a_crash_while_the_disk_is_bad_loses_nothing_acknowledged(tmp_path
         await spool.put(record("lost"), denial=False).durable
     # Not even the ending could be saved, and nothing is from now on: as if the process were killed.
     await spool.close(1)
-    async with running(tmp_path) as spool:
+    async with running_spool(tmp_path) as spool:
         await keep(spool, "later")
         cores = await shipped(spool)
     kept = eids(cores)

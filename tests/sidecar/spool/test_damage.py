@@ -23,7 +23,7 @@ from tests.sidecar.spool.running_spool import (
     instances,
     keep,
     record,
-    running,
+    running_spool,
     segments,
     shipped,
 )
@@ -65,7 +65,7 @@ async def test_after_a_cut_the_chain_goes_on(stopped_spool: Path, part: float) -
     start, end = frames_of(stopped_spool)[-1]
     torn = start + int((end - 1 - start) * part)
     overwrite(stopped_spool, torn, bytes(end - torn))
-    async with running(stopped_spool) as spool:
+    async with running_spool(stopped_spool) as spool:
         await keep(spool, "later")
         cores = await shipped(spool)
     assert eids(cores) == ["0", "1", "2", "3", "later"]
@@ -100,7 +100,7 @@ async def test_a_bad_frame_is_declared_first_and_its_file_is_kept(
     former = instances(stopped_spool)[0]
     overwrite(stopped_spool, frames_of(stopped_spool)[frame][0] + 30, b"\xff\xff")
     before = segments(stopped_spool)[-1].read_bytes()
-    async with running(stopped_spool) as spool:
+    async with running_spool(stopped_spool) as spool:
         assert spool.gaps == 1
         assert spool.lost == 5 - frame
         await keep(spool, "later")
@@ -118,7 +118,7 @@ async def test_a_bad_frame_is_declared_first_and_its_file_is_kept(
     assert follower["src"]["inst"] != gap["instance"]
     kept = stopped_spool / f"damaged-{former.name}" / f"{0:020d}.seg"
     assert kept.read_bytes() == before
-    async with running(stopped_spool) as spool:
+    async with running_spool(stopped_spool) as spool:
         assert spool.gaps == 0
         assert not gaps(await shipped(spool))
 
@@ -127,7 +127,7 @@ async def test_a_hole_in_the_last_batch_is_declared_not_closed_up(stopped_spool:
     """After a power cut one page of the last batch may be missing and a later one there."""
     start, end = frames_of(stopped_spool)[2]
     overwrite(stopped_spool, start, bytes(end - start))
-    async with running(stopped_spool) as spool:
+    async with running_spool(stopped_spool) as spool:
         cores = await shipped(spool)
     assert eids(cores) == ["0", "1"]
     assert gaps(cores)[0]["lost"] == 3
@@ -135,7 +135,7 @@ async def test_a_hole_in_the_last_batch_is_declared_not_closed_up(stopped_spool:
 
 async def test_a_bad_header_before_good_frames_is_damage(stopped_spool: Path) -> None:
     overwrite(stopped_spool, 20, b"\xff")
-    async with running(stopped_spool) as spool:
+    async with running_spool(stopped_spool) as spool:
         await keep(spool, "later")
         cores = await shipped(spool)
     assert eids(cores) == ["later"]
@@ -143,14 +143,14 @@ async def test_a_bad_header_before_good_frames_is_damage(stopped_spool: Path) ->
 
 
 async def test_a_bad_frame_in_an_old_segment_is_found_when_it_ships(tmp_path: Path) -> None:
-    async with running(tmp_path) as spool:
+    async with running_spool(tmp_path) as spool:
         for n in range(60):
             await spool.put(record(n, query="q" * 50_000), denial=False).durable
     old = segments(tmp_path)[0]
     data = bytearray(old.read_bytes())
     data[list(frames(bytes(data)))[3][0] + 1000] ^= 1
     old.write_bytes(data)
-    async with running(tmp_path) as spool:
+    async with running_spool(tmp_path) as spool:
         assert spool.depth == 60
         former = spool.instance
         cores = await shipped(spool)
@@ -166,12 +166,12 @@ async def test_a_bad_frame_in_an_old_segment_is_found_when_it_ships(tmp_path: Pa
 
 
 async def test_a_segment_that_is_missing_is_found_when_it_ships(tmp_path: Path) -> None:
-    async with running(tmp_path) as spool:
+    async with running_spool(tmp_path) as spool:
         for n in range(60):
             await spool.put(record(n, query="q" * 50_000), denial=False).durable
         second = int(segments(tmp_path)[1].stem)
     segments(tmp_path)[1].unlink()
-    async with running(tmp_path) as spool:
+    async with running_spool(tmp_path) as spool:
         cores = await shipped(spool)
         await until_async("the gap is declared", lambda: spool.gaps == 1)
         cores += await shipped(spool)
@@ -183,7 +183,7 @@ async def test_damage_in_an_older_instance_is_declared_in_the_current_one(
     stopped_spool: Path,
 ) -> None:
     disk = FaultyDisk()
-    async with running(stopped_spool, disk) as spool:
+    async with running_spool(stopped_spool, disk) as spool:
         disk.breaks("sync")
         spool.put(record("lost"), denial=False)
         await until_async("the spool refuses records", lambda: spool.refusal is not None)
@@ -195,7 +195,7 @@ async def test_damage_in_an_older_instance_is_declared_in_the_current_one(
     data = bytearray(path.read_bytes())
     data[list(frames(bytes(data)))[2][0] + 30] ^= 1
     path.write_bytes(data)
-    async with running(stopped_spool) as spool:
+    async with running_spool(stopped_spool) as spool:
         cores = await shipped(spool)
         await until_async("the gap is declared", lambda: spool.gaps == 1)
         cores += await shipped(spool)
@@ -209,7 +209,7 @@ async def test_damage_in_an_older_instance_is_declared_in_the_current_one(
 async def test_a_copied_directory_under_another_name_is_not_mistaken(stopped_spool: Path) -> None:
     directory = instances(stopped_spool)[0]
     shutil.copytree(directory, stopped_spool / f"{2:08d}-{'e' * 32}")
-    async with running(stopped_spool) as spool:
+    async with running_spool(stopped_spool) as spool:
         cores = await shipped(spool)
     assert eids(cores) == ["0", "1", "2", "3", "4"]
     assert gaps(cores)[0]["lost"] == 5
@@ -221,7 +221,7 @@ def pristine_spool(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("whole") / "spool"
 
     async def make() -> None:
-        async with running(root) as spool:
+        async with running_spool(root) as spool:
             await keep(spool, *range(5))
 
     asyncio.run(make())

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from tests.sidecar.spool.running_spool import check_chain, gaps, read_hash, running, shipped
+from tests.sidecar.spool.running_spool import check_chain, gaps, read_hash, running_spool, shipped
 from tests.support.properties import chance, few
 from tests.support.stack import ROOT
 from tests.support.waiting import until
@@ -64,7 +64,7 @@ async def test_after_kill_9_every_durable_record_is_there_once_and_the_chain_hol
         # A batch whose sending was cut off is sent again: the control API passes over it.
         if line.endswith(b"}}") and line.startswith(b"{"):
             take(received, orjson.loads(line)["core"])
-    async with running(root) as spool:
+    async with running_spool(root) as spool:
         for core in await shipped(spool):
             take(received, core)
     cores = check_chain([received[at] for at in sorted(received)])

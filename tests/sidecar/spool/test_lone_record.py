@@ -3,12 +3,10 @@ writer's thread: as durable, and with the same failures."""
 
 from __future__ import annotations
 
-import asyncio
-import os
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from itertools import count
 from pathlib import Path
 
@@ -18,13 +16,12 @@ from policies.ground.clock import Clock
 from sidecar.spool import Spool, SpoolUnwritable
 from sidecar.spool.writing.writer import FAST_SYNCS
 from tests.sidecar.spool.running_spool import (
-    SOURCE,
     FaultyDisk,
     eids,
     gaps,
     keep,
     record,
-    settings,
+    running_spool,
     shipped,
 )
 from tests.support.waiting import until_async
@@ -48,22 +45,15 @@ class WatchedDisk(FaultyDisk):
         return self._last is threading.main_thread()
 
 
-@asynccontextmanager
-async def running(
+def timed_spool(
     root: Path,
     disk: FaultyDisk,
     monotonic: Callable[[], float] = lambda: FAST,
     mode: str = "durable",
-) -> AsyncIterator[Spool]:
+) -> AbstractAsyncContextManager[Spool]:
+    """A spool for which the syncs take as long as `monotonic` says."""
     clock = Clock(now=lambda: time.time_ns() // 1000, monotonic=monotonic)
-    spool = await Spool.open(settings(root, mode=mode), SOURCE, clock, os.urandom, disk)
-    loop = asyncio.create_task(spool.run())
-    try:
-        yield spool
-        assert not loop.done(), loop.exception()
-    finally:
-        loop.cancel()
-        await spool.close(5)
+    return running_spool(root, disk, clock=clock, mode=mode)
 
 
 async def keep_one_by_one(spool: Spool, first: int, many: int) -> None:
@@ -73,7 +63,7 @@ async def keep_one_by_one(spool: Spool, first: int, many: int) -> None:
 
 async def test_the_loop_writes_once_the_disk_was_fast_often_enough(tmp_path: Path) -> None:
     disk = WatchedDisk()
-    async with running(tmp_path / "spool", disk) as spool:
+    async with timed_spool(tmp_path / "spool", disk) as spool:
         await keep(spool, 0)
         assert not disk.in_loop()
         await keep_one_by_one(spool, 1, FAST_SYNCS)
@@ -83,18 +73,18 @@ async def test_the_loop_writes_once_the_disk_was_fast_often_enough(tmp_path: Pat
 
 async def test_a_record_that_the_loop_wrote_is_there_after_a_restart(tmp_path: Path) -> None:
     disk = WatchedDisk()
-    async with running(tmp_path / "spool", disk) as spool:
+    async with timed_spool(tmp_path / "spool", disk) as spool:
         await keep_one_by_one(spool, 0, FAST_SYNCS + 3)
         assert disk.in_loop()
         await keep(spool, "a", "b")
-    async with running(tmp_path / "spool", WatchedDisk()) as spool:
+    async with timed_spool(tmp_path / "spool", WatchedDisk()) as spool:
         before = [str(eid) for eid in range(FAST_SYNCS + 3)]
         assert eids(await shipped(spool)) == [*before, "a", "b"]
 
 
 async def test_records_that_wait_together_are_written_by_the_thread(tmp_path: Path) -> None:
     disk = WatchedDisk()
-    async with running(tmp_path / "spool", disk) as spool:
+    async with timed_spool(tmp_path / "spool", disk) as spool:
         await keep_one_by_one(spool, 0, FAST_SYNCS + 1)
         await keep(spool, "a", "b")
         assert not disk.in_loop()
@@ -102,7 +92,7 @@ async def test_records_that_wait_together_are_written_by_the_thread(tmp_path: Pa
 
 async def test_a_record_that_no_answer_waits_for_is_written_by_the_thread(tmp_path: Path) -> None:
     disk = WatchedDisk()
-    async with running(tmp_path / "spool", disk) as spool:
+    async with timed_spool(tmp_path / "spool", disk) as spool:
         await keep_one_by_one(spool, 0, FAST_SYNCS + 1)
         spool.put(record("lineage"), denial=False, urgent=False)
         await until_async("the records are in the spool", lambda: spool.depth == FAST_SYNCS + 2)
@@ -111,14 +101,14 @@ async def test_a_record_that_no_answer_waits_for_is_written_by_the_thread(tmp_pa
 
 async def test_the_loop_never_waits_for_a_slow_disk(tmp_path: Path) -> None:
     disk, seconds = WatchedDisk(), count()
-    async with running(tmp_path / "spool", disk, lambda: float(next(seconds))) as spool:
+    async with timed_spool(tmp_path / "spool", disk, lambda: float(next(seconds))) as spool:
         await keep_one_by_one(spool, 0, 2 * FAST_SYNCS)
         assert not disk.in_loop()
 
 
 async def test_the_loop_never_waits_in_mode_strict(tmp_path: Path) -> None:
     disk = WatchedDisk()
-    async with running(tmp_path / "spool", disk, mode="strict") as spool:
+    async with timed_spool(tmp_path / "spool", disk, mode="strict") as spool:
         await keep_one_by_one(spool, 0, 2 * FAST_SYNCS)
         assert not disk.in_loop()
 
@@ -126,7 +116,7 @@ async def test_the_loop_never_waits_in_mode_strict(tmp_path: Path) -> None:
 @pytest.mark.parametrize("operation", ["write", "sync"])
 async def test_a_failure_is_reported_and_declared(tmp_path: Path, operation: str) -> None:
     disk = WatchedDisk()
-    async with running(tmp_path / "spool", disk) as spool:
+    async with timed_spool(tmp_path / "spool", disk) as spool:
         await keep_one_by_one(spool, 0, FAST_SYNCS + 1)
         assert disk.in_loop()
         disk.breaks(operation)

@@ -18,7 +18,7 @@ from tests.sidecar.spool.running_spool import (
     gaps,
     keep,
     record,
-    running,
+    running_spool,
     shipped,
 )
 from tests.support.loop_clock import LoopClock, moving_clock
@@ -32,7 +32,7 @@ async def strict(tmp_path: Path, disk: FaultyDisk) -> AsyncIterator[tuple[Spool,
     """A spool whose answers wait so many seconds for their record, by a clock to move."""
     with moving_clock() as clock:
         limit = int(TIMEOUT * 1000)
-        async with running(
+        async with running_spool(
             tmp_path, disk, clock=clock.clock, mode="strict", timeout_ms=limit
         ) as spool:
             yield spool, clock
@@ -60,7 +60,7 @@ async def test_strict_gives_up_waiting_in_time_and_the_record_is_kept(tmp_path: 
 
 
 async def test_strict_in_time_is_like_durable(tmp_path: Path) -> None:
-    async with running(tmp_path, mode="strict", timeout_ms=5000) as spool:
+    async with running_spool(tmp_path, mode="strict", timeout_ms=5000) as spool:
         await keep(spool, *range(100))
         assert len(await shipped(spool)) == 100
 
@@ -74,7 +74,7 @@ async def test_strict_measures_each_record_from_its_own_put(tmp_path: Path) -> N
 
 async def test_best_effort_answers_without_the_disk(tmp_path: Path) -> None:
     disk = FaultyDisk()
-    async with running(tmp_path, disk, mode="best_effort") as spool:
+    async with running_spool(tmp_path, disk, mode="best_effort") as spool:
         disk.hold()
         placed = [spool.put(record(n), denial=False) for n in range(100)]
         assert all(each.durable.done() and each.stored for each in placed)
@@ -85,7 +85,7 @@ async def test_best_effort_answers_without_the_disk(tmp_path: Path) -> None:
 
 async def test_best_effort_counts_what_overflows_and_declares_it(tmp_path: Path) -> None:
     disk = FaultyDisk()
-    async with running(tmp_path, disk, mode="best_effort", memory_bytes=MIB) as spool:
+    async with running_spool(tmp_path, disk, mode="best_effort", memory_bytes=MIB) as spool:
         await keep(spool, "first")
         disk.hold()
         placed = [spool.put(record(n, query="q" * 10_000), denial=False) for n in range(300)]
@@ -120,7 +120,7 @@ async def shipped_until_declared(spool: Spool, lost: int) -> list[dict[str, Any]
 
 async def test_best_effort_answers_while_the_disk_is_bad_and_declares_all(tmp_path: Path) -> None:
     disk = FaultyDisk()
-    async with running(tmp_path, disk, mode="best_effort") as spool:
+    async with running_spool(tmp_path, disk, mode="best_effort") as spool:
         await until_async("the spool takes records again", lambda: spool.refusal is None)
         spool.put(record("kept"), denial=False)
         await until_async("the records are in the spool", lambda: spool.depth == 1)
@@ -141,7 +141,7 @@ async def test_best_effort_answers_while_the_disk_is_bad_and_declares_all(tmp_pa
 async def test_best_effort_answers_when_full_and_declares_when_there_is_room(
     tmp_path: Path,
 ) -> None:
-    async with running(tmp_path, mode="best_effort", max_bytes=3 * MIB) as spool:
+    async with running_spool(tmp_path, mode="best_effort", max_bytes=3 * MIB) as spool:
         lost = 0
         for n in range(100):
             lost += not spool.put(record(n, query="q" * 50_000), denial=False).stored
@@ -154,20 +154,20 @@ async def test_best_effort_answers_when_full_and_declares_when_there_is_room(
 
 async def test_best_effort_declares_before_it_closes(tmp_path: Path) -> None:
     disk = FaultyDisk()
-    async with running(tmp_path, disk, mode="best_effort", memory_bytes=MIB) as spool:
+    async with running_spool(tmp_path, disk, mode="best_effort", memory_bytes=MIB) as spool:
         disk.hold()
         lost = sum(
             not spool.put(record(n, query="q" * 10_000), denial=False).stored for n in range(300)
         )
         disk.release()
-    async with running(tmp_path) as spool:
+    async with running_spool(tmp_path) as spool:
         assert sum(gap["lost"] for gap in gaps(await shipped(spool))) == lost
 
 
 async def test_memory_is_bounded_in_the_other_modes_by_refusing(tmp_path: Path) -> None:
     """A disk that hangs must not fill the memory with clients that try again."""
     disk = FaultyDisk()
-    async with running(tmp_path, disk, memory_bytes=MIB) as spool:
+    async with running_spool(tmp_path, disk, memory_bytes=MIB) as spool:
         disk.hold()
         while spool.bytes_waiting < MIB:
             spool.put(record("large", query="q" * 10_000), denial=True)
@@ -184,7 +184,7 @@ async def test_a_waiter_that_left_is_no_error_of_the_loop(tmp_path: Path) -> Non
     problems: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, about: problems.append(about))
     disk = FaultyDisk()
-    async with running(tmp_path, disk) as spool:
+    async with running_spool(tmp_path, disk) as spool:
         disk.breaks("sync")
         for n in range(5):
             spool.put(record(n), denial=False)
@@ -203,7 +203,7 @@ def test_settings_are_judged_all_at_once() -> None:
 
 async def test_errors_show_a_caller_no_path(tmp_path: Path) -> None:
     disk = FaultyDisk()
-    async with running(tmp_path, disk) as spool:
+    async with running_spool(tmp_path, disk) as spool:
         disk.breaks("sync")
         placed = spool.put(record(), denial=False)
         with pytest.raises(SpoolUnwritable) as failed:

@@ -24,7 +24,7 @@ from tests.sidecar.spool.running_spool import (
     keep,
     read_hash,
     record,
-    running,
+    running_spool,
     settings,
     shipped,
 )
@@ -32,7 +32,7 @@ from tests.support import waiting
 
 
 async def test_records_ship_in_the_order_they_were_put_and_chained(tmp_path: Path) -> None:
-    async with running(tmp_path / "spool") as spool:
+    async with running_spool(tmp_path / "spool") as spool:
         await keep(spool, *range(500))
         assert spool.depth == 500
         cores = await shipped(spool)
@@ -41,7 +41,7 @@ async def test_records_ship_in_the_order_they_were_put_and_chained(tmp_path: Pat
 
 
 async def test_put_returns_the_hash_that_the_record_is_read_back_with(tmp_path: Path) -> None:
-    async with running(tmp_path) as spool:
+    async with running_spool(tmp_path) as spool:
         placed = [spool.put(record(n), denial=False) for n in range(20)]
         await placed[-1].durable
         cores = await shipped(spool)
@@ -50,7 +50,7 @@ async def test_put_returns_the_hash_that_the_record_is_read_back_with(tmp_path: 
 
 async def test_one_sync_serves_all_that_gathered_during_the_one_before(tmp_path: Path) -> None:
     disk = FaultyDisk()
-    async with running(tmp_path, disk) as spool:
+    async with running_spool(tmp_path, disk) as spool:
         disk.hold()
         first = spool.put(record("first"), denial=False)
         await asyncio.to_thread(disk.waiting.wait, 5)
@@ -66,7 +66,7 @@ async def test_one_sync_serves_all_that_gathered_during_the_one_before(tmp_path:
 
 async def test_nothing_is_done_before_its_sync_returns(tmp_path: Path) -> None:
     disk = FaultyDisk()
-    async with running(tmp_path, disk) as spool:
+    async with running_spool(tmp_path, disk) as spool:
         disk.hold()
         placed = spool.put(record(), denial=False)
         await asyncio.to_thread(disk.waiting.wait, 5)
@@ -83,7 +83,7 @@ async def test_a_cancelled_waiter_cancels_neither_its_record_nor_the_others(
     tmp_path: Path,
 ) -> None:
     disk = FaultyDisk()
-    async with running(tmp_path, disk) as spool:
+    async with running_spool(tmp_path, disk) as spool:
         disk.hold()
         placed = [spool.put(record(n), denial=False) for n in range(3)]
         placed[1].durable.cancel()
@@ -95,7 +95,7 @@ async def test_a_cancelled_waiter_cancels_neither_its_record_nor_the_others(
 
 async def test_the_loop_goes_on_while_the_disk_does_not(tmp_path: Path) -> None:
     disk = FaultyDisk()
-    async with running(tmp_path, disk) as spool:
+    async with running_spool(tmp_path, disk) as spool:
         disk.hold()
         spool.put(record(), denial=False)
         for _ in range(100):
@@ -104,7 +104,7 @@ async def test_the_loop_goes_on_while_the_disk_does_not(tmp_path: Path) -> None:
 
 
 async def test_a_record_as_large_as_a_record_may_be_is_kept(tmp_path: Path) -> None:
-    async with running(tmp_path) as spool:
+    async with running_spool(tmp_path) as spool:
         large = record("large", query="ü" * 32_000)
         await spool.put(large, denial=False).durable
         await keep(spool, "small")
@@ -112,7 +112,7 @@ async def test_a_record_as_large_as_a_record_may_be_is_kept(tmp_path: Path) -> N
 
 
 async def test_a_record_too_large_to_ship_is_refused_and_leaves_no_hole(tmp_path: Path) -> None:
-    async with running(tmp_path) as spool:
+    async with running_spool(tmp_path) as spool:
         await keep(spool, "before")
         with pytest.raises(RecordTooLarge):
             spool.put(record("large", query="x" * 300_000), denial=True)
@@ -121,7 +121,7 @@ async def test_a_record_too_large_to_ship_is_refused_and_leaves_no_hole(tmp_path
 
 
 async def test_records_run_over_many_segments_without_a_hole(tmp_path: Path) -> None:
-    async with running(tmp_path) as spool:
+    async with running_spool(tmp_path) as spool:
         sizes = [1, 3000, 60_000, 5, 40_000]
         names = []
         for n in range(120):
@@ -141,7 +141,7 @@ async def test_a_write_that_the_kernel_takes_in_pieces_is_written_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pwrite = os.pwrite
-    async with running(tmp_path) as spool:
+    async with running_spool(tmp_path) as spool:
         monkeypatch.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, bytes(data)[:100], at))
         await keep(spool, *range(10))
         monkeypatch.undo()
@@ -149,16 +149,16 @@ async def test_a_write_that_the_kernel_takes_in_pieces_is_written_whole(
 
 
 async def test_a_second_process_learns_which_directory_is_held(tmp_path: Path) -> None:
-    async with running(tmp_path):
+    async with running_spool(tmp_path):
         with pytest.raises(SpoolLocked, match=str(tmp_path)):
             await Spool.open(settings(tmp_path), SOURCE, CLOCK, os.urandom)
-    async with running(tmp_path):
+    async with running_spool(tmp_path):
         pass
 
 
 async def test_the_spool_is_for_its_user_alone(tmp_path: Path) -> None:
     root = tmp_path / "deep" / "spool"
-    async with running(root) as spool:
+    async with running_spool(root) as spool:
         await keep(spool, 1)
         modes = {stat.S_IMODE(path.stat().st_mode) for path in root.rglob("*") if path.is_file()}
         assert modes == {0o600}
@@ -178,7 +178,7 @@ async def test_closing_waits_for_what_was_put_and_takes_no_more(tmp_path: Path) 
     assert all(each.durable.done() and each.durable.exception() is None for each in placed)
     with pytest.raises(SpoolUnwritable):
         spool.put(record(), denial=True)
-    async with running(tmp_path) as spool:
+    async with running_spool(tmp_path) as spool:
         assert len(eids(await shipped(spool))) == 50
 
 
@@ -191,7 +191,7 @@ async def test_closing_waits_no_longer_than_for_the_last_record(
     async with asyncio.timeout(20):
         await spool.close(5)
     assert caplog.messages == []
-    async with running(tmp_path) as spool:
+    async with running_spool(tmp_path) as spool:
         assert eids(await shipped(spool)) == ["1"]
 
 
@@ -222,7 +222,7 @@ async def test_memory_does_not_grow_with_what_went_through(tmp_path: Path) -> No
         gc.collect()
         return tracemalloc.get_traced_memory()[0]
 
-    async with running(tmp_path) as spool:
+    async with running_spool(tmp_path) as spool:
         tracemalloc.start()
         try:
             before = await through(spool, 3000)

@@ -25,7 +25,7 @@ from tests.sidecar.spool.running_spool import (
     instances,
     keep,
     record,
-    running,
+    running_spool,
     segments,
     shipped,
     spares,
@@ -51,7 +51,7 @@ async def quiet(root: Path) -> None:
 
 async def test_a_quiet_spool_keeps_no_byte_of_what_was_receipted(tmp_path: Path) -> None:
     cores: list[dict[str, Any]] = []
-    async with running(tmp_path, quiet_seconds=QUIET) as spool:
+    async with running_spool(tmp_path, quiet_seconds=QUIET) as spool:
         for times in (1, 60, 2):  # the second does not fit in one segment
             for n in range(times):
                 await spool.put(record(f"{times}.{n}", query=LARGE), denial=False).durable
@@ -62,7 +62,7 @@ async def test_a_quiet_spool_keeps_no_byte_of_what_was_receipted(tmp_path: Path)
             assert len(segments(tmp_path)) == 1
             assert spool.bytes_held == 3 * MIB
             assert all(path.read_bytes() == bytes(MIB) for path in spares(tmp_path))
-    async with running(tmp_path) as spool:
+    async with running_spool(tmp_path) as spool:
         await keep(spool, "after a restart")
         cores += await shipped(spool)
     assert [core["src"]["n"] for core in check_chain(cores)] == list(range(64))
@@ -75,7 +75,7 @@ async def test_what_has_no_receipt_ships_whatever_the_spool_drops_around_it(tmp_
     cores: dict[int, dict[str, Any]] = {}
     count = 0
     for _ in range(3):
-        async with running(tmp_path, quiet_seconds=0.0005) as spool:
+        async with running_spool(tmp_path, quiet_seconds=0.0005) as spool:
             for _ in range(60):
                 for _ in range(chance.randrange(3)):
                     spool.put(record(count), denial=False)
@@ -87,7 +87,7 @@ async def test_what_has_no_receipt_ships_whatever_the_spool_drops_around_it(tmp_
                 if chance.random() < 0.7:
                     await ship(spool, cores, chance.randrange(1, 4))
             await written(spool)
-    async with running(tmp_path) as spool:
+    async with running_spool(tmp_path) as spool:
         while await ship(spool, cores, MIB):
             pass
     assert count > 100
@@ -110,7 +110,7 @@ async def ship(spool: Spool, cores: dict[int, dict[str, Any]], most: int) -> boo
 async def test_a_spool_that_drops_can_no_longer_be_rewound_and_takes_that_as_no_damage(
     tmp_path: Path,
 ) -> None:
-    async with running(tmp_path, quiet_seconds=QUIET) as spool:
+    async with running_spool(tmp_path, quiet_seconds=QUIET) as spool:
         await keep(spool, *range(5), SEED)
         await shipped(spool)
         await quiet(tmp_path)
@@ -126,7 +126,7 @@ async def test_a_disk_that_fails_while_the_spool_drops_costs_no_record(
     tmp_path: Path, operation: str
 ) -> None:
     disk = FaultyDisk()
-    async with running(tmp_path, disk, quiet_seconds=QUIET) as spool:
+    async with running_spool(tmp_path, disk, quiet_seconds=QUIET) as spool:
         await keep(spool, *range(5), SEED)
         before = len(disk.calls)
         disk.breaks(operation)
@@ -154,7 +154,7 @@ async def test_a_spool_killed_at_any_step_of_a_drop_goes_on_where_it_was(tmp_pat
         # After a power cut, the note of how far the control API has it may be missing.
         if moment % 2:
             (instances(root)[0] / "acked").unlink(missing_ok=True)
-        async with running(root, quiet_seconds=QUIET) as spool:
+        async with running_spool(root, quiet_seconds=QUIET) as spool:
             placed = spool.put(record("next"), denial=False)
             await placed.durable
             *again, last = await shipped(spool)

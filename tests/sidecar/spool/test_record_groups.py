@@ -20,7 +20,7 @@ from tests.sidecar.spool.running_spool import (
     instances,
     keep,
     record,
-    running,
+    running_spool,
     segments,
     shipped,
     spares,
@@ -35,7 +35,7 @@ def group(name: str, count: int, query: str | None = LARGE) -> list[Record]:
 
 
 async def test_a_group_is_numbered_in_order_and_shares_one_future(tmp_path: Path) -> None:
-    async with running(tmp_path) as spool:
+    async with running_spool(tmp_path) as spool:
         placed = spool.put_together(group("a", 3), denial=False)
         assert len({each.core_hash for each in placed}) == 3
         assert len({id(each.durable) for each in placed}) == 1
@@ -45,7 +45,7 @@ async def test_a_group_is_numbered_in_order_and_shares_one_future(tmp_path: Path
 
 async def test_memory_that_is_nearly_full_takes_all_of_a_group_or_none(tmp_path: Path) -> None:
     disk = FaultyDisk()
-    async with running(tmp_path, disk, memory_bytes=MIB) as spool:
+    async with running_spool(tmp_path, disk, memory_bytes=MIB) as spool:
         await keep(spool, "first")
         disk.hold()
         taken = 0
@@ -77,14 +77,14 @@ async def fill(spool: Spool, root: Path, count: int) -> int:
 
 
 async def test_a_spool_that_is_full_holds_whole_groups(tmp_path: Path) -> None:
-    async with running(tmp_path, max_bytes=3 * MIB) as spool:
+    async with running_spool(tmp_path, max_bytes=3 * MIB) as spool:
         taken = await fill(spool, tmp_path, 20)
         assert taken
         assert len(eids(await shipped(spool))) == 20 * taken
 
 
 async def test_a_group_never_spans_two_segments(tmp_path: Path) -> None:
-    async with running(tmp_path) as spool:
+    async with running_spool(tmp_path) as spool:
         for number in range(9):
             placed = spool.put_together(group(str(number), 20), denial=False)
             await placed[0].durable
@@ -94,7 +94,7 @@ async def test_a_group_never_spans_two_segments(tmp_path: Path) -> None:
 
 
 async def test_a_group_that_fits_no_segment_is_refused_and_changes_nothing(tmp_path: Path) -> None:
-    async with running(tmp_path) as spool:
+    async with running_spool(tmp_path) as spool:
         await keep(spool, "before")
         with pytest.raises(SpoolFull, match="do not fit in one segment"):
             spool.put_together(group("large", 120), denial=False)
@@ -104,7 +104,7 @@ async def test_a_group_that_fits_no_segment_is_refused_and_changes_nothing(tmp_p
 
 
 async def test_one_record_that_is_too_large_takes_the_group_with_it(tmp_path: Path) -> None:
-    async with running(tmp_path) as spool:
+    async with running_spool(tmp_path) as spool:
         large = record("large", query="q" * 300_000)
         with pytest.raises(SpoolError):
             spool.put_together([*group("small", 2), large], denial=False)
@@ -114,7 +114,7 @@ async def test_one_record_that_is_too_large_takes_the_group_with_it(tmp_path: Pa
 
 async def test_best_effort_drops_all_of_a_group_or_none(tmp_path: Path) -> None:
     disk = FaultyDisk()
-    async with running(tmp_path, disk, mode="best_effort", memory_bytes=MIB) as spool:
+    async with running_spool(tmp_path, disk, mode="best_effort", memory_bytes=MIB) as spool:
         await keep(spool, "first")
         disk.hold()
         groups = [spool.put_together(group(str(n), 30), denial=False) for n in range(12)]
@@ -130,7 +130,7 @@ async def test_best_effort_drops_all_of_a_group_or_none(tmp_path: Path) -> None:
 
 async def test_a_crash_between_the_frames_of_a_group_leaves_none_of_it(tmp_path: Path) -> None:
     root = tmp_path / "spool"
-    async with running(root) as spool:
+    async with running_spool(root) as spool:
         await keep(spool, "before")
         await spool.put_together(group("torn", 4, None), denial=False)[0].durable
     path = segments(root)[-1]
@@ -144,7 +144,7 @@ async def test_a_crash_between_the_frames_of_a_group_leaves_none_of_it(tmp_path:
         assert (found.resumed.n, found.resumed.offset) == (1, begin)
         # Zeroed on disk too: what is appended next is followed by nothing old.
         assert not any(path.read_bytes()[begin:])
-    async with running(root) as spool:
+    async with running_spool(root) as spool:
         await keep(spool, "later")
         assert eids(await shipped(spool)) == ["before", "later"]
     assert len(instances(root)) == 1
@@ -153,7 +153,7 @@ async def test_a_crash_between_the_frames_of_a_group_leaves_none_of_it(tmp_path:
 async def test_a_write_that_fails_half_way_leaves_none_of_a_group(tmp_path: Path) -> None:
     disk = FaultyDisk()
     root = tmp_path / "spool"
-    async with running(root, disk) as spool:
+    async with running_spool(root, disk) as spool:
         await keep(spool, "before")
         disk.torn = 1500
         disk.breaks("write")

@@ -16,7 +16,7 @@ from tests.sidecar.spool.running_spool import (
     gaps,
     instances,
     keep,
-    running,
+    running_spool,
     segments,
     shipped,
 )
@@ -26,7 +26,7 @@ from tests.support.waiting import until_async
 
 async def test_a_clean_stop_goes_on_in_the_same_instance(stopped_spool: Path) -> None:
     name = instances(stopped_spool)[0].name
-    async with running(stopped_spool) as spool:
+    async with running_spool(stopped_spool) as spool:
         assert name.endswith(spool.instance)
         assert spool.depth == 5
         await keep(spool, "later")
@@ -41,7 +41,7 @@ async def test_a_crash_while_an_instance_is_made_leaves_nothing_behind(stopped_s
         directory.mkdir()
         for name in files:
             (directory / name).write_bytes(bytes(SEGMENT))
-    async with running(stopped_spool) as spool:
+    async with running_spool(stopped_spool) as spool:
         await keep(spool, "later")
         assert eids(await shipped(spool)) == ["0", "1", "2", "3", "4", "later"]
     assert len(instances(stopped_spool)) == 1
@@ -50,12 +50,12 @@ async def test_a_crash_while_an_instance_is_made_leaves_nothing_behind(stopped_s
 async def test_a_crash_while_an_instance_is_removed_is_not_taken_for_a_loss(
     stopped_spool: Path,
 ) -> None:
-    async with running(stopped_spool, source="sidecar-2") as spool:
+    async with running_spool(stopped_spool, source="sidecar-2") as spool:
         await keep(spool, "later")
     old = instances(stopped_spool)[0]
     old.rename(old.with_name(old.name + ".tmp"))
     next(stopped_spool.glob("*.tmp/*.seg")).unlink()
-    async with running(stopped_spool, source="sidecar-2") as spool:
+    async with running_spool(stopped_spool, source="sidecar-2") as spool:
         cores = await shipped(spool)
     assert eids(cores) == ["later"]
     assert not gaps(cores)
@@ -66,7 +66,7 @@ async def test_a_crash_between_a_new_segment_and_its_header_goes_on_in_the_old(
     stopped_spool: Path,
 ) -> None:
     (instances(stopped_spool)[0] / f"{5:020d}.seg").write_bytes(bytes(SEGMENT))
-    async with running(stopped_spool) as spool:
+    async with running_spool(stopped_spool) as spool:
         await keep(spool, "later")
         assert eids(await shipped(spool)) == ["0", "1", "2", "3", "4", "later"]
     assert len(segments(stopped_spool)) == 1
@@ -77,7 +77,7 @@ async def test_a_crash_in_the_first_write_of_a_segment_goes_on_in_the_old(
 ) -> None:
     torn = segments(stopped_spool)[-1].read_bytes()[:40]
     (instances(stopped_spool)[0] / f"{5:020d}.seg").write_bytes(torn.ljust(SEGMENT, b"\0"))
-    async with running(stopped_spool) as spool:
+    async with running_spool(stopped_spool) as spool:
         await keep(spool, "later")
         assert eids(await shipped(spool)) == ["0", "1", "2", "3", "4", "later"]
 
@@ -87,27 +87,27 @@ async def test_unfinished_and_unfit_spares_are_cleared_away(stopped_spool: Path)
     (stopped_spool / "spare-00000001.seg").write_bytes(bytes(1000))
     (stopped_spool / "spare-00000002.seg").write_bytes(bytes(SEGMENT))
     (stopped_spool / "spare-00000003.seg").write_bytes(bytes(SEGMENT))
-    async with running(stopped_spool) as spool:
+    async with running_spool(stopped_spool) as spool:
         await keep(spool, "later")
         assert spool.bytes_held == 3 * SEGMENT
     assert len(list(stopped_spool.glob("spare-*"))) == 2
 
 
 async def test_an_instance_that_holds_nothing_yet_goes_on(tmp_path: Path) -> None:
-    async with running(tmp_path) as spool:
+    async with running_spool(tmp_path) as spool:
         first = spool.instance
-    async with running(tmp_path) as spool:
+    async with running_spool(tmp_path) as spool:
         assert spool.instance == first
         await keep(spool, 0)
         assert eids(await shipped(spool)) == ["0"]
 
 
 async def test_acknowledged_records_are_not_sent_again_after_a_restart(stopped_spool: Path) -> None:
-    async with running(stopped_spool) as spool:
+    async with running_spool(stopped_spool) as spool:
         batch = await spool.batch(1, 1)
         assert batch is not None
         await spool.acknowledge(batch.instance, 2)
-    async with running(stopped_spool) as spool:
+    async with running_spool(stopped_spool) as spool:
         assert spool.depth == 2
         assert eids(await shipped(spool)) == ["3", "4"]
 
@@ -116,10 +116,10 @@ async def test_acknowledged_records_are_not_sent_again_after_a_restart(stopped_s
 async def test_a_lost_note_of_what_was_acknowledged_costs_sending_again(
     stopped_spool: Path, note: bytes
 ) -> None:
-    async with running(stopped_spool) as spool:
+    async with running_spool(stopped_spool) as spool:
         await shipped(spool)
     (instances(stopped_spool)[0] / "acked").write_bytes(note)
-    async with running(stopped_spool) as spool:
+    async with running_spool(stopped_spool) as spool:
         assert len(await shipped(spool)) == 5
 
 
@@ -127,11 +127,11 @@ async def test_a_spool_without_records_that_were_acknowledged_uses_no_number_aga
     stopped_spool: Path,
 ) -> None:
     """A directory restored from an older copy, except for the note."""
-    async with running(stopped_spool) as spool:
+    async with running_spool(stopped_spool) as spool:
         await shipped(spool)
     start, _ = frames_of(stopped_spool)[3]
     overwrite(stopped_spool, start, bytes(SEGMENT - start))
-    async with running(stopped_spool) as spool:
+    async with running_spool(stopped_spool) as spool:
         await keep(spool, "later")
         cores = await shipped(spool)
     assert eids(cores) == ["later"]
@@ -139,10 +139,10 @@ async def test_a_spool_without_records_that_were_acknowledged_uses_no_number_aga
 
 
 async def test_a_spool_whose_segments_are_gone_says_so(stopped_spool: Path) -> None:
-    async with running(stopped_spool) as spool:
+    async with running_spool(stopped_spool) as spool:
         await shipped(spool)
     segments(stopped_spool)[0].unlink()
-    async with running(stopped_spool) as spool:
+    async with running_spool(stopped_spool) as spool:
         await keep(spool, "later")
         cores = await shipped(spool)
     assert eids(cores) == ["later"]
@@ -153,7 +153,7 @@ async def test_a_spool_whose_segments_are_gone_says_so(stopped_spool: Path) -> N
 async def test_another_source_id_begins_another_instance_and_ships_the_old(
     stopped_spool: Path,
 ) -> None:
-    async with running(stopped_spool, source="sidecar-2") as spool:
+    async with running_spool(stopped_spool, source="sidecar-2") as spool:
         await keep(spool, "later")
         cores = await shipped(spool)
     assert eids(cores) == ["0", "1", "2", "3", "4", "later"]
@@ -167,14 +167,14 @@ async def test_an_ending_not_known_to_be_declared_is_declared_at_the_next_start(
 ) -> None:
     directory = instances(stopped_spool)[0]
     write_ending(Disk(), directory, Ending("a write to the disk failed", 3, 2))
-    async with running(stopped_spool) as spool:
+    async with running_spool(stopped_spool) as spool:
         await until_async("the gap is declared", lambda: spool.gaps == 1)
         cores = await shipped(spool)
         cores += await shipped(spool)
     # What lies beyond the ending was declared lost, and does not ship although it can be read.
     assert eids(cores) == ["0", "1", "2"]
     assert [(gap["first"], gap["lost"]) for gap in gaps(cores)] == [(3, 2)]
-    async with running(stopped_spool) as spool:
+    async with running_spool(stopped_spool) as spool:
         assert not await shipped(spool)
 
 
@@ -182,7 +182,7 @@ async def test_a_declared_ending_is_not_declared_again(stopped_spool: Path) -> N
     directory = instances(stopped_spool)[0]
     write_ending(Disk(), directory, Ending("as before", 3, 2, declared=True))
     assert read_ending(Disk(), directory) == Ending("as before", 3, 2, declared=True)
-    async with running(stopped_spool) as spool:
+    async with running_spool(stopped_spool) as spool:
         cores = await shipped(spool)
     assert eids(cores) == ["0", "1", "2"]
     assert not gaps(cores)
@@ -191,7 +191,7 @@ async def test_a_declared_ending_is_not_declared_again(stopped_spool: Path) -> N
 async def test_an_ending_that_can_not_be_read_still_ends(stopped_spool: Path) -> None:
     former = instances(stopped_spool)[0]
     (former / "ended").write_bytes(b"{")
-    async with running(stopped_spool) as spool:
+    async with running_spool(stopped_spool) as spool:
         cores = await shipped(spool)
         assert not former.name.endswith(spool.instance)
     assert eids(cores) == ["0", "1", "2", "3", "4"]
@@ -202,7 +202,7 @@ async def test_the_tail_is_written_again_before_anything_is_appended(stopped_spo
     """After a failed sync in the previous process, the kernel may show data that the disk does not
     hold."""
     disk = FaultyDisk()
-    async with running(stopped_spool, disk) as spool:
+    async with running_spool(stopped_spool, disk) as spool:
         await keep(spool, "later")
     assert disk.calls.index("rewrite") < disk.calls.index("sync")
 
@@ -212,7 +212,7 @@ async def test_a_tail_that_can_not_be_written_again_is_left_for_a_new_instance(
 ) -> None:
     disk = FaultyDisk()
     disk.breaks("rewrite")
-    async with running(stopped_spool, disk) as spool:
+    async with running_spool(stopped_spool, disk) as spool:
         await keep(spool, "later")
         cores = await shipped(spool)
     assert eids(check_chain(cores)) == ["0", "1", "2", "3", "4", "later"]

@@ -21,7 +21,7 @@ from tests.sidecar.spool.running_spool import (
     gaps,
     keep,
     record,
-    running,
+    running_spool,
     segments,
     shipped,
     spares,
@@ -55,7 +55,7 @@ async def fill(spool: Spool, root: Path, *, denial: bool, prefix: str) -> int:
 
 
 async def test_allows_leave_room_for_denials_and_then_nothing_is_taken(tmp_path: Path) -> None:
-    async with running(tmp_path, max_bytes=SEGMENTS * MIB) as spool:
+    async with running_spool(tmp_path, max_bytes=SEGMENTS * MIB) as spool:
         allows = await fill(spool, tmp_path, denial=False, prefix="allow-")
         assert state(spool) == "denials_only"
         denials = await fill(spool, tmp_path, denial=True, prefix="deny-")
@@ -72,7 +72,7 @@ async def test_allows_leave_room_for_denials_and_then_nothing_is_taken(tmp_path:
 
 
 async def test_the_directory_never_grows_past_its_limit(tmp_path: Path) -> None:
-    async with running(tmp_path, max_bytes=SEGMENTS * MIB) as spool:
+    async with running_spool(tmp_path, max_bytes=SEGMENTS * MIB) as spool:
         await fill(spool, tmp_path, denial=False, prefix="allow-")
         await fill(spool, tmp_path, denial=True, prefix="deny-")
         files = [path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()]
@@ -80,7 +80,7 @@ async def test_the_directory_never_grows_past_its_limit(tmp_path: Path) -> None:
 
 
 async def test_room_comes_back_when_segments_are_acknowledged(tmp_path: Path) -> None:
-    async with running(tmp_path, max_bytes=SEGMENTS * MIB) as spool:
+    async with running_spool(tmp_path, max_bytes=SEGMENTS * MIB) as spool:
         await fill(spool, tmp_path, denial=False, prefix="allow-")
         await fill(spool, tmp_path, denial=True, prefix="deny-")
         await shipped(spool)
@@ -91,7 +91,7 @@ async def test_room_comes_back_when_segments_are_acknowledged(tmp_path: Path) ->
 
 async def test_a_full_disk_is_known_before_the_last_room_is_taken(tmp_path: Path) -> None:
     disk = FaultyDisk()
-    async with running(tmp_path, disk) as spool:
+    async with running_spool(tmp_path, disk) as spool:
         await keep(spool, "first")
         disk.breaks("create_zeroed", code=errno.ENOSPC)
         allows = await fill(spool, tmp_path, denial=False, prefix="allow-")
@@ -118,7 +118,7 @@ async def test_allows_are_taken_while_a_spare_is_slow_to_come_but_not_the_last_e
             super(FaultyDisk, self).create_zeroed(path, size)
 
     disk = Slow()
-    async with running(tmp_path, disk) as spool:
+    async with running_spool(tmp_path, disk) as spool:
         await until_async("the spare segments are there", lambda: len(spares(tmp_path)) == 2)
         disk.breaks("slow")
         taken = 0
@@ -137,9 +137,9 @@ async def test_allows_are_taken_while_a_spare_is_slow_to_come_but_not_the_last_e
 
 
 async def test_the_reserve_survives_a_restart(tmp_path: Path) -> None:
-    async with running(tmp_path, max_bytes=SEGMENTS * MIB) as spool:
+    async with running_spool(tmp_path, max_bytes=SEGMENTS * MIB) as spool:
         allows = await fill(spool, tmp_path, denial=False, prefix="allow-")
-    async with running(tmp_path, max_bytes=SEGMENTS * MIB) as spool:
+    async with running_spool(tmp_path, max_bytes=SEGMENTS * MIB) as spool:
         await until_async("only denials have room", lambda: spool.state is State.DENIALS_ONLY)
         with pytest.raises(SpoolFull):
             spool.put(record("allow"), denial=False)
@@ -150,7 +150,7 @@ async def test_the_reserve_survives_a_restart(tmp_path: Path) -> None:
 
 
 async def test_a_full_spool_still_ends_an_instance_that_is_refused(tmp_path: Path) -> None:
-    async with running(tmp_path, max_bytes=SEGMENTS * MIB) as spool:
+    async with running_spool(tmp_path, max_bytes=SEGMENTS * MIB) as spool:
         await fill(spool, tmp_path, denial=False, prefix="allow-")
         await fill(spool, tmp_path, denial=True, prefix="deny-")
         held = spool.depth
@@ -162,7 +162,7 @@ async def test_a_full_spool_still_ends_an_instance_that_is_refused(tmp_path: Pat
         assert not list(tmp_path.glob("conflict-*"))
         await asyncio.sleep(0.05)
     # More room by a larger limit.
-    async with running(tmp_path) as spool:
+    async with running_spool(tmp_path) as spool:
         await keep(spool, "later")
         cores = await shipped(spool)
         assert list(tmp_path.glob("conflict-*"))
@@ -171,12 +171,12 @@ async def test_a_full_spool_still_ends_an_instance_that_is_refused(tmp_path: Pat
 
 
 async def test_what_was_set_aside_counts_against_the_limit(tmp_path: Path) -> None:
-    async with running(tmp_path, max_bytes=6 * MIB) as spool:
+    async with running_spool(tmp_path, max_bytes=6 * MIB) as spool:
         for n in range(60):
             await spool.put(record(n, query=LARGE), denial=False).durable
         await spool.set_aside(spool.instance, "it conflicts")
         await until_async("the conflict is kept", lambda: list(tmp_path.glob("conflict-*")))
         held = spool.bytes_held
         assert held > 4 * MIB
-    async with running(tmp_path, max_bytes=6 * MIB) as spool:
+    async with running_spool(tmp_path, max_bytes=6 * MIB) as spool:
         await until_async("the space is freed", lambda: spool.bytes_held == held)

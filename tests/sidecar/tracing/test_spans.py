@@ -13,13 +13,13 @@ import pytest
 
 from sidecar.settings.model import TraceSettings
 from sidecar.tracing.exporter import SpanExporter
-from tests.sidecar.fake_control_api import fake_control_api, policy
-from tests.sidecar.proxy.proxy_setup import source, warm
 from tests.sidecar.proxy.raw_client import ask
-from tests.sidecar.proxy.scripted_source import DataSource, data_source
-from tests.sidecar.running_sidecar import RunningSidecar, sidecar
-from tests.sidecar.running_sidecar import ask as evaluation
 from tests.sidecar.tracing.collector import Collector, collector, texts
+from tests.support.fake_control_api import fake_control_api, policy
+from tests.support.proxy import source, warm
+from tests.support.scripted_source import DataSource, data_source
+from tests.support.sidecar import RunningSidecar, running_sidecar
+from tests.support.sidecar import ask as evaluation
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 SAMPLED = f"00-{TRACE}-{SPAN}-01"
@@ -48,7 +48,7 @@ async def traced(tmp_path: Path, ratio: float = 0.0) -> AsyncIterator[Traced]:
         fake.create_tenant(policy(allowed_sources=("*",)))
         configured = source(upstream.port, alias="files")
         traces = TraceSettings(collects.address, ratio)
-        async with sidecar(tmp_path, fake, sources=(configured,), traces=traces) as running:
+        async with running_sidecar(tmp_path, fake, sources=(configured,), traces=traces) as running:
             exporter = running.parts.exporter
             assert exporter is not None
             proxy = running.parts.listeners[0]

@@ -1,7 +1,7 @@
-"""What the Python origins answer, by path; the Node one and nginx do the same. A path that stands
-here for nothing is answered with what was received, so that a test sees how a request arrived.
+"""Gives the responses of the Python origins, by path; the Node one and nginx do the same.
 
-Knows no server interface: `asgi.py` and `wsgi.py` do.
+A path that stands here for nothing is answered with what was received, so that a test sees how a
+request arrived. `asgi.py` and `wsgi.py` serve them.
 """
 
 import gzip

@@ -9,21 +9,21 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Page
 
-from tests.control_api.browsing import Watched, watching
 from tests.control_api.console.browser.visitors import Visitors
-from tests.control_api.console.world import World
-from tests.control_api.tabs import Tabs
 from tests.servers import need
+from tests.support.browser_tabs import Tabs
+from tests.support.browsing import Watched, watching
+from tests.support.company_week import CompanyWeek
 
 
 @pytest.fixture(scope="session")
-def visitors(world: World, tabs: Tabs) -> Visitors:
+def visitors(world: CompanyWeek, tabs: Tabs) -> Visitors:
     """Opens pages signed in."""
     return Visitors(world, tabs)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def watched(world: World, tabs: Tabs) -> AsyncIterator[Watched]:
+async def watched(world: CompanyWeek, tabs: Tabs) -> AsyncIterator[Watched]:
     """Opens pages of the world's console, and fails if one had a fault."""
     async with watching(tabs, f"http://127.0.0.1:{world.api.port}") as pages:
         yield pages

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from tests.control_api.running_api import ControlApi
+from tests.support.control_api import ControlApi
 
 
 def turn_into_permission(api: ControlApi, event_id: str) -> None:

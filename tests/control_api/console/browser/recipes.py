@@ -10,7 +10,7 @@ from contextlib import closing
 from typing import Any, Literal, NamedTuple
 from urllib.parse import urlencode
 
-from tests.control_api.console.world import World, policy
+from tests.support.company_week import CompanyWeek, policy
 from tests.support.waiting import until
 
 _numbers = itertools.count(1)
@@ -20,8 +20,8 @@ class Recipe(NamedTuple):
     """`page` is where the form is, and `query` makes what it needs and says how to find it."""
 
     page: str
-    fields: Callable[[World], dict[str, str]] = lambda _: {}
-    query: Callable[[World], dict[str, str]] = lambda _: {}
+    fields: Callable[[CompanyWeek], dict[str, str]] = lambda _: {}
+    query: Callable[[CompanyWeek], dict[str, str]] = lambda _: {}
     held: Callable[[dict[str, str]], dict[str, str]] = lambda _: {}
     """Hidden values of the form among several with the same action, by the query."""
     button: str = ""
@@ -30,16 +30,16 @@ class Recipe(NamedTuple):
     """`someone` signs in for this action alone, which ends the session; `other` is the admin of
     another tenant."""
     statuses: tuple[int, ...] = (303,)
-    first: tuple[str, Callable[[World], dict[str, str]]] | None = None
+    first: tuple[str, Callable[[CompanyWeek], dict[str, str]]] | None = None
     """An action of the page, and its fields, whose answer is the page that the form is on."""
-    fragment: Callable[[World], str] = lambda _: ""
+    fragment: Callable[[CompanyWeek], str] = lambda _: ""
     """What stands behind `#` in the address."""
 
     def address(self, query: dict[str, Any]) -> str:
         return self.page + (f"?{urlencode(query)}" if query else "")
 
 
-def _link_code(world: World) -> str:
+def _link_code(world: CompanyWeek) -> str:
     made = world.api.admin("POST", "/v1/console/sign-in-links")
     return str(made["url"]).partition("#")[2]
 
@@ -53,7 +53,7 @@ max_sensitivity: low
 """
 
 
-def _room(world: World) -> dict[str, str]:
+def _room(world: CompanyWeek) -> dict[str, str]:
     """Room for a candidate; no query."""
     for each in world.api.admin("GET", _CANDIDATES):
         if each["name"].startswith("trial-"):
@@ -61,7 +61,7 @@ def _room(world: World) -> dict[str, str]:
     return {}
 
 
-def _candidate(world: World) -> dict[str, str]:
+def _candidate(world: CompanyWeek) -> dict[str, str]:
     """A new candidate."""
     _room(world)
     name = f"trial-{next(_numbers)}"
@@ -69,31 +69,31 @@ def _candidate(world: World) -> dict[str, str]:
     return {"id": name}
 
 
-def _made_policy(world: World) -> dict[str, str]:
+def _made_policy(world: CompanyWeek) -> dict[str, str]:
     body = policy("marketing_writer", name=f"made-{next(_numbers)}", allowed_sources=[])
     return {"id": world.api.admin("POST", "/v1/policies", body)["policy_id"]}
 
 
-def _policy_text(_: World) -> dict[str, str]:
+def _policy_text(_: CompanyWeek) -> dict[str, str]:
     return {
         "text": f"name: typed-{next(_numbers)}\nagent_role: marketing_writer\n"
         "allowed_sources: [products]\ndenied_sources: []\nmax_sensitivity: low\n"
     }
 
 
-def _verified(world: World) -> dict[str, str]:
+def _verified(world: CompanyWeek) -> dict[str, str]:
     """The button is there once no verification runs."""
     path = "/v1/audit/verification"
     until("the end of the verification", lambda: not world.api.admin("GET", path)["running"])
     return {}
 
 
-def _held(world: World) -> dict[str, str]:
+def _held(world: CompanyWeek) -> dict[str, str]:
     body = {"object_type": "agent", "object_id": "agt_press", "reason": "a question of 2026"}
     return {"hold_id": world.api.admin("POST", "/v1/audit/holds", body)["hold_id"]}
 
 
-def _guardrail(world: World) -> dict[str, str]:
+def _guardrail(world: CompanyWeek) -> dict[str, str]:
     """A new guardrail."""
     name = f"trial-{next(_numbers)}"
     never = {"sources": ["vault"]}
@@ -101,7 +101,7 @@ def _guardrail(world: World) -> dict[str, str]:
     return {"id": name}
 
 
-def _held_run(world: World) -> dict[str, str]:
+def _held_run(world: CompanyWeek) -> dict[str, str]:
     """An impact run that does not end: another process seems to continue it."""
     body: dict[str, Any] = {"policies": []}
     impact_id = world.api.admin("POST", "/v1/policies/impact", body)["impact_id"]
@@ -111,18 +111,18 @@ def _held_run(world: World) -> dict[str, str]:
     return {"id": impact_id}
 
 
-def _spare_key(world: World) -> dict[str, str]:
+def _spare_key(world: CompanyWeek) -> dict[str, str]:
     body = {"name": f"spare {next(_numbers)}", "scope": "evaluate"}
     return {"id": world.api.admin("POST", "/v1/keys", body)["key_id"]}
 
 
-def _spare_rule(world: World) -> dict[str, str]:
+def _spare_rule(world: CompanyWeek) -> dict[str, str]:
     body = {"name": f"spare {next(_numbers)}", "rule_type": "denial_spike", "threshold": 9999}
     body["webhook_url"] = "https://hooks.example.com/x"
     return {"id": world.api.admin("POST", "/v1/alerts/rules", body)["rule_id"]}
 
 
-def _spare_tenant(world: World) -> dict[str, str]:
+def _spare_tenant(world: CompanyWeek) -> dict[str, str]:
     body = {"name": "spare"}
     for tenant in world.api.admin("GET", "/v1/admin/tenants"):
         if tenant["name"] == body["name"]:
@@ -131,25 +131,25 @@ def _spare_tenant(world: World) -> dict[str, str]:
     return {"id": world.api.admin("POST", "/v1/admin/tenants", body)["tenant_id"]}
 
 
-def _spare_tenant_off(world: World) -> dict[str, str]:
+def _spare_tenant_off(world: CompanyWeek) -> dict[str, str]:
     found = _spare_tenant(world)
     world.api.admin("DELETE", f"/v1/admin/tenants/{found['id']}")
     return found
 
 
-def _freeze(world: World, method: str) -> dict[str, str]:
+def _freeze(world: CompanyWeek, method: str) -> dict[str, str]:
     body = {"reason": "a drill"} if method == "POST" else None
     assert world.api.call(method, "/v1/freeze", body, key=world.tenant_key).status == 200
     return {}
 
 
-def _draft(world: World) -> dict[str, str]:
+def _draft(world: CompanyWeek) -> dict[str, str]:
     agent_id = f"agt_recipe_{next(_numbers)}"
     world.api.admin("POST", "/v1/agents", {"agent_id": agent_id, "agent_role": "hr_analyst"})
     return {"id": agent_id}
 
 
-def _session(world: World) -> dict[str, str]:
+def _session(world: CompanyWeek) -> dict[str, str]:
     session_id = f"recipe-{next(_numbers)}"
     world.api.evaluate(session_id=session_id)
     return {"id": session_id}

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from playwright.async_api import expect
 
-from tests.control_api.browsing import watching
 from tests.control_api.console.browser.damage import turn_into_permission
 from tests.control_api.console.browser.visitors import sign_in
-from tests.control_api.running_api import ControlApi, running
-from tests.control_api.tabs import Tabs
+from tests.support.browser_tabs import Tabs
+from tests.support.browsing import watching
+from tests.support.control_api import ControlApi, running_control_api
 from tests.support.waiting import until
 
 VERIFICATION = "/v1/audit/verification"
@@ -27,7 +27,7 @@ def _is_quiet(api: ControlApi) -> bool:
 @pytest.fixture
 def unsigned(tmp_path: Path) -> Iterator[ControlApi]:
     """An API that signs no checkpoint while the test runs, however busy the machine is."""
-    with running(tmp_path, SLUICE_CHECKPOINT_SECONDS="3600") as api:
+    with running_control_api(tmp_path, SLUICE_CHECKPOINT_SECONDS="3600") as api:
         yield api
 
 

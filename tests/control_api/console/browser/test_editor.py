@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.control_api.browsing import Watched
 from tests.control_api.console.browser.visitors import Visitors
-from tests.control_api.console.world import World
+from tests.support.browsing import Watched
+from tests.support.company_week import CompanyWeek
 
 
-async def _opened(page: Page, world: World, text: str) -> None:
+async def _opened(page: Page, world: CompanyWeek, text: str) -> None:
     await page.goto(f"/console/policy/edit?id={world.policy_id}")
     await page.locator("#f-text").focus()
     await page.keyboard.press("Control+A")
@@ -19,7 +19,7 @@ async def _opened(page: Page, world: World, text: str) -> None:
 
 @pytest.mark.deep(stands_in="test_the_editor_works_on_a_small_screen")
 async def test_keys_and_values_are_suggested_from_the_schema(
-    browser_page: Page, world: World
+    browser_page: Page, world: CompanyWeek
 ) -> None:
     page, area = browser_page, browser_page.locator("#f-text")
     await _opened(page, world, "name: a\n")
@@ -52,7 +52,7 @@ async def test_keys_and_values_are_suggested_from_the_schema(
 
 
 @pytest.mark.deep(stands_in="test_the_editor_works_on_a_small_screen")
-async def test_faults_appear_at_their_lines_and_go(browser_page: Page, world: World) -> None:
+async def test_faults_appear_at_their_lines_and_go(browser_page: Page, world: CompanyWeek) -> None:
     page, area = browser_page, browser_page.locator("#f-text")
     good = "name: a\nagent_role: b\nallowed_sources: []\ndenied_sources: []\nmax_sensitivity: low"
     await _opened(page, world, f"{good}\ncolour: <b>red</b>")
@@ -71,7 +71,7 @@ async def test_faults_appear_at_their_lines_and_go(browser_page: Page, world: Wo
 
 
 @pytest.mark.deep(stands_in="test_the_editor_works_on_a_small_screen")
-async def test_tab_leaves_the_editor_both_ways(browser_page: Page, world: World) -> None:
+async def test_tab_leaves_the_editor_both_ways(browser_page: Page, world: CompanyWeek) -> None:
     page, area = browser_page, browser_page.locator("#f-text")
     await _opened(page, world, "name: a\na")
     await page.keyboard.press("Tab")
@@ -84,7 +84,7 @@ async def test_tab_leaves_the_editor_both_ways(browser_page: Page, world: World)
 
 
 async def test_the_editor_works_on_a_small_screen(
-    watched: Watched, visitors: Visitors, world: World
+    watched: Watched, visitors: Visitors, world: CompanyWeek
 ) -> None:
     page = await visitors.page(watched, viewport={"width": 360, "height": 740})
     await _opened(page, world, "name: a\n")

@@ -6,12 +6,12 @@ import pytest
 
 from control_api.console.page import Page
 from control_api.console.pages import PAGES
-from tests.control_api.browsing import Watched
 from tests.control_api.console.browser.keyboard import Keyboard
 from tests.control_api.console.browser.recipes import RECIPES
 from tests.control_api.console.browser.visitors import Visitors, sign_in
-from tests.control_api.console.world import World
 from tests.runner import tiers
+from tests.support.browsing import Watched
+from tests.support.company_week import CompanyWeek
 
 ACTIONS = [page for page in PAGES if page.method == "POST"]
 
@@ -23,7 +23,7 @@ def test_every_action_has_a_recipe_and_no_recipe_is_left_over() -> None:
 @tiers.rotating(0, 24)
 @pytest.mark.parametrize("action", ACTIONS, ids=lambda page: page.path)
 async def test_an_action_is_done_by_the_keyboard(
-    action: Page, world: World, watched: Watched, visitors: Visitors
+    action: Page, world: CompanyWeek, watched: Watched, visitors: Visitors
 ) -> None:
     recipe = RECIPES[action.path]
     if recipe.by == "someone":

@@ -9,11 +9,11 @@ from playwright.async_api import Page as Tab
 
 from control_api.console.page import Page
 from control_api.console.pages import PAGES
-from tests.control_api.browsing import Watched
 from tests.control_api.console.addresses import ADDRESSES, address_of, shown_pages
 from tests.control_api.console.browser.visitors import Visitors
-from tests.control_api.console.world import World
 from tests.runner import tiers
+from tests.support.browsing import Watched
+from tests.support.company_week import CompanyWeek
 
 SHOWN = pytest.mark.parametrize("page", shown_pages(), ids=lambda page: page.path)
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
@@ -76,7 +76,7 @@ def test_no_address_is_left_over() -> None:
 
 
 async def opened(
-    page: Page, world: World, watched: Watched, visitors: Visitors, **options: Any
+    page: Page, world: CompanyWeek, watched: Watched, visitors: Visitors, **options: Any
 ) -> Tab:
     """The page in a tab, loaded."""
     address = address_of(page.path)
@@ -90,7 +90,7 @@ async def opened(
 @tiers.rotating(1, 12)
 @SHOWN
 async def test_a_page_is_usable_by_everyone(
-    page: Page, world: World, watched: Watched, visitors: Visitors, axe: str
+    page: Page, world: CompanyWeek, watched: Watched, visitors: Visitors, axe: str
 ) -> None:
     tab = await opened(page, world, watched, visitors)
     await tab.evaluate(f"{axe}; 0")  # its value is an object too large to return
@@ -103,7 +103,7 @@ async def test_a_page_is_usable_by_everyone(
 @tiers.rotating(0, 12)
 @SHOWN
 async def test_a_page_fits_small_screens_and_large_type(
-    page: Page, world: World, watched: Watched, visitors: Visitors
+    page: Page, world: CompanyWeek, watched: Watched, visitors: Visitors
 ) -> None:
     tab = await opened(page, world, watched, visitors, viewport={"width": 360, "height": 740})
     assert await tab.evaluate(OVERFLOW) == []
@@ -117,7 +117,7 @@ async def test_a_page_fits_small_screens_and_large_type(
 @tiers.rotating(4, 12)
 @SHOWN
 async def test_tab_reaches_each_control_in_order_and_shows_where_it_is(
-    page: Page, world: World, watched: Watched, visitors: Visitors
+    page: Page, world: CompanyWeek, watched: Watched, visitors: Visitors
 ) -> None:
     tab = await opened(page, world, watched, visitors)
     await tab.evaluate(TOP)
@@ -135,7 +135,7 @@ async def test_tab_reaches_each_control_in_order_and_shows_where_it_is(
 @tiers.rotating(5, 12)
 @SHOWN
 async def test_the_first_tab_skips_to_the_content(
-    page: Page, world: World, watched: Watched, visitors: Visitors
+    page: Page, world: CompanyWeek, watched: Watched, visitors: Visitors
 ) -> None:
     tab = await opened(page, world, watched, visitors)
     await tab.evaluate(TOP)
@@ -148,7 +148,7 @@ async def test_the_first_tab_skips_to_the_content(
 @tiers.rotating(2, 12)
 @SHOWN
 async def test_a_page_shows_its_content_without_script(
-    page: Page, world: World, watched: Watched, visitors: Visitors
+    page: Page, world: CompanyWeek, watched: Watched, visitors: Visitors
 ) -> None:
     with_script = await opened(page, world, watched, visitors)
     without = await opened(page, world, watched, visitors, java_script_enabled=False)
@@ -160,7 +160,7 @@ async def test_a_page_shows_its_content_without_script(
 @tiers.rotating(3, 12)
 @SHOWN
 async def test_each_dialog_takes_the_focus_and_gives_it_back(
-    page: Page, world: World, watched: Watched, visitors: Visitors
+    page: Page, world: CompanyWeek, watched: Watched, visitors: Visitors
 ) -> None:
     tab = await opened(page, world, watched, visitors)
     buttons = tab.locator("button[aria-haspopup=dialog]:visible")

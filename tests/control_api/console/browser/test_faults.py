@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from playwright.async_api import Page
 
-from tests.control_api.browsing import Watched
 from tests.runner import tiers
+from tests.support.browsing import Watched
 from tests.support.waiting import until_async
 
 OTHER_HOST = "new Image().src = 'http://tracker.example/pixel.png'"

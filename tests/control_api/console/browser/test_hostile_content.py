@@ -12,14 +12,14 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Page
 
-from tests.control_api.browsing import Watched, watching
 from tests.control_api.console.addresses import address_of, hostile_queries, shown_pages
 from tests.control_api.console.browser.visitors import sign_in
 from tests.control_api.console.hostile import HostileWorld, hostile_world
 from tests.control_api.console.test_hostile_content import ATTRIBUTES, TAGS
-from tests.control_api.running_api import SUPERADMIN
-from tests.control_api.tabs import Tabs
 from tests.runner import tiers
+from tests.support.browser_tabs import Tabs
+from tests.support.browsing import Watched, watching
+from tests.support.control_api import SUPERADMIN
 
 _CANARY = "window.hostileCanary = () => reportViolation('a payload ran')"
 _FOREIGN = """([tags, attributes]) => [...document.querySelectorAll("*")].flatMap(each => [

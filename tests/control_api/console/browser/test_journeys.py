@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.control_api.browsing import watching
 from tests.control_api.console.browser.damage import turn_into_permission
 from tests.control_api.console.browser.visitors import sign_in
-from tests.control_api.running_api import ControlApi
-from tests.control_api.tabs import Tabs
+from tests.support.browser_tabs import Tabs
+from tests.support.browsing import watching
+from tests.support.control_api import ControlApi
 from tests.support.waiting import until
 
 

@@ -17,11 +17,11 @@ from control_api.maintenance.accept_command import accept_incarnation
 from policies.ground.canonical import unb64
 from policies.trail import checkpoint
 from policies.trail.proofs.signed_note import ED25519, VerifierKey
-from tests.control_api.browsing import watching
 from tests.control_api.console.browser.visitors import sign_in
-from tests.control_api.running_api import ControlApi, running
-from tests.control_api.tabs import Tabs
 from tests.control_api.witness.running_witness import WitnessProcess, configure
+from tests.support.browser_tabs import Tabs
+from tests.support.browsing import watching
+from tests.support.control_api import ControlApi, running_control_api
 from tests.support.waiting import until
 
 _VERIFIED = "Verified by this browser"
@@ -83,7 +83,7 @@ async def test_an_accepted_incarnation_is_explained_and_confirmed(
     tmp_path: Path, tabs: Tabs
 ) -> None:
     notes = tmp_path / "notes"
-    with running(tmp_path, SLUICE_CHECKPOINT_STORE=notes.as_uri()) as api:
+    with running_control_api(tmp_path, SLUICE_CHECKPOINT_STORE=notes.as_uri()) as api:
         home = f"http://127.0.0.1:{api.port}"
         async with watching(tabs, home) as watched:
             tab = await watched.page()
@@ -132,7 +132,7 @@ def _put_back(api: ControlApi, directory: Path) -> None:
 async def test_cosignatures_are_verified_and_their_keys_remembered(
     tmp_path: Path, tabs: Tabs
 ) -> None:
-    with running(tmp_path) as api:
+    with running_control_api(tmp_path) as api:
         event_id = await asyncio.to_thread(_signed, api)
         witness = await asyncio.to_thread(_witness, api, event_id, tmp_path)
         with witness:

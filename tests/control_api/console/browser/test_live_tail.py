@@ -9,8 +9,8 @@ from playwright.async_api import Page, expect
 from control_api.log.follow import tails
 from control_api.log.follow.reading import read_new
 from policies.ground.errors import Unavailable
-from tests.control_api.browsing import Watched
-from tests.control_api.console.world import World
+from tests.support.browsing import Watched
+from tests.support.company_week import CompanyWeek
 
 STATE, FIGURES = "#tail-state", "#tail-figures"
 # Notes each text of the state, which screen readers announce.
@@ -22,7 +22,7 @@ ANNOUNCED = """() => {
 }"""
 
 
-def decide(world: World, user: str, number: int = 1) -> None:
+def decide(world: CompanyWeek, user: str, number: int = 1) -> None:
     for _ in range(number):
         world.api.evaluate(agent_role="support_assistant", user_id=user)
 
@@ -34,7 +34,7 @@ async def live(page: Page, user: str) -> None:
 
 @pytest.mark.deep(stands_in="test_a_tail_of_an_ended_session_says_so_and_stays_ended")
 async def test_a_pause_keeps_what_arrives_and_says_how_many(
-    world: World, browser_page: Page
+    world: CompanyWeek, browser_page: Page
 ) -> None:
     await live(browser_page, "pausing")
     await browser_page.evaluate(ANNOUNCED)
@@ -53,7 +53,7 @@ async def test_a_pause_keeps_what_arrives_and_says_how_many(
 
 @pytest.mark.deep(stands_in="test_a_tail_of_an_ended_session_says_so_and_stays_ended")
 async def test_a_tail_begins_where_its_page_ends(
-    world: World, browser_page: Page, monkeypatch: pytest.MonkeyPatch, watched: Watched
+    world: CompanyWeek, browser_page: Page, monkeypatch: pytest.MonkeyPatch, watched: Watched
 ) -> None:
     """What is recorded after the page was made and before the tail begins is shown, once."""
     monkeypatch.setattr(tails, "MAX_OF_OWNER", 0)
@@ -69,7 +69,7 @@ async def test_a_tail_begins_where_its_page_ends(
 
 @pytest.mark.deep(stands_in="test_a_tail_of_an_ended_session_says_so_and_stays_ended")
 async def test_a_broken_tail_goes_on_without_a_gap_or_a_repetition(
-    world: World, browser_page: Page, monkeypatch: pytest.MonkeyPatch
+    world: CompanyWeek, browser_page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await live(browser_page, "broken")
     decide(world, "broken", 2)
@@ -92,7 +92,7 @@ async def test_a_broken_tail_goes_on_without_a_gap_or_a_repetition(
 
 
 async def test_a_tail_of_an_ended_session_says_so_and_stays_ended(
-    world: World, browser_page: Page, watched: Watched
+    world: CompanyWeek, browser_page: Page, watched: Watched
 ) -> None:
     watched.faults.expect("401")
     await live(browser_page, "ended")

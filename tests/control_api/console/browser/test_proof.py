@@ -6,10 +6,10 @@ from __future__ import annotations
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.control_api.browsing import watching
 from tests.control_api.console.browser.visitors import sign_in
-from tests.control_api.running_api import ControlApi
-from tests.control_api.tabs import Tabs
+from tests.support.browser_tabs import Tabs
+from tests.support.browsing import watching
+from tests.support.control_api import ControlApi
 from tests.support.waiting import until
 
 REWRITTEN = """() => Object.keys(localStorage).filter(name => name.startsWith("sluice-log "))

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 from playwright.async_api import Page
 
-from tests.control_api.browsing import Watched, watching
 from tests.control_api.console.browser.visitors import Visitors, sign_in
-from tests.control_api.console.world import World
-from tests.control_api.tabs import Tabs
 from tests.runner import tiers
+from tests.support.browser_tabs import Tabs
+from tests.support.browsing import Watched, watching
+from tests.support.company_week import CompanyWeek
 
 Change = Callable[[Page], Awaitable[object]]
 # What a page can tell of the tab that it is in.
@@ -66,7 +66,7 @@ CHANGES: dict[str, Change] = {
 }
 
 
-async def _state(tabs: Tabs, world: World, change: Change | None = None) -> object:
+async def _state(tabs: Tabs, world: CompanyWeek, change: Change | None = None) -> object:
     """What a page sees in a tab; `change` is made afterwards."""
     async with watching(tabs, f"http://127.0.0.1:{world.api.port}") as watched:
         page = await watched.page()
@@ -82,14 +82,14 @@ async def _state(tabs: Tabs, world: World, change: Change | None = None) -> obje
 @tiers.rotating(0, 5)
 @pytest.mark.parametrize("change", CHANGES)
 async def test_no_change_of_a_test_is_left_for_the_next(
-    change: str, tabs: Tabs, world: World
+    change: str, tabs: Tabs, world: CompanyWeek
 ) -> None:
     before = await _state(tabs, world, CHANGES[change])
     assert await _state(tabs, world) == before
 
 
 @pytest.mark.deep(stands_in="test_no_change_of_a_test_is_left_for_the_next")
-async def test_a_test_gets_the_tab_of_an_earlier_one(tabs: Tabs, world: World) -> None:
+async def test_a_test_gets_the_tab_of_an_earlier_one(tabs: Tabs, world: CompanyWeek) -> None:
     address = f"http://127.0.0.1:{world.api.port}"
     async with watching(tabs, address) as watched:
         first = await watched.page()
@@ -101,7 +101,7 @@ async def test_a_test_gets_the_tab_of_an_earlier_one(tabs: Tabs, world: World) -
 
 @pytest.mark.deep(stands_in="test_no_change_of_a_test_is_left_for_the_next")
 async def test_a_test_that_signs_out_signs_out_no_one_else(
-    tabs: Tabs, world: World, watched: Watched, visitors: Visitors
+    tabs: Tabs, world: CompanyWeek, watched: Watched, visitors: Visitors
 ) -> None:
     async with watching(tabs, watched.address) as earlier:
         page = await earlier.page()

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from playwright.async_api import expect
 
-from tests.control_api.browsing import watching
 from tests.control_api.console.browser.visitors import sign_in
-from tests.control_api.running_api import ControlApi, asked, running
-from tests.control_api.store.world import sql
-from tests.control_api.tabs import Tabs
 from tests.support import migrated, postgres
+from tests.support.browser_tabs import Tabs
+from tests.support.browsing import watching
+from tests.support.control_api import ControlApi, asked, running_control_api
+from tests.support.open_store import sql
 from tests.support.run_servers import SERVERS
 from tests.support.waiting import until
 
@@ -64,12 +64,12 @@ def log(
     folder = tmp_path_factory.mktemp(request.param)
     settings = {"SLUICE_CHECKPOINT_SECONDS": "1"}
     if request.param == "sqlite":
-        with running(folder, **settings) as api:
+        with running_control_api(folder, **settings) as api:
             yield Tampered(api, f"sqlite:///{folder}/data/sluice.db")
         return
     with migrated.database(*request.config.stash[SERVERS]) as owned:
         url = postgres.serving(owned)
-        with running(folder, database_url=url, **settings) as api:
+        with running_control_api(folder, database_url=url, **settings) as api:
             yield Tampered(api, url)
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from playwright.async_api import Cookie, Page
 
-from tests.control_api.browsing import Watched, watching
-from tests.control_api.console.world import World
-from tests.control_api.running_api import SUPERADMIN
-from tests.control_api.tabs import Tabs
+from tests.support.browser_tabs import Tabs
+from tests.support.browsing import Watched, watching
+from tests.support.company_week import CompanyWeek
+from tests.support.control_api import SUPERADMIN
 
 
 async def sign_in(page: Page, key: str) -> None:
@@ -26,7 +26,7 @@ class Visitors:
     """Keeps the cookies of who signed in once: `admin`, `read`, `superadmin`, `other` (the admin
     of another tenant)."""
 
-    def __init__(self, world: World, tabs: Tabs) -> None:
+    def __init__(self, world: CompanyWeek, tabs: Tabs) -> None:
         self._tabs = tabs
         self._keys = {**world.keys, "superadmin": SUPERADMIN, "other": world.tenant_key}
         self._kept: dict[str, list[Cookie]] = {}

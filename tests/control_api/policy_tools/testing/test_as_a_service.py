@@ -14,9 +14,9 @@ import pytest
 from policies.checks.order import NAMES
 from policies.definitions.model import SENSITIVITIES
 from tests.control_api.policy_tools.testing.trees import run
-from tests.control_api.running_api import ControlApi, running
 from tests.policies.analysis.small import SOURCES, TASKS
 from tests.policies.analysis.small import policy as small_policy
+from tests.support.control_api import ControlApi, running_control_api
 from tests.support.properties import few
 
 ROLES = ("r0", "r1", "r2", "r3")
@@ -95,7 +95,9 @@ def test_files_of_what_a_service_answered_pass(
 ) -> None:
     random = Random(16)
     files: dict[str, dict[str, Any]] = {}
-    with running(tmp_path, policies=json.dumps({"policies": random_policies(random)})) as api:
+    with running_control_api(
+        tmp_path, policies=json.dumps({"policies": random_policies(random)})
+    ) as api:
         given, keys = given_by(api)
         plain = next(iter(keys))
         for required in (False, True):

@@ -17,7 +17,7 @@ from control_api.store.counters.dimensions import BUCKETS, DAY, HOUR, SEPARATOR,
 from control_api.store.log.chain import LogChain
 from control_api.store.transaction import Transaction
 from policies.trail.entry import index_of
-from tests.control_api.store.world import OTHER, TENANT, Spool, World, decision
+from tests.support.open_store import OTHER, TENANT, OpenStore, Spool, decision
 
 ROLES, SOURCES = ("support", "loans"), ("handbook", "contracts", "payroll")
 AGENTS, SESSIONS = (None, "a1", "a%", "a1x"), (None, "s1", "s2")
@@ -37,7 +37,7 @@ def anything(chance: random.Random) -> dict[str, Any]:
     }
 
 
-async def walked(world: World) -> dict[tuple[int, str, int], list[int]]:
+async def walked(world: OpenStore) -> dict[tuple[int, str, int], list[int]]:
     """The same counts, from a scan over the entries."""
     query = "SELECT kind, entry FROM log_entries WHERE tenant_id = :tenant"
     counts: dict[tuple[int, str, int], list[int]] = {}
@@ -69,7 +69,7 @@ async def walked(world: World) -> dict[tuple[int, str, int], list[int]]:
     return counts
 
 
-async def kept(world: World, tenant: str = TENANT) -> dict[tuple[int, str, int], list[int]]:
+async def kept(world: OpenStore, tenant: str = TENANT) -> dict[tuple[int, str, int], list[int]]:
     query = (
         "SELECT facet, value, bucket, allowed, denied, last_ts FROM tallies"
         " WHERE tenant_id = :tenant"
@@ -78,7 +78,7 @@ async def kept(world: World, tenant: str = TENANT) -> dict[tuple[int, str, int],
     return {(row[0], row[1], row[2]): list(row[3:]) for row in rows}
 
 
-async def filled(world: World, seed: int = 1, records: int = 300) -> None:
+async def filled(world: OpenStore, seed: int = 1, records: int = 300) -> None:
     """Appends decisions in batches of many sizes, some of them a sidecar's and days old."""
     chance, spool = random.Random(seed), Spool()
     left = records
@@ -94,7 +94,7 @@ async def filled(world: World, seed: int = 1, records: int = 300) -> None:
             await ingest(world.store, TENANT, "sidecar-1", "i1", payloads)
 
 
-async def first_allowed_as_in_the_log(world: World) -> None:
+async def first_allowed_as_in_the_log(world: OpenStore) -> None:
     query = "SELECT entry FROM log_entries WHERE tenant_id = :tenant AND decision = 'ALLOW'"
     first: dict[tuple[str, str], int] = {}
     for (raw,) in await world.rows(query, tenant=TENANT):
@@ -107,14 +107,14 @@ async def first_allowed_as_in_the_log(world: World) -> None:
     assert {(role, source): ts for role, source, ts in rows} == first
 
 
-async def test_counts_equal_a_scan_over_the_log(world: World) -> None:
+async def test_counts_equal_a_scan_over_the_log(world: OpenStore) -> None:
     await filled(world)
     assert await kept(world) == await walked(world)
     assert await kept(world, OTHER) == {}
     await first_allowed_as_in_the_log(world)
 
 
-async def test_an_event_from_the_future_counts_as_now(world: World) -> None:
+async def test_an_event_from_the_future_counts_as_now(world: OpenStore) -> None:
     """A sidecar whose clock is an hour ahead must not be missing from a window for an hour."""
     spool = Spool()
     ahead = spool.record(decision("DENY"), at=world.now() + 3_600_000_000)
@@ -125,12 +125,12 @@ async def test_an_event_from_the_future_counts_as_now(world: World) -> None:
 
 
 @pytest.mark.deep(stands_in="test_counts_equal_a_scan_over_the_log")
-async def test_a_pair_of_role_and_source_is_first_allowed_once(world: World) -> None:
+async def test_a_pair_of_role_and_source_is_first_allowed_once(world: OpenStore) -> None:
     await filled(world)
     await first_allowed_as_in_the_log(world)
 
 
-async def test_a_failed_append_counts_nothing(world: World) -> None:
+async def test_a_failed_append_counts_nothing(world: OpenStore) -> None:
     async def work(tx: Transaction) -> None:
         await tx.append(decision())
         raise RuntimeError("for a test")
@@ -144,7 +144,7 @@ async def test_a_failed_append_counts_nothing(world: World) -> None:
     assert await kept(world) == {}
 
 
-async def test_purged_entries_leave_the_counts(world: World) -> None:
+async def test_purged_entries_leave_the_counts(world: OpenStore) -> None:
     await filled(world, records=100)
     before = await kept(world)
     gone = (
@@ -172,7 +172,7 @@ async def test_purged_entries_leave_the_counts(world: World) -> None:
             assert (key in after) == (key in again)
 
 
-async def test_an_expired_bucket_is_dropped_and_no_other(world: World) -> None:
+async def test_an_expired_bucket_is_dropped_and_no_other(world: OpenStore) -> None:
     await world.log.append(TENANT, decision(agent_id="a1"))
     before, now = await kept(world), world.now()
     seconds = {Dimension.second, Dimension.mismatch_second}
@@ -194,7 +194,7 @@ async def test_an_expired_bucket_is_dropped_and_no_other(world: World) -> None:
 
 
 @pytest.mark.deep(stands_in="test_an_expired_bucket_is_dropped_and_no_other")
-async def test_only_expired_buckets_are_dropped(world: World) -> None:
+async def test_only_expired_buckets_are_dropped(world: OpenStore) -> None:
     await filled(world)
     before = await kept(world)
     rounds = 0
@@ -220,7 +220,7 @@ def _recent(key: tuple[int, str, int], since: int) -> bool:
     return not short and (width is None or key[2] * width >= since)
 
 
-async def test_queries_answer_from_the_counts(world: World) -> None:
+async def test_queries_answer_from_the_counts(world: OpenStore) -> None:
     for each in (
         {"agent_id": "a1", "source_id": "one"},
         {"agent_id": "a1", "source_id": "two"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.control_api.store.interleaving import after_statement
-from tests.control_api.store.world import TENANT, decision, opened
+from tests.support.open_store import TENANT, decision, opened
 
 
 @pytest.mark.deep(stands_in="test_a_head_that_another_replica_creates_last_is_shared")

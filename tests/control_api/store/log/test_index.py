@@ -17,8 +17,8 @@ from control_api.store.migrate import migrate
 from control_api.store.queries.redactions import ErasureTarget
 from control_api.store.schema.version import READABLE_SINCE
 from control_api.store.transaction import Transaction
-from tests.control_api.store.world import TENANT, World, decision, event_id, opened, sql
 from tests.support import postgres
+from tests.support.open_store import TENANT, OpenStore, decision, event_id, opened, sql
 
 
 def test_the_indexed_size_only_grows_and_is_never_far_behind() -> None:
@@ -42,7 +42,7 @@ def test_no_size_is_the_end_of_two_blocks() -> None:
 
 
 async def test_the_index_follows_what_is_appended_and_removed(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_index, "BLOCK", 16)
     monkeypatch.setattr(log_index, "STEP", 2)
@@ -81,7 +81,7 @@ async def test_the_index_follows_what_is_appended_and_removed(
 @pytest.mark.deep(stands_in="test_the_index_follows_what_is_appended_and_removed")
 @pytest.mark.parametrize("seed", range(3))
 async def test_the_index_holds_exactly_the_entries_below_its_size(
-    world: World, monkeypatch: pytest.MonkeyPatch, seed: int
+    world: OpenStore, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     monkeypatch.setattr(log_index, "BLOCK", 32)
     monkeypatch.setattr(log_index, "STEP", 4)
@@ -117,7 +117,7 @@ async def test_the_index_holds_exactly_the_entries_below_its_size(
     assert spans[-1].until_seq == indexed_size(SPAN, size)
 
 
-async def named(world: World) -> list[tuple[int, str, int]]:
+async def named(world: OpenStore) -> list[tuple[int, str, int]]:
     """The entries that the rows of the index name."""
     rows = await world.rows("SELECT facet, value, seq, more FROM log_index")
     return [
@@ -176,7 +176,7 @@ async def test_an_upgraded_postgresql_database_gets_them_once_older_versions_are
         assert report["valid"], report
 
 
-async def append(world: World, many: int) -> None:
+async def append(world: OpenStore, many: int) -> None:
     """Entries of three users and five sessions in turn."""
     size = (await world.rows("SELECT count(*) FROM log_entries"))[0][0]
     for number in range(size, size + many):
@@ -184,7 +184,7 @@ async def append(world: World, many: int) -> None:
         await world.log.append(TENANT, decision(user_id=user, session_id=session))
 
 
-async def listed(world: World, session: str, newest: list[int]) -> None:
+async def listed(world: OpenStore, session: str, newest: list[int]) -> None:
     """Asserts that lists of the session show its entries, in whatever pages."""
     filters = EventFilters(session_id=session)
     async with world.store.reading(TENANT) as connection:
@@ -202,7 +202,7 @@ async def listed(world: World, session: str, newest: list[int]) -> None:
 )
 @pytest.mark.parametrize("seed", range(4))
 async def test_what_is_left_of_a_row_stays_in_the_index(
-    world: World, monkeypatch: pytest.MonkeyPatch, seed: int
+    world: OpenStore, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     monkeypatch.setattr(log_index, "BLOCK", 32)
     monkeypatch.setattr(log_index, "STEP", 4)
@@ -229,7 +229,7 @@ async def test_what_is_left_of_a_row_stays_in_the_index(
 
 @pytest.mark.deep(stands_in="test_the_index_follows_what_is_appended_and_removed")
 async def test_one_transaction_may_complete_many_blocks(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A large reload appends all of its change records in one transaction."""
     monkeypatch.setattr(log_index, "BLOCK", 32)

@@ -12,9 +12,9 @@ from control_api.log.verify import verify
 from control_api.store.migrate import migrate
 from control_api.store.postgresql.role import GRANTS
 from tests.chaos.servers import Postgres
-from tests.control_api.store.world import OTHER, TENANT, decision, opened
 from tests.support import postgres
 from tests.support.documents import blocks
+from tests.support.open_store import OTHER, TENANT, decision, opened
 from tests.support.ports import free_port
 
 TITLE = "-- distribute by tenant"

@@ -27,9 +27,9 @@ from control_api.store.schema.tables import tenants
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from policies.ground.clock import Clock
-from tests.control_api.store.world import OTHER, TENANT, Now, World, decision, opened, sql
 from tests.support import waiting
-from tests.support.postgres import Server, running, serving, unbound
+from tests.support.open_store import OTHER, TENANT, Now, OpenStore, decision, opened, sql
+from tests.support.postgres import Server, serving, shared_server, unbound
 
 OURS = "application_name = 'sluice' AND datname = current_database()"
 
@@ -68,13 +68,13 @@ async def held(store: Store, count: int) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def impatient(url: str, seconds: float) -> AsyncIterator[World]:
+async def impatient(url: str, seconds: float) -> AsyncIterator[OpenStore]:
     """A world with few connections, and that time limit."""
     async with opened(url), asyncio.TaskGroup() as group:
         clock = Clock(lambda: time.time_ns() // 1000, time.monotonic)
         database = await connect(url, DatabaseLimits(connections=3, seconds=seconds))
         store = Store(database, clock, group)
-        yield World(url, database, store, await Log.open(store), Now())
+        yield OpenStore(url, database, store, await Log.open(store), Now())
     await store.close()
 
 
@@ -155,7 +155,7 @@ async def test_a_stopped_replica_does_not_block_others_for_long(postgresql_url: 
 async def test_two_replicas_with_sixteen_writers_each_make_one_log(postgresql_url: str) -> None:
     async with opened(postgresql_url) as one, opened(postgresql_url) as two:
 
-        async def writer(world: World) -> None:
+        async def writer(world: OpenStore) -> None:
             for _ in range(20):
                 await world.log.append(TENANT, decision())
 
@@ -172,7 +172,7 @@ def own_server() -> Iterator[Server]:
     folder = Path(tempfile.mkdtemp(prefix="sluice-tests-"))
     owner = subprocess.Popen(["sleep", "600"])
     try:
-        yield running(folder, owner.pid, durable=True)
+        yield shared_server(folder, owner.pid, durable=True)
     finally:
         owner.kill()
         owner.wait()

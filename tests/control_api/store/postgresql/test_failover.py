@@ -17,8 +17,8 @@ from control_api.store.errors import WriteFault
 from control_api.store.migrate import migrate
 from control_api.store.store import Store
 from tests.chaos.servers import Postgres
-from tests.control_api.store.world import TENANT, World, decision, opened
 from tests.support import postgres, waiting
+from tests.support.open_store import TENANT, OpenStore, decision, opened
 from tests.support.ports import free_port
 
 LIMITS = DatabaseLimits(seconds=1)
@@ -42,7 +42,7 @@ def servers() -> Iterator[list[Postgres]]:
 class Writers:
     """Tasks that append until `stop`. `answered` has the places that they were told."""
 
-    def __init__(self, world: World, count: int = 8) -> None:
+    def __init__(self, world: OpenStore, count: int = 8) -> None:
         self.answered: set[tuple[int, str]] = set()
         self.refused = 0
         self._world, self._over = world, asyncio.Event()
@@ -73,7 +73,7 @@ async def stored(store: Store) -> set[tuple[int, str]]:
         return {(row.seq, row.eid) for row in rows}
 
 
-async def a_failover_under_load(world: World, primary: Postgres, standby: Postgres) -> None:
+async def a_failover_under_load(world: OpenStore, primary: Postgres, standby: Postgres) -> None:
     writers = Writers(world)
     await writers.more()
     primary.signal(signal.SIGKILL)
@@ -85,7 +85,7 @@ async def a_failover_under_load(world: World, primary: Postgres, standby: Postgr
 
 
 async def a_failover_to_a_standby_that_lagged(
-    world: World, primary: Postgres, standby: Postgres
+    world: OpenStore, primary: Postgres, standby: Postgres
 ) -> None:
     """Nothing is answered, or shown to a reader, before the standby has it."""
     writers = Writers(world)

@@ -14,8 +14,8 @@ from sqlalchemy import text
 from control_api.database_limits import DatabaseLimits
 from control_api.log.verify import verify
 from control_api.store.errors import ReadFault
-from tests.control_api.store.world import OTHER, TENANT, World, decision, opened
 from tests.support import pgbouncer
+from tests.support.open_store import OTHER, TENANT, OpenStore, decision, opened
 
 LIMITS = DatabaseLimits(connections=12, pooled=True)
 MANY = 40
@@ -28,12 +28,12 @@ def pooled_url(postgresql_url: str) -> Iterator[str]:
 
 
 @pytest.fixture
-async def pooled(pooled_url: str) -> AsyncIterator[World]:
+async def pooled(pooled_url: str) -> AsyncIterator[OpenStore]:
     async with opened(pooled_url, LIMITS) as world:
         yield world
 
 
-async def left_in_sessions(pooled: World) -> set[tuple[str, str, int]]:
+async def left_in_sessions(pooled: OpenStore) -> set[tuple[str, str, int]]:
     """The settings, and the number of prepared statements, of each of the pooler's sessions."""
     left = (
         "SELECT current_setting('sluice.tenant', true), current_setting('statement_timeout'),"
@@ -48,7 +48,7 @@ async def left_in_sessions(pooled: World) -> set[tuple[str, str, int]]:
     return set(rows)
 
 
-async def test_logs_of_two_tenants_grow_at_once_and_verify(pooled: World) -> None:
+async def test_logs_of_two_tenants_grow_at_once_and_verify(pooled: OpenStore) -> None:
     tenants = (TENANT, OTHER) * MANY
     await asyncio.gather(*(pooled.log.append(tenant, decision()) for tenant in tenants))
     for tenant in (TENANT, OTHER):
@@ -61,7 +61,7 @@ async def test_logs_of_two_tenants_grow_at_once_and_verify(pooled: World) -> Non
 
 
 @pytest.mark.deep(stands_in="test_logs_of_two_tenants_grow_at_once_and_verify")
-async def test_no_transaction_sees_the_tenant_of_another(pooled: World) -> None:
+async def test_no_transaction_sees_the_tenant_of_another(pooled: OpenStore) -> None:
     async def seen(tenant: str) -> tuple[str, str]:
         async with pooled.store.reading(tenant) as connection:
             acts_for = text("SELECT current_setting('sluice.tenant'), pg_sleep(0.01)")
@@ -72,7 +72,7 @@ async def test_no_transaction_sees_the_tenant_of_another(pooled: World) -> None:
 
 
 @pytest.mark.deep(stands_in="test_logs_of_two_tenants_grow_at_once_and_verify")
-async def test_sessions_keep_neither_settings_nor_statements(pooled: World) -> None:
+async def test_sessions_keep_neither_settings_nor_statements(pooled: OpenStore) -> None:
     for tenant in (TENANT, OTHER) * 4:
         await pooled.log.append(tenant, decision())
     assert await left_in_sessions(pooled) == {("", "0", 0)}

@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from control_api.store.errors import WriteFault, is_conflict
 from control_api.store.schema.log import sources
 from control_api.store.transaction import Transaction
-from tests.control_api.store.world import TENANT, World, opened, sql
+from tests.support.open_store import TENANT, OpenStore, opened, sql
 
 ABORTED = "DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '{}'; END $$"
 SERIALIZABLE = text("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
@@ -31,7 +31,9 @@ async def put(connection: Any, source: str, n: int) -> None:
     )
 
 
-async def deadlocked(one: World, other: World, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+async def deadlocked(
+    one: OpenStore, other: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> list[int]:
     """Runs two writes that lock the same rows in opposite order; returns how often each ran."""
     met, runs = asyncio.Barrier(2), [0, 0]
 

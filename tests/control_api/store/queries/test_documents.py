@@ -10,19 +10,19 @@ import pytest
 from control_api.store.queries import documents
 from policies.ground.errors import NotFound
 from tests.control_api.store.interleaving import after_statement
-from tests.control_api.store.world import TENANT, World, opened
+from tests.support.open_store import TENANT, OpenStore, opened
 
 
-async def fetch(world: World, since: int, limit: int, max_bytes: int) -> documents.ChangePage:
+async def fetch(world: OpenStore, since: int, limit: int, max_bytes: int) -> documents.ChangePage:
     async with world.store.reading(TENANT) as connection:
         return await documents.since(connection, TENANT, since, limit=limit, max_bytes=max_bytes)
 
 
-async def publish(world: World, changed: dict[str, bytes | None]) -> None:
+async def publish(world: OpenStore, changed: dict[str, bytes | None]) -> None:
     await world.store.write(TENANT, lambda tx: tx.publish(changed))
 
 
-async def follow(world: World, limit: int, max_bytes: int) -> dict[str, bytes | None]:
+async def follow(world: OpenStore, limit: int, max_bytes: int) -> dict[str, bytes | None]:
     """The documents of a sidecar that starts with none and follows the pages."""
     held: dict[str, bytes | None] = {}
     since = 0
@@ -36,7 +36,7 @@ async def follow(world: World, limit: int, max_bytes: int) -> dict[str, bytes | 
         since = revisions[-1]
 
 
-async def test_following_page_by_page_gives_what_loading_gives(world: World) -> None:
+async def test_following_page_by_page_gives_what_loading_gives(world: OpenStore) -> None:
     chance = random.Random(3)
     for _ in range(30):
         names = chance.sample(range(12), chance.randrange(1, 6))
@@ -52,7 +52,7 @@ async def test_following_page_by_page_gives_what_loading_gives(world: World) -> 
 
 
 @pytest.mark.deep(stands_in="test_following_page_by_page_gives_what_loading_gives")
-async def test_a_page_ends_within_a_publication_of_many(world: World) -> None:
+async def test_a_page_ends_within_a_publication_of_many(world: OpenStore) -> None:
     await publish(world, {f"role/{n}": b"%d" % n for n in range(1200)})
     page = await fetch(world, 0, 512, 1_000_000)
     assert (len(page.documents), page.more, page.revision) == (512, True, 1200)
@@ -60,7 +60,7 @@ async def test_a_page_ends_within_a_publication_of_many(world: World) -> None:
 
 
 @pytest.mark.deep(stands_in="test_following_page_by_page_gives_what_loading_gives")
-async def test_a_document_larger_than_a_page_comes_alone(world: World) -> None:
+async def test_a_document_larger_than_a_page_comes_alone(world: OpenStore) -> None:
     await publish(world, {"a": b"1", "b": b"2" * 500, "c": b"3"})
     pages = []
     since = 0
@@ -74,14 +74,14 @@ async def test_a_document_larger_than_a_page_comes_alone(world: World) -> None:
 
 
 @pytest.mark.deep(stands_in="test_following_page_by_page_gives_what_loading_gives")
-async def test_with_nothing_newer_a_page_is_empty(world: World) -> None:
+async def test_with_nothing_newer_a_page_is_empty(world: OpenStore) -> None:
     await publish(world, {"a": b"1"})
     assert await fetch(world, 1, 10, 100) == documents.ChangePage(1, [], more=False)
     assert await fetch(world, 9, 10, 100) == documents.ChangePage(1, [], more=False)
 
 
 @pytest.mark.deep(stands_in="test_following_page_by_page_gives_what_loading_gives")
-async def test_following_while_others_publish_misses_nothing(world: World) -> None:
+async def test_following_while_others_publish_misses_nothing(world: OpenStore) -> None:
     async def write(number: int) -> None:
         for n in range(20):
             await publish(world, {f"role/{number}/{n % 5}": b"%d" % n})
@@ -95,7 +95,7 @@ async def test_following_while_others_publish_misses_nothing(world: World) -> No
 
 
 @pytest.mark.deep(stands_in="test_an_unknown_tenant_has_no_documents_by_name")
-async def test_an_unknown_tenant_has_no_documents(world: World) -> None:
+async def test_an_unknown_tenant_has_no_documents(world: OpenStore) -> None:
     async with world.store.reading(TENANT) as connection:
         with pytest.raises(NotFound):
             await documents.load(connection, "ten_none")
@@ -103,13 +103,13 @@ async def test_an_unknown_tenant_has_no_documents(world: World) -> None:
             await documents.since(connection, "ten_none", 0, limit=1, max_bytes=1)
 
 
-async def named(world: World, names: list[str], max_bytes: int = 1000) -> documents.ChangePage:
+async def named(world: OpenStore, names: list[str], max_bytes: int = 1000) -> documents.ChangePage:
     async with world.store.reading(TENANT) as connection:
         return await documents.by_name(connection, TENANT, names, max_bytes=max_bytes)
 
 
 @pytest.mark.deep(stands_in="test_some_documents_by_name_are_of_one_revision_within_the_budget")
-async def test_documents_by_name_share_one_revision_and_fit_the_budget(world: World) -> None:
+async def test_documents_by_name_share_one_revision_and_fit_the_budget(world: OpenStore) -> None:
     bodies: dict[str, bytes | None] = {f"role/{n}": b"x" * 100 for n in range(8)}
     await publish(world, {**bodies, "role/huge": b"y" * 5000, "role/gone": b"z"})
     await publish(world, {"role/gone": None})
@@ -134,7 +134,7 @@ async def test_documents_by_name_share_one_revision_and_fit_the_budget(world: Wo
 
 
 @pytest.mark.deep(stands_in="test_some_documents_by_name_are_of_one_revision_within_the_budget")
-async def test_documents_by_name_never_mix_revisions(world: World) -> None:
+async def test_documents_by_name_never_mix_revisions(world: OpenStore) -> None:
     """Each publication writes the same body twice, so a mixed read would show two bodies."""
     await publish(world, {"role/a": b"0", "role/b": b"0"})
 
@@ -152,7 +152,7 @@ async def test_documents_by_name_never_mix_revisions(world: World) -> None:
     await writing
 
 
-async def test_an_unknown_tenant_has_no_documents_by_name(world: World) -> None:
+async def test_an_unknown_tenant_has_no_documents_by_name(world: OpenStore) -> None:
     async with world.store.reading("ten_unknown") as connection:
         with pytest.raises(NotFound):
             await documents.by_name(connection, "ten_unknown", ["tenant"], max_bytes=1000)

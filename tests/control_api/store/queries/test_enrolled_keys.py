@@ -8,7 +8,7 @@ from control_api.maintenance.enrolled_key_purge import forget_expired_keys
 from control_api.store.queries import enrolled_keys
 from control_api.store.queries.enrolled_keys import EnrolledKey
 from control_api.store.transaction import Transaction
-from tests.control_api.store.world import TENANT, opened
+from tests.support.open_store import TENANT, opened
 
 HOUR = 3_600_000_000
 

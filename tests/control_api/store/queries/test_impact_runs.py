@@ -12,7 +12,7 @@ from control_api.domain.impact_retention import KEPT, forget_ended_runs
 from control_api.store.queries import impact_runs
 from control_api.store.queries.impact_runs import Reached, RunState, StoredRun
 from control_api.store.transaction import Transaction
-from tests.control_api.store.world import OTHER, TENANT, World, opened
+from tests.support.open_store import OTHER, TENANT, OpenStore, opened
 
 REACHED = Reached(7, b"leaf", "event-6", b'{"read":7}')
 
@@ -27,14 +27,14 @@ def run_of(impact_id: str, now: int, **changed: Any) -> StoredRun:
     return StoredRun(**{**fields, **changed})
 
 
-async def add(world: World, run: StoredRun, tenant_id: str = TENANT) -> None:
+async def add(world: OpenStore, run: StoredRun, tenant_id: str = TENANT) -> None:
     async def work(tx: Transaction) -> None:
         await impact_runs.add(tx.connection, tx.tenant_id, run, b"[]")
 
     await world.store.write(tenant_id, work)
 
 
-async def claim(world: World, lease: str, *, seconds: int = 5) -> StoredRun | None:
+async def claim(world: OpenStore, lease: str, *, seconds: int = 5) -> StoredRun | None:
     async def work(tx: Transaction) -> StoredRun | None:
         until = tx.now + seconds * 1_000_000
         return await impact_runs.claim(tx.connection, tx.tenant_id, "imp_1", lease, tx.now, until)
@@ -42,7 +42,7 @@ async def claim(world: World, lease: str, *, seconds: int = 5) -> StoredRun | No
     return await world.store.write(TENANT, work)
 
 
-async def save(world: World, lease: str, reached: Reached = REACHED) -> bool:
+async def save(world: OpenStore, lease: str, reached: Reached = REACHED) -> bool:
     async def work(tx: Transaction) -> bool:
         until = tx.now + 5_000_000
         return await impact_runs.save(tx.connection, tx.tenant_id, "imp_1", lease, reached, until)
@@ -50,7 +50,7 @@ async def save(world: World, lease: str, reached: Reached = REACHED) -> bool:
     return await world.store.write(TENANT, work)
 
 
-async def stored(world: World) -> StoredRun:
+async def stored(world: OpenStore) -> StoredRun:
     async with world.store.reading(TENANT) as connection:
         found = await impact_runs.find(connection, TENANT, "imp_1")
     assert found is not None

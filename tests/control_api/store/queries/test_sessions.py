@@ -8,7 +8,7 @@ import pytest
 
 from control_api.store.counters.dimensions import MINUTE
 from control_api.store.queries.sessions import SessionClaimer, SessionRow, find
-from tests.control_api.store.world import OTHER, TENANT, World, opened
+from tests.support.open_store import OTHER, TENANT, OpenStore, opened
 from tests.support.properties import chance
 
 
@@ -25,7 +25,7 @@ async def claim(
     return await sessions.claim(tenant_id, session_id, role, agent, "u-1", ttl, now)
 
 
-async def test_the_first_claim_creates_the_session(world: World) -> None:
+async def test_the_first_claim_creates_the_session(world: OpenStore) -> None:
     row = await claim(SessionClaimer(world.store), ttl=10, now=7)
     assert row == SessionRow("s-1", "support", "agt_1", "u-1", 7, 7 + 10 * MINUTE, None, None)
     assert row.at(7).state == "active"
@@ -34,7 +34,7 @@ async def test_the_first_claim_creates_the_session(world: World) -> None:
         assert await find(connection, OTHER, "s-1") is None
 
 
-async def test_one_of_many_concurrent_claims_owns_the_session(world: World) -> None:
+async def test_one_of_many_concurrent_claims_owns_the_session(world: OpenStore) -> None:
     sessions, draw = [SessionClaimer(world.store) for _ in range(4)], chance("claims")
     rows = await asyncio.gather(
         *(claim(draw.choice(sessions), agent=f"agt_{n}", now=n) for n in range(64))
@@ -53,13 +53,13 @@ async def test_two_replicas_agree_on_the_owner(postgresql_url: str) -> None:
             assert len(set(rows)) == 5
 
 
-async def test_a_later_claim_changes_nothing(world: World) -> None:
+async def test_a_later_claim_changes_nothing(world: OpenStore) -> None:
     sessions = SessionClaimer(world.store)
     first = await claim(sessions, ttl=10, now=0)
     assert await claim(sessions, role="other", agent=None, ttl=999, now=5) == first
 
 
-async def test_an_expired_session_stays_expired(world: World) -> None:
+async def test_an_expired_session_stays_expired(world: OpenStore) -> None:
     sessions = SessionClaimer(world.store)
     end = (await claim(sessions, ttl=10)).expires_at
     assert (await claim(sessions, now=end - 1)).state(end - 1) == "active"
@@ -67,7 +67,7 @@ async def test_an_expired_session_stays_expired(world: World) -> None:
         assert (await claim(sessions, now=later)).state(later) == "expired"
 
 
-async def test_a_revoked_session_stays_revoked(world: World) -> None:
+async def test_a_revoked_session_stays_revoked(world: OpenStore) -> None:
     sessions = SessionClaimer(world.store)
     await claim(sessions)
     await world.rows("UPDATE sessions SET revoked_at = 5, revocation_reason = 'stolen'")
@@ -77,7 +77,7 @@ async def test_a_revoked_session_stays_revoked(world: World) -> None:
         assert row.revocation_reason == "stolen"
 
 
-async def test_each_tenant_has_sessions_of_its_own(world: World) -> None:
+async def test_each_tenant_has_sessions_of_its_own(world: OpenStore) -> None:
     sessions = SessionClaimer(world.store)
     mine, theirs = await asyncio.gather(
         claim(sessions, agent="agt_1"), claim(sessions, agent="agt_2", tenant_id=OTHER)
@@ -86,5 +86,5 @@ async def test_each_tenant_has_sessions_of_its_own(world: World) -> None:
 
 
 @pytest.mark.parametrize("session_id", ["x" * 256, "é/%2F", "😀" * 64, "'; DROP TABLE sessions"])
-async def test_an_id_is_kept_byte_for_byte(world: World, session_id: str) -> None:
+async def test_an_id_is_kept_byte_for_byte(world: OpenStore, session_id: str) -> None:
     assert (await claim(SessionClaimer(world.store), session_id)).session_id == session_id

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from policies.definitions.model import AGENT_STATUSES
-from tests.control_api.running_api import ControlApi
+from tests.support.control_api import ControlApi
 
 OPEN = {
     ("draft", "pending_approval"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from policies.trail.record import heartbeat_record
-from tests.control_api.running_api import ControlApi
-from tests.control_api.store.world import Spool, event_id
 from tests.control_api.use_cases.sidecars.test_fleet import tell
+from tests.support.control_api import ControlApi
+from tests.support.open_store import Spool, event_id
 
 PATH = "/v1/audit/acknowledgements"
 

@@ -12,7 +12,7 @@ from control_api.use_cases.audit.list_events import EventsRequest
 from policies.definitions.model import Key
 from policies.ground.keys import key_digest
 from policies.sets.policy_set import document_digest, key_document, key_name
-from tests.control_api.running_api import ControlApi
+from tests.support.control_api import ControlApi
 
 
 def test_events_are_listed_newest_first_with_every_field(tenant: ControlApi) -> None:

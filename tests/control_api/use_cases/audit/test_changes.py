@@ -12,8 +12,8 @@ import pytest
 
 from control_api.log.policy_set import changes as module
 from policies.trail.change import object_digest
-from tests.control_api.running_api import ControlApi
-from tests.control_api.store.world import sql
+from tests.support.control_api import ControlApi
+from tests.support.open_store import sql
 
 BODY: dict[str, Any] = {
     "name": "p",

@@ -9,8 +9,8 @@ import pytest
 
 from control_api.maintenance import self_verification, wal_folding
 from control_api.store.schema.columns import metadata
-from tests.control_api.running_api import ControlApi
-from tests.control_api.store.world import sql
+from tests.support.control_api import ControlApi
+from tests.support.open_store import sql
 from tests.support.waiting import until
 
 SEED = "seeded-93c1-person"

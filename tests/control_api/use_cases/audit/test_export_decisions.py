@@ -21,10 +21,10 @@ from control_api.log.export.pace import Pace
 from control_api.maintenance import retention
 from policies.trail.merkle_tree import leaf_hash
 from policies.trail.record import REPORT_PREFIX
-from tests.control_api.running_api import ControlApi
-from tests.control_api.store.world import sql
 from tests.control_api.use_cases.audit.test_export_log import alter, filled, url_of
 from tests.runner import tiers
+from tests.support.control_api import ControlApi
+from tests.support.open_store import sql
 from tests.support.waiting import until
 
 PATH = "/v1/audit/export?format="

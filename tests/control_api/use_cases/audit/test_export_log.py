@@ -42,8 +42,8 @@ from policies.trail.merkle_tree import Frontier, leaf_hash
 from policies.trail.proofs import inclusion
 from policies.trail.stored_entry import StoredRow
 from policies.trail.verify import Verifier
-from tests.control_api.running_api import ControlApi
-from tests.control_api.store.world import sql
+from tests.support.control_api import ControlApi
+from tests.support.open_store import sql
 from tests.support.waiting import until
 
 PATH = "/v1/audit/export"

@@ -17,7 +17,7 @@ from policies.ground.signing import receipt_message, verify
 from policies.retrieval import parse_retrieval
 from policies.trail.record import decision_record
 from policies.trail.spool_chain import core_hash, spool_payload, src_member
-from tests.control_api.running_api import Answer, ControlApi, asked
+from tests.support.control_api import Answer, ControlApi, asked
 
 EVENTS = "/v1/sidecars/events"
 

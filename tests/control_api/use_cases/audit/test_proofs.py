@@ -19,7 +19,7 @@ from policies.trail.commitment import opens
 from policies.trail.merkle_tree import leaf_hash
 from policies.trail.proofs import consistency, inclusion
 from policies.trail.proofs.tlog_proof import TlogProof
-from tests.control_api.running_api import Answer, ControlApi, running
+from tests.support.control_api import Answer, ControlApi, running_control_api
 from tests.support.waiting import until
 
 JSON = {"Accept": "application/json"}
@@ -27,7 +27,9 @@ JSON = {"Accept": "application/json"}
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlApi]:
-    with running(tmp_path_factory.mktemp("proofs"), SLUICE_CHECKPOINT_SECONDS="1") as started:
+    with running_control_api(
+        tmp_path_factory.mktemp("proofs"), SLUICE_CHECKPOINT_SECONDS="1"
+    ) as started:
         yield started
 
 
@@ -165,7 +167,7 @@ def test_refusals_say_what_is_wrong(api: ControlApi) -> None:
 
 
 def test_an_entry_without_a_checkpoint_is_409_and_says_when_to_ask_again(tmp_path: Path) -> None:
-    with running(tmp_path, SLUICE_CHECKPOINT_SECONDS="3600") as api:
+    with running_control_api(tmp_path, SLUICE_CHECKPOINT_SECONDS="3600") as api:
         until("a checkpoint", lambda: api.call("GET", "/v1/audit/checkpoint").status == 200)
         event = api.evaluate()["event_id"]
         answer = api.call("GET", f"/v1/audit/proof/{event}")

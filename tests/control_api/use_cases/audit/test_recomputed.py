@@ -12,8 +12,8 @@ import pytest
 from policies.ground.canonical import encode
 from policies.trail.findings import Finding, Reason
 from policies.trail.recompute.recomputer import Recomputer
-from tests.control_api.running_api import ControlApi
-from tests.control_api.store.world import sql
+from tests.support.control_api import ControlApi
+from tests.support.open_store import sql
 
 
 def rows_of(api: ControlApi, statement: str) -> list[Any]:

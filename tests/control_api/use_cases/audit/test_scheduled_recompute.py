@@ -19,9 +19,9 @@ from control_api.store.queries.self_checks import SelfCheck
 from policies.ground.signing import Signer
 from policies.trail.recompute.recomputer import RecomputeCounts
 from tests.control_api.log.insider import Insider, Line
-from tests.control_api.running_api import ControlApi
-from tests.control_api.store.world import TENANT, World, opened, sql
 from tests.control_api.use_cases.audit.test_recomputed import a_day
+from tests.support.control_api import ControlApi
+from tests.support.open_store import TENANT, OpenStore, opened, sql
 from tests.support.waiting import until
 
 DAY = 86_400_000_000
@@ -52,7 +52,7 @@ def _response(line: Line) -> dict[str, Any]:
 class Rounds:
     """Scheduled verifications of a stopped service's log, each step by a process of its own."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: OpenStore) -> None:
         self.world = world
         self.counted = RecomputeCounts()
 

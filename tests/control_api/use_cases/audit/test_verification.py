@@ -13,7 +13,7 @@ import pytest
 
 from control_api.log.scheduled import self_check
 from control_api.maintenance import self_verification
-from tests.control_api.running_api import ControlApi, running
+from tests.support.control_api import ControlApi, running_control_api
 from tests.support.waiting import until
 
 PATH = "/v1/audit/verification"
@@ -25,7 +25,7 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ControlApi]
     monkeypatch.setattr(self_verification, "FIRST_SECONDS", 3600.0)
     monkeypatch.setattr(self_check, "ENTRIES", 5)
     # A checkpoint that is made meanwhile finds the changed row too, and remembers it for a while.
-    with running(tmp_path, SLUICE_CHECKPOINT_SECONDS="3600") as started:
+    with running_control_api(tmp_path, SLUICE_CHECKPOINT_SECONDS="3600") as started:
         yield started
 
 

@@ -9,19 +9,10 @@ from typing import Any
 import pytest
 
 from tests.control_api.http.refused_requests import raw_request
-from tests.control_api.running_api import ControlApi
+from tests.support.control_api import POLICY, ControlApi
 
 ROUTE = "/v1/policies/candidates"
-READS = {
-    "name": "support-reads",
-    "agent_role": "support",
-    "allowed_sources": ["handbook", "contracts", "rest://files/*"],
-    "denied_sources": ["payroll"],
-    "max_sensitivity": "high",
-    "denied_tasks": ["marketing"],
-    "industry": "demo",
-    "process_group": "support",
-}
+READS = POLICY | {"industry": "demo", "process_group": "support"}
 STRICT = READS | {"denied_sources": ["payroll", "contracts"]}
 OPEN = READS | {"name": "support-all", "allowed_sources": ["*"], "denied_sources": []}
 

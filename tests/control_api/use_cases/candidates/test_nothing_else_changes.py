@@ -7,8 +7,8 @@ import random
 from pathlib import Path
 from typing import Any
 
-from tests.control_api.running_api import ControlApi, running
 from tests.control_api.use_cases.candidates.test_candidates import ROUTE
+from tests.support.control_api import ControlApi, running_control_api
 from tests.support.properties import chance, few
 from tests.support.waiting import until
 
@@ -55,7 +55,10 @@ def fired(api: ControlApi) -> set[str]:
 
 
 def test_answers_metrics_stats_and_alerts_are_the_same(tmp_path: Path) -> None:
-    with running(tmp_path / "plain") as plain, running(tmp_path / "tried") as tried:
+    with (
+        running_control_api(tmp_path / "plain") as plain,
+        running_control_api(tmp_path / "tried") as tried,
+    ):
         for api in (plain, tried):
             prepared(api)
         tried.admin("PUT", f"{ROUTE}/otherwise", {"policies": [OTHERWISE]})

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from control_api.domain import candidates, policy_change
-from tests.control_api.running_api import ControlApi
 from tests.control_api.use_cases.candidates.test_candidates import (
     OPEN,
     READS,
@@ -20,6 +19,7 @@ from tests.control_api.use_cases.candidates.test_candidates import (
     entries,
     published,
 )
+from tests.support.control_api import ControlApi
 
 OTHER = READS | {"name": "other", "agent_role": "auditor"}
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.control_api.running_api import ControlApi, asked
+from tests.support.control_api import ControlApi, asked
 
 
 def test_a_batch_s_answers_and_events_are_in_its_order(api: ControlApi) -> None:

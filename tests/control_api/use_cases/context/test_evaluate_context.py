@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from control_api.requests.retrieval import AskedRetrieval
 from policies.ground.errors import Invalid
 from policies.retrieval import parse_retrieval
-from tests.control_api.running_api import ControlApi, asked, running
+from tests.support.control_api import ControlApi, asked, running_control_api
 from tests.support.properties import examples
 
 
@@ -102,7 +102,7 @@ def test_only_its_key_can_present_a_bound_agent(tenant: ControlApi) -> None:
 
 
 def test_the_global_flag_demands_an_agent_id_before_any_other_check(tmp_path: Any) -> None:
-    with running(tmp_path, SLUICE_REQUIRE_AGENT_ID="1") as api:
+    with running_control_api(tmp_path, SLUICE_REQUIRE_AGENT_ID="1") as api:
         api.approved("a")
         assert api.evaluate(agent_role="nobody")["policy_name"] == "agent_id_required"
         assert api.evaluate(agent_id="a")["decision"] == "ALLOW"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.control_api.running_api import SUPERADMIN, ControlApi, running
+from tests.support.control_api import SUPERADMIN, ControlApi, running_control_api
 
 USER = "ann@example.com"
 
@@ -59,7 +59,7 @@ def test_masked_events_are_found_by_the_masked_value(fresh: ControlApi) -> None:
 
 
 def test_the_services_flag_overrides_a_tenants(tmp_path: Path) -> None:
-    with running(tmp_path, SLUICE_PII_MASKING="1") as api:
+    with running_control_api(tmp_path, SLUICE_PII_MASKING="1") as api:
         switch(api, False)
         event_id = api.evaluate(user_id=USER, query="x")["event_id"]
         assert shown(api, event_id) == (True, "[EMAIL]", "x")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.control_api.running_api import ControlApi, running
+from tests.support.control_api import ControlApi, running_control_api
 
 
 @pytest.mark.deep(
@@ -43,7 +43,7 @@ def test_a_denied_call_that_passes_the_first_four_claims_its_session(api: Contro
     stands_in="tests/control_api/machines/test_sessions.py::test_sessions_live_as_their_model_does"
 )
 def test_a_session_expires_for_good_and_is_recorded_as_expired(tmp_path: Any) -> None:
-    with running(tmp_path, SLUICE_SESSION_TTL_MINUTES="10") as api:
+    with running_control_api(tmp_path, SLUICE_SESSION_TTL_MINUTES="10") as api:
         assert api.evaluate(session_id="s")["decision"] == "ALLOW"
         api.time.ahead = 9 * 60
         assert api.evaluate(session_id="s")["decision"] == "ALLOW"
@@ -74,7 +74,7 @@ policies:
   - {name: short, agent_role: support, allowed_sources: ["*"], denied_sources: [],
      max_sensitivity: critical, session_ttl_minutes: 5}
 """
-    with running(tmp_path, policies=policies) as api:
+    with running_control_api(tmp_path, policies=policies) as api:
         assert api.evaluate(session_id="s")["policy_name"] == "long"
         api.time.ahead = 5 * 60 + 1
         assert api.evaluate(session_id="s")["policy_name"] == "session_expired"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.control_api.running_api import ControlApi, asked
+from tests.support.control_api import ControlApi, asked
 
 
 def test_a_simulation_leaves_nothing(either: ControlApi) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.control_api.running_api import Answer, ControlApi
+from tests.support.control_api import Answer, ControlApi
 
 Write = Callable[[ControlApi], Answer]
 

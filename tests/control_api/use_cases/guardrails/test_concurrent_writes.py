@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.control_api.running_api import Answer, ControlApi
 from tests.control_api.use_cases.guardrails.replicas import Write, at_once, two
 from tests.support import migrated
+from tests.support.control_api import Answer, ControlApi
 from tests.support.postgres import serving
 from tests.support.waiting import until
 

@@ -10,7 +10,7 @@ import pytest
 
 from policies.analysis.guardrails import GuardedRoles
 from policies.analysis.names import TooManyClasses
-from tests.control_api.running_api import POLICIES, Answer, ControlApi, running
+from tests.support.control_api import POLICIES, Answer, ControlApi, running_control_api
 from tests.support.waiting import until
 
 BODY: dict[str, Any] = {
@@ -65,7 +65,7 @@ def unwatched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         await self._app.stopping.wait()
 
     monkeypatch.setattr("control_api.maintenance.policy_files.PolicyFiles.watch", never)
-    with running(tmp_path) as api:
+    with running_control_api(tmp_path) as api:
         yield api
 
 

@@ -13,10 +13,10 @@ import pytest
 
 from policies.definitions.guardrail import Guardrail, Kind
 from policies.definitions.model import Policy
-from tests.control_api.running_api import Answer, ControlApi, running
 from tests.control_api.use_cases.guardrails.replicas import at_once, two
 from tests.policies.analysis import small
 from tests.policies.analysis.test_guardrails import described, guardrail
+from tests.support.control_api import Answer, ControlApi, running_control_api
 from tests.support.postgres import serving
 
 SOURCES = tuple(name for name in small.SOURCES if len(name) < 3)
@@ -135,7 +135,7 @@ def test_no_sequence_of_accepted_writes_breaks_a_guardrail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     _unwatched(monkeypatch)
-    with running(tmp_path, policies=None) as api:
+    with running_control_api(tmp_path, policies=None) as api:
         writer = Writer(Random(seed), tmp_path)
         refusals = {}
         for _ in range(70):

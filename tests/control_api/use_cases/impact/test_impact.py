@@ -12,9 +12,6 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.control_api.running_api import ControlApi, running
-from tests.control_api.service_process import Process, call, process
-from tests.control_api.store.world import sql
 from tests.control_api.use_cases.impact.traffic import (
     TOMORROW,
     as_counted,
@@ -22,6 +19,9 @@ from tests.control_api.use_cases.impact.traffic import (
     entries_of,
     record_all,
 )
+from tests.support.control_api import ControlApi, running_control_api
+from tests.support.control_api_process import ControlApiProcess, call, process
+from tests.support.open_store import sql
 from tests.support.waiting import until
 
 __all__ = ["process"]
@@ -33,7 +33,7 @@ CHANGE = "UPDATE log_entries SET entry = CAST(replace(CAST(entry AS TEXT), '{}',
 @pytest.fixture(scope="module")
 def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlApi]:
     """A service with traffic of every kind. Shared: no test may change the log."""
-    with running(tmp_path_factory.mktemp("impact")) as api:
+    with running_control_api(tmp_path_factory.mktemp("impact")) as api:
         record_all(api, DECISIONS)
         yield api
 
@@ -217,7 +217,7 @@ def test_an_end_that_was_rewritten_is_not_proven(fresh: ControlApi) -> None:
     stands_in="tests/control_api/use_cases/impact/test_interrupted.py::test_a_run_counts_the_same_wherever_it_is_cut"
 )
 def test_a_service_that_was_killed_continues_the_run(process: Any) -> None:
-    service: Process = process()
+    service: ControlApiProcess = process()
     port = service.ready()
     key = service.first_keys()["admin_key"]
     items = [
@@ -230,7 +230,7 @@ def test_a_service_that_was_killed_continues_the_run(process: Any) -> None:
     service.process.kill()
     service.ended()
     (service.directory / "output").write_text("")
-    again: Process = process()
+    again: ControlApiProcess = process()
     port = again.ready()
     route = f"{ROUTE}/{run['impact_id']}"
     until("it has ended", lambda: call(port, key, "GET", route)[1]["state"] != "running")

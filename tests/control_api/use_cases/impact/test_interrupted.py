@@ -20,10 +20,7 @@ from control_api.workers.impact.process import ReplayRun
 from control_api.workers.impact.wire import DONE, Job, Message
 from policies.ground.canonical import encode
 from policies.ground.clock import Clock
-from tests.control_api.running_api import ControlApi, running
-from tests.control_api.service_process import call
 from tests.control_api.store.databases import postgresql_url
-from tests.control_api.store.world import sql
 from tests.control_api.test_change_notices import replicas
 from tests.control_api.use_cases.impact.traffic import (
     TOMORROW,
@@ -32,6 +29,9 @@ from tests.control_api.use_cases.impact.traffic import (
     entries_of,
     record_all,
 )
+from tests.support.control_api import ControlApi, running_control_api
+from tests.support.control_api_process import call
+from tests.support.open_store import sql
 from tests.support.waiting import until
 
 __all__ = ["postgresql_url"]
@@ -46,7 +46,7 @@ class Cut(Exception):
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ControlApi, Job]]:
     """Traffic of every kind, and the job to replay all of it."""
-    with running(tmp_path_factory.mktemp("interrupted")) as api:
+    with running_control_api(tmp_path_factory.mktemp("interrupted")) as api:
         record_all(api, 300)
         entries = entries_of(api)
         settings, log = api.settings, entries[0]["log"]

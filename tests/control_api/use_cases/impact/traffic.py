@@ -17,8 +17,8 @@ from policies.retrieval import Retrieval
 from policies.sets.role import compile_role
 from policies.trail.recompute.facts import read_facts
 from policies.trail.record import REPORT_PREFIX, Record, decision_record
-from tests.control_api.running_api import ControlApi, asked
-from tests.control_api.store.world import Spool, action, event_id, sql
+from tests.support.control_api import ControlApi, asked
+from tests.support.open_store import Spool, action, event_id, sql
 
 SOURCES = ("handbook", "contracts", "payroll", "rest://files/a", "rest://files/b", "wiki")
 LEVELS: tuple[Sensitivity, ...] = ("low", "medium", "high", "critical")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.control_api.running_api import ControlApi
+from tests.support.control_api import ControlApi
 
 KEY = {"name": "agents", "scope": "evaluate"}
 RULE = {

@@ -9,7 +9,7 @@ import pytest
 
 from policies.ground.canonical import rfc3339
 from policies.ground.keys import well_formed
-from tests.control_api.running_api import ControlApi, asked
+from tests.support.control_api import ControlApi, asked
 
 DAY = 86_400
 

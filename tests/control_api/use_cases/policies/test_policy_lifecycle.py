@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from control_api.domain import policy_change
-from tests.control_api.running_api import Answer, ControlApi
+from tests.support.control_api import Answer, ControlApi
 
 BODY: dict[str, Any] = {
     "name": "claims",

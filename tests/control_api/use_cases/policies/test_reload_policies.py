@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from control_api.domain import policy_reload
-from tests.control_api.running_api import POLICIES, ControlApi, running
+from tests.support.control_api import POLICIES, ControlApi, running_control_api
 from tests.support.waiting import until
 
 ONE = """\
@@ -33,7 +33,7 @@ def unwatched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         await self._app.stopping.wait()
 
     monkeypatch.setattr("control_api.maintenance.policy_files.PolicyFiles.watch", never)
-    with running(tmp_path) as api:
+    with running_control_api(tmp_path) as api:
         yield api
 
 
@@ -232,7 +232,7 @@ def test_a_directory_that_is_swapped_as_kubernetes_does_is_loaded(tmp_path: Path
 
     mount("..1", POLICIES)
     (home / "support.yaml").symlink_to("..data/support.yaml")
-    with running(tmp_path, policies=None) as api:
+    with running_control_api(tmp_path, policies=None) as api:
         assert api.evaluate()["decision"] == "ALLOW"
         mount("..2", POLICIES.replace("payroll", "handbook"))
         until("the retrieval is denied", lambda: api.evaluate()["decision"] == "DENY")
@@ -349,9 +349,9 @@ def test_a_folder_of_no_tenant_is_a_warning_that_names_the_nearest(
 def test_without_a_policy_directory_policies_of_files_stay(
     tmp_path: Path,
 ) -> None:
-    with running(tmp_path) as api:
+    with running_control_api(tmp_path) as api:
         (before,) = api.admin("GET", "/v1/policies")
-    with running(tmp_path, SLUICE_POLICY_DIR="") as api:
+    with running_control_api(tmp_path, SLUICE_POLICY_DIR="") as api:
         assert api.admin("GET", "/v1/policies") == [before]
         answer = reload(api)
         assert answer.pop("warnings") == [
@@ -363,7 +363,7 @@ def test_without_a_policy_directory_policies_of_files_stay(
 
 
 def test_a_first_start_without_a_policy_directory_has_no_policies(tmp_path: Path) -> None:
-    with running(tmp_path, SLUICE_POLICY_DIR="") as api:
+    with running_control_api(tmp_path, SLUICE_POLICY_DIR="") as api:
         assert api.admin("GET", "/v1/policies") == []
         assert api.evaluate()["policy_name"] == "default_deny"
 

@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.control_api.running_api import ControlApi, running
 from tests.policies.analysis import small
+from tests.support.control_api import ControlApi, running_control_api
 
 ROUTE = "/v1/policies/access"
 POLICIES = """\
@@ -45,7 +45,7 @@ AGENTS = (
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlApi]:
-    with running(tmp_path_factory.mktemp("access"), policies=POLICIES) as started:
+    with running_control_api(tmp_path_factory.mktemp("access"), policies=POLICIES) as started:
         yield started
 
 

@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 import pytest
 
 from policies.definitions.model import SENSITIVITIES
-from tests.control_api.running_api import ControlApi
 from tests.policies.naive import matches
+from tests.support.control_api import ControlApi
 
 ROUTE = "/v1/policies/access/matrix"
 AGENTS, TASKS = (None, "one", "two"), (None, "t", "u")

@@ -8,17 +8,9 @@ from typing import Any
 import pytest
 
 from tests.control_api.http.refused_requests import raw_request
-from tests.control_api.running_api import ControlApi
+from tests.support.control_api import POLICY, ControlApi
 
 ROUTE = "/v1/policies/diff"
-IN_FORCE = {
-    "name": "support-reads",
-    "agent_role": "support",
-    "allowed_sources": ["handbook", "contracts", "rest://files/*"],
-    "denied_sources": ["payroll"],
-    "max_sensitivity": "high",
-    "denied_tasks": ["marketing"],
-}
 NOTHING: dict[str, list[Any]] = {"newly_allowed": [], "newly_denied": []}
 
 
@@ -33,27 +25,27 @@ def diff(api: ControlApi, *policies: dict[str, Any]) -> Any:
     stands_in="tests/policies/analysis/test_difference.py::test_equal_sets_do_not_differ"
 )
 def test_what_is_in_force_does_not_differ_from_itself(api: ControlApi) -> None:
-    assert diff(api, IN_FORCE) == NOTHING
+    assert diff(api, POLICY) == NOTHING
     listed = api.admin("GET", "/v1/policies")
-    sent = [{name: each[name] for name in IN_FORCE} for each in listed]
+    sent = [{name: each[name] for name in POLICY} for each in listed]
     assert diff(api, *sent) == NOTHING
 
 
 def test_a_row_has_an_example_and_both_decisions(api: ControlApi) -> None:
-    wider = IN_FORCE | {"max_sensitivity": "critical", "allowed_sources": ["handbook"]}
+    wider = POLICY | {"max_sensitivity": "critical", "allowed_sources": ["handbook"]}
     found = diff(api, wider)
     [row] = found["newly_allowed"]
     assert (row["sources"], row["levels"]) == (["handbook"], ["critical"])
     assert (row["before"]["decision"], row["after"]["decision"]) == ("DENY", "ALLOW")
     rows = [row, *found["newly_denied"]]
-    assert {each for row in rows for each in row["sources"]} == set(IN_FORCE["allowed_sources"])
+    assert {each for row in rows for each in row["sources"]} == set(POLICY["allowed_sources"])
     assert [_decided(api, each) for each in rows] == [each["before"] for each in rows]
 
 
 @pytest.mark.deep(stands_in="test_a_row_has_an_example_and_both_decisions")
 def test_rows_say_what_changes_and_the_service_decides_so(fresh: ControlApi) -> None:
     api = fresh
-    wider = IN_FORCE | {"max_sensitivity": "critical", "allowed_sources": ["handbook"]}
+    wider = POLICY | {"max_sensitivity": "critical", "allowed_sources": ["handbook"]}
     found = diff(api, wider)
     allowed, denied = found["newly_allowed"], found["newly_denied"]
     assert [(row["sources"], row["levels"]) for row in allowed] == [(["handbook"], ["critical"])]
@@ -76,14 +68,14 @@ def _decided(api: ControlApi, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_each_fault_says_which_policy(api: ControlApi) -> None:
-    bad = IN_FORCE | {"name": "other", "max_sensitivity": "top", "surprise": 1}
-    answer = api.call("POST", ROUTE, {"policies": [IN_FORCE, bad, {}]})
+    bad = POLICY | {"name": "other", "max_sensitivity": "top", "surprise": 1}
+    answer = api.call("POST", ROUTE, {"policies": [POLICY, bad, {}]})
     assert answer.status == 422, answer.raw
     lines = answer.body["details"].splitlines()
     assert "policies.1.surprise: is not a known field" in lines
     assert any(line.startswith("policies.1.max_sensitivity: ") for line in lines)
     assert "policies.2.name: is required" in lines
-    twice = api.call("POST", ROUTE, {"policies": [IN_FORCE, IN_FORCE]})
+    twice = api.call("POST", ROUTE, {"policies": [POLICY, POLICY]})
     assert (twice.status, "`support-reads`" in twice.body["details"]) == (422, True)
     many = api.call("POST", ROUTE, {"policies": [{}] * 1000})
     assert many.body["details"].splitlines()[-1].startswith("and ")
@@ -91,7 +83,7 @@ def test_each_fault_says_which_policy(api: ControlApi) -> None:
 
 def test_patterns_that_overlap_in_too_many_ways_are_named(api: ControlApi) -> None:
     patterns = ["*a" + "?" * 20]
-    answer = api.call("POST", ROUTE, {"policies": [IN_FORCE | {"allowed_sources": patterns}]})
+    answer = api.call("POST", ROUTE, {"policies": [POLICY | {"allowed_sources": patterns}]})
     assert answer.status == 422, answer.raw
     assert "overlap in too many ways" in answer.body["message"]
     assert {*patterns} <= {*answer.body["details"].splitlines()}
@@ -113,7 +105,7 @@ def test_a_body_of_two_mebibytes_is_taken_and_one_of_33_refused(api: ControlApi)
 
 @pytest.mark.deep(stands_in="test_a_body_of_two_mebibytes_is_taken_and_one_of_33_refused")
 def test_a_large_set_is_taken_and_a_larger_one_is_not(api: ControlApi) -> None:
-    raw = b" " * (31 * 1024 * 1024) + json.dumps({"policies": [IN_FORCE]}).encode()
+    raw = b" " * (31 * 1024 * 1024) + json.dumps({"policies": [POLICY]}).encode()
     answer = api.call("POST", ROUTE, raw=raw)
     assert (answer.status, answer.body) == (200, NOTHING)
     head = f"POST {ROUTE} HTTP/1.1\r\nHost: x\r\nX-API-Key: {api.admin_key}\r\n"

@@ -8,17 +8,9 @@ from typing import Any
 import pytest
 
 from control_api.analyses.here import MAX_TRIES
-from tests.control_api.running_api import ControlApi
+from tests.support.control_api import POLICY, ControlApi
 
 ROUTE = "/v1/policies/review"
-IN_FORCE = {
-    "name": "support-reads",
-    "agent_role": "support",
-    "allowed_sources": ["handbook", "contracts", "rest://files/*"],
-    "denied_sources": ["payroll"],
-    "max_sensitivity": "high",
-    "denied_tasks": ["marketing"],
-}
 NEW = {
     "name": "tellers-read",
     "agent_role": "teller",
@@ -50,9 +42,9 @@ def test_a_change_keeps_the_other_policies(api: ControlApi) -> None:
     assert found["tests"] is found["answer"] is None
     whole = review(api, NEW, keep_others=False)
     assert {row["agent_role"] for row in whole["newly_denied"]} == {"support"}
-    renamed = review(api, IN_FORCE | {"name": "other"}, without=[IN_FORCE["name"]])
+    renamed = review(api, POLICY | {"name": "other"}, without=[POLICY["name"]])
     assert (renamed["newly_allowed"], renamed["newly_denied"]) == ([], [])
-    gone = review(api, without=[IN_FORCE["name"]])
+    gone = review(api, without=[POLICY["name"]])
     assert {row["agent_role"] for row in gone["newly_denied"]} == {"support"}
     # Candidates and impact runs take a change, too.
     change = {"policies": [NEW], "keep_others": True}
@@ -60,7 +52,7 @@ def test_a_change_keeps_the_other_policies(api: ControlApi) -> None:
     api.admin("DELETE", "/v1/policies/candidates/next")
     impact_id = api.admin("POST", "/v1/policies/impact", change)["impact_id"]
     api.admin("DELETE", f"/v1/policies/impact/{impact_id}")
-    whole = review(api, NEW | {"max_sensitivity": "high"}, IN_FORCE, keep_others=False)
+    whole = review(api, NEW | {"max_sensitivity": "high"}, POLICY, keep_others=False)
     assert review(api, NEW | {"max_sensitivity": "high"}) == whole
 
 
@@ -106,7 +98,7 @@ def test_a_change_reviewed_by_its_roles_has_the_answer_of_the_whole_set(fresh: C
     other = NEW | {"name": "auditors-read", "agent_role": "auditor", "allowed_sources": ["*"]}
     api.admin("POST", "/v1/policies", other | {"denied_sources": ["payroll*", "salaries"]})
     api.admin("POST", "/v1/policies", NEW)
-    kept = [IN_FORCE, other | {"denied_sources": ["payroll*", "salaries"]}]
+    kept = [POLICY, other | {"denied_sources": ["payroll*", "salaries"]}]
     # More guardrails than are tried within the service's own process, from the second round on.
     for count in (3, MAX_TRIES):
         for at in range(count):
@@ -171,7 +163,7 @@ def test_candidates_and_impact_runs_take_a_change(fresh: ControlApi) -> None:
     api.admin("POST", "/v1/policies/impact", change)
     api.admin("POST", "/v1/policies/candidates/next/promote")
     names = {each["name"] for each in api.admin("GET", "/v1/policies")}
-    assert names == {IN_FORCE["name"], NEW["name"]}
+    assert names == {POLICY["name"], NEW["name"]}
 
 
 def test_policies_are_found_by_parts_of_their_names_and_sources(either: ControlApi) -> None:

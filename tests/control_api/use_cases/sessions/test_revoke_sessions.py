@@ -8,7 +8,7 @@ import pytest
 
 from control_api.use_cases.sessions import revoke_sessions as module
 from control_api.use_cases.sessions.revoke_sessions import BATCH
-from tests.control_api.running_api import ControlApi, running
+from tests.support.control_api import ControlApi, running_control_api
 from tests.support.waiting import until
 
 PATH = "/v1/sessions/revoke"
@@ -152,7 +152,7 @@ def test_more_sessions_than_one_transaction_takes_are_all_revoked(either: Contro
 )
 def test_another_replica_follows_within_a_second(either: ControlApi) -> None:
     url = either.environ.get("SLUICE_DATABASE_URL")
-    with running(either.directory, policies=None, database_url=url) as other:
+    with running_control_api(either.directory, policies=None, database_url=url) as other:
         assert other.evaluate(session_id="s1", user_id="ann")["decision"] == "ALLOW"
         assert revoke(either, user_id="ann") == 1
         until(
@@ -173,7 +173,7 @@ def test_a_masked_user_s_sessions_are_found_by_the_whole_id(api: ControlApi) -> 
 @pytest.mark.deep(stands_in="test_a_masked_user_s_sessions_are_found_by_the_whole_id")
 @pytest.mark.parametrize("masking", ["0", "1"])
 def test_a_user_whose_id_was_masked_is_found(tmp_path: Any, masking: str) -> None:
-    with running(tmp_path, SLUICE_PII_MASKING=masking) as api:
+    with running_control_api(tmp_path, SLUICE_PII_MASKING=masking) as api:
         api.evaluate(session_id="s1", user_id="ann@example.com")
         api.evaluate(session_id="s2", user_id="u-1001")
         assert revoke(api, user_id="ann@example.com") == 1

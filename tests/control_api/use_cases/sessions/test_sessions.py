@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.control_api.running_api import ControlApi, running
+from tests.support.control_api import ControlApi, running_control_api
 from tests.support.waiting import until
 
 MINUTE = 60
@@ -136,7 +136,7 @@ def test_one_of_many_agents_that_claim_a_session_at_once_owns_it(either_tenant: 
     stands_in="tests/control_api/use_cases/tenants/test_tenants.py::test_another_process_learns_of_a_deactivation_within_a_second"
 )
 def test_a_revocation_by_another_process_is_seen_within_a_second(tmp_path: Any) -> None:
-    with running(tmp_path) as one:
+    with running_control_api(tmp_path) as one:
         other = ControlApi(tmp_path, policies=None)
         other.start()
         try:

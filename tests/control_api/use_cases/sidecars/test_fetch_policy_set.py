@@ -14,7 +14,7 @@ from policies.evaluate import Decision, evaluate, gather
 from policies.ground.canonical import unb64
 from policies.retrieval import parse_retrieval
 from policies.sets.policy_set import PolicySet, document_digest
-from tests.control_api.running_api import POLICIES, Answer, ControlApi, asked, running
+from tests.support.control_api import POLICIES, Answer, ControlApi, asked, running_control_api
 from tests.support.waiting import until
 
 POLL = "/v1/sidecars/policy-set"
@@ -153,7 +153,7 @@ def test_a_change_wakes_a_waiting_sidecar(fresh: ControlApi, what: str) -> None:
     stands_in="tests/control_api/use_cases/tenants/test_tenants.py::test_another_process_learns_of_a_deactivation_within_a_second"
 )
 def test_a_change_by_another_process_wakes_a_waiting_sidecar(tmp_path: Any) -> None:
-    with running(tmp_path) as one:
+    with running_control_api(tmp_path) as one:
         page, _ = whole(one)
         other = ControlApi(tmp_path, policies=None).start()
         try:
@@ -195,7 +195,7 @@ def test_a_large_set_comes_in_pages_that_leave_nothing_out(tmp_path: Any) -> Non
         f"     denied_sources: [], max_sensitivity: low}}\n"
         for name in names
     ]
-    with running(tmp_path, policies="policies:\n" + "".join(lines)) as api:
+    with running_control_api(tmp_path, policies="policies:\n" + "".join(lines)) as api:
         page, pages = poll(api, 0, ""), 1
         found = [each["name"] for each in page["documents"]]
         while page["more"]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.control_api.running_api import ControlApi, asked
+from tests.support.control_api import ControlApi, asked
 
 REPORT = "/v1/sidecars/report"
 LIST = "/v1/sidecars"

@@ -9,9 +9,9 @@ from typing import Any
 from policies.ground.canonical import unb64
 from policies.trail import checkpoint
 from sidecar.control.pinned_checkpoint import PinnedCheckpoint
-from tests.control_api.running_api import ControlApi
 from tests.control_api.use_cases.sidecars.test_fleet import tell
 from tests.support import waiting
+from tests.support.control_api import ControlApi
 
 
 def test_a_sidecar_that_asks_is_shown_what_it_can_pin(either: ControlApi, tmp_path: Path) -> None:

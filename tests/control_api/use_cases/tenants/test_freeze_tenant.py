@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.control_api.running_api import ControlApi, asked, running
+from tests.support.control_api import ControlApi, asked, running_control_api
 from tests.support.waiting import until
 
 REASON = {"reason": "a leaked key reads contracts"}
@@ -103,7 +103,7 @@ def test_a_freeze_holds_over_a_restart_and_other_settings(either: ControlApi) ->
 )
 def test_another_replica_follows_within_a_second(either: ControlApi) -> None:
     url = either.environ.get("SLUICE_DATABASE_URL")
-    with running(either.directory, policies=None, database_url=url) as other:
+    with running_control_api(either.directory, policies=None, database_url=url) as other:
         assert named(other) == "support-reads"
         freeze(either)
         until("the other process knows of the freeze", lambda: named(other) == "tenant_frozen")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.control_api.running_api import POLICIES, ControlApi, asked, running
+from tests.support.control_api import POLICIES, ControlApi, asked, running_control_api
 from tests.support.waiting import until
 
 TENANTS = "/v1/admin/tenants"
@@ -113,7 +113,7 @@ def test_a_setting_is_in_force_when_its_answer_leaves(either: ControlApi) -> Non
 
 
 def test_the_global_flag_holds_whatever_the_tenant_says(tmp_path: Path) -> None:
-    with running(tmp_path, SLUICE_REQUIRE_AGENT_ID="1") as api:
+    with running_control_api(tmp_path, SLUICE_REQUIRE_AGENT_ID="1") as api:
         api.admin("PATCH", f"{TENANTS}/default/settings", {"require_agent_id": False})
         assert api.evaluate()["policy_name"] == "agent_id_required"
 
@@ -163,7 +163,7 @@ def test_a_new_tenant_s_policy_files_are_loaded(fresh: ControlApi) -> None:
 
 
 def test_another_process_learns_of_a_deactivation_within_a_second(tmp_path: Path) -> None:
-    with running(tmp_path) as one:
+    with running_control_api(tmp_path) as one:
         tenant_id, key = made(one)
         other = ControlApi(tmp_path, policies=None)
         other.start()

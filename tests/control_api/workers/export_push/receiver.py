@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.control_api.running_api import ControlApi, asked
-from tests.sidecar.proxy.certificates import authority
+from tests.support.certificates import authority
+from tests.support.control_api import ControlApi, asked
 from tests.support.ports import free_port
 from tests.support.waiting import until
 

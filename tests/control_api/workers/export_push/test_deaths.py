@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.control_api.running_api import ControlApi, asked, running
-from tests.control_api.service_process import Process, call
 from tests.control_api.workers.export_push.receiver import (
     Receiver,
     decide,
@@ -22,6 +20,8 @@ from tests.control_api.workers.export_push.receiver import (
     metric,
     without_repeats,
 )
+from tests.support.control_api import ControlApi, asked, running_control_api
+from tests.support.control_api_process import ControlApiProcess, call
 from tests.support.postgres import serving
 from tests.support.waiting import until
 
@@ -45,7 +45,7 @@ def test_a_receiver_that_dies_before_or_after_it_acknowledges_misses_nothing(
     receiver: Receiver, tmp_path: Path
 ) -> None:
     made, deaths = list[str](), 0
-    with running(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
+    with running_control_api(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
         for mode in POINTS[receiver.kind]:
             receiver.start(mode)
             made += decide(api, 150)
@@ -68,7 +68,7 @@ def test_a_receiver_that_is_killed_at_any_time_misses_nothing(tmp_path: Path) ->
     receiver = Receiver(tmp_path / "receiver", "otlp")
     made = list[str]()
     try:
-        with running(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
+        with running_control_api(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
             for count in (40, 200, 80):
                 receiver.start("slow")
                 made += decide(api, count)
@@ -84,9 +84,9 @@ def test_a_receiver_that_is_killed_at_any_time_misses_nothing(tmp_path: Path) ->
 
 
 @contextmanager
-def service(folder: Path, urls: str, **settings: str) -> Iterator[Process]:
+def service(folder: Path, urls: str, **settings: str) -> Iterator[ControlApiProcess]:
     """A control API that is killed at the end."""
-    made = Process(folder, SLUICE_EXPORT_URLS=urls, **settings)
+    made = ControlApiProcess(folder, SLUICE_EXPORT_URLS=urls, **settings)
     try:
         yield made
     finally:
@@ -177,7 +177,7 @@ def test_a_target_that_hangs_delays_no_other(tmp_path: Path) -> None:
     good = Receiver(tmp_path / "good", "otlp").start()
     try:
         urls = ",".join([*(each.url for each in hanging), good.url])
-        with running(tmp_path, SLUICE_EXPORT_URLS=urls) as api:
+        with running_control_api(tmp_path, SLUICE_EXPORT_URLS=urls) as api:
             made = decide(api, 100)
             until("everything has arrived", partial(good.has_all, made))
             failed = 'sluice_export_failures_total{target="%d"}'
@@ -205,7 +205,7 @@ def _failed(api: ControlApi, sample: str) -> bool:
 def test_a_slow_target_gets_everything_once(tmp_path: Path, kind: str) -> None:
     receiver = Receiver(tmp_path / "receiver", kind).start("slow")
     try:
-        with running(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
+        with running_control_api(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
             made = decide(api, 300)
             until("everything has arrived", partial(receiver.has_all, made))
             until("everything is exported", lambda: lag(api) == 0)

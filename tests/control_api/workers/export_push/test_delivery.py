@@ -13,9 +13,9 @@ import pytest
 from control_api.security.export_targets import ExportTarget
 from control_api.workers.export_push.senders.sender import TargetAway
 from control_api.workers.export_push.senders.syslog import SyslogSender
-from tests.control_api.running_api import asked, running
 from tests.control_api.workers.export_push.receiver import Receiver, decide, lag, metric
-from tests.sidecar.proxy.certificates import authority
+from tests.support.certificates import authority
+from tests.support.control_api import asked, running_control_api
 from tests.support.ports import free_port
 from tests.support.waiting import until
 
@@ -35,13 +35,13 @@ def test_a_file_gets_every_tenant_s_decisions_once_through_restarts_and_beside_a
 ) -> None:
     target, kept = tmp_path / "decisions", "format=ecs"
     urls = f"otlp+http://127.0.0.1:{free_port()},file://{target}?{kept}"
-    with running(tmp_path, SLUICE_EXPORT_URLS=urls) as api:
+    with running_control_api(tmp_path, SLUICE_EXPORT_URLS=urls) as api:
         made = decide(api, 4)
         key = api.admin("POST", "/v1/admin/tenants", {"name": "acme"})["admin_key"]
         answer = api.call("POST", "/v1/context/evaluate", asked(), key=key)
         theirs = [answer.body["event_id"]]
         # The service ends at once: what was decided last is pushed before.
-    with running(tmp_path, SLUICE_EXPORT_URLS=f"file://{target}?{kept}") as api:
+    with running_control_api(tmp_path, SLUICE_EXPORT_URLS=f"file://{target}?{kept}") as api:
         made += decide(api, 3)
     ids = [json.loads(line)["event"]["id"] for line in target.read_text().splitlines()]
     assert [each for each in ids if each not in theirs] == made
@@ -72,7 +72,7 @@ async def test_a_syslog_receiver_of_another_authority_gets_nothing() -> None:
 )
 def test_every_decision_comes_once_and_in_order(receiver: Receiver, tmp_path: Path) -> None:
     receiver.start()
-    with running(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
+    with running_control_api(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
         made = decide(api, 230) + decide(api, 30, source_id="payroll")
         until("the records have arrived", lambda: len(receiver.ids()) >= 260)
         made += decide(api, 5)
@@ -89,7 +89,7 @@ def test_every_decision_comes_once_and_in_order(receiver: Receiver, tmp_path: Pa
 def test_a_target_that_was_away_gets_everything_once_it_is_back(
     receiver: Receiver, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with running(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
+    with running_control_api(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
         made = decide(api, 20)
         until("the export lags", lambda: lag(api) >= 20)
         until("an export has failed", lambda: metric(api, "sluice_export_failures_total") >= 2)
@@ -112,7 +112,7 @@ def test_what_was_decided_last_is_pushed_before_the_service_ends(
     receiver: Receiver, tmp_path: Path
 ) -> None:
     receiver.start()
-    with running(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
+    with running_control_api(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
         made = decide(api, 3)
         until("the records have arrived", lambda: len(receiver.ids()) == 3)
         made += decide(api, 7)
@@ -129,7 +129,7 @@ def test_a_restart_goes_on_where_it_was_and_a_url_that_comes_back_too(
     made = list[str]()
     # Last its place in the list is another one.
     for urls in (receiver.url, "", f"file://{tmp_path}/other?format=ecs,{receiver.url}"):
-        with running(tmp_path, **({"SLUICE_EXPORT_URLS": urls} if urls else {})) as api:
+        with running_control_api(tmp_path, **({"SLUICE_EXPORT_URLS": urls} if urls else {})) as api:
             made += decide(api, 10)
             if urls:
                 until("the records have arrived", partial(receiver.has, len(made)))
@@ -142,10 +142,10 @@ def test_a_restart_goes_on_where_it_was_and_a_url_that_comes_back_too(
     stands_in="tests/control_api/workers/export_push/test_log.py::test_an_entry_that_was_damaged_holds_up_none_behind_it"
 )
 def test_a_new_target_begins_with_the_oldest_entry(receiver: Receiver, tmp_path: Path) -> None:
-    with running(tmp_path) as api:
+    with running_control_api(tmp_path) as api:
         made = decide(api, 10)
     receiver.start()
-    with running(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
+    with running_control_api(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
         made += decide(api, 1)
         until("the records have arrived", lambda: len(receiver.ids()) == 11)
     assert receiver.ids() == made
@@ -156,7 +156,7 @@ def test_a_new_target_begins_with_the_oldest_entry(receiver: Receiver, tmp_path:
 )
 def test_every_tenant_is_pushed(receiver: Receiver, tmp_path: Path) -> None:
     receiver.start()
-    with running(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
+    with running_control_api(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
         made = {}
         for name in ("acme", "globex", "initech"):
             tenant = api.admin("POST", "/v1/admin/tenants", {"name": name})
@@ -177,11 +177,11 @@ def test_every_tenant_is_pushed(receiver: Receiver, tmp_path: Path) -> None:
 
 def test_an_erased_user_is_absent(tmp_path: Path) -> None:
     target = tmp_path / "out"
-    with running(tmp_path) as api:
+    with running_control_api(tmp_path) as api:
         eid = decide(api, 1, user_id="ann@example.org")[0]
         kept = decide(api, 1, user_id="bob@example.org")[0]
         api.admin("POST", "/v1/audit/redact", {"user_id": "ann@example.org", "reason": "asked for"})
-    with running(tmp_path, SLUICE_EXPORT_URLS=f"file://{target}?format=ocsf"):
+    with running_control_api(tmp_path, SLUICE_EXPORT_URLS=f"file://{target}?format=ocsf"):
         until(
             "the records are in the file",
             lambda: target.exists() and target.read_text().count("\n") == 2,
@@ -198,7 +198,7 @@ def test_another_authority_s_certificate_is_not_trusted(tmp_path: Path) -> None:
     receiver = Receiver(tmp_path / "receiver", "syslog", tls=True).start()
     try:
         url = receiver.url.partition("&ca=")[0]
-        with running(tmp_path, SLUICE_EXPORT_URLS=url) as api:
+        with running_control_api(tmp_path, SLUICE_EXPORT_URLS=url) as api:
             decide(api, 1)
             until("an export has failed", lambda: metric(api, "sluice_export_failures_total") >= 2)
         assert receiver.ids() == []

@@ -16,8 +16,8 @@ import pytest
 from control_api.security.export_targets import ExportTarget
 from control_api.workers.export_push.senders.file import FileSender
 from control_api.workers.export_push.senders.sender import TargetAway
-from tests.control_api.running_api import running
 from tests.control_api.workers.export_push.receiver import decide, lag, metric
+from tests.support.control_api import running_control_api
 from tests.support.waiting import until
 
 
@@ -38,7 +38,7 @@ def has(path: Path, made: list[str]) -> bool:
 @pytest.mark.deep(stands_in="test_a_file_that_was_renamed_or_removed_is_made_anew")
 def test_a_rotated_file_is_made_anew(tmp_path: Path) -> None:
     target, old = tmp_path / "decisions", tmp_path / "decisions.1"
-    with running(tmp_path, SLUICE_EXPORT_URLS=url(target)) as api:
+    with running_control_api(tmp_path, SLUICE_EXPORT_URLS=url(target)) as api:
         first = decide(api, 10)
         until("the records are in the file", partial(has, target, first))
         target.rename(old)
@@ -57,7 +57,7 @@ def test_half_a_line_of_a_death_is_cut_off(tmp_path: Path, torn: bytes) -> None:
     target = tmp_path / "decisions"
     target.write_bytes(torn)
     whole = torn[: torn.rfind(b"\n") + 1]
-    with running(tmp_path, SLUICE_EXPORT_URLS=url(target)) as api:
+    with running_control_api(tmp_path, SLUICE_EXPORT_URLS=url(target)) as api:
         made = decide(api, 3)
         until(
             "the records are in the file",
@@ -73,7 +73,7 @@ def test_a_file_that_another_process_has_locked_is_waited_for(tmp_path: Path) ->
     target = tmp_path / "decisions"
     with target.open("wb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        with running(tmp_path, SLUICE_EXPORT_URLS=url(target)) as api:
+        with running_control_api(tmp_path, SLUICE_EXPORT_URLS=url(target)) as api:
             made = decide(api, 3)
             until("an export has failed", lambda: metric(api, "sluice_export_failures_total") >= 1)
             assert lag(api) >= 3

@@ -17,9 +17,9 @@ from control_api.store.transaction import Transaction
 from control_api.workers.export_push.batch import read_batch
 from policies.ground.clock import Clock
 from policies.ground.random_buffer import RandomBuffer
-from tests.control_api.running_api import ControlApi
-from tests.control_api.store.world import TENANT, decision, opened, sql
 from tests.control_api.workers.export_push.receiver import Receiver, decide, lag, metric
+from tests.support.control_api import ControlApi
+from tests.support.open_store import TENANT, decision, opened, sql
 from tests.support.waiting import until
 
 DAY = 86_400

@@ -14,8 +14,8 @@ from aiohttp import web
 from control_api.security.export_targets import ExportTarget
 from control_api.workers.export_push.senders.otlp import OtlpSender
 from control_api.workers.export_push.senders.sender import TargetAway
-from tests.control_api.running_api import ControlApi, running
 from tests.control_api.workers.export_push.receiver import Receiver, decide, lag, metric
+from tests.support.control_api import ControlApi, running_control_api
 from tests.support.waiting import until
 
 REFUSED = 'sluice_export_decisions_total{outcome="refused"'
@@ -111,7 +111,7 @@ def test_an_answer_that_takes_nothing_is_repeated(
     receiver: Receiver, tmp_path: Path, status: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     receiver.start(status)
-    with running(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
+    with running_control_api(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
         made = decide(api, 40)
         until("an export has failed", partial(failed, api, 1))
         assert lag(api) >= 40
@@ -125,7 +125,7 @@ def test_an_answer_that_takes_nothing_is_repeated(
 @pytest.mark.deep(stands_in="test_only_what_is_bad_data_beside_good_is_left_out")
 def test_a_partial_success_is_not_repeated(receiver: Receiver, tmp_path: Path) -> None:
     receiver.start("partial")
-    with running(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
+    with running_control_api(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
         made = decide(api, 10)
         until("the refused records are counted", lambda: metric(api, REFUSED) == 2)
         until("everything is exported", lambda: lag(api) == 0)
@@ -137,11 +137,11 @@ def test_bad_data_is_left_out_and_what_is_beside_it_is_not(
     receiver: Receiver, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     receiver.start("bad_data")
-    with running(tmp_path) as api:
+    with running_control_api(tmp_path) as api:
         before = decide(api, 17)
         bad = decide(api, 2, source_id="payroll")
         after = decide(api, 12)
-    with running(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
+    with running_control_api(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
         until("everything has arrived", partial(receiver.has_all, [*before, *after]))
         until("the refused records are counted", lambda: metric(api, REFUSED) == len(bad))
         until("everything is exported", lambda: lag(api) == 0)
@@ -158,7 +158,7 @@ def test_requests_have_the_path_the_coding_and_the_headers_of_the_url(
     receiver.start()
     place = f"otlp+http://127.0.0.1:{receiver.port}"
     urls = f"{place}/tenants/secret-path/?headers_file={headers},{place}/v1/logs?compression=none"
-    with running(tmp_path, SLUICE_EXPORT_URLS=urls) as api:
+    with running_control_api(tmp_path, SLUICE_EXPORT_URLS=urls) as api:
         decide(api, 1)
         until("the notes have arrived", lambda: len(receiver.notes()) == 2)
         headers.write_text("Authorization: Bearer second-token\n")

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.control_api.running_api import running
 from tests.control_api.workers.export_push.receiver import decide, lag
 from tests.servers import need
-from tests.sidecar.proxy.certificates import authority
+from tests.support.certificates import authority
+from tests.support.control_api import running_control_api
 from tests.support.ports import free_port
 from tests.support.waiting import until
 
@@ -77,7 +77,7 @@ def rsyslog(tmp_path: Path) -> Iterator[Rsyslog]:
 def test_rsyslog_takes_every_decision_over_tls(rsyslog: Rsyslog, tmp_path: Path) -> None:
     url = f"syslog+tls://127.0.0.1:{rsyslog.port}?format=ecs&ca={authority().path}"
     rsyslog.start()
-    with running(tmp_path, SLUICE_EXPORT_URLS=url) as api:
+    with running_control_api(tmp_path, SLUICE_EXPORT_URLS=url) as api:
         made = decide(api, 250) + decide(api, 20, source_id="payroll")
         until("the records have arrived", partial(rsyslog.has, made))
         rsyslog.stop()

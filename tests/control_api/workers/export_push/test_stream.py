@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from control_api.workers.export_push.senders.stream import EndedEarly, Stream, open_stream
-from tests.sidecar.proxy.certificates import authority
+from tests.support.certificates import authority
 
 Receive = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 DATA = b"x" * 100_000

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from sluice_guard import Guard
-from tests.support.stack import Stack, running
+from tests.support.stack import Stack, running_stack
 
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running(tmp_path_factory.mktemp("stack")) as started:
+    with running_stack(tmp_path_factory.mktemp("stack")) as started:
         yield started
 
 

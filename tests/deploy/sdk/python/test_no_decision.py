@@ -26,7 +26,7 @@ from tests.deploy.sdk.python.scripted_server import (
     says,
     serving,
 )
-from tests.sidecar.proxy.certificates import authority
+from tests.support.certificates import authority
 from tests.support.ports import free_port
 
 KEY = "slc_" + "s3cret" * 8

@@ -10,12 +10,12 @@ import pytest
 
 from tests.deploy.sdk.python.conftest import event_of
 from tests.deploy.sdk.typescript.node import run
-from tests.support.stack import Stack, running
+from tests.support.stack import Stack, running_stack
 
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running(tmp_path_factory.mktemp("stack")) as started:
+    with running_stack(tmp_path_factory.mktemp("stack")) as started:
         yield started
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.deploy.sdk.typescript.node import PACKAGE, npm, run_in
 from tests.servers import need
-from tests.support.stack import running
+from tests.support.stack import running_stack
 
 README = (PACKAGE / "README.md").read_text()
 EXAMPLE = re.findall(r"```js\n(.*?)```", README, re.S)[0]
@@ -43,7 +43,7 @@ def test_three_lines_guard_a_function(packed: Path, tmp_path: Path) -> None:
     (tmp_path / "package.json").write_text('{"type": "module"}')
     npm("install", str(packed), cwd=tmp_path, cache=tmp_path / "cache")
     first, *rest = EXAMPLE.splitlines(keepends=True)
-    with running(tmp_path / "stack") as stack:
+    with running_stack(tmp_path / "stack") as stack:
         address = f"http://127.0.0.1:{stack.sidecar.port}"
         made = "".join(rest).replace("http://127.0.0.1:8710", address)
         made = made.replace('"agt_support"', f'"{stack.agent_id}"')

@@ -19,7 +19,7 @@ from sidecar.doors.judgement import Judgement
 from sidecar.settings.doors import Door
 from tests.sidecar.doors.door_setup import shared_parts
 from tests.sidecar.doors.grpc.envoy_messages import message
-from tests.sidecar.proxy.proxy_setup import ROLE, Sidecar, sidecar, source
+from tests.support.proxy import ROLE, Sidecar, sidecar, source
 
 CHECK = "/envoy.service.auth.v3.Authorization/Check"
 HEALTH = "/grpc.health.v1.Health/Check"

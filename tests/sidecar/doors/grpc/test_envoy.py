@@ -20,10 +20,10 @@ from sidecar.settings.model import Pair
 from sidecar.spool import SpoolFull
 from tests.sidecar.doors.grpc.envoy import Envoy, client_tls, envoy
 from tests.sidecar.doors.grpc.grpc_setup import KEY, LOCAL, GrpcDoor, grpc_door
-from tests.sidecar.proxy.certificates import authority
-from tests.sidecar.proxy.proxy_setup import policy
-from tests.sidecar.proxy.scripted_source import DataSource, data_source
+from tests.support.certificates import authority
 from tests.support.ports import free_port
+from tests.support.proxy import policy
+from tests.support.scripted_source import DataSource, data_source
 from tests.support.waiting import until_async
 
 OTHER_KEY = make_key(b"other".ljust(32))

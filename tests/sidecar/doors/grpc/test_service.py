@@ -29,7 +29,7 @@ from tests.sidecar.doors.grpc.grpc_setup import (
     publish_key,
 )
 from tests.sidecar.doors.grpc.test_messages import http
-from tests.sidecar.proxy.proxy_setup import policy
+from tests.support.proxy import policy
 
 OTHER_KEY = make_key(b"other".ljust(32))
 SCROLL = "/collections/contracts/points/scroll"

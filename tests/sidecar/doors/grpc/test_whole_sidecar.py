@@ -22,9 +22,9 @@ from tests.sidecar.doors.grpc.envoy_messages import message
 from tests.sidecar.doors.grpc.grpc_setup import CHECK, HEALTH, code
 from tests.sidecar.doors.grpc.test_messages import http
 from tests.sidecar.doors.http.checks import DOORS, SPEAKER, Answered, Checks, checks
-from tests.sidecar.fake_control_api import EVALUATE_KEY, ROLE, fake_control_api, policy
-from tests.sidecar.test_serve import process
+from tests.support.fake_control_api import EVALUATE_KEY, ROLE, fake_control_api, policy
 from tests.support.ports import free_port
+from tests.support.sidecar_process import sidecar_process
 from tests.support.stack import ROOT
 
 METADATA = (("x-api-key", EVALUATE_KEY),)
@@ -151,7 +151,7 @@ async def test_a_process_answers_drains_and_stops(tmp_path: Path) -> None:
     }
     async with (
         fake_control_api() as control,
-        process(tmp_path, control, sources=[source], doors=[door]) as running,
+        sidecar_process(tmp_path, control, sources=[source], doors=[door]) as running,
         grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
     ):
         control.create_tenant(policy(allowed_sources=("rest://crm/a",)))

@@ -13,7 +13,7 @@ from policies.ground.keys import key_digest, make_key
 from policies.sets.policy_set import key_document, key_name
 from sidecar.settings.doors import Door, DoorAgent
 from sidecar.settings.model import Source
-from tests.sidecar.fake_control_api import (
+from tests.support.fake_control_api import (
     AGENT,
     EVALUATE_KEY,
     ROLE,
@@ -21,7 +21,7 @@ from tests.sidecar.fake_control_api import (
     fake_control_api,
     policy,
 )
-from tests.sidecar.running_sidecar import FaultyDisk, RunningSidecar, sidecar
+from tests.support.sidecar import FaultyDisk, RunningSidecar, running_sidecar
 
 GATEWAY_KEY = make_key(b"g" * 32)
 """The key of an agent's gateway: it says which agent, and so which role."""
@@ -144,5 +144,7 @@ async def checks(
         control.publish({key_name(key_digest(GATEWAY_KEY)): key_document(bound)})
         control.feeds = synced
         settings = {"sources": (source, *others), "doors": tuple(doors), **changed}
-        async with sidecar(tmp_path, control, disk=disk, synced=synced, **settings) as running:
+        async with running_sidecar(
+            tmp_path, control, disk=disk, synced=synced, **settings
+        ) as running:
             yield Checks(running, control, disk)

@@ -9,7 +9,7 @@ import pytest
 from policies.ground.keys import make_key
 from sidecar.spool import SpoolFull
 from tests.sidecar.doors.http.checks import GATEWAY_KEY, Checks, checks
-from tests.sidecar.fake_control_api import EVALUATE_KEY, READ_KEY, policy
+from tests.support.fake_control_api import EVALUATE_KEY, READ_KEY, policy
 
 EACH = pytest.mark.parametrize("door", ["edge", "nginx", "ingress"])
 REMOVED = "x-api-key,x-sluice-user,x-sluice-session,x-sluice-task,x-sluice-sensitivity"

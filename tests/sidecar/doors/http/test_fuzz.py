@@ -11,8 +11,8 @@ from pathlib import Path
 
 from policies.ground.keys import make_key
 from tests.sidecar.doors.http.checks import Checks, checks, question
-from tests.sidecar.fake_control_api import EVALUATE_KEY, policy
 from tests.sidecar.proxy.mutated_requests import TOKENS
+from tests.support.fake_control_api import EVALUATE_KEY, policy
 from tests.support.properties import chance, few
 
 CHECKS = 20_000

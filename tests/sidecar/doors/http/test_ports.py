@@ -9,8 +9,8 @@ from aiohttp import ClientConnectorError, ClientOSError, ClientSession, ServerDi
 from policies.ground.listen_address import ListenAddress
 from sidecar.settings.doors import Door, DoorTls
 from tests.sidecar.doors.http.checks import SPEAKER, checks
-from tests.sidecar.fake_control_api import EVALUATE_KEY
-from tests.sidecar.proxy.certificates import Authority, authority
+from tests.support.certificates import Authority, authority
+from tests.support.fake_control_api import EVALUATE_KEY
 
 ANY = ListenAddress("127.0.0.1", 0)
 KEY = {"X-API-Key": EVALUATE_KEY}

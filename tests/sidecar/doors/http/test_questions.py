@@ -10,7 +10,7 @@ from policies.ground.keys import key_digest, make_key
 from policies.sets.policy_set import key_name
 from sidecar.settings.model import Source
 from tests.sidecar.doors.http.checks import CRM, DOORS, Checks, checks
-from tests.sidecar.fake_control_api import EVALUATE_KEY, policy
+from tests.support.fake_control_api import EVALUATE_KEY, policy
 
 EACH = pytest.mark.parametrize("door", ["edge", "nginx", "ingress"])
 FORWARD = pytest.mark.parametrize(

@@ -20,10 +20,10 @@ from sidecar.proxy.assembly import Proxy
 from sidecar.settings.doors import Door
 from sidecar.settings.model import Defaults, NamedSource, RestRule, Source
 from tests.sidecar.doors.http.checks import SPEAKER, Checks, checks, question
-from tests.sidecar.fake_control_api import EVALUATE_KEY, policy
 from tests.sidecar.proxy.raw_client import ask
-from tests.sidecar.proxy.scripted_source import data_source
+from tests.support.fake_control_api import EVALUATE_KEY, policy
 from tests.support.properties import examples
+from tests.support.scripted_source import data_source
 
 KINDS = ("rest", "pinecone", "mcp")
 WAYS = ("edge", "nginx", "ingress")

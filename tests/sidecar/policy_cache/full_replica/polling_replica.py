@@ -14,8 +14,8 @@ from sidecar.policy_cache.full_replica.poll_loop import PollLoop
 from sidecar.policy_cache.full_replica.store import FullStore
 from sidecar.policy_cache.long_poll import LongPoll
 from sidecar.policy_cache.replica_state import ReplicaState
-from tests.sidecar.fake_control_api import SIDECAR_KEY, FakeControlApi
-from tests.sidecar.running_sidecar import FakeClock
+from tests.support.fake_control_api import SIDECAR_KEY, FakeControlApi
+from tests.support.sidecar import FakeClock
 from tests.support.waiting import until_async
 
 

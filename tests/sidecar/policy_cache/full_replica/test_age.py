@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.sidecar.fake_control_api import fake_control_api
 from tests.sidecar.policy_cache.full_replica.polling_replica import polling_replica
-from tests.sidecar.running_sidecar import FakeClock
+from tests.support.fake_control_api import fake_control_api
+from tests.support.sidecar import FakeClock
 
 
 async def test_no_news_is_news(tmp_path: Path) -> None:

@@ -15,10 +15,10 @@ from policies.sets.policy_set import (
     role_name,
     tenant_document,
 )
-from tests.sidecar.fake_control_api import EVALUATE_KEY, ROLE, fake_control_api, many_roles, policy
 from tests.sidecar.policy_cache.full_replica.polling_replica import polling_replica
-from tests.sidecar.running_sidecar import EVALUATE, sidecar
 from tests.support import waiting
+from tests.support.fake_control_api import EVALUATE_KEY, ROLE, fake_control_api, many_roles, policy
+from tests.support.sidecar import EVALUATE, running_sidecar
 
 
 async def test_a_first_replica_is_whole_and_fresh(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ async def test_keys_come_and_go_with_the_set(tmp_path: Path) -> None:
     name = key_name(key_digest(another))
     async with fake_control_api() as control:
         control.create_tenant()
-        async with sidecar(tmp_path, control) as running:
+        async with running_sidecar(tmp_path, control) as running:
             assert (await running.call("POST", EVALUATE, b"{}", key=another)).status == 403
             control.publish({name: key_document(Key("key_a", "evaluate"))})
 

@@ -8,8 +8,8 @@ import pytest
 from policies.ground.signing import Signer
 from policies.sets.policy_set import role_document, role_name
 from sidecar.policy_cache.policy_store import CacheDamaged
-from tests.sidecar.fake_control_api import ROLE, fake_control_api, many_roles, policy
 from tests.sidecar.policy_cache.full_replica.polling_replica import polling_replica, run_until
+from tests.support.fake_control_api import ROLE, fake_control_api, many_roles, policy
 
 
 @pytest.mark.parametrize("garbage", [b"", b"not a database at all" * 100, None])

@@ -9,13 +9,13 @@ import pytest
 from policies.ground.signing import Signer
 from policies.sets.policy_set import role_document, role_name
 from sidecar.control.client import ControlClient
-from tests.sidecar.fake_control_api import ROLE, SIDECAR_KEY, fake_control_api, policy
 from tests.sidecar.policy_cache.full_replica.polling_replica import (
     PollingReplica,
     polling_replica,
     run_until,
 )
-from tests.sidecar.running_sidecar import FakeClock, sidecar
+from tests.support.fake_control_api import ROLE, SIDECAR_KEY, fake_control_api, policy
+from tests.support.sidecar import FakeClock, running_sidecar
 from tests.support.waiting import until_async
 
 
@@ -60,7 +60,7 @@ async def test_another_log_key_or_tenant_than_the_first_is_refused(
 async def test_a_refused_set_shows_in_readiness_at_once(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.create_tenant()
-        async with sidecar(tmp_path, control, staleness_seconds=20.0) as running:
+        async with running_sidecar(tmp_path, control, staleness_seconds=20.0) as running:
             control.signer = Signer.generate()
             control.publish({role_name("other"): None})
             await until_async("it is refused", lambda: running.parts.follower.refused)

@@ -7,19 +7,19 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.sidecar.fake_control_api_with_redis import FakeControlApiWithRedis
-from tests.sidecar.running_sidecar import RunningSidecar
-from tests.support import redis
+from tests.support.fake_control_api_with_redis import FakeControlApiWithRedis
+from tests.support.redis import running_redis
+from tests.support.sidecar import RunningSidecar
 from tests.support.waiting import until_async
 
 LIMIT = 4.0
 
 
 @asynccontextmanager
-async def running_control_api(
+async def fake_control_api_with_redis(
     tmp_path: Path, **options: str
 ) -> AsyncIterator[FakeControlApiWithRedis]:
-    with redis.running(tmp_path / "redis", **options) as server:
+    with running_redis(tmp_path / "redis", **options) as server:
         control = FakeControlApiWithRedis(server)
         await control.start()
         try:

@@ -14,16 +14,16 @@ import pytest
 
 from policies.sets.policy_set import candidate_name
 from policies.sets.redis_keys import document_field, set_key
-from tests.sidecar.candidate_world import World
-from tests.sidecar.fake_control_api import ROLE, policy
-from tests.sidecar.fake_control_api_with_redis import FakeControlApiWithRedis
 from tests.sidecar.policy_cache.partial_replica.redis_set import (
     caught_up,
+    fake_control_api_with_redis,
     held_documents,
-    running_control_api,
 )
-from tests.sidecar.running_sidecar import RunningSidecar, sidecar
 from tests.support import redis
+from tests.support.candidate_tenants import TenantWithCandidates
+from tests.support.fake_control_api import ROLE, policy
+from tests.support.fake_control_api_with_redis import FakeControlApiWithRedis
+from tests.support.sidecar import RunningSidecar, running_sidecar
 from tests.support.waiting import until_async
 
 pytestmark = redis.needs_redis
@@ -39,10 +39,10 @@ CLOSED = {
 async def following(
     tmp_path: Path,
 ) -> AsyncIterator[tuple[FakeControlApiWithRedis, RunningSidecar]]:
-    async with running_control_api(tmp_path) as control:
+    async with fake_control_api_with_redis(tmp_path) as control:
         control.create_tenant()
-        async with sidecar(tmp_path, control) as running:
-            World(ACTIVE, {"closed": CLOSED}).publish(control)
+        async with running_sidecar(tmp_path, control) as running:
+            TenantWithCandidates(ACTIVE, {"closed": CLOSED}).publish(control)
             await caught_up(running, control)
             yield control, running
 
@@ -127,7 +127,7 @@ async def test_without_redis_candidates_come_and_go_by_the_control_api(tmp_path:
         await until_async(
             "it follows the control API", lambda: running.parts.follower.feed == "control"
         )
-        world = World(ACTIVE, {"closed": ACTIVE})
+        world = TenantWithCandidates(ACTIVE, {"closed": ACTIVE})
         world.publish(control)
         await caught_up(running, control)
         assert await evaluated(running) == ("ALLOW", [])

@@ -25,7 +25,8 @@ from policies.sets.policy_set import (
 )
 from policies.sets.redis_keys import set_key
 from sidecar.policy_cache.partial_replica import failover
-from tests.sidecar.fake_control_api import (
+from tests.support import redis, waiting
+from tests.support.fake_control_api import (
     EVALUATE_KEY,
     ROLE,
     SIDECAR_KEY,
@@ -33,9 +34,9 @@ from tests.sidecar.fake_control_api import (
     many_roles,
     policy,
 )
-from tests.sidecar.fake_control_api_with_redis import FakeControlApiWithRedis
-from tests.sidecar.running_sidecar import EVALUATE, FakeClock, RunningSidecar, sidecar
-from tests.support import redis, waiting
+from tests.support.fake_control_api_with_redis import FakeControlApiWithRedis
+from tests.support.redis import running_redis
+from tests.support.sidecar import EVALUATE, FakeClock, RunningSidecar, running_sidecar
 from tests.support.waiting import until_async
 
 pytestmark = redis.needs_redis
@@ -49,12 +50,14 @@ async def away(
     tmp_path: Path, *, clock: FakeClock | None = None, lost: bool = True
 ) -> AsyncIterator[tuple[FakeControlApiWithRedis, RunningSidecar]]:
     """A sidecar that has followed Redis, and with `lost` the control API since."""
-    with redis.running(tmp_path / "redis") as server:
+    with running_redis(tmp_path / "redis") as server:
         control = FakeControlApiWithRedis(server)
         await control.start()
         control.create_tenant()
         try:
-            async with sidecar(tmp_path, control, clock=clock, staleness_seconds=LIMIT) as running:
+            async with running_sidecar(
+                tmp_path, control, clock=clock, staleness_seconds=LIMIT
+            ) as running:
                 if lost:
                     control.pushes = False
                     server.signal(signal.SIGKILL)
@@ -162,14 +165,14 @@ async def test_decisions_and_revocations_go_on_without_redis(tmp_path: Path, fau
 
 @pytest.mark.deep(stands_in="test_another_store_replaces_everything")
 async def test_it_starts_without_redis(tmp_path: Path) -> None:
-    with redis.running(tmp_path / "redis") as server:
+    with running_redis(tmp_path / "redis") as server:
         control = FakeControlApiWithRedis(server)
         await control.start()
         control.create_tenant()
         control.publish(dict(many_roles(600)))
         server.signal(signal.SIGKILL)
         try:
-            async with sidecar(tmp_path, control, staleness_seconds=LIMIT) as running:
+            async with running_sidecar(tmp_path, control, staleness_seconds=LIMIT) as running:
                 assert running.parts.follower.feed == "control"
                 assert await allowed(running)
                 assert await allowed(running, agent_role="role-599", agent_id=None)

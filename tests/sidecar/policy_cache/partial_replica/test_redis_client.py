@@ -22,12 +22,13 @@ from policies.sets.policy_set import (
 )
 from policies.sets.redis_keys import CHALLENGES, changes_key, document_field, session_key, set_key
 from policies.sets.signed_head import Claim
-from tests.sidecar.fake_control_api import AGENT, EVALUATE_KEY, FAR, ROLE, many_roles, policy
-from tests.sidecar.fake_control_api_with_redis import FakeControlApiWithRedis
-from tests.sidecar.running_sidecar import EVALUATE, RunningSidecar, sidecar
 from tests.support import redis
+from tests.support.fake_control_api import AGENT, EVALUATE_KEY, FAR, ROLE, many_roles, policy
+from tests.support.fake_control_api_with_redis import FakeControlApiWithRedis
+from tests.support.redis import running_redis
 from tests.support.redis_users import SECRET, SIDECAR, make_user, refusals
 from tests.support.relay import certificate, relaying
+from tests.support.sidecar import EVALUATE, RunningSidecar, running_sidecar
 from tests.support.waiting import until_async
 
 pytestmark = redis.needs_redis
@@ -46,7 +47,7 @@ async def reached(
             nodes = stack.enter_context(redis.cluster(tmp_path))
             url = f"redis+cluster://{WHO}:{nodes[0].port},127.0.0.1:{nodes[1].port}"
         else:
-            nodes = [stack.enter_context(redis.running(tmp_path / "redis"))]
+            nodes = [stack.enter_context(running_redis(tmp_path / "redis"))]
             url = f"redis://{WHO}:{nodes[0].port}"
         if way == "tls":
             context, shown = certificate(tmp_path)
@@ -77,7 +78,7 @@ async def test_the_readme_s_user_may_do_all_that_a_sidecar_does(tmp_path: Path, 
         claim = Claim(TENANT, control.epoch, "s-1", "active", ROLE, AGENT, FAR)
         published = {"c": claim.sealed(control.signer), "rank": 1}
         control.redis.hset(session_key(TENANT, "s-1"), mapping=published)
-        async with sidecar(tmp_path, control, staleness_seconds=4.0) as running:
+        async with running_sidecar(tmp_path, control, staleness_seconds=4.0) as running:
             # Documents that were never asked for before, and a session that needs no asking.
             assert (await running.evaluate(agent_role="role-3", agent_id=None))[
                 "decision"
@@ -116,7 +117,7 @@ async def test_the_readme_s_user_may_do_all_that_a_sidecar_does(tmp_path: Path, 
 async def test_on_a_cluster_tenant_and_challenges_may_lie_apart(tmp_path: Path) -> None:
     async with reached(tmp_path, "cluster") as (control, roots):
         control.create_tenant()
-        async with sidecar(tmp_path, control) as running:
+        async with running_sidecar(tmp_path, control) as running:
             assert (await running.evaluate())["decision"] == "ALLOW"
         where = [root.dbsize() for root in roots]
         slots = [control.redis.keyslot(key) < 8192 for key in (CHALLENGES, set_key(TENANT))]
@@ -134,7 +135,7 @@ async def test_a_server_with_an_untrusted_certificate_learns_nothing(
         host, port = control.redis_url.nodes[0]
         control.redis_url = RedisUrl.parse(f"rediss://{WHO}:{port}/0")
         assert host == "127.0.0.1"
-        async with sidecar(tmp_path, control, synced=False) as running:
+        async with running_sidecar(tmp_path, control, synced=False) as running:
             follower = running.parts.follower
             await until_async("it gives up", lambda: follower.failures >= 3)
             assert "certificate" in str(follower.problem).lower()
@@ -147,7 +148,7 @@ async def test_a_missing_permission_shows_in_the_problem(tmp_path: Path) -> None
     async with reached(tmp_path, "plain") as (control, roots):
         control.create_tenant()
         roots[0].execute_command("ACL", "SETUSER", SIDECAR, "-xadd")
-        async with sidecar(tmp_path, control, synced=False) as running:
+        async with running_sidecar(tmp_path, control, synced=False) as running:
             follower = running.parts.follower
             await until_async("there is trouble", lambda: follower.problem is not None)
             assert "xadd" in str(follower.problem)

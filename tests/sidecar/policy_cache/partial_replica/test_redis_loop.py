@@ -29,7 +29,15 @@ from policies.sets.redis_keys import (
     set_key,
 )
 from policies.sets.signed_head import Claim
-from tests.sidecar.fake_control_api import (
+from tests.sidecar.policy_cache.partial_replica.redis_set import (
+    LIMIT,
+    allowed,
+    caught_up,
+    fake_control_api_with_redis,
+    held_documents,
+)
+from tests.support import redis
+from tests.support.fake_control_api import (
     AGENT,
     EVALUATE_KEY,
     FAR,
@@ -38,26 +46,18 @@ from tests.sidecar.fake_control_api import (
     many_roles,
     policy,
 )
-from tests.sidecar.fake_control_api_with_redis import FakeControlApiWithRedis
-from tests.sidecar.policy_cache.partial_replica.redis_set import (
-    LIMIT,
-    allowed,
-    caught_up,
-    held_documents,
-    running_control_api,
-)
-from tests.sidecar.running_sidecar import EVALUATE, FakeClock, sidecar
-from tests.support import redis
+from tests.support.fake_control_api_with_redis import FakeControlApiWithRedis
+from tests.support.sidecar import EVALUATE, FakeClock, running_sidecar
 from tests.support.waiting import until_async
 
 pytestmark = redis.needs_redis
 
 
 async def test_only_what_is_looked_at_is_kept(tmp_path: Path) -> None:
-    async with running_control_api(tmp_path) as control:
+    async with fake_control_api_with_redis(tmp_path) as control:
         control.create_tenant()
         control.publish(dict(many_roles(300)))
-        async with sidecar(tmp_path, control) as running:
+        async with running_sidecar(tmp_path, control) as running:
             assert await allowed(running)
             assert len(held_documents(running)) == 5
             assert await allowed(running, agent_role="role-7", agent_id=None)
@@ -66,9 +66,9 @@ async def test_only_what_is_looked_at_is_kept(tmp_path: Path) -> None:
 
 
 async def test_a_change_of_what_is_held_is_fetched_at_once(tmp_path: Path) -> None:
-    async with running_control_api(tmp_path) as control:
+    async with fake_control_api_with_redis(tmp_path) as control:
         control.create_tenant()
-        async with sidecar(tmp_path, control) as running:
+        async with running_sidecar(tmp_path, control) as running:
             assert await allowed(running)
             control.publish({role_name(ROLE): role_document([policy(allowed_sources=("rates",))])})
             await caught_up(running, control)
@@ -84,9 +84,9 @@ async def test_a_change_of_what_is_held_is_fetched_at_once(tmp_path: Path) -> No
 
 
 async def test_many_changes_at_once_are_all_in_force(tmp_path: Path) -> None:
-    async with running_control_api(tmp_path) as control:
+    async with fake_control_api_with_redis(tmp_path) as control:
         control.create_tenant()
-        async with sidecar(tmp_path, control) as running:
+        async with running_sidecar(tmp_path, control) as running:
             for number in range(60):
                 sources = ("contracts",) if number % 2 else ("rates",)
                 body = role_document([policy(allowed_sources=sources, version=number + 1)])
@@ -101,9 +101,9 @@ async def test_what_answers_other_sidecars_is_not_read(tmp_path: Path) -> None:
     """Each heartbeat would wake every sidecar of the tenant. One that no key signed is counted, but
     only by a sidecar that waits for an answer just then."""
     metric = "sluice_policy_set_forged_total"
-    async with running_control_api(tmp_path) as control:
+    async with fake_control_api_with_redis(tmp_path) as control:
         control.create_tenant()
-        async with sidecar(tmp_path, control) as running:
+        async with running_sidecar(tmp_path, control) as running:
             for number in range(10):
                 before = await running.metric(metric)
                 control.redis.xadd(beats_key(control.tenant_id), {"b": b"unsigned"})
@@ -116,9 +116,9 @@ async def test_what_answers_other_sidecars_is_not_read(tmp_path: Path) -> None:
 
 
 async def test_a_flushed_redis_delays_and_changes_nothing(tmp_path: Path) -> None:
-    async with running_control_api(tmp_path) as control:
+    async with fake_control_api_with_redis(tmp_path) as control:
         control.create_tenant()
-        async with sidecar(tmp_path, control, staleness_seconds=LIMIT) as running:
+        async with running_sidecar(tmp_path, control, staleness_seconds=LIMIT) as running:
             control.redis.flushall()
             assert await allowed(running)
             body = role_document([policy(allowed_sources=("rates",))])
@@ -133,10 +133,10 @@ async def test_a_flushed_redis_delays_and_changes_nothing(tmp_path: Path) -> Non
     stands_in="tests/sidecar/policy_cache/partial_replica/test_redis_client.py::test_the_readme_s_user_may_do_all_that_a_sidecar_does"
 )
 async def test_changes_that_were_trimmed_away_are_found_by_comparing(tmp_path: Path) -> None:
-    async with running_control_api(tmp_path) as control:
+    async with fake_control_api_with_redis(tmp_path) as control:
         control.create_tenant()
         control.publish(dict(many_roles(900)))
-        async with sidecar(tmp_path, control, staleness_seconds=LIMIT) as running:
+        async with running_sidecar(tmp_path, control, staleness_seconds=LIMIT) as running:
             for number in range(900):
                 assert await allowed(running, agent_role=f"role-{number}", agent_id=None)
             assert len(held_documents(running)) > 900
@@ -157,9 +157,9 @@ async def test_changes_that_were_trimmed_away_are_found_by_comparing(tmp_path: P
 
 
 async def test_another_store_replaces_everything(tmp_path: Path) -> None:
-    async with running_control_api(tmp_path) as control:
+    async with fake_control_api_with_redis(tmp_path) as control:
         control.create_tenant()
-        async with sidecar(tmp_path, control, staleness_seconds=LIMIT) as running:
+        async with running_sidecar(tmp_path, control, staleness_seconds=LIMIT) as running:
             assert await allowed(running)
             control.epoch, control.revision, control.documents = "epoch-2", 0, {}
             control.redis.flushall()
@@ -178,9 +178,9 @@ async def test_another_store_replaces_everything(tmp_path: Path) -> None:
 async def test_a_redis_that_is_away_delays_and_comes_back(
     tmp_path: Path, fault: signal.Signals
 ) -> None:
-    async with running_control_api(tmp_path) as control:
+    async with fake_control_api_with_redis(tmp_path) as control:
         control.create_tenant()
-        async with sidecar(tmp_path, control, staleness_seconds=30) as running:
+        async with running_sidecar(tmp_path, control, staleness_seconds=30) as running:
             control.feeds = False
             assert await allowed(running)
             control.server.signal(fault)
@@ -201,13 +201,13 @@ async def test_a_redis_that_is_away_delays_and_comes_back(
 async def test_sources_are_not_listed_while_a_document_they_need_is_missing(
     tmp_path: Path,
 ) -> None:
-    async with running_control_api(tmp_path) as control:
+    async with fake_control_api_with_redis(tmp_path) as control:
         control.create_tenant()
         other = make_key(b"o" * 32)
         control.publish(
             {key_name(key_digest(other)): key_document(Key("key_o", "evaluate", "agt"))}
         )
-        async with sidecar(tmp_path, control) as running:
+        async with running_sidecar(tmp_path, control) as running:
             control.feeds = False
             # The key is here now, and its agent was never asked for.
             assert not await allowed(running, key=other, agent_id=None)
@@ -219,21 +219,21 @@ async def test_sources_are_not_listed_while_a_document_they_need_is_missing(
 
 async def test_a_start_without_redis_goes_by_the_set_on_disk(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with running_control_api(tmp_path) as control:
+    async with fake_control_api_with_redis(tmp_path) as control:
         control.create_tenant()
-        async with sidecar(tmp_path, control, clock=clock) as running:
+        async with running_sidecar(tmp_path, control, clock=clock) as running:
             assert await allowed(running)
         control.server.signal(signal.SIGKILL)
-        async with sidecar(tmp_path, control, clock=clock) as running:
+        async with running_sidecar(tmp_path, control, clock=clock) as running:
             assert await allowed(running)
             clock.ahead = 31.0
             assert (await running.evaluate())["policy_name"] == "policy_set_stale"
 
 
 async def test_a_revoked_sidecar_decides_no_more(tmp_path: Path) -> None:
-    async with running_control_api(tmp_path) as control:
+    async with fake_control_api_with_redis(tmp_path) as control:
         control.create_tenant()
-        async with sidecar(tmp_path, control, staleness_seconds=LIMIT) as running:
+        async with running_sidecar(tmp_path, control, staleness_seconds=LIMIT) as running:
             assert await allowed(running)
             control.publish({key_name(key_digest(SIDECAR_KEY)): None})
             await until_async(
@@ -243,7 +243,7 @@ async def test_a_revoked_sidecar_decides_no_more(tmp_path: Path) -> None:
 
 
 async def test_a_published_claim_needs_no_request(tmp_path: Path) -> None:
-    async with running_control_api(tmp_path) as control:
+    async with fake_control_api_with_redis(tmp_path) as control:
         control.create_tenant()
         claim = Claim(control.tenant_id, control.epoch, "s-1", "active", ROLE, AGENT, FAR)
         forged = Claim(control.tenant_id, control.epoch, "s-2", "active", ROLE, AGENT, FAR)
@@ -255,7 +255,7 @@ async def test_a_published_claim_needs_no_request(tmp_path: Path) -> None:
         ):
             key = session_key(control.tenant_id, each.session_id)
             control.redis.hset(key, mapping={"c": each.sealed(signer), "rank": 1})
-        async with sidecar(tmp_path, control) as running:
+        async with running_sidecar(tmp_path, control) as running:
             for name in ("s-1", "s-2", "s-3"):
                 assert await allowed(running, session_id=name)
             assert [claim["session_id"] for claim in control.claims] == ["s-2", "s-3"]
@@ -263,11 +263,11 @@ async def test_a_published_claim_needs_no_request(tmp_path: Path) -> None:
 
 async def test_a_session_is_not_taken_for_alive_because_redis_says_nothing(tmp_path: Path) -> None:
     """Its revocation is a document; that there is none has to be proven."""
-    async with running_control_api(tmp_path) as control:
+    async with fake_control_api_with_redis(tmp_path) as control:
         control.create_tenant()
         revoked = session_name("s-1")
         control.publish({revoked: session_document("s-1")})
-        async with sidecar(tmp_path, control, staleness_seconds=LIMIT) as running:
+        async with running_sidecar(tmp_path, control, staleness_seconds=LIMIT) as running:
             control.feeds = False
             control.redis.hdel(set_key(control.tenant_id), document_field(revoked))
             assert (await running.evaluate(session_id="s-1"))["policy_name"] == "evaluation_error"
@@ -281,9 +281,9 @@ async def test_a_session_is_not_taken_for_alive_because_redis_says_nothing(tmp_p
 @pytest.mark.deep(stands_in="test_many_changes_at_once_are_all_in_force")
 async def test_lookups_of_tried_keys_are_combined(tmp_path: Path) -> None:
     """Looked up one by one, they would delay a revocation."""
-    async with running_control_api(tmp_path) as control:
+    async with fake_control_api_with_redis(tmp_path) as control:
         control.create_tenant()
-        async with sidecar(tmp_path, control) as running:
+        async with running_sidecar(tmp_path, control) as running:
             before = reads(control)
             tried = [make_key(n.to_bytes(32)) for n in range(200)]
             answers = await asyncio.gather(

@@ -11,17 +11,17 @@ from policies.ground.signing import Signer
 from policies.sets.merkle_map import path
 from policies.sets.policy_set import role_document, role_name
 from policies.sets.redis_keys import HEAD, changes_key, document_field, doubts_key, set_key
-from tests.sidecar.fake_control_api import ROLE, policy
-from tests.sidecar.fake_control_api_with_redis import FakeControlApiWithRedis
 from tests.sidecar.policy_cache.partial_replica.redis_set import (
     LIMIT,
     allowed,
     caught_up,
+    fake_control_api_with_redis,
     revision,
-    running_control_api,
 )
-from tests.sidecar.running_sidecar import FakeClock, sidecar
 from tests.support import redis, waiting
+from tests.support.fake_control_api import ROLE, policy
+from tests.support.fake_control_api_with_redis import FakeControlApiWithRedis
+from tests.support.sidecar import FakeClock, running_sidecar
 from tests.support.waiting import until_async
 
 pytestmark = redis.needs_redis
@@ -30,7 +30,7 @@ pytestmark = redis.needs_redis
 @pytest.mark.parametrize("what", ["body", "bucket", "branch", "root"])
 async def test_data_written_by_an_attacker_is_not_trusted(tmp_path: Path, what: str) -> None:
     """A role that allows more, in place of the one that was signed."""
-    async with running_control_api(tmp_path) as control:
+    async with fake_control_api_with_redis(tmp_path) as control:
         control.create_tenant()
         role = "role-1"
         narrow, wide = (
@@ -39,7 +39,7 @@ async def test_data_written_by_an_attacker_is_not_trusted(tmp_path: Path, what: 
         )
         assert wide is not None
         control.publish({role_name(role): narrow})
-        async with sidecar(tmp_path, control, staleness_seconds=LIMIT) as running:
+        async with running_sidecar(tmp_path, control, staleness_seconds=LIMIT) as running:
             control.feeds = False
             branch, bucket = path(role_name(role))
             field = {
@@ -64,9 +64,9 @@ async def test_data_written_by_an_attacker_is_not_trusted(tmp_path: Path, what: 
 
 
 async def test_a_damage_report_that_fails_does_not_delay_a_challenge(tmp_path: Path) -> None:
-    async with running_control_api(tmp_path) as control:
+    async with fake_control_api_with_redis(tmp_path) as control:
         control.create_tenant()
-        async with sidecar(tmp_path, control, staleness_seconds=LIMIT) as running:
+        async with running_sidecar(tmp_path, control, staleness_seconds=LIMIT) as running:
             control.feeds = False
             control.redis.set(doubts_key(control.tenant_id), "no stream")
             control.redis.hdel(set_key(control.tenant_id), "n/root")
@@ -79,13 +79,13 @@ async def test_a_damage_report_that_fails_does_not_delay_a_challenge(tmp_path: P
 
 async def test_an_older_document_in_place_of_the_newest_is_noticed(tmp_path: Path) -> None:
     """Signed it was, once: document, bucket and branch, but not under this head."""
-    async with running_control_api(tmp_path) as control:
+    async with fake_control_api_with_redis(tmp_path) as control:
         control.create_tenant()
         role = "role-1"
         control.publish({role_name(role): role_document([policy(agent_role=role)])})
         former: dict[Any, Any] = control.redis.hgetall(set_key(control.tenant_id))
         control.publish({role_name(role): None})
-        async with sidecar(tmp_path, control) as running:
+        async with running_sidecar(tmp_path, control) as running:
             control.feeds = False
             mixed: dict[Any, Any] = {f: body for f, body in former.items() if f != HEAD}
             control.redis.hset(set_key(control.tenant_id), mapping=mixed)
@@ -95,11 +95,11 @@ async def test_an_older_document_in_place_of_the_newest_is_noticed(tmp_path: Pat
 
 @pytest.mark.deep(stands_in="test_withheld_news_makes_the_set_stale")
 async def test_an_older_set_as_a_whole_is_refused_and_grows_stale(tmp_path: Path) -> None:
-    async with running_control_api(tmp_path) as control:
+    async with fake_control_api_with_redis(tmp_path) as control:
         control.create_tenant()
         former: dict[Any, Any] = control.redis.hgetall(set_key(control.tenant_id))
         clock = FakeClock()
-        async with sidecar(tmp_path, control, clock=clock, staleness_seconds=60) as running:
+        async with running_sidecar(tmp_path, control, clock=clock, staleness_seconds=60) as running:
             control.feeds = False
             control.publish({role_name(ROLE): None})
             await caught_up(running, control)
@@ -119,10 +119,10 @@ async def test_an_older_set_as_a_whole_is_refused_and_grows_stale(tmp_path: Path
 
 async def test_a_new_sidecar_takes_no_replayed_set(tmp_path: Path) -> None:
     """All of it is signed, but old: no heartbeat answers the challenge."""
-    async with running_control_api(tmp_path) as control:
+    async with fake_control_api_with_redis(tmp_path) as control:
         control.create_tenant()
         control.beats = False
-        async with sidecar(tmp_path, control, synced=False) as running:
+        async with running_sidecar(tmp_path, control, synced=False) as running:
             await until_async("the set is here", lambda: revision(running) == control.revision)
             assert (await running.evaluate())["policy_name"] == "policy_set_stale"
             control.beats = True
@@ -131,10 +131,10 @@ async def test_a_new_sidecar_takes_no_replayed_set(tmp_path: Path) -> None:
 
 
 async def test_heartbeats_of_others_confirm_nothing(tmp_path: Path) -> None:
-    async with running_control_api(tmp_path) as control:
+    async with fake_control_api_with_redis(tmp_path) as control:
         control.create_tenant()
         control.beats = False
-        async with sidecar(tmp_path, control, synced=False) as running:
+        async with running_sidecar(tmp_path, control, synced=False) as running:
             await until_async("it challenges", lambda: control.challenges)
             nonce = control.challenges[0][b"n"].decode()
             control.beats = True
@@ -161,10 +161,10 @@ async def test_heartbeats_of_others_confirm_nothing(tmp_path: Path) -> None:
 
 async def test_withheld_news_makes_the_set_stale(tmp_path: Path) -> None:
     """The store has moved on, as the heartbeats say; what they speak of does not come."""
-    async with running_control_api(tmp_path) as control:
+    async with fake_control_api_with_redis(tmp_path) as control:
         control.create_tenant()
         clock = FakeClock()
-        async with sidecar(tmp_path, control, clock=clock, staleness_seconds=30) as running:
+        async with running_sidecar(tmp_path, control, clock=clock, staleness_seconds=30) as running:
             control.feeds = False
             control.pushes = False
             control.publish({role_name(ROLE): None})
@@ -179,9 +179,9 @@ async def test_withheld_news_makes_the_set_stale(tmp_path: Path) -> None:
 
 
 async def test_a_restored_older_store_is_refused(tmp_path: Path) -> None:
-    async with running_control_api(tmp_path) as control:
+    async with fake_control_api_with_redis(tmp_path) as control:
         control.create_tenant()
-        async with sidecar(tmp_path, control, staleness_seconds=LIMIT) as running:
+        async with running_sidecar(tmp_path, control, staleness_seconds=LIMIT) as running:
             control.revision -= 2
             follower = running.parts.follower
             await until_async("it is refused", lambda: follower.refused is not None)
@@ -191,9 +191,9 @@ async def test_a_restored_older_store_is_refused(tmp_path: Path) -> None:
 
 
 async def test_garbage_on_the_streams_is_skipped(tmp_path: Path) -> None:
-    async with running_control_api(tmp_path) as control:
+    async with fake_control_api_with_redis(tmp_path) as control:
         control.create_tenant()
-        async with sidecar(tmp_path, control, staleness_seconds=LIMIT) as running:
+        async with running_sidecar(tmp_path, control, staleness_seconds=LIMIT) as running:
             for field in ("h", "b", "x"):
                 control.redis.xadd(changes_key(control.tenant_id), {field: b"\xff" * 100})
             control.publish({role_name(ROLE): None})
@@ -202,9 +202,9 @@ async def test_garbage_on_the_streams_is_skipped(tmp_path: Path) -> None:
 
 
 async def test_a_set_of_another_kind_is_an_error_and_no_more(tmp_path: Path) -> None:
-    async with running_control_api(tmp_path) as control:
+    async with fake_control_api_with_redis(tmp_path) as control:
         control.create_tenant()
-        async with sidecar(tmp_path, control, staleness_seconds=30) as running:
+        async with running_sidecar(tmp_path, control, staleness_seconds=30) as running:
             control.feeds = False
             control.redis.set(set_key(control.tenant_id), "rubbish")
             answer = await running.evaluate(agent_role="unknown", agent_id=None)

@@ -16,9 +16,9 @@ from sidecar.settings.model import Aws
 from tests.sidecar.protocols.aws import REGION, credentials_file
 from tests.sidecar.protocols.bedrock.server import OPEN
 from tests.sidecar.protocols.bedrock.server import Bedrock as Server
-from tests.sidecar.proxy.proxy_setup import Sidecar, listening, policy, sidecar, source
 from tests.sidecar.proxy.raw_client import Answered, ask
-from tests.sidecar.proxy.scripted_source import DataSource, data_source
+from tests.support.proxy import Sidecar, listening, policy, sidecar, source
+from tests.support.scripted_source import DataSource, data_source
 
 ALLOWED = (
     f"bedrock://kb/{OPEN}",

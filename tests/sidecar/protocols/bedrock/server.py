@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from tests.sidecar.protocols.aws import ACCESS, SECRET, fault
-from tests.sidecar.proxy.scripted_source import Seen, answer
+from tests.support.scripted_source import Seen, answer
 
 OPEN, SHUT = "KBOPEN0001", "KBSHUT0001"
 LEVELS = ("low", "medium", "high", "critical", None, "unheard", 7, ["low"])

@@ -15,7 +15,7 @@ from tests.sidecar.protocols.bedrock.front import (
     retrieve,
 )
 from tests.sidecar.protocols.bedrock.server import OPEN, SHUT
-from tests.sidecar.proxy.proxy_setup import policy
+from tests.support.proxy import policy
 
 
 async def test_a_page_stands_for_what_it_was_issued_for(front: Front) -> None:

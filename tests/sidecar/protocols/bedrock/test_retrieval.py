@@ -19,8 +19,8 @@ from tests.sidecar.protocols.bedrock.front import (
     retrieve,
 )
 from tests.sidecar.protocols.bedrock.server import LEVELS, OPEN, SHUT
-from tests.sidecar.proxy.proxy_setup import policy
-from tests.sidecar.proxy.scripted_source import answer
+from tests.support.proxy import policy
+from tests.support.scripted_source import answer
 
 
 async def test_boto3_retrieves_through_the_listener(front: Front) -> None:

@@ -9,7 +9,7 @@ from sidecar.http.request_target import canonical
 from sidecar.protocols.bedrock.routes import ROUTES, Bedrock
 from sidecar.protocols.route_table import ALWAYS_DENIED, RouteClass
 from tests.sidecar.protocols.bedrock.front import denied, fronting
-from tests.sidecar.proxy.proxy_setup import CLOCK, source
+from tests.support.proxy import CLOCK, source
 
 FILLED = re.compile(r"\{.*?\}")
 

@@ -16,14 +16,14 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from sidecar.settings.model import Aws
+from tests.sidecar.own_loop import kept_open
 from tests.sidecar.protocols.aws import ACCESS, REGION, SECRET, credentials_file, fault
 from tests.sidecar.protocols.bedrock.server import OPEN, SHUT
-from tests.sidecar.protocols.module_setup import kept_open
 from tests.sidecar.protocols.shared.signing_front import SigningFront, signing_front
-from tests.sidecar.proxy.proxy_setup import policy
 from tests.sidecar.proxy.raw_client import ask
-from tests.sidecar.proxy.scripted_source import Seen, answer
 from tests.support.properties import examples
+from tests.support.proxy import policy
+from tests.support.scripted_source import Seen, answer
 
 ARN = "arn:aws:bedrock:eu-west-1:123456789012"
 # A member and its possible values, valid or not.
@@ -105,7 +105,7 @@ def requests(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[tuple[asyncio.Runner, SigningFront]]:
+def runner_and_front() -> Iterator[tuple[asyncio.Runner, SigningFront]]:
     may = policy(
         allowed_sources=("bedrock://kb/*",), denied_sources=(f"*{SHUT}*", f"*{SHUT.lower()}*")
     )
@@ -140,12 +140,12 @@ def names(seen: Seen) -> list[str]:
 @given(requests(), st.booleans())
 @examples(400)
 def test_what_arrives_names_nothing_that_may_not_be_read(
-    running: tuple[asyncio.Runner, SigningFront],
+    runner_and_front: tuple[asyncio.Runner, SigningFront],
     request_of: tuple[str, dict[str, Any]],
     escaped: bool,
 ) -> None:
     target, body = request_of
-    runner, front = running
+    runner, front = runner_and_front
     front.upstream.begun.clear()
     text = json.dumps(body)
     if escaped:

@@ -15,8 +15,8 @@ import chromadb
 
 from policies.definitions.model import Policy
 from tests.sidecar.protocols.ticking import Ticking
-from tests.sidecar.proxy.proxy_setup import Sidecar, listening, policy, sidecar, source
 from tests.sidecar.proxy.raw_client import Answered, one
+from tests.support.proxy import Sidecar, listening, policy, sidecar, source
 
 TENANT = "default_tenant"
 _LINE = re.compile(rb"^([A-Z]+ /\S* HTTP/1\.1)\r$", re.MULTILINE)

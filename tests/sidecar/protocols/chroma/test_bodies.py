@@ -12,8 +12,8 @@ from tests.sidecar.protocols.chroma.front import (
     Front,
 )
 from tests.sidecar.protocols.minimal import denied
-from tests.sidecar.proxy.proxy_setup import listening, source
-from tests.sidecar.proxy.scripted_source import data_source
+from tests.support.proxy import listening, source
+from tests.support.scripted_source import data_source
 
 BODIES = {
     "a key twice": b'{"n_results":1,"n_results":9,"query_embeddings":[[1.0,2.0]]}',

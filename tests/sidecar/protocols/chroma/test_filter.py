@@ -15,7 +15,7 @@ from sidecar.protocols.chroma.filter import filter_records
 from sidecar.protocols.messages import FetchedResponse
 from sidecar.protocols.shared.document_levels import DocumentLevels
 from tests.sidecar.protocols.chroma.front import Front, fronting
-from tests.sidecar.proxy.proxy_setup import policy
+from tests.support.proxy import policy
 
 LEVELS = ["low", "high", "medium", None, "Low", "critical", "low"]
 MINE = ["id0", "id2", "id6"]

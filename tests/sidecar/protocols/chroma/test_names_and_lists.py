@@ -14,7 +14,7 @@ from tests.sidecar.protocols.chroma.front import (
     fronting,
 )
 from tests.sidecar.protocols.minimal import denied
-from tests.sidecar.proxy.proxy_setup import listening, policy, sidecar, source
+from tests.support.proxy import listening, policy, sidecar, source
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])

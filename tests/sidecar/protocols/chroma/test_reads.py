@@ -22,8 +22,8 @@ from tests.sidecar.protocols.chroma.front import (
     fronting,
 )
 from tests.sidecar.protocols.minimal import denied
-from tests.sidecar.proxy.proxy_setup import listening, policy, source
-from tests.sidecar.proxy.scripted_source import data_source
+from tests.support.proxy import listening, policy, source
+from tests.support.scripted_source import data_source
 
 
 @pytest.mark.deep(stands_in="test_an_allowed_answer_is_chromas_byte_for_byte")

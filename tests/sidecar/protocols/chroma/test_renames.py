@@ -10,7 +10,7 @@ from tests.sidecar.protocols.chroma.front import (
     fronting,
 )
 from tests.sidecar.protocols.minimal import denied
-from tests.sidecar.proxy.proxy_setup import policy
+from tests.support.proxy import policy
 
 
 async def test_a_rename_through_the_sidecar_is_followed_at_once(

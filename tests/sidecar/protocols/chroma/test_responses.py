@@ -10,10 +10,10 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.sidecar.proxy.proxy_setup import Sidecar, listening, policy, sidecar, source
 from tests.sidecar.proxy.raw_client import Answered, ask, get
-from tests.sidecar.proxy.scripted_source import DataSource, Seen, data_source
 from tests.support import waiting
+from tests.support.proxy import Sidecar, listening, policy, sidecar, source
+from tests.support.scripted_source import DataSource, Seen, data_source
 
 ID = "11111111-2222-3333-4444-555555555555"
 BASE = "/api/v2/tenants/t/databases/d/collections"

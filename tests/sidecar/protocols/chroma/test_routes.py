@@ -7,7 +7,7 @@ from sidecar.protocols.chroma.routes import ROUTES, Chroma
 from sidecar.protocols.route_table import RouteClass
 from tests.sidecar.protocols.chroma.front import TENANT, Front
 from tests.sidecar.protocols.minimal import denied
-from tests.sidecar.proxy.proxy_setup import CLOCK, source
+from tests.support.proxy import CLOCK, source
 
 
 async def test_every_route_that_chroma_has_is_classed(front: Front) -> None:

@@ -15,7 +15,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from sidecar.settings.model import NamedSource
 from tests.sidecar.protocols.mcp.server import Served, serving
-from tests.sidecar.proxy.proxy_setup import Sidecar, listening, policy, sidecar, source
+from tests.support.proxy import Sidecar, listening, policy, sidecar, source
 
 OLD, NEW = "legacy", "2026-07-28"
 

@@ -23,10 +23,10 @@ from sidecar.protocols.mcp.uri import canonical_uri
 from sidecar.protocols.messages import SourceRef, Unresolved, Visibility
 from sidecar.protocols.shared.continuations import Continuations
 from sidecar.protocols.shared.source_names import SourceNames
+from tests.sidecar.own_loop import kept_open
 from tests.sidecar.protocols.mcp.wire import Wire, wired
-from tests.sidecar.protocols.module_setup import kept_open
-from tests.sidecar.proxy.proxy_setup import source
 from tests.support.properties import examples
+from tests.support.proxy import source
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_an_ambiguous_uri_has_no_form(written: object) -> None:
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[tuple[asyncio.Runner, Wire]]:
+def runner_and_wire() -> Iterator[tuple[asyncio.Runner, Wire]]:
     with kept_open(wired) as made:
         yield made
 
@@ -109,9 +109,9 @@ def _read_by_many(uri: str) -> list[str]:
 @given(URIS)
 @examples(300)
 def test_a_resource_that_arrives_is_allowed_as_any_parser_reads_it(
-    running: tuple[asyncio.Runner, Wire], uri: str
+    runner_and_wire: tuple[asyncio.Runner, Wire], uri: str
 ) -> None:
-    runner, wire = running
+    runner, wire = runner_and_wire
     wire.upstream.seen.clear()
     answered = runner.run(wire.call("resources/read", {"uri": uri}))
     if "error" in answered.json:
@@ -172,9 +172,9 @@ def _members(last: bool, folding: bool, found: list[tuple[str, Any]]) -> dict[st
 @given(BODIES)
 @examples(300)
 def test_a_call_that_arrives_is_allowed_as_any_parser_reads_it(
-    running: tuple[asyncio.Runner, Wire], raw: bytes
+    runner_and_wire: tuple[asyncio.Runner, Wire], raw: bytes
 ) -> None:
-    runner, wire = running
+    runner, wire = runner_and_wire
     wire.upstream.seen.clear()
     answered = runner.run(wire.post(None, raw=raw))
     if answered.status != 200 or "error" in answered.json:

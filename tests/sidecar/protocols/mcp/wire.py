@@ -11,9 +11,9 @@ from typing import Any
 import orjson
 
 from policies.definitions.model import Policy
-from tests.sidecar.proxy.proxy_setup import Sidecar, listening, policy, sidecar, source
 from tests.sidecar.proxy.raw_client import Answered, ask
-from tests.sidecar.proxy.scripted_source import DataSource, Seen, data_source
+from tests.support.proxy import Sidecar, listening, policy, sidecar, source
+from tests.support.scripted_source import DataSource, Seen, data_source
 
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 MODERN = "2026-07-28"

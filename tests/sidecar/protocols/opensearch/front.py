@@ -10,8 +10,8 @@ from typing import Any
 from policies.definitions.model import Policy
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
 from tests.sidecar.protocols.opensearch.server import Server
-from tests.sidecar.proxy.proxy_setup import policy
 from tests.sidecar.proxy.raw_client import Answered, ask
+from tests.support.proxy import policy
 
 READERS = policy(allowed_sources=("opensearch://kb/open*",))
 

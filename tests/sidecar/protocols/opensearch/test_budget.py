@@ -13,9 +13,9 @@ from sidecar.proxy.limits import LIMITS
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
 from tests.sidecar.protocols.opensearch.front import fronting, lines, refused
 from tests.sidecar.protocols.opensearch.server import Server
-from tests.sidecar.proxy.proxy_setup import listening, policy, sidecar, source
 from tests.sidecar.proxy.raw_client import leave, one
-from tests.sidecar.proxy.scripted_source import Script, Seen, data_source
+from tests.support.proxy import listening, policy, sidecar, source
+from tests.support.scripted_source import Script, Seen, data_source
 from tests.support.waiting import until_async
 
 COUNT = 65

@@ -16,8 +16,8 @@ import pytest
 from tests.sidecar.protocols.minimal import Minimal, minimal
 from tests.sidecar.protocols.opensearch.front import READERS, fronting, named_server
 from tests.sidecar.protocols.opensearch.server import Server
-from tests.sidecar.proxy.proxy_setup import policy
-from tests.sidecar.proxy.scripted_source import Seen
+from tests.support.proxy import policy
+from tests.support.scripted_source import Seen
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from sidecar.http.request_target import canonical
 from sidecar.protocols.opensearch.protocol import OpenSearch
 from sidecar.protocols.opensearch.routes import ROUTES
 from sidecar.protocols.route_table import RouteClass
-from tests.sidecar.proxy.proxy_setup import CLOCK, source
+from tests.support.proxy import CLOCK, source
 
 # A part of the path of each call that is denied as `unclassified_route`.
 LEFT_OUT = {

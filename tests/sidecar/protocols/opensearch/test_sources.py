@@ -16,8 +16,8 @@ from tests.sidecar.protocols.opensearch.front import (
     named_server,
     refused,
 )
-from tests.sidecar.proxy.proxy_setup import policy
 from tests.sidecar.proxy.raw_client import one
+from tests.support.proxy import policy
 
 
 async def test_a_name_is_judged_by_what_it_stands_for(front: Minimal) -> None:

@@ -4,11 +4,8 @@ body: an independent reader, which reads like the server, finds no denied index 
 import asyncio
 import json
 import re
-import tempfile
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, unquote_plus
 
@@ -20,6 +17,7 @@ from sidecar.protocols.messages import Unresolved
 from sidecar.protocols.opensearch.languages.esql import indices_of_esql
 from sidecar.protocols.opensearch.languages.ppl import indices_of_ppl
 from sidecar.protocols.opensearch.languages.sql import indices_of_sql
+from tests.sidecar.own_loop import kept_open
 from tests.sidecar.protocols.minimal import Minimal, minimal, scripted
 from tests.sidecar.protocols.opensearch.front import READERS, named_server
 from tests.sidecar.proxy.raw_client import ask
@@ -155,23 +153,17 @@ def read_by_server(method: str, target: str, raw: bytes) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[tuple[asyncio.Runner, Minimal]]:
-    with tempfile.TemporaryDirectory() as folder, asyncio.Runner() as runner:
-        stack = AsyncExitStack()
-        # The server records writes but changes nothing, so the names stay as they were.
-        script = scripted(
-            lambda method, target, _: (
-                SERVER.answer("GET", target, b"") if "_resolve" in target else (200, {})
-            )
+def runner_and_front() -> Iterator[tuple[asyncio.Runner, Minimal]]:
+    # The server records writes but changes nothing, so the names stay as they were.
+    script = scripted(
+        lambda method, target, _: (
+            SERVER.answer("GET", target, b"") if "_resolve" in target else (200, {})
         )
-
-        async def enter() -> Minimal:
-            return await stack.enter_async_context(
-                minimal(Path(folder), "opensearch", script, READERS, writes="allow")
-            )
-
-        yield runner, runner.run(enter())
-        runner.run(stack.aclose())
+    )
+    with kept_open(
+        lambda folder: minimal(folder, "opensearch", script, READERS, writes="allow")
+    ) as made:
+        yield made
 
 
 @given(
@@ -179,7 +171,7 @@ def running() -> Iterator[tuple[asyncio.Runner, Minimal]]:
 )
 @examples(600)
 def test_what_arrives_is_what_was_judged(
-    running: tuple[asyncio.Runner, Minimal],
+    runner_and_front: tuple[asyncio.Runner, Minimal],
     method: str,
     expression: str,
     verb: str,
@@ -187,7 +179,7 @@ def test_what_arrives_is_what_was_judged(
     several: list[Any],
     how: str,
 ) -> None:
-    runner, front = running
+    runner, front = runner_and_front
     front.upstream.seen.clear()
     raw = spelt(body, how)
     if verb in ("/_msearch", "/_bulk"):

@@ -4,7 +4,7 @@ from typing import Any
 
 import pinecone
 
-from tests.sidecar.proxy.proxy_setup import policy
+from tests.support.proxy import policy
 
 OPEN = policy(denied_sources=("pinecone://kb/shut", "pinecone://kb/*/shut"))
 READERS = policy(max_sensitivity="medium")

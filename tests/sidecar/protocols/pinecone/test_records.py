@@ -17,7 +17,7 @@ from tests.sidecar.protocols.pinecone.front import (
     index,
 )
 from tests.sidecar.protocols.pinecone.server import Server
-from tests.sidecar.proxy.proxy_setup import policy
+from tests.support.proxy import policy
 
 
 @pytest.mark.parametrize("wanted", [True, False, None])

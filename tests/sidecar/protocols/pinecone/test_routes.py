@@ -11,7 +11,7 @@ from sidecar.protocols.route_table import RouteClass
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
 from tests.sidecar.protocols.pinecone.front import OPEN
 from tests.sidecar.protocols.pinecone.server import Server
-from tests.sidecar.proxy.proxy_setup import CLOCK, source
+from tests.support.proxy import CLOCK, source
 
 
 @pytest.mark.parametrize(

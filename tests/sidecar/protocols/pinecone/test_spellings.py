@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.sidecar.own_loop import kept_open
 from tests.sidecar.protocols.minimal import Minimal, minimal, scripted
-from tests.sidecar.protocols.module_setup import kept_open
-from tests.sidecar.proxy.proxy_setup import policy
 from tests.support.properties import examples
+from tests.support.proxy import policy
 
 NAMES = st.sampled_from(["open", "open", "shut", "", None, "__default__", "sh\u017ft", "Open"])
 SEGMENTS = st.sampled_from(["open", "open", "shut", "sh%75t", "__default__", "%73hut", "open%2f"])
@@ -61,7 +61,7 @@ def read_by_pinecone(target: str, raw: bytes) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[tuple[asyncio.Runner, Minimal]]:
+def runner_and_front() -> Iterator[tuple[asyncio.Runner, Minimal]]:
     readers = policy(allowed_sources=("pinecone://kb/open", "pinecone://kb/__default__"))
     server = scripted(lambda *_: (200, {}))
     with kept_open(
@@ -73,14 +73,14 @@ def running() -> Iterator[tuple[asyncio.Runner, Minimal]]:
 @given(PATHS, SEGMENTS, BODIES, QUERIES, st.sampled_from([False, False, True]))
 @examples(500)
 def test_what_arrives_is_what_was_judged(
-    running: tuple[asyncio.Runner, Minimal],
+    runner_and_front: tuple[asyncio.Runner, Minimal],
     path: str,
     segment: str,
     members: list[tuple[str, Any]],
     stated: list[tuple[str, str]],
     nested: bool,
 ) -> None:
-    runner, front = running
+    runner, front = runner_and_front
     front.upstream.seen.clear()
     method, raw, target = "POST", spelt(members, nested=nested), path.format(segment)
     if path in ("/namespaces/{}", "/query"):

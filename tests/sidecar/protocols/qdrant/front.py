@@ -2,7 +2,7 @@
 
 from qdrant_client import QdrantClient
 
-from tests.sidecar.proxy.proxy_setup import policy
+from tests.support.proxy import policy
 
 OPEN = policy(allowed_sources=("qdrant://kb/open*",))
 QUERY = {"query": [1.0, 0.1], "with_payload": True}

@@ -12,7 +12,7 @@ from qdrant_client import models as m
 
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
 from tests.sidecar.protocols.qdrant.server import Server
-from tests.sidecar.proxy.proxy_setup import policy
+from tests.support.proxy import policy
 
 READERS = policy(max_sensitivity="medium")
 MINE = {"key": "acl.level", "match": {"any": ["low", "medium"]}}

@@ -13,7 +13,7 @@ from sidecar.protocols.route_table import RouteClass
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
 from tests.sidecar.protocols.qdrant.front import OPEN, SHUT, client
 from tests.sidecar.protocols.qdrant.server import Server
-from tests.sidecar.proxy.proxy_setup import CLOCK, source
+from tests.support.proxy import CLOCK, source
 
 
 def test_no_route_reads_without_naming_its_source() -> None:

@@ -13,7 +13,7 @@ from sidecar.settings.model import NamedSource
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
 from tests.sidecar.protocols.qdrant.front import OPEN, QUERY, client
 from tests.sidecar.protocols.qdrant.server import Server
-from tests.sidecar.proxy.proxy_setup import policy
+from tests.support.proxy import policy
 
 
 @pytest.mark.deep(stands_in="test_plain_names_and_levels_come_from_the_configuration")

@@ -3,10 +3,7 @@ parser that reads like Qdrant finds no name that may not be read."""
 
 import asyncio
 import json
-import tempfile
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -14,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.sidecar.own_loop import kept_open
 from tests.sidecar.protocols.minimal import Minimal, minimal
-from tests.sidecar.proxy.proxy_setup import policy
-from tests.sidecar.proxy.scripted_source import Seen, answer
 from tests.support.properties import examples
+from tests.support.proxy import policy
+from tests.support.scripted_source import Seen, answer
 
 ALIASES = {"docs": "open_docs", "open_alias": "shut_docs", "shut_alias": "open_docs"}
 NAMES = ["open_docs", "shut_docs", *ALIASES, "shut%5fdocs", "sh%75t_docs", "open_docs%2F..", "%2e"]
@@ -92,27 +90,26 @@ async def script(seen: Seen, writer: asyncio.StreamWriter) -> None:
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[tuple[asyncio.Runner, Minimal]]:
+def runner_and_front() -> Iterator[tuple[asyncio.Runner, Minimal]]:
     readers = policy(allowed_sources=("qdrant://kb/open_*",))
-    with tempfile.TemporaryDirectory() as folder, asyncio.Runner() as runner:
-        stack = AsyncExitStack()
-
-        async def enter() -> Minimal:
-            return await stack.enter_async_context(
-                minimal(Path(folder), "qdrant", script, readers, writes="allow")
-            )
-
-        yield runner, runner.run(enter())
-        runner.run(stack.aclose())
+    with kept_open(
+        lambda folder: minimal(folder, "qdrant", script, readers, writes="allow")
+    ) as made:
+        yield made
 
 
 @given(st.sampled_from(["GET", "POST", "PUT"]), st.sampled_from(NAMES), st.sampled_from(VERBS),
        BODIES, ESCAPES)  # fmt: skip
 @examples(500)
 def test_what_arrives_is_what_was_judged(
-    running: tuple[asyncio.Runner, Minimal], method: str, name: str, verb: str, body: Any, how: str
+    runner_and_front: tuple[asyncio.Runner, Minimal],
+    method: str,
+    name: str,
+    verb: str,
+    body: Any,
+    how: str,
 ) -> None:
-    runner, front = running
+    runner, front = runner_and_front
     front.upstream.seen.clear()
     raw = b"" if method == "GET" else spelt(body, how)
     answered = runner.run(front.ask(method, f"/collections/{name}/{verb}", raw=raw))

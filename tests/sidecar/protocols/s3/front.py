@@ -16,9 +16,9 @@ from policies.definitions.model import Policy
 from sidecar.settings.model import Aws, Source
 from tests.sidecar.protocols.aws import ACCESS, REGION, SECRET, Verifying, credentials_file
 from tests.sidecar.protocols.ticking import Ticking
-from tests.sidecar.proxy.proxy_setup import Sidecar, listening, policy, sidecar, source
 from tests.sidecar.proxy.raw_client import Answered, ask
-from tests.sidecar.proxy.scripted_source import DataSource, data_source
+from tests.support.proxy import Sidecar, listening, policy, sidecar, source
+from tests.support.scripted_source import DataSource, data_source
 
 KEYS = ("open/a.txt", "open/b.txt", "open/deep/c.txt", "shut/s.txt", "top.txt")
 UNREADABLE = "unreadable_request"

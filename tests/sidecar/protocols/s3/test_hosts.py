@@ -16,8 +16,8 @@ from tests.sidecar.protocols.s3.front import (
     s3_fronting,
     text,
 )
-from tests.sidecar.proxy.proxy_setup import CLOCK, source
 from tests.sidecar.proxy.raw_client import ask
+from tests.support.proxy import CLOCK, source
 
 
 @pytest.mark.parametrize(

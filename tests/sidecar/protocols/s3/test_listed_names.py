@@ -15,7 +15,7 @@ from tests.sidecar.protocols.s3.front import (
     denied,
     s3_fronting,
 )
-from tests.sidecar.proxy.proxy_setup import listening, policy
+from tests.support.proxy import listening, policy
 
 
 @pytest.mark.deep(stands_in="test_every_page_is_filtered_and_none_is_lost")

@@ -9,7 +9,7 @@ from sidecar.http.request_target import canonical
 from sidecar.protocols.route_table import ALWAYS_DENIED, RouteClass
 from sidecar.protocols.s3.routes import OPERATIONS, S3
 from tests.sidecar.protocols.s3.front import S3Front, denied
-from tests.sidecar.proxy.proxy_setup import CLOCK, source
+from tests.support.proxy import CLOCK, source
 
 
 def test_every_operation_of_s3_has_its_row() -> None:

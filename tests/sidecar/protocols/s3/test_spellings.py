@@ -13,13 +13,13 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from sidecar.settings.model import Aws
+from tests.sidecar.own_loop import kept_open
 from tests.sidecar.protocols.aws import ACCESS, REGION, SECRET, credentials_file, fault
-from tests.sidecar.protocols.module_setup import kept_open
 from tests.sidecar.protocols.shared.signing_front import SigningFront, signing_front
-from tests.sidecar.proxy.proxy_setup import policy
 from tests.sidecar.proxy.raw_client import ask
-from tests.sidecar.proxy.scripted_source import Seen, answer
 from tests.support.properties import examples
+from tests.support.proxy import policy
+from tests.support.scripted_source import Seen, answer
 
 PIECES = [
     "/", "//", "shut", "open", "%73hut", "sh%75t", "lake", "l%61ke", "vault", "..", ".", "%2e%2e",
@@ -79,7 +79,7 @@ LIST = b"<ListBucketResult></ListBucketResult>"
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[tuple[asyncio.Runner, SigningFront]]:
+def runner_and_front() -> Iterator[tuple[asyncio.Runner, SigningFront]]:
     may = policy(
         allowed_sources=("s3://kb/lake/open*", "s3://kb/lake/"),
         denied_sources=("s3://kb/lake/shut*",),
@@ -114,10 +114,10 @@ def names(seen: Seen) -> set[str]:
 @given(requests())
 @examples(400)
 def test_what_arrives_is_what_was_judged(
-    running: tuple[asyncio.Runner, SigningFront], request_of: tuple[str, str, str, bytes]
+    runner_and_front: tuple[asyncio.Runner, SigningFront], request_of: tuple[str, str, str, bytes]
 ) -> None:
     method, target, copied, body = request_of
-    runner, front = running
+    runner, front = runner_and_front
     front.upstream.begun.clear()
     front.upstream.seen.clear()
     lines = [f"{method} {target} HTTP/1.1", "Host: kb", "Connection: close"]

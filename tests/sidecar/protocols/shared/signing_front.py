@@ -12,9 +12,9 @@ from tests.sidecar.protocols.aws import (
     SECRET,
 )
 from tests.sidecar.protocols.ticking import Ticking
-from tests.sidecar.proxy.proxy_setup import Sidecar, listening, sidecar, source
 from tests.sidecar.proxy.raw_client import Answered, ask
-from tests.sidecar.proxy.scripted_source import DataSource, data_source
+from tests.support.proxy import Sidecar, listening, sidecar, source
+from tests.support.scripted_source import DataSource, data_source
 
 SECRETS = {ACCESS: SECRET}
 

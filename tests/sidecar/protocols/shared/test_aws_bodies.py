@@ -10,7 +10,7 @@ from tests.sidecar.protocols.aws import (
     fault,
 )
 from tests.sidecar.protocols.shared.signing_front import SECRETS, SigningFront
-from tests.sidecar.proxy.scripted_source import Seen
+from tests.support.scripted_source import Seen
 from tests.support.waiting import until_async
 
 

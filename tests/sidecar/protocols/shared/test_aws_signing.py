@@ -19,9 +19,9 @@ from tests.sidecar.protocols.aws import (
 )
 from tests.sidecar.protocols.s3.front import client
 from tests.sidecar.protocols.shared.signing_front import SECRETS, SigningFront
-from tests.sidecar.proxy.proxy_setup import listening, sidecar, source
-from tests.sidecar.proxy.scripted_source import answer
 from tests.support.ports import free_port
+from tests.support.proxy import listening, sidecar, source
+from tests.support.scripted_source import answer
 from tests.support.waiting import until_async
 
 AGENTS = (

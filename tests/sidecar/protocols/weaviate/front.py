@@ -6,7 +6,7 @@ from typing import Any
 import weaviate
 
 from tests.sidecar.protocols.minimal import Minimal
-from tests.sidecar.proxy.proxy_setup import policy
+from tests.support.proxy import policy
 
 OPEN = policy(allowed_sources=("weaviate://kb/Open*",))
 ID = "00000001-0000-4000-8000-000000000000"

@@ -16,7 +16,7 @@ from sidecar.protocols.weaviate.graphql import collections, parse_query
 from sidecar.protocols.weaviate.references import References, references_in
 from tests.sidecar.protocols.minimal import denied, minimal, scripted
 from tests.sidecar.protocols.weaviate.server import Server
-from tests.sidecar.proxy.proxy_setup import policy
+from tests.support.proxy import policy
 
 
 def _named(*bodies: dict[str, Any]) -> set[str]:

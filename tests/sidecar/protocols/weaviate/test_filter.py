@@ -12,7 +12,7 @@ import weaviate
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
 from tests.sidecar.protocols.weaviate.front import arrived, client, q
 from tests.sidecar.protocols.weaviate.server import Server
-from tests.sidecar.proxy.proxy_setup import policy
+from tests.support.proxy import policy
 
 READERS = policy(max_sensitivity="medium")
 MARKED = {"sensitivity_field": "level", "sensitivity": "low"}

@@ -13,7 +13,7 @@ from sidecar.settings.model import NamedSource
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
 from tests.sidecar.protocols.weaviate.front import ID, arrived, client, q
 from tests.sidecar.protocols.weaviate.server import Server
-from tests.sidecar.proxy.proxy_setup import policy
+from tests.support.proxy import policy
 
 
 async def test_the_client_reads_through_the_listener_as_from_weaviate(front: Minimal) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
 from tests.sidecar.protocols.weaviate.front import LOOKUP, OPEN, q
 from tests.sidecar.protocols.weaviate.server import Server
-from tests.sidecar.proxy.proxy_setup import policy
+from tests.support.proxy import policy
 
 
 async def test_lists_show_visible_names_only(front: Minimal) -> None:

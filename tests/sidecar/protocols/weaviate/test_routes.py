@@ -6,7 +6,7 @@ from sidecar.http.request_target import canonical
 from sidecar.protocols.route_table import RouteClass
 from sidecar.protocols.weaviate.routes import ROUTES, Weaviate
 from tests.sidecar.protocols.weaviate.front import ID
-from tests.sidecar.proxy.proxy_setup import CLOCK, source
+from tests.support.proxy import CLOCK, source
 
 
 def test_every_reading_route_finds_its_sources() -> None:

@@ -3,10 +3,7 @@ independent GraphQL, it returns no object of a denied collection."""
 
 import asyncio
 import json
-import tempfile
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -14,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.sidecar.own_loop import kept_open
 from tests.sidecar.protocols.minimal import Minimal, minimal, scripted
 from tests.sidecar.protocols.weaviate.server import ALIASES, Server
-from tests.sidecar.proxy.proxy_setup import policy
 from tests.support.properties import examples
+from tests.support.proxy import policy
 
 NAMES = st.sampled_from(["Open", "Open", "Open", "OpenMore", "Shut", "shut", "OpenAlias", "Docs"])
 WHERE = st.sampled_from([
@@ -84,29 +82,30 @@ class Executing:
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[tuple[asyncio.Runner, Minimal, Executing]]:
+def executing() -> Executing:
+    return Executing()
+
+
+@pytest.fixture(scope="module")
+def runner_and_front(executing: Executing) -> Iterator[tuple[asyncio.Runner, Minimal]]:
     readers = policy(
         allowed_sources=("weaviate://kb/Open*",), denied_sources=("weaviate://kb/Open/theirs",)
     )
-    executing = Executing()
-    with tempfile.TemporaryDirectory() as folder, asyncio.Runner() as runner:
-        stack = AsyncExitStack()
-
-        async def enter() -> Minimal:
-            return await stack.enter_async_context(
-                minimal(Path(folder), "weaviate", scripted(executing.answer), readers)
-            )
-
-        yield runner, runner.run(enter()), executing
-        runner.run(stack.aclose())
+    script = scripted(executing.answer)
+    with kept_open(lambda folder: minimal(folder, "weaviate", script, readers)) as made:
+        yield made
 
 
 @given(PATHS, QUERIES, MEMBERS)
 @examples(500)
 def test_what_arrives_is_what_was_judged(
-    running: tuple[asyncio.Runner, Minimal, Executing], path: str, query: str, more: dict[str, Any]
+    runner_and_front: tuple[asyncio.Runner, Minimal],
+    executing: Executing,
+    path: str,
+    query: str,
+    more: dict[str, Any],
 ) -> None:
-    runner, front, executing = running
+    runner, front = runner_and_front
     executing.touched.clear()
     answered = runner.run(front.ask("POST", path, spelt(path, query, more)))
     if answered.status != 200:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.runner import tiers
-from tests.sidecar.proxy.proxy_setup import ProxySetup, policy, proxy_setup
 from tests.sidecar.proxy.raw_client import ask, get
+from tests.support.proxy import ProxySetup, policy, proxy_setup
 
 HOST = "Host: kb.test"
 

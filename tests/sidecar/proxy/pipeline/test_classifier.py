@@ -12,7 +12,7 @@ from sidecar.protocols.registry import load_protocol
 from sidecar.proxy.limits import LIMITS
 from sidecar.proxy.pipeline.classifier import RequestClassifier, SourceRules
 from sidecar.proxy.pipeline.request_context import RequestContext
-from tests.sidecar.proxy.proxy_setup import source
+from tests.support.proxy import source
 
 
 async def no_look_up(_head: RequestHead, _target: str) -> FetchedResponse:

@@ -6,10 +6,10 @@ import asyncio
 import pytest
 
 from sidecar.protocols.rest import Rest
-from tests.sidecar.proxy.proxy_setup import ProxySetup
 from tests.sidecar.proxy.raw_client import Answered, get, leave
-from tests.sidecar.proxy.scripted_source import Seen, answer
 from tests.support import waiting
+from tests.support.proxy import ProxySetup
+from tests.support.scripted_source import Seen, answer
 from tests.support.waiting import until_async
 
 POST = (

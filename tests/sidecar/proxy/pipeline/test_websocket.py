@@ -13,7 +13,9 @@ from aiohttp import WSMsgType, web
 
 from policies.definitions.model import TenantSettings
 from sidecar.proxy.limits import LIMITS
-from tests.sidecar.proxy.proxy_setup import (
+from tests.sidecar.proxy.raw_client import Answered, get, leave
+from tests.support import waiting
+from tests.support.proxy import (
     ProxySetup,
     Sidecar,
     listening,
@@ -22,9 +24,7 @@ from tests.sidecar.proxy.proxy_setup import (
     sidecar,
     source,
 )
-from tests.sidecar.proxy.raw_client import Answered, get, leave
-from tests.sidecar.proxy.scripted_source import Seen, answer
-from tests.support import waiting
+from tests.support.scripted_source import Seen, answer
 from tests.support.waiting import until_async
 
 ASK = (

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from policies.ground.listen_address import ListenAddress
-from tests.sidecar.proxy.proxy_setup import Sidecar, policy, sidecar, source
 from tests.sidecar.proxy.raw_client import ask, get
-from tests.sidecar.proxy.scripted_source import DataSource, answer, data_source
 from tests.support.ports import free_port
+from tests.support.proxy import Sidecar, policy, sidecar, source
+from tests.support.scripted_source import DataSource, answer, data_source
 
 
 @dataclass

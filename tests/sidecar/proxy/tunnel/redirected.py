@@ -12,15 +12,15 @@ from sidecar.http.authority import Authority
 from sidecar.proxy.assembly import TRANSPARENT, Proxy, ProxyPorts
 from sidecar.proxy.limits import LIMITS, ProxyLimits
 from sidecar.settings.model import UpstreamTls
-from tests.sidecar.proxy.certificates import authority
-from tests.sidecar.proxy.proxy_setup import Sidecar, sidecar, source
 from tests.sidecar.proxy.raw_client import Answered, ask
-from tests.sidecar.proxy.scripted_source import DataSource, answer, data_source
 from tests.sidecar.proxy.tunnel.test_client_hello import (
     SERVER_NAME,
     server_name,
 )
 from tests.support import waiting
+from tests.support.certificates import authority
+from tests.support.proxy import Sidecar, sidecar, source
+from tests.support.scripted_source import DataSource, answer, data_source
 
 ALERT = b"\x15\x03\x03\x00\x02\x02\x31"
 ELSEWHERE = "192.0.2.66"

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from sidecar.proxy.limits import LIMITS
-from tests.sidecar.proxy.proxy_setup import policy
 from tests.sidecar.proxy.raw_client import Answered, ask, get
-from tests.sidecar.proxy.scripted_source import Seen
 from tests.sidecar.proxy.tunnel.tunnels import CLOSE, Opened, Tunnels, broken, read, tunnels
 from tests.support.loop_clock import LoopClock
+from tests.support.proxy import policy
+from tests.support.scripted_source import Seen
 
 
 @pytest.fixture

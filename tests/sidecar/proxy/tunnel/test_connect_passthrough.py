@@ -11,14 +11,14 @@ import pytest
 
 from policies.definitions.model import TenantSettings
 from sidecar.proxy.limits import LIMITS
-from tests.sidecar.proxy.certificates import authority
-from tests.sidecar.proxy.proxy_setup import policy, sidecar, source
 from tests.sidecar.proxy.raw_client import Answered, ask, get, leave
-from tests.sidecar.proxy.scripted_source import Flood, Seen
 from tests.sidecar.proxy.test_forward_proxy import proxying
 from tests.sidecar.proxy.tunnel.tunnels import ALERT, Tunnels, broken, read, tunnels
 from tests.support import waiting
+from tests.support.certificates import authority
 from tests.support.loop_clock import LoopClock
+from tests.support.proxy import policy, sidecar, source
+from tests.support.scripted_source import Flood, Seen
 from tests.support.waiting import until_async
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from policies.definitions.model import Policy
-from tests.sidecar.proxy.proxy_setup import Sidecar, policy, sidecar, source
 from tests.sidecar.proxy.raw_client import Answered, ask, get, leave
 from tests.sidecar.proxy.test_forward_proxy import proxying
 from tests.sidecar.proxy.tunnel.redirected import greets
 from tests.support import waiting
+from tests.support.proxy import Sidecar, policy, sidecar, source
 from tests.support.waiting import until_async
 
 Opened = tuple[asyncio.StreamReader, asyncio.StreamWriter]

@@ -6,7 +6,7 @@ from dataclasses import replace
 from sidecar.http.authority import Authority
 from sidecar.proxy.tunnel.tcp_sources import AMBIGUOUS, TcpSources
 from sidecar.settings.model import Source
-from tests.sidecar.proxy.proxy_setup import source
+from tests.support.proxy import source
 
 
 def unread(alias: str, where: str, *hosts: str) -> Source:

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from sidecar.proxy.limits import LIMITS
-from tests.sidecar.proxy.proxy_setup import policy, sidecar, source
 from tests.sidecar.proxy.raw_client import ask, get
 from tests.sidecar.proxy.tunnel.redirected import (
     ELSEWHERE,
@@ -24,6 +23,7 @@ from tests.sidecar.proxy.tunnel.redirected import (
 from tests.sidecar.proxy.tunnel.test_client_hello import (
     hello,
 )
+from tests.support.proxy import policy, sidecar, source
 from tests.support.waiting import until_async
 
 

@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 from sidecar.proxy.tunnel.client_hello import MOST_RECORDS
-from tests.sidecar.proxy.certificates import authority
-from tests.sidecar.proxy.proxy_setup import policy
 from tests.sidecar.proxy.raw_client import get
 from tests.sidecar.proxy.tunnel.redirected import (
     ALERT,
@@ -28,6 +26,8 @@ from tests.sidecar.proxy.tunnel.test_client_hello import (
     records,
     server_name,
 )
+from tests.support.certificates import authority
+from tests.support.proxy import policy
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ from pathlib import Path
 from policies.definitions.model import Policy
 from sidecar.proxy.limits import LIMITS, ProxyLimits
 from sidecar.settings.model import UpstreamTls
-from tests.sidecar.proxy.certificates import authority
-from tests.sidecar.proxy.proxy_setup import Sidecar, sidecar, source
 from tests.sidecar.proxy.raw_client import Answered
-from tests.sidecar.proxy.scripted_source import DataSource, answer, data_source
 from tests.sidecar.proxy.test_forward_proxy import proxying
+from tests.support.certificates import authority
+from tests.support.proxy import Sidecar, sidecar, source
+from tests.support.scripted_source import DataSource, answer, data_source
 
 ALERT = b"\x15\x03\x03\x00\x02\x02\x31"
 CLOSE = "Connection: close"

@@ -17,10 +17,10 @@ from sidecar.http.client import dialler
 from sidecar.http.client.egress_guard import REASONS, AddressRefused, EgressGuard
 from sidecar.http.loop_guard import LoopGuard
 from sidecar.settings.model import Source
-from tests.sidecar.proxy.proxy_setup import Sidecar, sidecar, source
 from tests.sidecar.proxy.raw_client import ask, get
-from tests.sidecar.proxy.scripted_source import data_source
 from tests.support.ports import free_port
+from tests.support.proxy import Sidecar, sidecar, source
+from tests.support.scripted_source import data_source
 
 # Smokescreen's classes, and what Python's `is_global` would let pass (proxy.md 0 fact 6).
 CLASSES = {

@@ -21,7 +21,7 @@ from tests.sidecar.spool.running_spool import (
     instances,
     keep,
     record,
-    running,
+    running_spool,
     segments,
     shipped,
     written,
@@ -37,7 +37,7 @@ def nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_batch_holds_at_most_what_was_asked_for(tmp_path: Path) -> None:
-    async with running(tmp_path) as spool:
+    async with running_spool(tmp_path) as spool:
         await keep(spool, *range(100))
         everything = await spool.batch(MIB)
         assert everything is not None
@@ -55,7 +55,7 @@ async def test_a_batch_holds_at_most_what_was_asked_for(tmp_path: Path) -> None:
 
 
 async def test_what_is_not_acknowledged_is_read_again(tmp_path: Path) -> None:
-    async with running(tmp_path) as spool:
+    async with running_spool(tmp_path) as spool:
         await keep(spool, *range(10))
         first = await spool.batch(MIB, 4)
         again = await spool.batch(MIB, 4)
@@ -71,7 +71,7 @@ async def test_what_is_not_acknowledged_is_read_again(tmp_path: Path) -> None:
 
 
 async def test_an_acknowledgement_may_run_ahead_of_what_was_read(tmp_path: Path) -> None:
-    async with running(tmp_path) as spool:
+    async with running_spool(tmp_path) as spool:
         for n in range(60):
             await spool.put(record(n, query=LARGE), denial=False).durable
         batch = await spool.batch(1)
@@ -84,7 +84,7 @@ async def test_an_acknowledgement_may_run_ahead_of_what_was_read(tmp_path: Path)
 async def test_an_acknowledgement_beyond_the_end_or_of_another_instance_changes_nothing_else(
     tmp_path: Path,
 ) -> None:
-    async with running(tmp_path) as spool:
+    async with running_spool(tmp_path) as spool:
         await keep(spool, 0, 1)
         await spool.acknowledge("f" * 32, 1)
         assert spool.depth == 2
@@ -96,7 +96,7 @@ async def test_an_acknowledgement_beyond_the_end_or_of_another_instance_changes_
 
 @pytest.mark.usefixtures("nothing_is_kept")
 async def test_a_segment_goes_only_when_all_of_it_is_acknowledged(tmp_path: Path) -> None:
-    async with running(tmp_path) as spool:
+    async with running_spool(tmp_path) as spool:
         for n in range(60):
             await spool.put(record(n, query=LARGE), denial=False).durable
         firsts = [int(path.stem) for path in segments(tmp_path)]
@@ -115,7 +115,7 @@ async def test_a_segment_goes_only_when_all_of_it_is_acknowledged(tmp_path: Path
 @pytest.mark.usefixtures("nothing_is_kept")
 async def test_the_last_segment_stays_until_the_next_has_a_record(tmp_path: Path) -> None:
     disk = FaultyDisk()
-    async with running(tmp_path, disk) as spool:
+    async with running_spool(tmp_path, disk) as spool:
         count = 0
         # Until at most two more fit.
         while not count or SEGMENT - written(segments(tmp_path)[0]) > 2 * 52_000:
@@ -135,7 +135,7 @@ async def test_the_last_segment_stays_until_the_next_has_a_record(tmp_path: Path
 
 async def test_old_instances_ship_before_the_current_one(tmp_path: Path) -> None:
     disk = FaultyDisk()
-    async with running(tmp_path, disk) as spool:
+    async with running_spool(tmp_path, disk) as spool:
         for life in range(3):
             await keep(spool, f"{life}a", f"{life}b")
             disk.breaks("sync")
@@ -151,7 +151,7 @@ async def test_old_instances_ship_before_the_current_one(tmp_path: Path) -> None
 
 
 async def test_an_instance_set_aside_is_kept_declared_and_ships_no_more(tmp_path: Path) -> None:
-    async with running(tmp_path) as spool:
+    async with running_spool(tmp_path) as spool:
         await keep(spool, *range(10))
         await spool.acknowledge(spool.instance, 3)
         former = spool.instance
@@ -168,7 +168,7 @@ async def test_an_instance_set_aside_is_kept_declared_and_ships_no_more(tmp_path
     assert (gap["instance"], gap["first"], gap["lost"]) == (former, 4, 6)
     assert "409" in gap["reason"]
     assert list((tmp_path / f"conflict-{name}").glob("*.seg"))
-    async with running(tmp_path) as spool:
+    async with running_spool(tmp_path) as spool:
         assert spool.depth == 0
         assert not (await shipped(spool))
         assert (tmp_path / f"conflict-{name}").exists()
@@ -177,7 +177,7 @@ async def test_an_instance_set_aside_is_kept_declared_and_ships_no_more(tmp_path
 async def test_records_put_while_an_instance_is_set_aside_are_counted_or_kept(
     tmp_path: Path,
 ) -> None:
-    async with running(tmp_path) as spool:
+    async with running_spool(tmp_path) as spool:
         placed = []
         for n in range(200):
             placed.append(spool.put(record(n), denial=False))
@@ -191,7 +191,7 @@ async def test_records_put_while_an_instance_is_set_aside_are_counted_or_kept(
 
 
 async def test_hash_of_tells_what_is_on_disk_acknowledged_or_not(tmp_path: Path) -> None:
-    async with running(tmp_path) as spool:
+    async with running_spool(tmp_path) as spool:
         placed = [spool.put(record(n), denial=False) for n in range(5)]
         await placed[-1].durable
         assert await spool.hash_of(spool.instance, 3) == placed[3].core_hash
@@ -203,7 +203,7 @@ async def test_hash_of_tells_what_is_on_disk_acknowledged_or_not(tmp_path: Path)
 
 
 async def test_acknowledged_records_are_retained_and_can_be_sent_again(tmp_path: Path) -> None:
-    async with running(tmp_path) as spool:
+    async with running_spool(tmp_path) as spool:
         for n in range(60):
             await spool.put(record(n, query=LARGE), denial=False).durable
         await spool.acknowledge(spool.instance, 55)
@@ -213,7 +213,7 @@ async def test_acknowledged_records_are_retained_and_can_be_sent_again(tmp_path:
         assert not await spool.rewind(spool.instance, 7)
         assert not await spool.rewind("f" * 32, 0)
         assert eids(await shipped(spool)) == [str(n) for n in range(7, 60)]
-    async with running(tmp_path) as spool:
+    async with running_spool(tmp_path) as spool:
         assert spool.depth == 0
         assert await spool.rewind(spool.instance, 0)
         assert eids(await shipped(spool)) == [str(n) for n in range(60)]
@@ -235,7 +235,7 @@ async def _put_when_there_is_room(spool: Spool, number: int) -> None:
 )
 async def test_retained_segments_go_first_when_room_is_needed(tmp_path: Path) -> None:
     """Of 20 MiB an eighth may be retained: two segments of a mebibyte."""
-    async with running(tmp_path, max_bytes=20 * MIB) as spool:
+    async with running_spool(tmp_path, max_bytes=20 * MIB) as spool:
         for n in range(100):
             await spool.put(record(n, query=LARGE), denial=False).durable
         await spool.acknowledge(spool.instance, 99)
@@ -251,7 +251,7 @@ async def test_retained_segments_go_first_when_room_is_needed(tmp_path: Path) ->
 async def test_retained_segments_go_after_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running(tmp_path) as spool:
+    async with running_spool(tmp_path) as spool:
         for n in range(60):
             await spool.put(record(n, query=LARGE), denial=False).durable
         await spool.acknowledge(spool.instance, 59)
@@ -266,7 +266,7 @@ async def test_retained_segments_go_after_a_while(
 
 async def test_wait_returns_when_a_record_is_durable(tmp_path: Path) -> None:
     disk = FaultyDisk()
-    async with running(tmp_path, disk) as spool:
+    async with running_spool(tmp_path, disk) as spool:
         waiting = asyncio.create_task(spool.wait_unshipped())
         disk.hold()
         spool.put(record(), denial=False)
@@ -282,7 +282,7 @@ async def test_wait_returns_when_a_record_is_durable(tmp_path: Path) -> None:
 
 
 async def test_a_payload_is_core_and_openings_as_they_go_over_the_wire(tmp_path: Path) -> None:
-    async with running(tmp_path) as spool:
+    async with running_spool(tmp_path) as spool:
         await spool.put(record("one", query="what is owed?"), denial=False).durable
         batch = await spool.batch(MIB)
         assert batch is not None

@@ -11,7 +11,7 @@ import pytest
 from tests.sidecar.protocols.minimal import Minimal, denied
 from tests.sidecar.protocols.opensearch.front import fronting, lines
 from tests.sidecar.protocols.opensearch.server import Server
-from tests.sidecar.proxy.proxy_setup import policy
+from tests.support.proxy import policy
 
 READERS = policy(max_sensitivity="medium")
 MARKED: dict[str, Any] = {"sensitivity_field": "meta.level", "sensitivity": "low"}

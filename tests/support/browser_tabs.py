@@ -26,7 +26,7 @@ from playwright.async_api import (
     ViewportSize,
 )
 
-from tests.control_api.page_faults import Faults, report_faults
+from tests.support.page_faults import Faults, report_faults
 from tests.support.waiting import PATIENCE
 
 ColorScheme = Literal["light", "dark"]

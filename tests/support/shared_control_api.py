@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from control_api.settings import Settings
-from tests.control_api.running_api import POLICY, Answer, ControlApi
+from tests.support.control_api import POLICY, Answer, ControlApi
 
 
 class SharedApi(ControlApi):

@@ -47,7 +47,7 @@ class Now:
 
 
 @dataclass
-class World:
+class OpenStore:
     """`database` is what `store` works on: a test replaces its methods to make them fail."""
 
     url: str
@@ -62,7 +62,7 @@ class World:
 
 
 @asynccontextmanager
-async def opened(url: str, limits: DatabaseLimits = LIMITS) -> AsyncIterator[World]:
+async def opened(url: str, limits: DatabaseLimits = LIMITS) -> AsyncIterator[OpenStore]:
     """Opens the store at `url` as a service does. A new one gets two tenants."""
     now = Now()
     async with asyncio.TaskGroup() as group:
@@ -72,7 +72,7 @@ async def opened(url: str, limits: DatabaseLimits = LIMITS) -> AsyncIterator[Wor
             new = await tenants.installed(connection) is None
         if new:
             await _first_start(store)
-        yield World(url, database, store, await Log.open(store), now)
+        yield OpenStore(url, database, store, await Log.open(store), now)
     await store.close()
 
 

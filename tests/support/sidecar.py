@@ -30,7 +30,7 @@ from sidecar.settings.model import AgentSettings, SidecarSettings, UpstreamTls
 from sidecar.spool import Spool, SpoolSettings
 from sidecar.spool.storage.disk import Disk
 from sidecar.spool.writing.quiet import QUIET_SECONDS
-from tests.sidecar.fake_control_api import AGENT, EVALUATE_KEY, ROLE, SIDECAR_KEY
+from tests.support.fake_control_api import AGENT, EVALUATE_KEY, ROLE, SIDECAR_KEY
 from tests.support.waiting import until_async
 
 EVALUATE = "/v1/context/evaluate"
@@ -229,7 +229,7 @@ def settings(tmp_path: Path, control: ControlApiPlace, **changed: Any) -> Sideca
 
 
 @asynccontextmanager
-async def sidecar(
+async def running_sidecar(
     tmp_path: Path,
     control: ControlApiPlace,
     *,

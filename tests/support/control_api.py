@@ -232,7 +232,7 @@ def asked(**changed: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def running(directory: Path, **settings: Any) -> Iterator[ControlApi]:
+def running_control_api(directory: Path, **settings: Any) -> Iterator[ControlApi]:
     api = ControlApi(directory, **settings).start()
     try:
         yield api

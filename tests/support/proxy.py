@@ -45,7 +45,7 @@ from sidecar.settings.model import Defaults, Source
 from sidecar.settings.spool import MIN_SEGMENT_BYTES, SpoolSettings
 from sidecar.spool.spool import Spool
 from tests.sidecar.proxy.raw_client import Answered, ask
-from tests.sidecar.proxy.scripted_source import DataSource, data_source
+from tests.support.scripted_source import DataSource, data_source
 from tests.support.waiting import until_async
 
 CLOCK = Clock(now=lambda: time.time_ns() // 1000, monotonic=time.monotonic)

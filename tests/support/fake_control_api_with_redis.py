@@ -33,7 +33,7 @@ from policies.sets.redis_keys import (
     set_key,
 )
 from policies.sets.signed_head import Heartbeat, SetHead
-from tests.sidecar.fake_control_api import SIDECAR_KEY, FakeControlApi
+from tests.support.fake_control_api import SIDECAR_KEY, FakeControlApi
 from tests.support.redis import Redis
 
 

@@ -2,7 +2,7 @@
 
 The same seed makes the same week: agents in every status, policies, guardrails, a candidate,
 decisions with the shape of working days, sessions, alerts that fired, keys that expire, sidecars,
-checkpoints, a hold and an erasure. Ids that the service draws differ. Knows no page.
+checkpoints, a hold and an erasure. Ids that the service draws differ.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.control_api.running_api import ControlApi
+from tests.support.control_api import ControlApi
 from tests.support.waiting import until
 
 _HOUR = 3600
@@ -60,7 +60,7 @@ _PEOPLE = ("ann.okafor", "ben.larsen", "chiara.rossi", "daniel.weiss", "eva.nova
 
 
 @dataclass
-class World:
+class CompanyWeek:
     """A running API, and the ids that pages and tests need of it."""
 
     api: ControlApi
@@ -99,7 +99,9 @@ def policy(role: str, **changed: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def inhabited(directory: Path, *, now: float | None = None, **settings: str) -> Iterator[World]:
+def inhabited(
+    directory: Path, *, now: float | None = None, **settings: str
+) -> Iterator[CompanyWeek]:
     """The week's end. `now` is the time then, in seconds since 1970; the real one unless given."""
     filed = """\
 policies:
@@ -122,9 +124,9 @@ policies:
         api.stop()
 
 
-def _lived(api: ControlApi, present: float) -> World:
+def _lived(api: ControlApi, present: float) -> CompanyWeek:
     chance = random.Random(18)  # a drawn week, and no secret
-    world = World(api)
+    world = CompanyWeek(api)
     _write_policies(world)
     _register(world)
     _watch(world)
@@ -140,7 +142,7 @@ def _lived(api: ControlApi, present: float) -> World:
     return world
 
 
-def _write_policies(world: World) -> None:
+def _write_policies(world: CompanyWeek) -> None:
     api = world.api
     world.filed_policy_id = api.admin("GET", "/v1/policies")[0]["policy_id"]
     made = {
@@ -160,7 +162,7 @@ def _write_policies(world: World) -> None:
     api.admin("PUT", path, {"policies": [*others, wider]})
 
 
-def _register(world: World) -> None:
+def _register(world: CompanyWeek) -> None:
     api = world.api
     for agent_id, (role, status) in AGENTS.items():
         named = {"display_name": agent_id[4:].replace("_", " ").capitalize(), "owner": "platform"}
@@ -192,7 +194,7 @@ def _bring(api: ControlApi, agent_id: str, status: str) -> None:
         api.admin("PATCH", f"/v1/agents/{agent_id}/status", {"status": each})
 
 
-def _watch(world: World) -> None:
+def _watch(world: CompanyWeek) -> None:
     for name, kind, threshold in (
         ("many denials", "denial_spike", 10),
         ("share of denials", "high_deny_rate", 60),
@@ -202,7 +204,7 @@ def _watch(world: World) -> None:
         world.rule_id = world.api.admin("POST", "/v1/alerts/rules", body)["rule_id"]
 
 
-def _decide(world: World, chance: random.Random, present: float) -> None:
+def _decide(world: CompanyWeek, chance: random.Random, present: float) -> None:
     """Decisions of five days: many in the mornings, few at night, and one agent that goes wrong."""
     number = 0
     for hour in range(0, _DAYS * 24, 3):
@@ -262,7 +264,7 @@ def _scraped(chance: random.Random) -> dict[str, Any]:
     }
 
 
-def _react(world: World) -> None:
+def _react(world: CompanyWeek) -> None:
     api = world.api
     suspended = {"status": "suspended", "reason": "asked for contracts 14 times in a minute"}
     api.admin("PATCH", "/v1/agents/agt_scraper/status", suspended)
@@ -279,7 +281,7 @@ def _react(world: World) -> None:
     world.impact_id = api.admin("POST", "/v1/policies/impact", body)["impact_id"]
 
 
-def _report(world: World) -> None:
+def _report(world: CompanyWeek) -> None:
     api = world.api
     held = api.admin("GET", "/v1/sidecars/policy-set?since=0")
     epoch, revision = held["epoch"], held["revision"]

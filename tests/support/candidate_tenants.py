@@ -24,7 +24,7 @@ from policies.sets.policy_set import (
 )
 from policies.trail.recompute.facts import read_facts
 from policies.trail.record import response_of
-from tests.sidecar.fake_control_api import AGENT, FakeControlApi
+from tests.support.fake_control_api import AGENT, FakeControlApi
 
 ROLES = ("underwriter", "teller", "auditor", "clerk")
 SOURCES = ("contracts", "contracts-2024", "rates", "payroll", "handbook")
@@ -37,7 +37,7 @@ Policies = Mapping[str, list[Policy]]
 
 
 @dataclass
-class World:
+class TenantWithCandidates:
     """A tenant as it should be published, and the candidates beside it."""
 
     active: Policies
@@ -116,7 +116,7 @@ def body(draw: Random) -> dict[str, Any]:
 class Oracle:
     """What the core says that each candidate decides, from the documents as they were published."""
 
-    def __init__(self, control: FakeControlApi, world: World) -> None:
+    def __init__(self, control: FakeControlApi, world: TenantWithCandidates) -> None:
         self._listed = world.listed
         self._active = PolicySet({n: body for n, (_, body) in control.documents.items()}.get)
         self._roles: dict[str, PolicySet] = {}

@@ -1,4 +1,4 @@
-"""Notices each fault of the pages that a browser's context shows. Knows no page."""
+"""Notices each fault of the pages that a browser's context shows."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A real Chromium for tests, and the pages that a test opens in it.
 
-Async tests that use it share one event loop with it: `conftest.py` marks them. Knows no page.
+Async tests that use it share one event loop with it: `conftest.py` marks them.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from pathlib import Path
 
 from playwright.async_api import Browser, Cookie, Error, Page, ViewportSize, async_playwright
 
-from tests.control_api.page_faults import Faults
-from tests.control_api.tabs import VIEWPORT, ColorScheme, SharedTab, Tabs
+from tests.support.browser_tabs import VIEWPORT, ColorScheme, SharedTab, Tabs
+from tests.support.page_faults import Faults
 
 _FLAGS = (
     "--disable-gpu",

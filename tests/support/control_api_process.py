@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from tests.control_api.running_api import POLICIES
 from tests.support import fork_server
+from tests.support.control_api import POLICIES
 from tests.support.waiting import PATIENCE, until
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-class Process:
+class ControlApiProcess:
     """`python -m control_api`, and what it says. `program` is what Python runs instead."""
 
     def __init__(
@@ -76,10 +76,10 @@ class Process:
 
 @pytest.fixture
 def process(tmp_path: Path) -> Iterator[Any]:
-    made: list[Process] = []
+    made: list[ControlApiProcess] = []
 
-    def start(*arguments: str, **environ: str) -> Process:
-        made.append(Process(tmp_path, *arguments, **environ))
+    def start(*arguments: str, **environ: str) -> ControlApiProcess:
+        made.append(ControlApiProcess(tmp_path, *arguments, **environ))
         return made[-1]
 
     yield start
