@@ -81,14 +81,14 @@ def look_up(api: ControlApi, *names: str) -> dict[str, Any]:
 
 
 def test_documents_by_name_are_those_of_the_pages(api: ControlApi) -> None:
-    api.approved("agt")
+    api.approved("agt_named")
     page, documents = whole(api)
-    found = look_up(api, "tenant", "agent/agt", "agent/nobody")
+    found = look_up(api, "tenant", "agent/agt_named", "agent/nobody")
     same = ("epoch", "revision", "tenant_id", "log_key", "log_key_history", "more")
     assert {name: found[name] for name in same} == {name: page[name] for name in same}
     assert {each["name"]: each["body"] for each in found["documents"]} == {
         "tenant": documents["tenant"],
-        "agent/agt": documents["agent/agt"],
+        "agent/agt_named": documents["agent/agt_named"],
         "agent/nobody": None,
     }
     for each in found["documents"]:
