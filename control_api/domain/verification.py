@@ -9,7 +9,7 @@ from control_api.log.scheduled.rederivation import stopped
 from control_api.presenters import time_or_none
 from control_api.responses.checkpoints import Verification
 from control_api.store.queries import purges, redactions, self_checks
-from control_api.store.queries.self_checks import SelfCheck
+from control_api.store.queries.self_checks import ASKED_FOR, SelfCheck
 from policies.trail.findings import Finding
 
 _SEQ = re.compile(r"[a-z_]+: seq ([0-9]{1,16}):")
@@ -27,8 +27,9 @@ async def read_verification(app: AppContext, tenant_id: str) -> Verification:
 
 
 def is_running(state: SelfCheck, total: int, now: int) -> bool:
-    """Whether a round over the log is under way, or due at once."""
-    leased = state.leased_until is not None and state.leased_until > now
+    """Whether a round over the log is under way, or due at once: also one before a finding."""
+    until = state.leased_until
+    leased = until is not None and (until > now or until == ASKED_FOR)
     behind = state.size != state.finished_size and state.size < total
     return leased or (not stopped(state) and (behind or not state.started_at))
 

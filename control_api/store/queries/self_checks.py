@@ -9,6 +9,9 @@ from control_api.store.queries.rows import columns_of, values_of
 from control_api.store.schema.proofs import self_checks
 from control_api.store.schema.statements import insert_if_absent
 
+ASKED_FOR = 0
+"""In place of a lease: somebody asked for a step, and none has begun since."""
+
 
 @dataclass(frozen=True, slots=True)
 class SelfCheck:
@@ -59,7 +62,7 @@ async def begin_round(connection: AsyncConnection, tenant_id: str, *, stopped: b
     again = {} if stopped else {"started_at": 0}
     of_tenant = self_checks.c.tenant_id == tenant_id
     await connection.execute(
-        update(self_checks).where(of_tenant).values(leased_until=None, **again)
+        update(self_checks).where(of_tenant).values(leased_until=ASKED_FOR, **again)
     )
 
 

@@ -3,7 +3,9 @@ found."""
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -73,6 +75,27 @@ def test_a_changed_row_is_named_and_its_repair_is_noticed(api: ControlApi) -> No
     assert repaired["reached"] == repaired["total"]
     api.restart()
     assert api.admin("GET", PATH) == repaired
+
+
+def test_a_run_that_was_asked_for_is_running_until_it_has_looked_again(
+    api: ControlApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A damaged log that was repaired: nobody may take the old finding for the new answer."""
+    event_id = api.evaluate()["event_id"]
+    with closing(sqlite3.connect(api.directory / "data" / "sluice.db")) as connection, connection:
+        connection.execute("UPDATE log_entries SET kind = 'x' WHERE eid = ?", (event_id,))
+    assert ended(api)["state"] == "damaged"
+    held, step = threading.Event(), self_check.SelfChecker.step
+
+    async def late(self: self_check.SelfChecker, *args: Any) -> Any:
+        await asyncio.to_thread(held.wait, 60)
+        return await step(self, *args)
+
+    monkeypatch.setattr(self_check.SelfChecker, "step", late)
+    assert api.call("POST", PATH).body["running"]
+    assert api.admin("GET", PATH)["running"]
+    held.set()
+    until("the verification ends", lambda: not api.admin("GET", PATH)["running"])
 
 
 @pytest.mark.deep(stands_in="test_a_changed_row_is_named_and_its_repair_is_noticed")
