@@ -368,7 +368,7 @@ DAMAGE = {
 }
 
 
-@tiers.sampled("either")
+@tiers.sampled("database")
 @pytest.mark.parametrize("what", DAMAGE)
 def test_a_damaged_entry_ends_the_export_behind_the_one_before(
     either: ControlApi, what: str, caplog: pytest.LogCaptureFixture
