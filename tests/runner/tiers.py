@@ -26,11 +26,11 @@ QUICK = 0.02
 """CPU seconds a case of the quick tier."""
 COSTLY = 0.5
 """CPU seconds a case from which a test is deep, unless it stands in for others."""
-BUDGET = 1200.0
+BUDGET = 1000.0
 """CPU seconds that the whole gate may cost by the table."""
 
-ALTERNATIVES = ({"sqlite", "postgresql"}, {"http", "redis"})
-"""Databases, and feeds of policies to a sidecar: the gate runs a test with one of each."""
+ALTERNATIVES = ({"sqlite", "postgresql"}, {"http", "redis"}, {"nft", "iptables"})
+"""Databases, feeds of policies to a sidecar, packet filters: the gate runs a test with one."""
 ON_BOTH = (
     "tests/control_api/store/",
     "tests/control_api/log/test_kill",
