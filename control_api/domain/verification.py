@@ -27,7 +27,8 @@ async def read_verification(app: AppContext, tenant_id: str) -> Verification:
 
 
 def is_running(state: SelfCheck, total: int, now: int) -> bool:
-    """Whether a round over the log is under way, or due at once: also one before a finding."""
+    """Whether a round over the log is under way, or due at once. A walk that stays before what it
+    found is due if somebody asked for it."""
     until = state.leased_until
     leased = until is not None and (until > now or until == ASKED_FOR)
     behind = state.size != state.finished_size and state.size < total

@@ -85,7 +85,7 @@ async def tamper(world: OpenStore, statement: str) -> dict[str, Any]:
     return await verify(world.store, TENANT)
 
 
-@tiers.sampled("statement")
+@tiers.rotating(0, 4)
 @pytest.mark.parametrize("statement", TAMPERED.values(), ids=TAMPERED.keys())
 async def test_a_change_of_an_entry_is_found_where_it_is(either_url: str, statement: str) -> None:
     async with logged(either_url) as world:
@@ -138,7 +138,7 @@ HEADS = {
 }
 
 
-@tiers.sampled("statement")
+@tiers.rotating(0, 4)
 @pytest.mark.parametrize("statement", HEADS.values(), ids=HEADS.keys())
 async def test_a_change_at_an_end_or_of_the_head_is_found(either_url: str, statement: str) -> None:
     async with logged(either_url) as world:
@@ -246,7 +246,7 @@ HIDDEN = {
 }
 
 
-@tiers.sampled("statement")
+@tiers.rotating(0, 4)
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("statement", HIDDEN.values(), ids=HIDDEN.keys())
 async def test_an_event_hidden_from_lists_is_found(either_url: str, statement: str) -> None:
