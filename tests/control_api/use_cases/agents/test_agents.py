@@ -138,6 +138,13 @@ def test_filters_narrow_and_pages_go_on(tenant: ControlApi) -> None:
     assert ids("owner=nobody") == []
 
 
+def test_a_limit_of_zero_is_422_and_names_the_field(api: ControlApi) -> None:
+    answer = api.call("GET", "/v1/agents?limit=0")
+    assert answer.status == 422
+    [line] = answer.body["details"].splitlines()
+    assert line.startswith("limit: ")
+
+
 def without_spans(activity: dict[str, Any]) -> dict[str, Any]:
     """What an idle agent did: nothing over time either."""
     spans = activity.pop("over_time")["spans"]
