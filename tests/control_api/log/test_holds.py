@@ -22,7 +22,7 @@ async def old_log(world: OpenStore, held_at: int, **held: Any) -> None:
     await world.log.append(TENANT, decision())
 
 
-@pytest.mark.deep(stands_in="test_a_held_session_keeps_its_row")
+@pytest.mark.deep(stands_in="test_a_hold_placed_while_the_prefix_is_verified_keeps_it")
 @pytest.mark.parametrize(
     ("object_type", "field"),
     [("session", "session_id"), ("agent", "agent_id"), ("user", "user_id")],
