@@ -49,8 +49,6 @@ from tests.support.scripted_source import DataSource, data_source
 from tests.support.waiting import until_async
 
 CLOCK = Clock(now=lambda: time.time_ns() // 1000, monotonic=time.monotonic)
-PATIENT = replace(LIMITS, lingering_seconds=60.0)
-"""The usual limits, but for a busy machine: a client that is slow still gets its refusal."""
 
 
 ROLE = "analyst"
@@ -99,7 +97,7 @@ class Sidecar:
         self,
         sources: Iterable[Source],
         *,
-        limits: ProxyLimits = PATIENT,
+        limits: ProxyLimits = LIMITS,
         named: ProxyPorts = NO_NAMED_PORTS,
         bodies: BodyBudget | None = None,
         clock: Clock = CLOCK,
@@ -204,7 +202,7 @@ def source(port: int, kind: str = "rest", **changes: Any) -> Source:
 
 @asynccontextmanager
 async def listening(
-    made: Sidecar, configured: Source, limits: ProxyLimits = PATIENT, clock: Clock = CLOCK
+    made: Sidecar, configured: Source, limits: ProxyLimits = LIMITS, clock: Clock = CLOCK
 ) -> AsyncIterator[int]:
     """The port of a listener. Under uvloop it has an idle connection to the data source, so that
     requests have nothing to wait for; under asyncio's own loop the first ones open one."""
@@ -242,7 +240,7 @@ class ProxySetup:
 
 @asynccontextmanager
 async def proxy_setup(
-    tmp_path: Path, *policies: Policy, limits: ProxyLimits = PATIENT, **changes: Any
+    tmp_path: Path, *policies: Policy, limits: ProxyLimits = LIMITS, **changes: Any
 ) -> AsyncIterator[ProxySetup]:
     async with (
         data_source() as upstream,

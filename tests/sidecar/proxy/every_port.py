@@ -11,11 +11,11 @@ from policies.ground.listen_address import ListenAddress
 from sidecar.http.authority import Authority
 from sidecar.http.body_budget import BodyBudget
 from sidecar.proxy.assembly import FORWARD_PROXY, TRANSPARENT, Proxy, ProxyPorts
-from sidecar.proxy.limits import ProxyLimits
+from sidecar.proxy.limits import LIMITS, ProxyLimits
 from sidecar.settings.model import RestRule
 from tests.support import waiting
 from tests.support.certificates import authority
-from tests.support.proxy import PATIENT, Sidecar, policy, sidecar, source
+from tests.support.proxy import Sidecar, policy, sidecar, source
 from tests.support.scripted_source import DataSource, Seen, data_source
 
 PORTS = ("kb", "qdrant", "secure", "tcp", FORWARD_PROXY, TRANSPARENT)
@@ -137,7 +137,7 @@ class EveryPort:
 
 @asynccontextmanager
 async def every_port(
-    tmp_path: Path, limits: ProxyLimits = PATIENT, connections: int = 512
+    tmp_path: Path, limits: ProxyLimits = LIMITS, connections: int = 512
 ) -> AsyncIterator[EveryPort]:
     """`kb` and `secure` (over TLS, terminated) are of the kind rest, and allow all but `/secret`;
     what is posted below `/ask` is read for the decision."""

@@ -16,10 +16,10 @@ from typing import Any
 from policies.ground.listen_address import ListenAddress
 from sidecar.http.authority import Authority
 from sidecar.proxy.assembly import FORWARD_PROXY, TRANSPARENT, Proxy, ProxyPorts
-from sidecar.proxy.limits import ProxyLimits
+from sidecar.proxy.limits import LIMITS, ProxyLimits
 from tests.support import waiting
 from tests.support.certificates import authority
-from tests.support.proxy import PATIENT, Sidecar, sidecar, source, warm
+from tests.support.proxy import Sidecar, sidecar, source, warm
 from tests.support.scripted_source import DataSource, Seen, data_source
 
 OWN, SHARED, ABSOLUTE, TUNNEL, OPENED, REDIRECTED, UNWRAPPED = WAYS = (
@@ -192,7 +192,7 @@ class WayIn:
 
 @asynccontextmanager
 async def way_in(
-    tmp_path: Path, way: str, kind: str = "qdrant", limits: ProxyLimits = PATIENT
+    tmp_path: Path, way: str, kind: str = "qdrant", limits: ProxyLimits = LIMITS
 ) -> AsyncIterator[WayIn]:
     tmp_path.mkdir(exist_ok=True)
     async with data_source(_answer) as upstream, sidecar(tmp_path) as made:
