@@ -11,6 +11,7 @@ from aiohttp import web
 
 import sidecar.control.log_client
 import sidecar.control.shipper
+from policies.ground.canonical import b64
 from policies.ground.signing import Signer
 from tests.sidecar.control.running_shipper import check_log, shipping
 from tests.sidecar.spool.fake_log import FakeLog, refusal, serving
@@ -186,7 +187,22 @@ async def test_what_was_lost_and_is_not_kept_any_more_is_a_conflict(
         assert (log.gaps()[0]["first"], log.gaps()[0]["lost"]) == (60, 1)
 
 
-@pytest.mark.deep(stands_in="test_an_instance_that_is_refused_is_set_aside_and_another_goes_on")
+async def test_another_record_of_the_same_number_sets_the_instance_aside(tmp_path: Path) -> None:
+    async with running_spool(tmp_path) as spool, serving(FakeLog()) as log:
+        async with shipping(spool, log) as shipper:
+            await keep(spool, 0)
+            await until_async("everything is shipped", lambda: spool.depth == 0)
+            # A copy of the directory has shipped a record of its own meanwhile.
+            ((copied, (n, _)),) = log.held.items()
+            log.held[copied] = (n + 1, b64(b"another record".ljust(32)))
+            await keep(spool, "lost")
+            await until_async("a conflict is counted", lambda: shipper.conflicts == 1)
+            await until_async("the gap is declared", log.gaps)
+        (gap,) = log.gaps()
+        assert (gap["instance"], gap["first"], gap["lost"]) == (copied[1], 1, 1)
+
+
+@pytest.mark.deep(stands_in="test_another_record_of_the_same_number_sets_the_instance_aside")
 async def test_two_spools_of_one_instance_are_told_apart(tmp_path: Path) -> None:
     """A copied directory: the numbers are the same and the records are not."""
     one, two = tmp_path / "one", tmp_path / "two"
