@@ -65,6 +65,8 @@ async def test_a_batch_in_several_statements_is_recorded_whole_or_not_at_all(
     await world.log.append(TENANT, record)
     batch = spool.records(PART + 20)
     await refused(world, [*batch, spool.record(record)], Conflict)
+    another, twice = Spool(), decision()
+    await refused(world, [another.record(twice), another.record(twice)], Invalid)
     assert await take(world, batch) == IngestReceipt(PART + 19, spool.hashes[PART + 19])
     assert (await eids(world))[1:] == named(batch)
     assert (await verify(world.store, TENANT))["valid"]
