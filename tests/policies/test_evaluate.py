@@ -23,6 +23,7 @@ def test_the_answer_is_the_contracts(situation: Situation) -> None:
     decision = evaluate(call, facts)
     told = naive.answer(call, facts, found)
     assert (decision.decision, decision.policy_name, decision.check) == told
+    assert evaluate(call, facts) == decision  # the same question has the same answer
 
 
 @pytest.mark.deep(stands_in="test_the_answer_is_the_contracts")
