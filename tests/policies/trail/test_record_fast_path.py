@@ -145,7 +145,7 @@ def test_bytes_that_were_tampered_with(names: list[str], data: st.DataObject) ->
     agree(bytes(raw))
 
 
-@pytest.mark.deep(stands_in="test_bytes_that_were_tampered_with")
+@pytest.mark.deep(stands_in="test_a_hostile_text_in_the_place_of_any_value")
 @given(st.sampled_from(sorted(ALL)), st.data())
 def test_values_that_were_changed(name: str, data: st.DataObject) -> None:
     bad = orjson.loads(wire(ALL[name]))
