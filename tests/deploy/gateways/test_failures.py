@@ -187,7 +187,7 @@ def fill(fronted: Fronted) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/sidecar/test_recorder.py::test_if_not_even_a_denial_can_be_recorded_nothing_is_decided"
+    stands_in="tests/sidecar/doors/http/test_answers.py::test_a_full_spool_is_no_decision"
 )
 def test_nothing_passes_when_there_is_no_room_for_records(fronted: Fronted) -> None:
     spool = {"dir": "small", "segment_bytes": MIB, "max_bytes": 3 * MIB}
