@@ -53,10 +53,10 @@ def commit(checkout: Path, changes: dict[str, str], message: str = "Change") -> 
     git(checkout, "commit", "-q", "-m", message)
 
 
-def git(folder: Path, *arguments: str) -> None:
+def git(folder: Path, *arguments: str) -> str:
     identity = ("-c", "user.name=t", "-c", "user.email=t@example.test")
     command = ["git", "-C", str(folder), *identity, *arguments]
-    subprocess.run(command, check=True, capture_output=True)
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 @pytest.fixture
@@ -75,6 +75,11 @@ def checkout(tmp_path: Path) -> Path:
     return found
 
 
+def program(path: Path, line: str) -> None:
+    path.write_text(f"#!/bin/sh\n{line}\n")
+    path.chmod(0o755)
+
+
 def environment(folder: Path) -> dict[str, str]:
     """With `sluice` as it is here, and a `pip` that installs nothing."""
     programs = folder.parent / "bin"
@@ -84,8 +89,8 @@ def environment(folder: Path) -> dict[str, str]:
         ("sluice", f'exec {python} -m deploy.command "$@"'),
         ("pip", 'test "$*" = "install sluice"'),
     ):
-        (programs / name).write_text(f"#!/bin/sh\n{line}\n")
-        (programs / name).chmod(0o755)
+        if not (programs / name).exists():
+            program(programs / name, line)
     path = f"{programs}:{os.environ['PATH']}"
     return {"PATH": path, "PYTHONPATH": str(ROOT), "HOME": str(folder.parent)}
 
@@ -163,7 +168,20 @@ def test_a_widened_policy_fails_in_the_job_that_says_so(recipe: Path, checkout: 
     assert "sluice policy diff" in failed
 
 
-@pytest.mark.deep(stands_in="test_the_hooks_pass_and_fail")
+@RECIPES
+def test_a_recipe_compares_with_where_the_branch_began(recipe: Path, checkout: Path) -> None:
+    began = git(checkout, "rev-parse", "HEAD").strip()
+    commit(checkout.parent / "origin", {"policies/one/lending/loans.yaml": NARROWED})
+    commit(checkout, {"policies/two/lending/loans.yaml": NARROWED})
+    git(checkout, "fetch", "-q")
+    environment(checkout)
+    program(checkout.parent / "bin/sluice", 'echo "$*" >> "$HOME/asked"')
+    assert failing(recipe, checkout, "widened") == []
+    asked = (checkout.parent / "asked").read_text().split()
+    assert [each for each in asked if each.startswith("git:")] == [f"git:{began}"] * 2
+
+
+@pytest.mark.deep(stands_in="test_a_recipe_compares_with_where_the_branch_began")
 @RECIPES
 def test_what_the_target_did_meanwhile_is_no_part_of_the_change(
     recipe: Path, checkout: Path
