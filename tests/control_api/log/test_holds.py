@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from control_api.maintenance.session_purge import purge_sessions
+from control_api.store.queries.sessions import SessionClaimer
 from control_api.store.transaction import Transaction
 from tests.control_api.log.erasing import hold, release
 from tests.control_api.log.purging import DAY, keep_days, purge, seqs, valid
@@ -91,6 +92,12 @@ async def test_a_held_session_keeps_its_row(world: OpenStore) -> None:
     for each in holds:
         await release(world, each)
     assert await purge_sessions(world.store, TENANT, event_id) == 2
+    # Their ids are never free again.
+    claimer, now = SessionClaimer(world.store), world.now()
+    for name in ("s-1", "s-2", "s-3"):
+        row = await claimer.claim(TENANT, name, "support", None, "u-4", 30, now)
+        assert (row.state(now), row.user_id) == ("expired", "")
+    assert await world.rows("SELECT session_id FROM sessions") == []
 
 
 async def sql_in(tx: Transaction, statement: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from control_api.caches import session_cache
 from control_api.maintenance import retention
 from tests.support import fork_server
 from tests.support.control_api import ControlApi
@@ -272,8 +273,12 @@ def _changes(api: ControlApi) -> list[Any]:
 @pytest.mark.deep(
     stands_in="tests/control_api/log/test_holds.py::test_a_held_session_keeps_its_row"
 )
-def test_a_claim_that_meets_the_purge_finds_an_ended_session(long_ago: ControlApi) -> None:
+def test_a_claim_that_meets_the_purge_finds_an_ended_session(
+    long_ago: ControlApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An agent that claims while a session is being purged never gets a new one."""
+    # Otherwise the cache would answer, and no claim would get to the database.
+    monkeypatch.setattr(session_cache, "MAX_SESSIONS", 1)
     for number in range(40):
         long_ago.evaluate(session_id=f"s-{number}")
     long_ago.admin("PUT", "/v1/settings/retention", {"session_retention_days": 1})
