@@ -15,6 +15,8 @@ import redis as redis_py
 from sqlalchemy import make_url
 
 from control_api.publishing import batch
+from control_api.store.transaction import Published
+from policies.sets.merkle_map import ROOT
 from policies.sets.redis_keys import CHALLENGES, doubts_key, set_key
 from policies.sets.signed_head import Heartbeat, SetHead
 from tests.control_api.publishing.replica import SIGNER, Replica, beats, heads, replica
@@ -81,6 +83,13 @@ async def test_two_that_write_at_once_agree_on_the_set_and_mend_it(
         assert there <= named
     assert all(head.names is not None for head in pushed[1:])
     assert sum(each.count("failed") for each in pair) == 0
+    # One that is late writes nothing over what the other has pushed since.
+    (body,) = client.hmget(set_key(TENANT), [f"n/{ROOT}"])
+    since = pushed[-1].revision - 1
+    late = Published(since, since + 1, {"agent/agt_7": b"late"}, {ROOT: body})
+    pair[0].publishing.pushes.published(TENANT, late)
+    await until_async("it was late", lambda: not pair[0].publishing.pushes.pushing(TENANT))
+    assert await pair[0].differs(client) is None
     client.flushall()
     for each in pair:
         each.publishing.pushes.recheck(TENANT)
