@@ -199,7 +199,7 @@ def test_no_write_of_a_policy_breaks_a_guardrail(either_tenant: ControlApi) -> N
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/use_cases/guardrails/test_sequences.py::test_no_sequence_of_accepted_writes_breaks_a_guardrail"
+    stands_in="tests/control_api/use_cases/policies/test_policy_lifecycle.py::test_a_restore_brings_back_what_the_file_says"
 )
 def test_a_restored_policy_keeps_the_guardrails(unwatched: ControlApi) -> None:
     api = unwatched

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import Any
 
@@ -203,6 +204,12 @@ def test_a_restore_brings_back_what_the_file_says(either: ControlApi) -> None:
     for each in (path, f"/v1/policies/{own}"):
         assert either.call("POST", f"{each}/restore").status == 409
     assert either.call("POST", "/v1/policies/pol_none/restore").status == 404
+    # Nor does it break a guardrail that was made meanwhile.
+    either.admin("DELETE", f"/v1/policies/{own}")
+    either.admin("POST", "/v1/guardrails", {"name": "g", "never": {"sources": ["handbook"]}})
+    refused = either.call("POST", f"{path}/restore")
+    assert refused.status == 409
+    assert json.loads(refused.body["details"])["guardrail"] == "g"
 
 
 @pytest.mark.deep(stands_in="test_a_restore_brings_back_what_the_file_says")
