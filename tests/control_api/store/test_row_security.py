@@ -131,6 +131,12 @@ async def test_nothing_is_written_for_another_tenant(two: OpenStore) -> None:
     for table in ("tenants", "log_entries", "openings", "api_keys"):
         assert await seen(two.store, table, TENANT) == {TENANT}
 
+    async def delete(tx: Transaction) -> None:
+        await tx.connection.execute(text("DELETE FROM openings"))
+
+    await two.store.write(TENANT, delete)
+    assert await sql(two.url, "SELECT tenant_id FROM openings") == [(OTHER,)]
+
 
 @pytest.mark.deep(stands_in="test_nothing_is_written_for_another_tenant")
 async def test_an_update_without_a_tenant_changes_only_own_rows(two: OpenStore) -> None:
