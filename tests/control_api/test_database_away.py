@@ -101,7 +101,15 @@ async def test_the_cause_is_reported_without_the_password(
     assert cause in await refused(url, kind)
 
 
-@pytest.mark.deep(stands_in="test_the_cause_is_reported_without_the_password")
+async def test_a_database_that_postgresql_does_not_have_is_reported_in_its_words(
+    postgres_url: str,
+) -> None:
+    assert re.search(r"database \"\w+_x\" does not exist", await refused(f"{postgres_url}_x"))
+
+
+@pytest.mark.deep(
+    stands_in="test_a_database_that_postgresql_does_not_have_is_reported_in_its_words"
+)
 async def test_a_refusal_by_postgresql_is_reported_in_its_words(migrated_url: str) -> None:
     url = serving(migrated_url)
     wrong = re.sub(r":[^:@/]+@", f":{PASSWORD}@", url)
