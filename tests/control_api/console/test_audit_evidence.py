@@ -65,7 +65,27 @@ def _verify(report: bytes, folder: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.deep(stands_in="test_evidence_of_a_session_is_verified_offline")
+def test_evidence_of_an_event_is_made_from_what_followed_from_it_too(
+    api: ControlApi, console: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event_id = api.evaluate()["event_id"]
+    api.evaluate()
+    action = {"event_id": event_id, "action_type": "summary_sent"}
+    api.admin("POST", "/v1/audit/lineage", action)
+    api.evaluate(user_id="someone-else")
+
+    async def nothing_made(export: Stream, by: str, name: str) -> Stream:
+        assert (by, name) == ("event", event_id)
+        return export
+
+    monkeypatch.setattr(evidence, "make_report", nothing_made)
+    given = console.get(f"/console/audit/report?kind=event&id={event_id}").raw
+    assert event_id.encode() in given
+    assert b"summary_sent" in given
+    assert b"someone-else" not in given
+
+
+@pytest.mark.deep(stands_in="test_evidence_of_an_event_is_made_from_what_followed_from_it_too")
 def test_evidence_of_an_event_with_its_lineage_is_verified_offline(
     api: ControlApi, console: Visitor, tmp_path: Path
 ) -> None:
