@@ -5,16 +5,22 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from control_api.maintenance.purge_command import purge
+from control_api.metrics.metrics import Instruments
+from control_api.security.export_targets import ExportTarget
 from control_api.store.queries import export_positions
 from control_api.store.transaction import Transaction
 from control_api.workers.export_push.batch import read_batch
+from control_api.workers.export_push.target_loop import TargetLoop
 from policies.ground.clock import Clock
 from policies.ground.random_buffer import RandomBuffer
 from tests.control_api.workers.export_push.receiver import Receiver, decide, lag, metric
@@ -24,6 +30,8 @@ from tests.support.waiting import until
 
 DAY = 86_400
 LOST = "sluice_export_lost_entries_total"
+PURGED = "INSERT INTO purges VALUES ('{}', 9, 6, '', '', '', 0, 6, 0, '', NULL, 0)"
+"""The entries before 6."""
 
 
 def purged(api: ControlApi) -> None:
@@ -39,13 +47,56 @@ def old(tmp_path: Path) -> ControlApi:
     return api
 
 
+class Taking:
+    """A target that takes everything."""
+
+    def __init__(self) -> None:
+        self.taken: list[str] = []
+
+    def encode(self, event: Mapping[str, Any], _: str) -> bytes:
+        return str(event["event_id"]).encode()
+
+    async def send(self, encoded: list[bytes]) -> int:
+        self.taken += [each.decode() for each in encoded]
+        return 0
+
+    async def settle(self) -> None:
+        pass
+
+    async def abandon(self) -> None:
+        pass
+
+
+async def test_what_was_removed_before_its_turn_is_told_and_the_rest_is_sent(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    target, registry = ExportTarget.parse("otlp+http://127.0.0.1:1"), CollectorRegistry()
+    async with opened(f"sqlite:///{tmp_path}/sluice.db") as world:
+        made = [(await world.log.append(TENANT, decision())).eid for _ in range(10)]
+        await world.rows(PURGED.format(TENANT))
+        reached = "INSERT INTO export_positions VALUES (:tenant, :target, 2, '', 0)"
+        await world.rows(reached, tenant=TENANT, target=target.identity)
+        app: Any = SimpleNamespace(
+            store=world.store,
+            clock=world.store.clock,
+            instruments=Instruments(registry),
+            settings=SimpleNamespace(database_url=world.url),
+            stopping=asyncio.Event(),
+        )
+        app.stopping.set()  # so it is the last turn
+        sender = Taking()
+        await TargetLoop(app, target, 1, sender).run()
+    assert sender.taken == made[6:]
+    assert registry.get_sample_value(LOST, {"target": "1"}) == 4
+    assert "retention removed 4 entries" in caplog.text
+
+
 async def test_a_push_passes_over_what_was_purged_and_one_process_holds_a_log(
     tmp_path: Path,
 ) -> None:
     async with opened(f"sqlite:///{tmp_path}/sluice.db") as world:
         made = [(await world.log.append(TENANT, decision())).eid for _ in range(10)]
-        purge = "INSERT INTO purges VALUES ('{}', 9, 6, '', '', '', 0, 6, 0, '', NULL, 0)"
-        await world.rows(purge.format(TENANT))
+        await world.rows(PURGED.format(TENANT))
 
         async def claimed(target: str, lease: str, after: int = 0) -> int | None:
             async def work(tx: Transaction) -> int | None:
@@ -89,7 +140,7 @@ def _id_of(event: dict[str, Any], _: str) -> bytes:
     return str(event["event_id"]).encode()
 
 
-@pytest.mark.deep(stands_in="test_a_push_passes_over_what_was_purged_and_one_process_holds_a_log")
+@pytest.mark.deep(stands_in="test_what_was_removed_before_its_turn_is_told_and_the_rest_is_sent")
 def test_what_retention_removed_is_told_and_the_rest_is_pushed(
     old: ControlApi, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
