@@ -8,9 +8,6 @@ from tests.architecture.time_bounds import Bound, short_bounds
 from tests.architecture.tree import ROOT
 
 
-@pytest.mark.deep(
-    stands_in="test_a_bound_inside_a_call_of_several_lines_may_say_so_on_its_own_line"
-)
 def test_no_test_gives_up_before_two_seconds() -> None:
     """Wait for the event itself, with the patience of `support/waiting.py`; or move a clock
     (`loop_clock.py`). Where the bound has to run out for the test to pass, say `# expires on

@@ -60,7 +60,6 @@ def test_what_is_large_is_explained() -> None:
     assert sorted(explained) == sorted(long + wide)
 
 
-@pytest.mark.deep(stands_in="test_every_folder_of_the_services_stands_in_a_layer")
 def test_the_drawn_imports_are_the_imports() -> None:
     text = import_graph.PAGE.read_text(encoding="utf-8")
     assert text == import_graph.drawn(text), "run `python -m tests.architecture.import_graph`"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 import pytest
@@ -25,23 +26,26 @@ WORDS = {".py", ".md", ".yaml", ".yml", ".toml", ".js", ".css", ".txt", ""}
 BREAK = re.compile(r"\s*\n\s*(?:#\s*)?")
 
 
+@functools.cache
+def texts() -> dict[str, str]:
+    """Each file's text by its name, on one line. Names in code are prose, too:
+    `test_nobody_is_refused`."""
+    return {
+        name: BREAK.sub(" ", path.read_text(encoding="utf-8", errors="replace")).replace("_", " ")
+        for path in files()
+        if path.suffix in WORDS and (name := str(path.relative_to(ROOT))) != HERE
+    }
+
+
 def found(form: str) -> list[str]:
     expression = re.compile(STILTED[form], re.IGNORECASE)
-    hits = []
-    for path in files():
-        name = str(path.relative_to(ROOT))
-        if path.suffix not in WORDS or name == HERE:
-            continue
-        # Names in code are prose, too: `test_nobody_is_refused`.
-        text = BREAK.sub(" ", path.read_text(encoding="utf-8", errors="replace")).replace("_", " ")
-        hits += [
-            f"{name}: …{text[max(0, hit.start() - 30) : hit.end() + 30]}…"
-            for hit in expression.finditer(text)
-        ]
-    return hits
+    return [
+        f"{name}: …{text[max(0, hit.start() - 30) : hit.end() + 30]}…"
+        for name, text in texts().items()
+        for hit in expression.finditer(text)
+    ]
 
 
-@pytest.mark.deep(stands_in="test_the_forms_are_found_where_they_stand")
 @pytest.mark.parametrize("form", STILTED)
 def test_no_file_is_stilted(form: str) -> None:
     assert not found(form)

@@ -26,7 +26,6 @@ def test_no_expression_takes_more_than_linear_time(request: pytest.FixtureReques
         assert known == patterns.keys(), f"run `{judged_patterns.COMMAND}`, and commit its file"
 
 
-@pytest.mark.deep(stands_in="test_no_expression_takes_more_than_linear_time")
 def test_expressions_are_made_where_the_walk_sees_them() -> None:
     """Only as `re.…`: not under another name, and not by pydantic with Python's engine (its default
     engine is Rust's, which does not backtrack)."""

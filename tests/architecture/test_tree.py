@@ -32,7 +32,6 @@ def test_the_root_holds_what_the_architecture_names_and_no_more() -> None:
     }
 
 
-@pytest.mark.deep(stands_in="test_ci_runs_in_a_folder_whose_name_has_a_blank")
 def test_no_file_names_a_machine_or_a_registry() -> None:
     found = []
     for path in files():

@@ -56,7 +56,7 @@ def test_first_keys_are_shown_on_a_terminal_and_elsewhere_only_where_they_are(
     assert [each.stat().st_mode & 0o777 for each in (file.parent, file)] == [0o700, 0o600]
 
 
-def test_a_signing_key_that_others_can_read_or_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_a_signing_key_that_others_can_read_or_of_another_form_is_refused(tmp_path: Path) -> None:
     log_key.open_or_make(tmp_path)
     path = tmp_path / "log.key"
     assert path.stat().st_mode & 0o777 == 0o600
@@ -285,7 +285,7 @@ def test_a_store_that_can_t_be_used_exits_1_without_a_traceback(process: Any) ->
     assert "Traceback" not in again.said()
 
 
-@pytest.mark.deep(stands_in="test_a_signing_key_that_others_can_read_or_that_is_none_is_refused")
+@pytest.mark.deep(stands_in="test_a_signing_key_that_others_can_read_or_of_another_form_is_refused")
 def test_a_secret_that_others_can_read_is_refused(process: Any) -> None:
     service = process()
     service.ready()

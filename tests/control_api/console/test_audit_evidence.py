@@ -114,7 +114,7 @@ def test_evidence_of_a_session_is_verified_offline(
     _signed(api, ids[-1])
     files = _files(console.get("/console/audit/report?kind=session&id=--s%201"))
     assert all(each.encode() in files["report.json"] for each in ids)
-    # A decision's page gives its browser the proof, and whoever downloads it the evidence.
+    # A decision's page gives its browser the proof, and a download of it the evidence.
     key = api.admin("GET", "/v1/audit/log-keys")["log_key"]
     given = json.loads(console.get(f"/console/decision/proof?id={ids[0]}").raw)
     assert given["proof"].startswith("c2sp.org/tlog-proof@v1\n")

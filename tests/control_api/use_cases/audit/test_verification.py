@@ -80,7 +80,7 @@ def test_a_changed_row_is_named_and_its_repair_is_noticed(api: ControlApi) -> No
 def test_a_run_that_was_asked_for_is_running_until_it_has_looked_again(
     api: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A damaged log that was repaired: nobody may take the old finding for the new answer."""
+    """A damaged log that was repaired: the old finding must not pass for the new answer."""
     event_id = api.evaluate()["event_id"]
     with closing(sqlite3.connect(api.directory / "data" / "sluice.db")) as connection, connection:
         connection.execute("UPDATE log_entries SET kind = 'x' WHERE eid = ?", (event_id,))
