@@ -88,6 +88,13 @@ def test_the_log_warns_of_a_key_once_a_day_from_14_days_before(
         made(api, expires_days=201)
         until("it warns again", lambda: len(warnings(caplog)) == 2)
         assert far["key_id"] in warnings(caplog)[1]
+        # One of another tenant may be the next of all.
+        tenant = api.admin("POST", "/v1/admin/tenants", {"name": "acme"})
+        body = {"name": "soon", "scope": "read", "expires_days": 3}
+        api.admin("POST", f"/v1/admin/tenants/{tenant['tenant_id']}/keys", body)
+        until("it warns of that one", lambda: len(warnings(caplog)) == 3)
+        assert tenant["tenant_id"] in warnings(caplog)[2]
+        assert seconds(api) == about(3)
 
 
 @pytest.mark.deep(stands_in="test_the_log_warns_of_a_key_once_a_day_from_14_days_before")

@@ -4,6 +4,7 @@ entry holds, and counted apart where those don't suffice."""
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -12,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.checks.finding import Facts
-from policies.definitions.model import Key, Policy, TenantSettings
+from policies.checks.order import NAMES
+from policies.definitions.model import Agent, Key, Policy, TenantSettings
 from policies.evaluate import Decision, evaluate, refuse
 from policies.ground.canonical import encode, rfc3339
 from policies.retrieval import Retrieval
@@ -56,7 +58,7 @@ def test_a_decision_is_replayed_as_the_core_decides_by_its_facts(
     assert (replayed.agent_role, replayed.source_id) == (retrieval.agent_role, retrieval.source_id)
 
 
-@pytest.mark.deep(stands_in="test_a_decision_is_replayed_as_the_core_decides_by_its_facts")
+@pytest.mark.deep(stands_in="test_the_same_policies_change_no_decision_by_anything_they_ask_about")
 @given(situations())
 def test_the_same_policies_change_nothing(
     situation: tuple[Retrieval, Facts, list[Policy]],
@@ -75,6 +77,37 @@ def replayed(entry: dict[str, Any], *others: Policy) -> tuple[str, str, str, str
     found = Replay(others).decide(entry)
     assert isinstance(found, Replayed), found
     return found[2:]
+
+
+def test_the_same_policies_change_no_decision_by_anything_they_ask_about() -> None:
+    agents = Policy("", 0, "agents", "analyst", ("a*",), (), "low", permitted_agent_ids=("agt_a",))
+    tasks = Policy("", 0, "tasks", "analyst", ("b*",), ("bx",), "low", ("report",), ("audit",))
+    own = [agents, tasks, replace(agents, name="wide", agent_role="other")]
+    every = itertools.product(
+        ("analyst", "other", "third"), ("agt_a", "agt_b"), ("report", "audit", None),
+        ("a", "b", "bx"), ("low", "high"),
+    )  # fmt: skip
+    decisions = set()
+    for role, agent_id, task, source, level in every:
+        asked = RETRIEVAL._replace(
+            agent_role=role, agent_id=agent_id, task_type=task, source_id=source,
+            sensitivity_level=level,
+        )  # fmt: skip
+        facts = FACTS._replace(
+            agent=Agent(agent_id, "approved", ("analyst", "other", "third"), None),
+            role=compile_role(role, its)
+            if (its := [p for p in own if p.agent_role == role])
+            else None,
+        )
+        before = evaluate(asked, facts)
+        decisions.add((before.decision, before.check))
+        again = Replay(own).decide(entry_of(asked, before, facts))
+        assert isinstance(again, Replayed)
+        assert again.same, (asked, again)
+    assert decisions == {
+        ("ALLOW", None),
+        *(("DENY", check) for check in NAMES[NAMES.index("policy_exists") :]),
+    }
 
 
 def test_one_that_identity_denied_stays_denied() -> None:

@@ -170,7 +170,7 @@ def test_two_replicas_push_everything_once(tmp_path: Path, migrated_url: str) ->
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/workers/export_push/test_delivery.py::test_a_file_gets_every_tenant_s_decisions_once_through_restarts_and_beside_an_absent_target"
+    stands_in="tests/control_api/workers/export_push/test_delivery.py::test_a_file_gets_everything_while_a_collector_never_answers"
 )
 def test_a_target_that_hangs_delays_no_other(tmp_path: Path) -> None:
     hanging = [Receiver(tmp_path / kind, kind).start("hang") for kind in ("otlp", "syslog")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -11,13 +12,14 @@ from pathlib import Path
 import pytest
 
 from control_api.security.export_targets import ExportTarget
+from control_api.workers.export_push import target_loop
 from control_api.workers.export_push.senders.sender import TargetAway
 from control_api.workers.export_push.senders.syslog import SyslogSender
 from tests.control_api.workers.export_push.receiver import Receiver, decide, lag, metric
 from tests.support.certificates import authority
 from tests.support.control_api import asked, running_control_api
 from tests.support.ports import free_port
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 KINDS = [("otlp", False), ("otlp", True), ("syslog", False), ("syslog", True)]
 
@@ -46,6 +48,31 @@ def test_a_file_gets_every_tenant_s_decisions_once_through_restarts_and_beside_a
     ids = [json.loads(line)["event"]["id"] for line in target.read_text().splitlines()]
     assert [each for each in ids if each not in theirs] == made
     assert [each for each in ids if each not in made] == theirs
+
+
+def test_a_file_gets_everything_while_a_collector_never_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(target_loop, "ANSWER_SECONDS", 10 * PATIENCE)  # so nothing else ends it
+    target = tmp_path / "decisions"
+    with socket.create_server(("127.0.0.1", 0)) as hanging:
+        hanging.settimeout(PATIENCE)
+        urls = f"otlp+http://127.0.0.1:{hanging.getsockname()[1]},file://{target}?format=ecs"
+        with running_control_api(tmp_path, SLUICE_EXPORT_URLS=urls) as api:
+            made = decide(api, 4)
+            connection, _ = hanging.accept()
+            with connection:
+                assert connection.recv(1)  # a request, which gets no answer
+                made += decide(api, 4)
+                until("the file has them", lambda: _ids_in(target) == made)
+                assert lag(api, 1) >= 4
+            hanging.close()
+
+
+def _ids_in(target: Path) -> list[str]:
+    whole = target.read_bytes() if target.exists() else b""
+    lines = whole[: whole.rfind(b"\n") + 1].splitlines()
+    return [json.loads(line)["event"]["id"] for line in lines]
 
 
 async def test_a_syslog_receiver_of_another_authority_gets_nothing() -> None:

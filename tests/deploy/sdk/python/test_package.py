@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import os
 import re
 import shutil
@@ -11,6 +12,7 @@ import sys
 import tarfile
 import tomllib
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -151,7 +153,41 @@ def test_the_readme_s_commands_install_the_guard_and_run_a_recipe(
     assert "Access to `payroll` was denied" in done.stdout
 
 
-@pytest.mark.deep(stands_in="test_the_readme_s_example_runs_as_installed")
+def test_the_oldest_python_has_all_that_it_uses_of_the_standard_library() -> None:
+    used = {name for path in PACKAGE.glob("*.py") for name in _standard_names(path)}
+    assert {("asyncio", "Protocol"), ("typing", "NamedTuple"), ("builtins", "TimeoutError")} <= used
+    script = (
+        "import importlib, sys\n"
+        "for each in sys.argv[1:]:\n"
+        "    module, name = each.split(':')\n"
+        "    if not hasattr(importlib.import_module(module), name): print(each)\n"
+    )
+    names = sorted(map(":".join, used))
+    answer = subprocess.run(
+        [_python_3_10(), "-I", "-S", "-c", script, *names],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert not answer.stdout
+
+
+def _standard_names(path: Path) -> Iterator[tuple[str, str]]:
+    """The names of the standard library that a file uses, each with its module."""
+    nodes = [*ast.walk(ast.parse(path.read_text(), feature_version=(3, 10)))]
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            if module.partition(".")[0] in sys.stdlib_module_names:
+                yield from ((module, alias.name) for alias in node.names)
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            if node.value.id in sys.stdlib_module_names:
+                yield node.value.id, node.attr
+        elif isinstance(node, ast.Name) and hasattr(builtins, node.id):
+            yield "builtins", node.id
+
+
+@pytest.mark.deep(stands_in="test_the_oldest_python_has_all_that_it_uses_of_the_standard_library")
 def test_it_runs_on_the_oldest_python(tmp_path: Path) -> None:
     python = _python_3_10()
     venv = empty_venv(tmp_path / "venv", python)
