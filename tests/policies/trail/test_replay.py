@@ -4,6 +4,7 @@ entry holds, and counted apart where those don't suffice."""
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -40,6 +41,9 @@ def by_hand(entry: dict[str, Any], roles: dict[str, Role]) -> tuple[str, str]:
     return decision.decision, decision.policy_name
 
 
+@pytest.mark.deep(
+    stands_in="test_other_policies_decide_as_the_core_does_by_anything_they_ask_about"
+)
 @given(situations(), st.one_of(policies("r"), policies("R"), policies("s")))
 def test_a_decision_is_replayed_as_the_core_decides_by_its_facts(
     situation: tuple[Retrieval, Facts, list[Policy]], others: list[Policy]
@@ -79,35 +83,59 @@ def replayed(entry: dict[str, Any], *others: Policy) -> tuple[str, str, str, str
     return found[2:]
 
 
-def test_the_same_policies_change_no_decision_by_anything_they_ask_about() -> None:
-    agents = Policy("", 0, "agents", "analyst", ("a*",), (), "low", permitted_agent_ids=("agt_a",))
-    tasks = Policy("", 0, "tasks", "analyst", ("b*",), ("bx",), "low", ("report",), ("audit",))
-    own = [agents, tasks, replace(agents, name="wide", agent_role="other")]
+_AGENTS = Policy("", 0, "agents", "analyst", ("a*",), (), "low", permitted_agent_ids=("agt_a",))
+_TASKS = Policy("", 0, "tasks", "analyst", ("b*",), ("bx",), "low", ("report",), ("audit",))
+OWN = {"analyst": (_AGENTS, _TASKS), "other": (replace(_AGENTS, agent_role="other"),)}
+"""By them, each check that policies decide fails for some questions, and some are allowed."""
+ROLES = {name: compile_role(name, its) for name, its in OWN.items()}
+
+
+def questions() -> Iterator[tuple[dict[str, Any], Decision]]:
+    """The entry of each of a few requests that differ in all that policies ask about, and what was
+    decided by `OWN`."""
     every = itertools.product(
         ("analyst", "other", "third"), ("agt_a", "agt_b"), ("report", "audit", None),
         ("a", "b", "bx"), ("low", "high"),
     )  # fmt: skip
-    decisions = set()
     for role, agent_id, task, source, level in every:
         asked = RETRIEVAL._replace(
             agent_role=role, agent_id=agent_id, task_type=task, source_id=source,
             sensitivity_level=level,
         )  # fmt: skip
-        facts = FACTS._replace(
-            agent=Agent(agent_id, "approved", ("analyst", "other", "third"), None),
-            role=compile_role(role, its)
-            if (its := [p for p in own if p.agent_role == role])
-            else None,
-        )
-        before = evaluate(asked, facts)
-        decisions.add((before.decision, before.check))
-        again = Replay(own).decide(entry_of(asked, before, facts))
+        agent = Agent(agent_id, "approved", ("analyst", "other", "third"), None)
+        facts = FACTS._replace(agent=agent, role=ROLES.get(role))
+        decision = evaluate(asked, facts)
+        yield entry_of(asked, decision, facts), decision
+
+
+def test_the_same_policies_change_no_decision_by_anything_they_ask_about() -> None:
+    replay, seen = Replay(itertools.chain(*OWN.values())), set()
+    for entry, decision in questions():
+        again = replay.decide(entry)
         assert isinstance(again, Replayed)
-        assert again.same, (asked, again)
-    assert decisions == {
-        ("ALLOW", None),
-        *(("DENY", check) for check in NAMES[NAMES.index("policy_exists") :]),
+        assert again.same, again
+        seen.add((decision.decision, decision.check))
+    by_policies = NAMES[NAMES.index("policy_exists") :]
+    assert seen == {("ALLOW", None), *(("DENY", check) for check in by_policies)}
+
+
+def test_other_policies_decide_as_the_core_does_by_anything_they_ask_about() -> None:
+    # What one role had is now another's.
+    others = {
+        name: tuple(replace(each, agent_role=name) for each in its)
+        for name, its in zip(("other", "third"), OWN.values(), strict=True)
     }
+    roles = {name: compile_role(name, its) for name, its in others.items()}
+    replay, changes = Replay(itertools.chain(*others.values())), set()
+    for entry, decision in questions():
+        again = replay.decide(entry)
+        assert isinstance(again, Replayed)
+        request = entry["pub"]["request"]
+        assert (again.agent_role, again.source_id) == (request["agent_role"], request["source_id"])
+        assert (again.before, again.policy_name_before) == decision[:2]
+        assert (again.after, again.policy_name_after) == by_hand(entry, roles)
+        changes.add((again.before, again.after))
+    assert changes == set(itertools.product(("ALLOW", "DENY"), repeat=2))
 
 
 def test_one_that_identity_denied_stays_denied() -> None:
