@@ -1,8 +1,8 @@
 """Moves the clock of a running event loop ahead.
 
 A test gives a limit of a minute, and ends it when it likes: a busy machine can't end it earlier,
-and the test need not wait for it. Real time goes on, so connections and the waits of `waiting.py` work as
-ever.
+and the test need not wait for it. Real time goes on, so connections and the waits of `waiting.py`
+work as ever.
 """
 
 from __future__ import annotations
