@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from policies.checks.finding import Facts
 from policies.checks.order import NAMES
-from policies.definitions.model import Agent, Key, Policy, TenantSettings
+from policies.definitions.model import Agent, Key, Policy, Sensitivity, TenantSettings
 from policies.evaluate import Decision, evaluate, refuse
 from policies.ground.canonical import encode, rfc3339
 from policies.retrieval import Retrieval
@@ -93,9 +93,10 @@ ROLES = {name: compile_role(name, its) for name, its in OWN.items()}
 def questions() -> Iterator[tuple[dict[str, Any], Decision]]:
     """The entry of each of a few requests that differ in all that policies ask about, and what was
     decided by `OWN`."""
+    levels: tuple[Sensitivity, ...] = ("low", "high")
     every = itertools.product(
         ("analyst", "other", "third"), ("agt_a", "agt_b"), ("report", "audit", None),
-        ("a", "b", "bx"), ("low", "high"),
+        ("a", "b", "bx"), levels,
     )  # fmt: skip
     for role, agent_id, task, source, level in every:
         asked = RETRIEVAL._replace(
