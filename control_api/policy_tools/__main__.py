@@ -28,6 +28,7 @@ from control_api.policy_tools.commands import (
 from control_api.policy_tools.sources import Unusable
 from policies.analysis.names import TooManyClasses
 from policies.ground.clock import Clock
+from policies.ground.output import for_a_reader
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -53,14 +54,10 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments, given)
     run: Callable[[argparse.Namespace], int] = options.run
     try:
-        return run(options)
+        return for_a_reader(lambda: run(options))
     except (Unusable, ServiceUnusable, TooManyClasses) as error:
         print(f"sluice policy: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:
-        # The reader has gone, such as `head`. Python would complain again at its exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
 
 
 if __name__ == "__main__":

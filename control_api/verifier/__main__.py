@@ -6,7 +6,6 @@ Exit codes: 0 if all holds, 1 for findings, 2 for what can't be verified at all,
 with a checkpoint that was given.
 """
 
-import os
 import sys
 import time
 from argparse import Namespace
@@ -29,6 +28,7 @@ from control_api.verifier.report.check import ReportOutcome, check_report
 from control_api.verifier.report.evidence import MAX_BYTES, begins
 from control_api.verifier.summary import summary
 from policies.ground.clock import Clock
+from policies.ground.output import for_a_reader
 
 SERVER = ("aiosqlite", "asyncpg", "sqlalchemy")
 """What a database is read with."""
@@ -45,12 +45,7 @@ def main(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         print("sluice verify: interrupted, nothing is proven", file=sys.stderr)
         return 2
-    try:
-        _print(outcome, options)
-    except BrokenPipeError:
-        # The reader has gone, such as `head`. Python would complain again at its exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return outcome.exit_code
+    return for_a_reader(lambda: _print(outcome, options), outcome.exit_code)
 
 
 def _verify(options: Namespace) -> Outcome | ReportOutcome:
@@ -148,13 +143,13 @@ def _size(name: str) -> int | None:
         return None  # opening it tells why
 
 
-def _print(outcome: Outcome | ReportOutcome, options: Namespace) -> None:
+def _print(outcome: Outcome | ReportOutcome, options: Namespace) -> int:
     if options.json:
         print(orjson.dumps(outcome.to_wire(), option=orjson.OPT_INDENT_2).decode())
     else:
         text = outcome.text() if isinstance(outcome, ReportOutcome) else summary(outcome)
         print(text)
-    sys.stdout.flush()
+    return outcome.exit_code
 
 
 if __name__ == "__main__":

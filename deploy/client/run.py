@@ -34,6 +34,7 @@ def run(noun: str, arguments: list[str], environ: Mapping[str, str]) -> int:
             code: int = options.run(client, options)
         except RequestRefused as refused:
             return _fail(explain(refused, key), 1)
+        sys.stdout.flush()  # where a reader that has gone is noticed below
         return code
     except UnusableArguments as problem:
         return _fail(str(problem), 2)

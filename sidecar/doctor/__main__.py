@@ -10,6 +10,7 @@ import socket
 import sys
 from pathlib import Path
 
+from policies.ground.output import for_a_reader
 from policies.ground.settings import SettingsError
 from sidecar.config.file import read
 from sidecar.doctor.checks import examine
@@ -57,4 +58,4 @@ def _uid(text: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(for_a_reader(main, gone=1))

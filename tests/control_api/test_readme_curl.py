@@ -70,7 +70,7 @@ def asked_by_commands(api: ControlApi, directory: Path, real: str) -> set[str]:
         cwd=directory,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,  # a process for each command
         check=False,
     )
     assert done.returncode == 0, (done.stdout[-600:], done.stderr)

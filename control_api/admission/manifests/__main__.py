@@ -4,11 +4,8 @@ Needs no library of the webhook's."""
 import sys
 
 from control_api.admission.manifests.command import parser, run
+from policies.ground.output import for_a_reader
 
 if __name__ == "__main__":
-    try:
-        sys.exit(run(parser().parse_args(), (sys.stdin, sys.stdout, sys.stderr)))
-    except BrokenPipeError:
-        # What reads the output, such as `head`, has seen enough; the interpreter must not complain.
-        sys.stderr.close()
-        sys.exit(1)
+    options = parser().parse_args()
+    sys.exit(for_a_reader(lambda: run(options, (sys.stdin, sys.stdout, sys.stderr)), gone=1))

@@ -22,6 +22,7 @@ from control_api.verifier.report.check import check_report
 from control_api.verifier.report.gathering import gather
 from control_api.verifier.report.page import page
 from control_api.verifier.summary import summary
+from policies.ground.output import for_a_reader
 
 
 def main(arguments: list[str]) -> int:
@@ -92,4 +93,4 @@ def _write(folder: Path, name: str, content: bytes) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(for_a_reader(lambda: main(sys.argv[1:])))

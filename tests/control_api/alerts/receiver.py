@@ -65,7 +65,7 @@ def hook() -> Iterator[Hook]:
 
     thread = threading.Thread(target=loop.run_until_complete, args=(live(),), daemon=True)
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(60)
     try:
         yield receiver
     finally:

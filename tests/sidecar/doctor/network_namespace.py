@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 
@@ -43,7 +43,8 @@ def family(address: str) -> socket.AddressFamily:
 
 
 def serve(word: bytes, uid: int, *places: tuple[str, int]) -> None:
-    """A child of user `uid` that sends `word` on each connection."""
+    """A child of user `uid` that sends `word` on each connection, and keeps it until the other side
+    leaves: whoever looks for its owner finds it."""
     ready, told = os.pipe()
     if os.fork() == 0:
         become(uid)
@@ -51,8 +52,9 @@ def serve(word: bytes, uid: int, *places: tuple[str, int]) -> None:
         os.write(told, b"1")
         while True:
             for each in select.select(opened, [], [])[0]:
-                with closing(each.accept()[0]) as connection:
+                with closing(each.accept()[0]) as connection, suppress(ConnectionError):
                     connection.sendall(word)
+                    connection.recv(1)
     os.read(ready, 1)
 
 

@@ -83,8 +83,9 @@ def test_an_unknown_agent_must_be_named(tmp_path: Path) -> None:
         def uid(self) -> int:
             return AGENT
 
-    [finding] = found(observed(tmp_path, AsRoot(v4=recorded("complete.iptables")), agent_uid=None))
-    assert (finding.check, finding.severity) == ("users", Severity.UNKNOWN)
+    host = AsRoot(v4=recorded("complete.iptables"))
+    [finding] = found(observed(tmp_path, host, agent_uid=None), "users")
+    assert finding.severity == Severity.UNKNOWN
     assert "--agent-uid" in finding.do
     context = observed(tmp_path, AsTheAgent(v4=recorded("complete.iptables")), agent_uid=None)
     assert context.agent_uid == AGENT

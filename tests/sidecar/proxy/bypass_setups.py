@@ -1,7 +1,6 @@
 """Every way into the proxy as a setup with one source `kb`, so that one corpus goes through all of
 them. A new way is one more line in `WAYS`."""
 
-import asyncio
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -56,14 +55,12 @@ async def shared(
         proxy = made.proxy(sources)
         await proxy.start()
         await warm(proxy)
-        to = Below("path", port)
-        server = await asyncio.start_server(to.serve, "127.0.0.1", 0)
-        told = server.sockets[0].getsockname()[1] if by == "path" else port
         try:
-            yield ProxySetup(told, upstream, made, ("rest://kb", f"web://127.0.0.1:{port}"))
+            async with Below("path", port).listening() as below:
+                told = below if by == "path" else port
+                yield ProxySetup(told, upstream, made, ("rest://kb", f"web://127.0.0.1:{port}"))
             assert other.begun == []
         finally:
-            server.close()
             await proxy.close(1)
 
 

@@ -12,8 +12,10 @@ Ends pass as ends, and resets as resets.
 
 import asyncio
 import re
+import socket
 import ssl
-from collections.abc import AsyncIterator, Callable
+import struct
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +24,6 @@ from policies.definitions.model import Policy
 from policies.ground.listen_address import ListenAddress
 from sidecar.http.authority import Authority
 from sidecar.proxy.assembly import FORWARD_PROXY, TRANSPARENT, ProxyPorts
-from tests.sidecar.proxy.raw_client import leave
 from tests.support.certificates import authority
 from tests.support.proxy import ProxySetup, Sidecar, sidecar, source, warm
 from tests.support.scripted_source import data_source
@@ -71,7 +72,7 @@ class OverTls:
         context = authority().client()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname="kb.test")
 
-    async def shake(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def shake(self, wire: "Wire") -> None:
         while True:
             try:
                 self._tls.do_handshake()
@@ -79,8 +80,8 @@ class OverTls:
             except ssl.SSLWantReadError:
                 pass
             finally:
-                writer.write(self._outgoing.read())
-            self._incoming.write(await reader.read(65536))
+                await wire.send(self._outgoing.read())
+            self._incoming.write(await wire.read())
 
     def out(self, data: bytes) -> bytes:
         self._tls.write(data)
@@ -104,83 +105,134 @@ class OverTls:
         return plain, self._outgoing.read()
 
 
+class Wire:
+    """One connection. Unlike asyncio's streams it gives all that came before a reset."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        connected.setblocking(False)
+        self._socket = connected
+        self._loop = asyncio.get_running_loop()
+
+    async def read(self) -> bytes:
+        return await self._loop.sock_recv(self._socket, 65536)
+
+    async def read_head(self) -> bytes:
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            head += await self._loop.sock_recv(self._socket, 1)
+        return head
+
+    def has_ended(self) -> bool:
+        """Whether the other side's end has come, and nothing before it."""
+        try:
+            return self._socket.recv(1, socket.MSG_PEEK) == b""
+        except OSError:
+            return False
+
+    async def send(self, data: bytes) -> None:
+        await self._loop.sock_sendall(self._socket, data)
+
+    def end(self) -> None:
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+
+    def close(self, *, reset: bool) -> None:
+        if reset:
+            at_once = struct.pack("ii", 1, 0)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+        self._socket.close()
+
+
 class Detour:
     """Goes to the way's `port`."""
 
     def __init__(self, way: str, port: int) -> None:
         self._way = way
         self._port = port
-        # The loop itself holds tasks by no more than a thread.
-        self._tasks: set[object] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._tasks.add(asyncio.current_task())
-        there, away = await asyncio.open_connection("127.0.0.1", self._port, limit=65536)
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator[int]:
+        """The port at which tests connect."""
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            server.setblocking(False)
+            self._start(self._accept(server))
+            try:
+                yield server.getsockname()[1]
+            finally:
+                for each in self._tasks:
+                    each.cancel()
+                await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _accept(self, server: socket.socket) -> None:
+        while True:
+            connected, _ = await asyncio.get_running_loop().sock_accept(server)
+            self._start(self._serve(connected))
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, connected: socket.socket) -> None:
+        test, proxy = Wire(connected), Wire(socket.create_connection(("127.0.0.1", self._port)))
+        reset = True
         try:
-            form = await self._begun(there, away)
-            await asyncio.gather(_out(reader, away, form), _back(there, writer, away, form))
-        except (ConnectionError, ssl.SSLError, asyncio.IncompleteReadError):
-            for each in (writer, away):
-                with suppress(OSError, AttributeError):
-                    leave(each)
+            form = await self._begun(proxy)
+            async with asyncio.TaskGroup() as both:
+                both.create_task(_out(test, proxy, form))
+                both.create_task(_back(proxy, test, form))
+            reset = False
+        except* (ConnectionError, ssl.SSLError):
+            pass  # goes on as a reset
         finally:
-            writer.close()
-            away.close()
-            self._tasks.discard(asyncio.current_task())
+            test.close(reset=reset)
+            proxy.close(reset=reset)
 
-    async def _begun(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> Plain | OverTls:
+    async def _begun(self, wire: Wire) -> Plain | OverTls:
         if self._way == "absolute":
             return Plain(_absolute)
         if self._way not in REDIRECTED:
             where = "kb.test:443" if self._way in TLS else "kb.test:80"
-            writer.write(f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n\r\n".encode())
-            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+            await wire.send(f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n\r\n".encode())
+            assert (await wire.read_head()).startswith(b"HTTP/1.1 200 ")
         if self._way not in TLS:
             return Plain()
         form = OverTls()
-        await form.shake(reader, writer)
+        await form.shake(wire)
         return form
 
 
-async def _out(
-    reader: asyncio.StreamReader, away: asyncio.StreamWriter, form: Plain | OverTls
-) -> None:
-    while data := await reader.read(65536):
-        # What is sent to a proxy that has closed goes nowhere. It is read all the same, so that no
-        # reset takes from the test what came back.
+async def _out(test: Wire, proxy: Wire, form: Plain | OverTls) -> None:
+    told = False
+    while data := await test.read():
         if form.ended:
             continue
-        away.write(form.out(data))
-        try:
-            await away.drain()
-        except ConnectionError:
-            if not form.ended:
-                raise
+        # The end goes out with what comes before it: a proxy that has read the one has the other.
+        told = test.has_ended()
+        await _to_proxy(proxy, form.out(data) + (form.end() if told else b""))
     if form.ended:
         return
-    away.write(form.end())
+    if not told:
+        await _to_proxy(proxy, form.end())
     if isinstance(form, Plain):
-        away.write_eof()
+        proxy.end()
 
 
-async def _back(
-    there: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-    away: asyncio.StreamWriter,
-    form: Plain | OverTls,
-) -> None:
+async def _back(proxy: Wire, test: Wire, form: Plain | OverTls) -> None:
     # An end within TLS is the end: a reset may follow it.
-    while not form.ended and (data := await there.read(65536)):
+    while not form.ended and (data := await proxy.read()):
         plain, reply = form.back(data)
-        if reply:
-            away.write(reply)
-        writer.write(plain)
-        await writer.drain()
+        await _to_proxy(proxy, reply)
+        await test.send(plain)
     form.ended = True
-    if not writer.is_closing():
-        writer.write_eof()
+    test.end()
+
+
+async def _to_proxy(proxy: Wire, data: bytes) -> None:
+    # If it has closed, what it said before is yet to be read.
+    with suppress(ConnectionError):
+        await proxy.send(data)
 
 
 def _absolute(data: bytes) -> bytes:
@@ -217,9 +269,8 @@ async def detoured(made: Sidecar, upstream: int, way: str) -> AsyncIterator[int]
     await proxy.start()
     await warm(proxy)
     to = Detour(way, proxy.port(TRANSPARENT if way in REDIRECTED else FORWARD_PROXY))
-    server = await asyncio.start_server(to.serve, "127.0.0.1", 0, limit=65536)
     try:
-        yield server.sockets[0].getsockname()[1]
+        async with to.listening() as port:
+            yield port
     finally:
-        server.close()
         await proxy.close(1)

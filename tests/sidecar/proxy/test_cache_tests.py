@@ -55,15 +55,28 @@ def test_what_is_told_of_a_cache_is_told_of_none(tmp_path: Path) -> None:
         until("the tests' server listens", lambda: listens(port))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             client = [node, "--no-warnings", str(folder / "cli.mjs")]
-            straight, through = runner.run(both(tmp_path, client, {**os.environ, **told}, port))
+
+            def different(folder: str) -> dict[str, tuple[Any, Any]]:
+                environ = {**os.environ, **told}
+                straight, through = runner.run(both(tmp_path / folder, client, environ, port))
+                assert len(straight) == len(through) > 300
+                return {
+                    name: (straight[name], through[name])
+                    for name in straight
+                    if straight[name] != through[name]
+                }
+
+            found = different("1")
+            if found.keys() != DIFFERENCES.keys():
+                # The server of the tests closes what was idle for five seconds, also as a request
+                # comes in on it; what the sidecar changes, it changes again.
+                again = different("2")
+                found = {name: found[name] for name in found.keys() & again.keys()}
     finally:
         server.stop()
-    assert len(straight) == len(through) > 300
-    different = {name for name in straight if straight[name] != through[name]}
-    shown = {name: (straight[name], through[name]) for name in different - set(DIFFERENCES)}
-    assert not shown
+    assert not {name: shown for name, shown in found.items() if name not in DIFFERENCES}
     # What fails in words of the client's own holds an address, so it never compares as equal.
-    assert different == set(DIFFERENCES)
+    assert found.keys() == DIFFERENCES.keys()
 
 
 async def both(

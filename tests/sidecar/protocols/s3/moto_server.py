@@ -30,4 +30,4 @@ def running_moto(log: Path) -> Iterator[int]:
         yield port
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)

@@ -126,4 +126,4 @@ async def test_rclones_server_takes_the_signature(tmp_path: Path) -> None:
                 )
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)

@@ -1,0 +1,24 @@
+"""Standard output whose reader, such as `head`, may go away before a command has written all."""
+
+import os
+import sys
+from collections.abc import Callable
+
+GONE = 0
+"""The exit code of a command whose reader went away before the command had its own."""
+
+
+def for_a_reader(run: Callable[[], int], gone: int = GONE) -> int:
+    """Run a command that writes to standard output, and flush it. Returns the exit code.
+
+    A reader that goes away ends the command without a complaint: with the command's exit code if
+    it has one by then, else with `gone`."""
+    code = gone
+    try:
+        code = run()
+        if sys.stdout is not None:  # the shell may have closed it
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # Python flushes its buffer once more at exit, and would fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code
