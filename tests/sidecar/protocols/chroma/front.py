@@ -127,7 +127,8 @@ class Front:
     def create(self, name: str, database: str | None = None) -> str:
         """A collection with one document that holds the collection's name."""
         names = self.names if database is None else self.names.replace(self.database, database)
-        _, made = self.direct("POST", names, {"name": name})
+        status, made = self.direct("POST", names, {"name": name})
+        assert status == 200, made
         document = {
             "ids": ["1"], "embeddings": [[1.0, 2.0]], "documents": [f"text of {name}"],
             "metadatas": [{"page": 1}], "uris": [None],
