@@ -24,10 +24,13 @@ from playwright.async_api import (
     Error,
     Page,
     ViewportSize,
+    expect,
 )
 
 from tests.support.page_faults import Faults, report_faults
 from tests.support.waiting import PATIENCE
+
+expect.set_options(timeout=PATIENCE * 1000)
 
 ColorScheme = Literal["light", "dark"]
 VIEWPORT: ViewportSize = {"width": 1280, "height": 800}

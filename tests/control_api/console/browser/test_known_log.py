@@ -36,7 +36,7 @@ def _signed(api: ControlApi) -> str:
 
 async def _shows(tab: Page, event_id: str, title: str) -> None:
     await tab.goto(f"/console/decision?id={event_id}")
-    await expect(tab.locator("#verdict-title")).to_have_text(title, timeout=15_000)
+    await expect(tab.locator("#verdict-title")).to_have_text(title)
 
 
 async def _go_on(tab: Page) -> None:
