@@ -44,7 +44,7 @@ def family(address: str) -> socket.AddressFamily:
 
 def serve(word: bytes, uid: int, *places: tuple[str, int]) -> None:
     """A child of user `uid` that sends `word` on each connection, and keeps it until the other side
-    leaves: whoever looks for its owner finds it."""
+    leaves, so that its owner can be looked up."""
     ready, told = os.pipe()
     if os.fork() == 0:
         become(uid)
