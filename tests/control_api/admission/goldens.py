@@ -197,6 +197,7 @@ def server_defaults(part: dict[str, Any]) -> dict[str, Any]:
     return part
 
 
+@cache
 def rendered(name: str, *more: str) -> str:
     """The fragment as the chart renders it."""
     helm = find("helm")

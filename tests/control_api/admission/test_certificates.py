@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry
 from control_api.admission.certificates import controller
 from control_api.admission.certificates.authority import issue, make_authority
 from control_api.admission.certificates.controller import CertificateController
-from control_api.admission.certificates.plan import SETTLE_SECONDS
+from control_api.admission.certificates.plan import LONGEST_LEAF, SETTLE_SECONDS
 from control_api.admission.certificates.serving import ServingContext
 from control_api.admission.certificates.stored import Stored, signed, valid
 from control_api.admission.kubernetes import api as kubernetes_api
@@ -212,14 +212,22 @@ async def test_a_new_authority_is_trusted_before_it_is_served_and_the_old_one_un
     assert world.trusted() != first
 
 
+@pytest.mark.parametrize("reason", ["its key is lost", "it expires soon"])
 async def test_the_old_authority_stays_trusted_as_long_as_a_leaf_of_it_may_be_served(
-    world: WebhookReplicas,
+    world: WebhookReplicas, reason: str
 ) -> None:
     replica, away = await world.replica("a"), await world.replica("away")
     await world.rotate(replica, away)
+    if reason == "its key is lost":
+        del world.server.objects[SECRET]["data"]["ca.key"]
+    else:
+        (authority_,) = world.trusted()
+        left = authority_.not_valid_after_utc - world.wall
+        world.sleep(seconds=(left - 2 * LONGEST_LEAF).total_seconds() - 3600)
+        await world.rotate(replica, away)
+        assert len(world.trusted()) == 1
+        world.sleep(hours=2)
     old = away.leaf
-    # The authority's key is lost: the same as an authority that is about to expire.
-    del world.server.objects[SECRET]["data"]["ca.key"]
     await replica.controller.round()
     assert replica.leaf == old
     assert len(world.trusted()) == 2

@@ -32,9 +32,6 @@ def settings(text: str) -> Any:
     return load(held)
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/admission/test_injected_settings.py::test_sources_and_the_authority_of_the_values_are_accepted"
-)
 def test_https_and_its_authority_reach_the_sidecar() -> None:
     assert settings(rendered("explicit"))["control"].startswith("http://")
     pem = "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n"
@@ -105,9 +102,6 @@ def test_only_allowed_options_reach_the_containers() -> None:
     }
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/admission/test_goldens.py::test_the_chart_renders_the_fragments"
-)
 def test_the_api_server_is_exempt_unless_it_is_to_be_judged() -> None:
     def arguments(*values: str) -> list[str]:
         return list(read(rendered("transparent", *values), "rendered").init_containers[0]["args"])

@@ -20,6 +20,12 @@ from tests.control_api.admission.goldens import VALUES, fragment
 ENABLED = Namespace("agents", {"sluice/inject": "enabled"})
 NAMES = ["agent", "sluice", "proxy", "sluice-proxy-2", "a", "b", "c", "istio-proxy"]
 VARIABLES = ["HTTP_PROXY", "https_proxy", "no_proxy", "PATH", "Ünï"]
+ALLOWED = {
+    "runAsUser": 1000,
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+}
+"""A security context that every mode admits."""
 JSON = st.recursive(
     st.none()
     | st.booleans()
@@ -43,13 +49,7 @@ def containers(draw: st.DrawFn, names: list[str]) -> list[dict[str, Any]]:
 
 @st.composite
 def details(draw: st.DrawFn) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "securityContext": {
-            "runAsUser": 1000,
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-        }
-    }
+    found: dict[str, Any] = {"securityContext": ALLOWED}
     environment = st.lists(
         st.builds(lambda name: {"name": name, "value": "own"}, st.sampled_from(VARIABLES)),
         max_size=4,
@@ -91,10 +91,39 @@ def bare(listed: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/admission/test_goldens.py::test_the_patch_gives_the_expected_pods"
+    stands_in="test_a_pod_that_leaves_out_parts_gets_the_sidecar_and_keeps_the_others"
 )
 @given(pods(), st.sampled_from(sorted(VALUES)))
 def test_a_pod_gets_the_sidecar_and_keeps_what_it_has(pod: dict[str, Any], settings: str) -> None:
+    check_kept(pod, settings)
+
+
+@pytest.mark.parametrize("settings", ["explicit", "ordinary", "transparent-options"])
+def test_a_pod_that_leaves_out_parts_gets_the_sidecar_and_keeps_the_others(settings: str) -> None:
+    variables = [{"name": "PATH", "value": "own"}, {"name": "https_proxy", "value": "own"}]
+    first = {"name": "first", "image": "b:1", "securityContext": ALLOWED}
+    whole = {"name": "agent", "image": "a", "securityContext": ALLOWED}
+    volumes = [{"name": "data", "emptyDir": {}}]
+    annotations = {"a/b": "x", "~": "y", "sluice/status": "z"}
+    specs: list[dict[str, Any]] = [
+        {"containers": [whole]},
+        {"containers": [{**whole, "env": None}], "initContainers": None, "volumes": None},
+        {"containers": [{**whole, "env": []}], "initContainers": [], "volumes": []},
+        {
+            "containers": [{**whole, "env": variables}, {**first, "name": "sluice"}],
+            "initContainers": [first],
+            "volumes": volumes,
+            "serviceAccountName": "loans",
+        },
+    ]
+    for spec in specs:
+        check_kept({"apiVersion": "v1", "kind": "Pod", "spec": spec}, settings)
+        for metadata in (None, {}, {"annotations": None}, {"annotations": annotations}):
+            check_kept({"metadata": metadata, "spec": spec}, settings)
+
+
+def check_kept(pod: dict[str, Any], settings: str) -> None:
+    """The pod gets what the fragment has, and everything else of it stays."""
     chosen = fragment(settings)
     own = names(chosen.init_containers)
     before = deepcopy(pod)
@@ -136,13 +165,8 @@ def test_a_pod_gets_the_sidecar_and_keeps_what_it_has(pod: dict[str, Any], setti
 def test_our_containers_are_moved_back_to_the_front(settings: str) -> None:
     chosen = fragment(settings)
     own = names(chosen.init_containers)
-    security = {
-        "runAsUser": 1000,
-        "allowPrivilegeEscalation": False,
-        "capabilities": {"drop": ["ALL"]},
-    }
     first, *others = (
-        {"name": name, "image": "a", "securityContext": security}
+        {"name": name, "image": "a", "securityContext": ALLOWED}
         for name in ("a", "late-1", "late-2")
     )
     pod = {"spec": {"containers": [first]}}
@@ -156,15 +180,19 @@ def test_our_containers_are_moved_back_to_the_front(settings: str) -> None:
     assert after[: len(own)] == present
 
 
+SPEC_FIELDS = (
+    "containers", "initContainers", "ephemeralContainers", "volumes", "securityContext",
+    "hostAliases", "os", "nodeSelector", "dnsConfig", "serviceAccountName",
+)  # fmt: skip
 ODD: list[Any] = [None, True, 7, "x", [], {}, [None], [[]], [{}], [{"name": 7}], {"a": None}]
 
 
 @pytest.mark.parametrize("settings", ["explicit", "transparent-options"])
 def test_an_odd_pod_gets_a_verdict(settings: str) -> None:
-    for place in ("metadata", "spec"):
-        check_odd({place: value} for value in ODD)
+    check_odd({"spec": value} for value in ODD)
     whole = {"name": "a", "image": "a"}
-    for field in ("containers", "initContainers", "volumes", "securityContext", "hostAliases"):
+    check_odd(({"metadata": value, "spec": {"containers": [whole]}} for value in ODD), settings)
+    for field in SPEC_FIELDS:
         check_odd(({"spec": {"containers": [whole], field: value}} for value in ODD), settings)
     for field in ("name", "env", "securityContext", "resources", "volumeMounts"):
         check_odd(({"spec": {"containers": [whole | {field: value}]}} for value in ODD), settings)

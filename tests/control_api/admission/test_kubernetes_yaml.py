@@ -78,7 +78,9 @@ VALUES = st.recursive(
 
 def test_a_text_is_written_so_that_it_stays_one() -> None:
     texts = [*SCALARS, "a: b", "- x", "# no", " x ", "{a}", "a, b"]
-    for value in (texts, {text: [text, {"a": text}] for text in texts}, [None, True, 0, -1, 1.5]):
+    texts += ["a\nb", "\n", " a\n", "a\n\n b\n", "\t", "\x85", "\u2028", "é", "\x00", "😀", "--- a"]
+    numbers = [0, -1, 2**63, 1.5, -0.25, 1e16, -1e22, 1e-7, 5e-324, 1.7e308, math.inf, -math.inf]
+    for value in (texts, {text: [text, {"a": text}] for text in texts}, [None, True, *numbers]):
         assert load(dump(value)) == value
         # PyYAML's own types differ from Go's, and both must read the same.
         assert yaml.safe_load(dump(value)) == value

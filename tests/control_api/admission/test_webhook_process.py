@@ -7,17 +7,21 @@ import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from control_api import json_logging
+from control_api.admission import __main__ as entry
 from control_api.admission import injector
 from control_api.admission.injector import TemplateInjector
 from control_api.admission.review import parse
+from control_api.admission.serve import Ports
 from control_api.admission.server.reviews import NamespaceFacts
 from control_api.admission.template import PACKAGED
 from control_api.admission.verdict import Outcome
@@ -30,6 +34,19 @@ from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[3]
 POD = {"metadata": {"name": "cart"}, "spec": {"containers": [{"name": "cart", "image": "x"}]}}
+
+
+def settings_in(folder: Path) -> dict[str, str]:
+    """With the chart's template, without an API server, on ports that the system chooses."""
+    return {
+        "SLUICE_WEBHOOK_LISTEN": "127.0.0.1:0",
+        "SLUICE_WEBHOOK_HEALTH_LISTEN": "127.0.0.1:0",
+        "SLUICE_WEBHOOK_CERTIFICATES": "files",
+        "SLUICE_WEBHOOK_TLS_DIR": str(folder / "tls"),
+        "SLUICE_WEBHOOK_TEMPLATE": str(PACKAGED),
+        "SLUICE_WEBHOOK_EVENTS": "0",
+        "SLUICE_WEBHOOK_DRAIN_SECONDS": "0",
+    }
 
 
 class Process:
@@ -48,14 +65,10 @@ class Process:
                 stderr=log,
                 env={
                     **inherited,
+                    **settings_in(folder),
                     "SLUICE_LOG_FORMAT": "json",
                     "SLUICE_WEBHOOK_LISTEN": f"127.0.0.1:{self.port}",
                     "SLUICE_WEBHOOK_HEALTH_LISTEN": f"127.0.0.1:{self.health}",
-                    "SLUICE_WEBHOOK_CERTIFICATES": "files",
-                    "SLUICE_WEBHOOK_TLS_DIR": str(folder / "tls"),
-                    "SLUICE_WEBHOOK_TEMPLATE": str(PACKAGED),
-                    "SLUICE_WEBHOOK_EVENTS": "0",
-                    "SLUICE_WEBHOOK_DRAIN_SECONDS": "0",
                     **environ,
                 },
             )
@@ -101,9 +114,7 @@ def started(tmp_path: Path) -> Iterator[Any]:
         each.process.wait()
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/admission/test_webhook.py::test_a_pod_gets_its_patch_under_the_uid_of_its_review"
-)
+@pytest.mark.deep(stands_in="test_a_stop_ends_the_command_with_0")
 def test_a_pod_gets_the_sidecar_and_a_stop_ends_with_0(started: Any) -> None:
     process: Process = started()
     process.ready()
@@ -119,9 +130,7 @@ def test_a_pod_gets_the_sidecar_and_a_stop_ends_with_0(started: Any) -> None:
     assert line["message"].startswith("pod `shop/cart` injected in ")
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/admission/test_webhook_settings.py::test_every_complaint_is_reported_at_once"
-)
+@pytest.mark.deep(stands_in="test_unusable_settings_end_the_command_with_2_and_every_complaint")
 def test_unusable_settings_exit_with_2_and_every_complaint(started: Any, tmp_path: Path) -> None:
     process: Process = started(SLUICE_WEBHOOK_LISTEN="8443", SLUICE_WEBHOOK_LEAF_HOURS="never")
     assert process.process.wait(60) == 2
@@ -132,9 +141,7 @@ def test_unusable_settings_exit_with_2_and_every_complaint(started: Any, tmp_pat
     assert "SLUICE_WEBHOOK_TEMPLATE" in absent.messages()
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/admission/test_webhook.py::test_a_port_that_is_taken_ends_the_process_with_its_setting"
-)
+@pytest.mark.deep(stands_in="test_a_taken_port_ends_the_command_with_1_and_one_line")
 def test_a_taken_port_exits_with_1_and_one_line(started: Any) -> None:
     first: Process = started()
     first.ready()
@@ -142,6 +149,72 @@ def test_a_taken_port_exits_with_1_and_one_line(started: Any) -> None:
     assert second.process.wait(60) == 1
     assert "the webhook ends: SLUICE_WEBHOOK_LISTEN: can't listen" in second.messages()
     assert "Traceback" not in second.log.read_text()
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """`sluice webhook` in this process, which keeps its own log: the exit code."""
+    certificate_files(tmp_path / "tls")
+    monkeypatch.setattr(json_logging, "configure", lambda *_args, **_options: None)
+    monkeypatch.setattr(json_logging, "catch_all", lambda: None)
+    monkeypatch.setattr(sys, "setswitchinterval", lambda _: None)
+    for name in [each for each in os.environ if "SLUICE" in each]:
+        monkeypatch.delenv(name)
+
+    def run(**environ: str) -> int:
+        for name, text in {**settings_in(tmp_path), **environ}.items():
+            monkeypatch.setenv(name, text)
+        return entry.main(["serve"])
+
+    return run
+
+
+def test_a_stop_ends_the_command_with_0(
+    command: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unhandled: list[int] = []
+    former = signal.signal(signal.SIGTERM, lambda number, _: unhandled.append(number))
+
+    def announce(ports: Ports) -> None:
+        if ports.reviews is not None:
+            signal.raise_signal(signal.SIGTERM)
+            assert not unhandled
+
+    monkeypatch.setattr(entry, "_announce", announce)
+    try:
+        assert command() == 0
+    finally:
+        signal.signal(signal.SIGTERM, former)
+
+
+def test_unusable_settings_end_the_command_with_2_and_every_complaint(
+    command: Callable[..., int], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert command(SLUICE_WEBHOOK_LISTEN="8443", SLUICE_WEBHOOK_LEAF_HOURS="never") == 2
+    assert [each.partition(":")[0] for each in caplog.messages] == [
+        "SLUICE_WEBHOOK_LISTEN",
+        "SLUICE_WEBHOOK_LEAF_HOURS",
+    ]
+    caplog.clear()
+    usable = {"SLUICE_WEBHOOK_LISTEN": "127.0.0.1:0", "SLUICE_WEBHOOK_LEAF_HOURS": "72"}
+    assert command(**usable, SLUICE_WEBHOOK_TEMPLATE=str(tmp_path / "absent")) == 2
+    (told,) = caplog.messages
+    assert told.startswith("SLUICE_WEBHOOK_TEMPLATE")
+
+
+def test_a_taken_port_ends_the_command_with_1_and_one_line(
+    command: Callable[..., int], caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        for name in ("SLUICE_WEBHOOK_HEALTH_LISTEN", "SLUICE_WEBHOOK_LISTEN"):
+            caplog.clear()
+            others = {"SLUICE_WEBHOOK_HEALTH_LISTEN": "127.0.0.1:0"}
+            assert command(**{**others, name: address}) == 1
+            (line,) = [each for each in caplog.records if each.levelname == "CRITICAL"]
+            told = f"the webhook ends: {name}: can't listen on `{address}`"
+            assert line.getMessage().startswith(told)
+            assert line.exc_info is None
 
 
 def injected(decide: TemplateInjector) -> str:

@@ -60,7 +60,9 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> Rounds:
     return Rounds(monkeypatch)
 
 
-@pytest.mark.deep(stands_in="test_old_events_are_not_in_the_window")
+@pytest.mark.deep(
+    stands_in="tests/control_api/alerts/test_rounds.py::test_each_type_fires_once_until_its_cooldown_is_over"
+)
 def test_each_type_fires_once(rounds: Rounds, either: ControlApi) -> None:
     either.approved("a1")
     either.approved("a2")
@@ -107,7 +109,9 @@ def test_old_events_are_not_in_the_window(fresh: ControlApi) -> None:
     assert fired(fresh, "denial_spike") == []
 
 
-@pytest.mark.deep(stands_in="test_old_events_are_not_in_the_window")
+@pytest.mark.deep(
+    stands_in="tests/control_api/alerts/test_rounds.py::test_each_type_fires_once_until_its_cooldown_is_over"
+)
 def test_a_disabled_rule_does_not_fire(fresh: ControlApi) -> None:
     made = rule(fresh, "denial_spike", 1, enabled=False)
     rule(fresh, "high_deny_rate", 1, min_events=1)
@@ -121,7 +125,7 @@ def test_a_disabled_rule_does_not_fire(fresh: ControlApi) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/alerts/test_one_attempt.py::test_a_webhook_is_signed"
+    stands_in="tests/control_api/alerts/test_rounds.py::test_what_fires_arrives_signed_and_names_no_user"
 )
 def test_a_webhook_is_signed_and_names_no_user(tmp_path: Path) -> None:
     with hook() as receiver, running_control_api(tmp_path, **ALLOW) as api:
@@ -140,7 +144,9 @@ def test_a_webhook_is_signed_and_names_no_user(tmp_path: Path) -> None:
         assert "secret-token" not in json.dumps(api.admin("GET", FIRED))
 
 
-@pytest.mark.deep(stands_in="test_old_events_are_not_in_the_window")
+@pytest.mark.deep(
+    stands_in="tests/control_api/alerts/test_rounds.py::test_what_fails_is_repeated_under_its_id_for_a_day_unless_it_is_final"
+)
 def test_a_failed_attempt_is_repeated_under_the_same_id_across_a_restart(tmp_path: Path) -> None:
     with hook() as receiver, running_control_api(tmp_path, **ALLOW) as api:
         receiver.status = 503
@@ -159,7 +165,9 @@ def test_a_failed_attempt_is_repeated_under_the_same_id_across_a_restart(tmp_pat
         assert len({headers["webhook-id"] for headers, _ in receiver.seen}) == 1
 
 
-@pytest.mark.deep(stands_in="test_old_events_are_not_in_the_window")
+@pytest.mark.deep(
+    stands_in="tests/control_api/alerts/test_rounds.py::test_what_fails_is_repeated_under_its_id_for_a_day_unless_it_is_final"
+)
 def test_attempts_end_after_a_day(tmp_path: Path) -> None:
     with hook() as receiver, running_control_api(tmp_path, **ALLOW) as api:
         receiver.status = 500
@@ -172,7 +180,7 @@ def test_attempts_end_after_a_day(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/alerts/test_one_attempt.py::test_gone_is_final_and_a_redirect_is_not_followed"
+    stands_in="tests/control_api/alerts/test_rounds.py::test_what_fails_is_repeated_under_its_id_for_a_day_unless_it_is_final"
 )
 @pytest.mark.parametrize(("status", "ends"), [(410, "failed"), (302, "pending")])
 def test_gone_is_final_and_a_redirect_is_never_followed(
@@ -189,7 +197,9 @@ def test_gone_is_final_and_a_redirect_is_never_followed(
         assert elsewhere.seen == []
 
 
-@pytest.mark.deep(stands_in="test_old_events_are_not_in_the_window")
+@pytest.mark.deep(
+    stands_in="tests/control_api/alerts/test_rounds.py::test_however_many_wait_for_a_receiver_that_hangs_no_other_waits"
+)
 def test_a_receiver_that_hangs_delays_nothing_else(tmp_path: Path) -> None:
     with hook() as hanging, hook() as well, running_control_api(tmp_path, **ALLOW) as api:
         hanging.hang = True
@@ -203,7 +213,9 @@ def test_a_receiver_that_hangs_delays_nothing_else(tmp_path: Path) -> None:
         assert len(hanging.seen) <= 2, "it waited until the first attempts were given up"
 
 
-@pytest.mark.deep(stands_in="test_only_deliveries_settled_ninety_days_ago_are_deleted")
+@pytest.mark.deep(
+    stands_in="tests/control_api/alerts/test_rounds.py::test_however_many_wait_for_a_receiver_that_hangs_no_other_waits"
+)
 def test_any_number_of_deliveries_to_a_receiver_that_hangs_delays_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,7 +271,7 @@ def test_a_name_that_changes_between_check_and_call_changes_nothing(
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/alerts/test_one_attempt.py::test_mail_arrives_and_only_a_permanent_refusal_is_final"
+    stands_in="tests/control_api/alerts/test_rounds.py::test_what_fires_arrives_by_mail_and_says_what_was_measured"
 )
 def test_mail_arrives_and_says_what_was_measured(tmp_path: Path) -> None:
     with mailbox() as box:
@@ -281,7 +293,7 @@ def test_mail_arrives_and_says_what_was_measured(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/alerts/test_one_attempt.py::test_mail_arrives_and_only_a_permanent_refusal_is_final"
+    stands_in="tests/control_api/alerts/test_rounds.py::test_a_mail_that_is_refused_for_good_is_not_repeated"
 )
 @pytest.mark.parametrize(("reply", "status"), [("554 no", "failed"), ("451 later", "pending")])
 def test_a_permanent_refusal_by_the_mail_server_is_final(
@@ -304,7 +316,7 @@ def test_a_permanent_refusal_by_the_mail_server_is_final(
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/alerts/test_one_attempt.py::test_mail_arrives_and_only_a_permanent_refusal_is_final"
+    stands_in="tests/control_api/alerts/test_rounds.py::test_a_mail_that_is_refused_for_good_is_not_repeated"
 )
 def test_without_a_mail_server_a_delivery_says_so(fresh: ControlApi) -> None:
     rule(fresh, "denial_spike", 1, email="ops@example.com")
@@ -313,7 +325,9 @@ def test_without_a_mail_server_a_delivery_says_so(fresh: ControlApi) -> None:
     assert "SLUICE_SMTP_URL" in failed["last_error"]
 
 
-@pytest.mark.deep(stands_in="test_old_events_are_not_in_the_window")
+@pytest.mark.deep(
+    stands_in="tests/control_api/alerts/test_rounds.py::test_of_two_processes_one_fires_and_one_attempts"
+)
 def test_two_processes_fire_once(rounds: Rounds, tmp_path: Path, migrated_url: str) -> None:
     with (
         hook() as receiver,

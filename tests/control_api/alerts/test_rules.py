@@ -17,6 +17,9 @@ def test_a_rule_is_listed_with_its_defaults_until_it_is_deleted(api: ControlApi)
     rule = api.admin("POST", RULES, {**RULE, "name": "by default"})
     names = ("window_minutes", "cooldown_minutes", "min_events", "enabled", "last_fired_at")
     assert [rule[each] for each in names] == [60, 60, 5, True, None]
+    assert (rule["webhook_url"], rule["email"]) == (None, None)
+    assert rule["rule_id"].startswith("alr_")
+    assert rule["updated_at"] == rule["created_at"]
     assert rule in api.admin("GET", RULES)
     assert api.call("DELETE", f"{RULES}/{rule['rule_id']}").body == {}
     assert rule not in api.admin("GET", RULES)

@@ -4,21 +4,26 @@ caller gone."""
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import random
+import resource
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import uvloop
 
+from control_api.analyses import __main__ as program
 from control_api.analyses import child, process
 from control_api.analyses.child import Child, EndedError
-from control_api.analyses.job import Answer, Job
+from control_api.analyses.job import SIZE, Answer, Job, read_answer, write_job
 from control_api.analyses.process import Analyses
 from policies.ground.errors import Invalid, Malformed, Unavailable
 from tests.support.waiting import until_async
@@ -80,13 +85,25 @@ async def asked(tenant_id: str, job: Job) -> bytes:
 
 def test_a_question_is_answered(run: Run) -> None:
     before = children()
-    answer = json.loads(run(asked("one", LITTLE)))
+
+    async def twice() -> list[bytes]:
+        async with opened() as analyses:
+            first = await analyses.answer("one", LITTLE)
+            kept = children() - before
+            second = await analyses.answer("two", LITTLE)
+            assert len(kept) == 1
+            assert children() - before == kept
+            return [first, second]
+
+    first, second = run(twice())
+    answer = json.loads(first)
     assert {row["agent_role"] for row in answer["newly_allowed"]} == {"role0"}
     assert answer["newly_denied"] == []
+    assert second == first
     assert children() <= before
 
 
-@pytest.mark.deep(stands_in="test_a_process_is_kept_replaced_and_given_up")
+@pytest.mark.deep(stands_in="test_a_question_is_answered")
 def test_the_next_question_finds_the_process_that_answered_the_last(run: Run) -> None:
     before = children()
 
@@ -139,7 +156,7 @@ def test_a_process_that_has_ended_meanwhile_is_replaced(
     assert children() <= before
 
 
-@pytest.mark.deep(stands_in="test_a_question_is_answered")
+@pytest.mark.deep(stands_in="test_each_question_gets_computing_time_of_its_own_and_no_more")
 def test_computing_time_counts_for_each_question_anew(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,7 +183,7 @@ def _computed(process_id: str) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-@pytest.mark.deep(stands_in="test_a_process_is_kept_replaced_and_given_up")
+@pytest.mark.deep(stands_in="test_each_question_gets_computing_time_of_its_own_and_no_more")
 def test_a_question_that_takes_too_long_is_not_computed_again(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,7 +224,7 @@ def test_an_answer_after_the_end_leaves_no_process(run: Run) -> None:
     run(late())
 
 
-@pytest.mark.deep(stands_in="test_a_process_is_kept_replaced_and_given_up")
+@pytest.mark.deep(stands_in="test_a_process_that_computes_is_killed_when_no_one_waits_for_it")
 def test_a_question_whose_time_is_up_leaves_no_process(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,9 +235,7 @@ def test_a_question_whose_time_is_up_leaves_no_process(
     assert children() <= before
 
 
-@pytest.mark.deep(
-    stands_in="test_a_caller_that_leaves_ends_its_process_and_a_closed_one_keeps_none"
-)
+@pytest.mark.deep(stands_in="test_a_process_that_computes_is_killed_when_no_one_waits_for_it")
 def test_a_caller_that_leaves_takes_its_analysis_along(run: Run) -> None:
     before = children()
 
@@ -237,7 +252,7 @@ def test_a_caller_that_leaves_takes_its_analysis_along(run: Run) -> None:
     assert children() <= before
 
 
-@pytest.mark.deep(stands_in="test_a_large_question_leaves_no_process")
+@pytest.mark.deep(stands_in="test_each_question_gets_computing_time_of_its_own_and_no_more")
 def test_computing_time_has_a_limit(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child, "CPU_SECONDS", 1)
     with pytest.raises(Invalid, match="needs more than"):
@@ -287,8 +302,12 @@ FINE, SMALL = Answer(200, b"{}"), Job("diff", {}, [b"[]", b"[]"])
 
 
 async def test_a_process_is_kept_replaced_and_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    waits = (FINE, FINE, EndedError(1, b""))
-    some = [Scripted(*waits), Scripted(FINE, EndedError(-signal.SIGXCPU, b"")), Scripted(None)]
+    some = [
+        Scripted(FINE, FINE, EndedError(1, b"")),
+        Scripted(FINE, EndedError(-signal.SIGKILL, b"")),
+        Scripted(FINE, EndedError(-signal.SIGXCPU, b"")),
+        Scripted(None),
+    ]
     left = iter(some)
 
     async def start() -> Any:
@@ -297,9 +316,9 @@ async def test_a_process_is_kept_replaced_and_given_up(monkeypatch: pytest.Monke
     monkeypatch.setattr(child.Child, "start", start)
     monkeypatch.setattr(process, "SECONDS", 0.05)
     analyses = Analyses()
-    for _ in range(3):  # the second finds the first's process, and the third finds it gone
+    for _ in range(4):  # the second finds the first's process, and the others find it gone
         await analyses.answer("one", SMALL)
-    assert [each.ended for each in some] == [True, False, False]
+    assert [each.ended for each in some] == [True, True, False, False]
     with pytest.raises(Invalid):  # not computed again
         await analyses.answer("one", SMALL)
     with pytest.raises(Unavailable, match="did not finish within"):
@@ -330,3 +349,78 @@ async def test_a_caller_that_leaves_ends_its_process_and_a_closed_one_keeps_none
     await analyses.close()
     await analyses.answer("one", SMALL)
     assert some[1].ended
+
+
+async def test_each_question_gets_computing_time_of_its_own_and_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The program itself, in this process, by a clock of the test."""
+    limits: list[tuple[int, int]] = []
+    spent = iter((0.4, 50.4, 50.4))  # at the end it looks for a third
+    most = resource.RLIM_INFINITY
+
+    def limit(kind: int, pair: tuple[int, int]) -> None:
+        if kind == resource.RLIMIT_CPU:
+            limits.append(pair)
+
+    reading, writing = os.pipe()
+    os.write(writing, 2 * write_job(LITTLE))
+    os.close(writing)
+    answers = io.BytesIO()
+    with os.fdopen(reading, "rb", buffering=0) as jobs, monkeypatch.context() as patch:
+        patch.setattr(program, "MAX_KEPT", sys.maxsize)
+        patch.setattr(program.resource, "setrlimit", limit)
+        patch.setattr(program.resource, "getrlimit", lambda _: (most, most))
+        patch.setattr(program.time, "process_time", lambda: next(spent))
+        patch.setattr(program.os, "nice", lambda _: None)
+        patch.setattr(program.sys, "stdin", SimpleNamespace(buffer=jobs))
+        patch.setattr(program.sys, "stdout", SimpleNamespace(buffer=answers))
+        assert program.main(["20", str(1 << 30), "60"]) == 0
+    # A process that is killed at the hard limit does not say why.
+    assert limits[:2] == [(20, most), (70, most)]
+    told = answers.getvalue()
+    half = len(told) // 2
+    assert told[:half] == told[half:]
+    assert read_answer(told[SIZE:half]).status == 200
+    over = EndedError(-signal.SIGXCPU, b"")
+    assert over.out_of_time
+    assert over.answer().status == 422
+    # It is not computed again.
+    some = [Scripted(over), Scripted(over)]
+    left = iter(some)
+
+    async def start() -> Any:
+        return next(left)
+
+    monkeypatch.setattr(child.Child, "start", start)
+    with pytest.raises(Invalid, match="needs more than"):
+        await Analyses().answer("one", SMALL)
+    assert [each.ended for each in some] == [True, False]
+
+
+async def test_a_process_that_computes_is_killed_when_no_one_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = children()
+    forever = [sys.executable, "-S", "-c", "import signal; signal.pause()"]
+    monkeypatch.setattr(child, "this_program", lambda _: forever)
+    started: list[Child] = []
+    start = Child.start
+
+    async def noted() -> Child:
+        started.append(await start())
+        return started[-1]
+
+    monkeypatch.setattr(child.Child, "start", noted)
+    analyses = Analyses()
+    asking = asyncio.ensure_future(analyses.answer("one", SMALL))
+    await until_async("it is asked", lambda: started)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert children() <= before
+    monkeypatch.setattr(process, "SECONDS", 0.05)
+    with pytest.raises(Unavailable, match="did not finish within"):
+        await analyses.answer("one", SMALL)
+    assert len(started) == 2
+    assert children() <= before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -41,6 +42,9 @@ def bucket(name: str) -> str:
 def test_the_latest_note_comes_first() -> None:
     store = open_store(StoreLocation.parse(f"s3://{bucket('latest')}/sluice/notes"))
     assert store.latest("acme") is None
+    assert store.cosigned("acme") == []
+    store.put_cosigned("acme", CosignedNote("0a0b0c0d", 0, 8, "log\n8\n"))
+    assert store.latest("acme") is None
     for number in range(1, 13):
         assert store.put("acme", number, f"log\n{number}\n")
     assert not store.put("acme", 12, "log\nagain\n")
@@ -49,12 +53,24 @@ def test_the_latest_note_comes_first() -> None:
     assert store.put("ten_Ä/..", 1, "other\n1\n")
     assert store.tenants() == ["acme", "ten_Ä/.."]
     # Each witness has its latest cosigned note, beside the log's own.
-    for incarnation, size in ((0, 9), (1, 4), (1, 3)):
+    for incarnation, size in ((0, 9), (0, 10), (1, 4), (1, 3)):
         note = f"log#{incarnation}\n{size}\n"
         store.put_cosigned("acme", CosignedNote("0a0b0c0d", incarnation, size, note))
+    store.put_cosigned("acme", CosignedNote("0a0b0c0d", 1, 4, "log#1\nagain\n"))
     store.put_cosigned("acme", CosignedNote("ffffffff", 0, 9, "log\n9\n"))
     assert store.cosigned("acme") == ["log#1\n4\n", "log\n9\n"]
     assert store.latest("acme") == StoredNote(12, "log\n12\n")
+    # Of several writers at once, one is accepted.
+    ready = threading.Barrier(4)
+
+    def write(at: int) -> bool:
+        ready.wait()
+        return store.put("acme", 13, f"log\n{at}\n")
+
+    with ThreadPoolExecutor(4) as writers:
+        accepted = list(writers.map(write, range(4)))
+    assert accepted.count(True) == 1
+    assert store.latest("acme") == StoredNote(13, f"log\n{accepted.index(True)}\n")
     # Another prefix of the same bucket is another store.
     assert open_store(StoreLocation.parse("s3://latest/sluice")).latest("acme") is None
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from control_api.checkpoint_store.file_store import FileStore
 from control_api.checkpoints.loop import CheckpointLoop
 from control_api.log.append import Log
 from control_api.metrics.labels import Signing
@@ -149,6 +150,9 @@ async def test_replicas_with_stores_of_their_own_say_so_and_stay_within_the_hour
     await grow(world, 1)
     await busy.once()
     await quiet.once()  # its store is new
+    [lost] = [each for each in caplog.records if each.levelno == logging.ERROR]
+    assert "has lost the checkpoints" in lost.getMessage()
+    assert FileStore(notes.with_name("own")).latest(TENANT) == FileStore(notes).latest(TENANT)
     caplog.clear()
     for each in range(2):
         world.now.ahead += HOUR // 2

@@ -58,8 +58,9 @@ async def test_tenants_are_apart(world: OpenStore, notes: Path) -> None:
 
 async def test_an_older_log_is_read_back_whole_and_signed(world: OpenStore, notes: Path) -> None:
     """An installation from before checkpoints: nothing in the store, nothing in the table."""
-    await grow(world, 300)
     signing = maker(world, notes)
+    assert await signing.make(TENANT) is None  # no log yet
+    await grow(world, 300)
     made = await signing.make(TENANT)
     assert made is not None
     assert made.size == latest(notes).size == 300
@@ -112,6 +113,8 @@ async def test_a_checkpoint_that_is_published_late_does_not_follow_a_larger_one(
     async def work(tx: Transaction) -> StoredCheckpoint:
         return await checkpoints.add(tx.connection, TENANT, late)
 
+    assert await world.store.write(TENANT, work) == last
+    late = await signed_only(world, 6)  # as by another replica that signed at the same time
     assert await world.store.write(TENANT, work) == last
     async with world.store.reading(TENANT) as connection:
         kept = await checkpoints.page(connection, TENANT, None, 100)

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from control_api.checkpoint_store.cosigned import cosigned
 from control_api.checkpoint_store.file_store import FileStore
+from control_api.checkpoints import witnesses
 from control_api.checkpoints.level import Level, level_of
 from control_api.checkpoints.witnesses import Cosigner
 from control_api.metrics.witness_metrics import WitnessingMetrics
@@ -173,7 +174,7 @@ async def test_a_log_rewritten_with_its_key_is_refused_and_its_level_says_so(
                 assert (made.origin, await asking.level(1)) == (LOG, (Level.signed, 0))
 
 
-@pytest.mark.deep(stands_in="test_the_store_has_a_cosignature_before_the_database")
+@pytest.mark.deep(stands_in="test_a_witness_that_did_not_answer_is_asked_again")
 async def test_a_witness_that_comes_late_is_asked_again(
     tmp_path: Path, notes: Path, witness: Callable[[str], WitnessProcess]
 ) -> None:
@@ -204,13 +205,17 @@ async def test_the_store_has_a_cosignature_before_the_database(
     tmp_path: Path, notes: Path, witness: Callable[[str], WitnessProcess]
 ) -> None:
     watching = address(witness("between"))
-    async with opened(f"sqlite+aiosqlite:///{tmp_path / 'between.db'}") as world:
+    async with (
+        opened(f"sqlite+aiosqlite:///{tmp_path / 'between.db'}") as world,
+        _hung() as hung,
+    ):
         await grow(world, 3)
         made = await maker(world, notes).make(TENANT)
         assert made is not None
         full = notes / TENANT / "cosigned"
         full.write_text("no folder can be made here")
-        asking = Asking(world, notes, watching)
+        # One that hangs is asked first, and delays nothing.
+        asking = Asking(world, notes, hung, watching)
         async with asking.in_background():
             asking.cosigner.offer(TENANT, made)
             await asking.until_counted(watching, "failed")
@@ -226,7 +231,32 @@ async def test_the_store_has_a_cosignature_before_the_database(
             asking.cosigner.offer(TENANT, made)
             await asking.until_counted(watching, "cosigned")
             assert await asking.level(1) == (Level.witnessed, 1)
-        assert FileStore(notes).cosigned(TENANT) == stored
+            assert FileStore(notes).cosigned(TENANT) == stored
+            await grow(world, 2)
+            grown = await maker(world, notes).make(TENANT)
+            assert grown is not None
+            asking.cosigner.offer(TENANT, grown)
+            await asking.until_counted(watching, "cosigned", 2)
+            assert ((await asking.latest()).size, asking.behind(watching)) == (5, 0)
+            assert await asking.level(2) == (Level.signed, 1)
+
+
+async def test_a_witness_that_did_not_answer_is_asked_again(
+    tmp_path: Path, notes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(witnesses, "FIRST_PAUSE", 0.01)
+    async with (
+        opened(f"sqlite+aiosqlite:///{tmp_path / 'again.db'}") as world,
+        _answering(b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n") as failing,
+    ):
+        await grow(world, 1)
+        made = await maker(world, notes).make(TENANT)
+        assert made is not None
+        asking = Asking(world, notes, failing)
+        async with asking.in_background():
+            asking.cosigner.offer(TENANT, made)
+            await asking.until_counted(failing, "unreachable", 3)
+        assert asking.behind(failing) > 0
 
 
 @pytest.mark.parametrize(
