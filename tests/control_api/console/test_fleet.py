@@ -31,12 +31,16 @@ def test_sidecars_with_troubles_come_before_those_in_order(tenant: ControlApi) -
     revision = tenant.admin("GET", "/v1/sidecars/policy-set?since=0")["revision"]
     report(tenant, "a-fine", revision, agent_id="agt_1", agent_role="support")
     report(tenant, "b-late", revision - 1)
+    report(tenant, "c-full", revision, spool_depth=212, oldest_unshipped_ms=45_000)
     report(tenant, "d-forked", revision, forked="size 7 has another root")
+    report(tenant, "e-stale", revision, policy_set_age_ms=61_000)
     shown = console.get("/console/fleet")
     rows = {row.find("th").text: row.text for row in shown.main.find("tbody").find_all("tr")}
-    assert list(rows) == ["d-forked", "b-late", "a-fine"]
+    assert list(rows) == ["d-forked", "e-stale", "b-late", "c-full", "a-fine"]
     assert "contradicts the checkpoint" in rows["d-forked"]
+    assert "1 min ago" in rows["e-stale"]
     assert "policies that are 1 change old" in rows["b-late"]
+    assert "212 records on its disk" in rows["c-full"]
     assert "in order" in rows["a-fine"]
     troubled = console.get("/console/fleet?show=troubled")
     assert "a-fine" not in troubled.main.find("tbody").text

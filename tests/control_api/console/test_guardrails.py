@@ -74,18 +74,16 @@ def test_a_form_that_says_too_little_is_refused(
     assert text in shown.text
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/console/test_policies.py::test_a_policy_returns_to_its_file"
-)
-def test_a_files_guardrail_is_changed_in_its_file(fresh: ControlApi) -> None:
-    file = fresh.policy_file.parent.parent / "guardrails.yaml"
+def test_a_files_guardrail_is_changed_in_its_file(api: ControlApi, tenant: ControlApi) -> None:
+    file = api.directory / "policies" / tenant.tenant_id / "guardrails.yaml"
+    file.parent.mkdir()
     file.write_text("guardrails:\n  - name: filed\n    never: {sources: [payroll]}\n")
-    fresh.admin("POST", "/v1/policies/reload")
-    console = Visitor(fresh).sign_in(fresh.admin_key)
-    assert "the file default/guardrails.yaml" in console.get(LIST).text
+    tenant.admin("POST", "/v1/policies/reload")
+    console = Visitor(tenant).sign_in(tenant.admin_key)
+    assert f"the file {tenant.tenant_id}/guardrails.yaml" in console.get(LIST).text
     shown = console.get(f"{ONE}?id=filed")
     assert "It is changed there" in shown.text
     assert not shown.main.find_all("form")
-    reader = Visitor(fresh).sign_in(fresh.new_key("read"))
+    reader = Visitor(tenant).sign_in(tenant.new_key("read"))
     assert "New guardrail" not in reader.get(LIST).text
     assert reader.get(f"{LIST}/new").status == 403

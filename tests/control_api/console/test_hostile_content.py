@@ -141,7 +141,9 @@ def test_a_page_shows_payloads_as_text(
         assert " ".join(each.split()) in whole, (path, each)
 
 
-@pytest.mark.deep(stands_in="test_a_page_shows_payloads_as_text")
+@pytest.mark.deep(
+    stands_in="tests/control_api/console/test_typed_text.py::test_what_is_typed_into_a_filter_is_shown_as_text"
+)
 def test_filters_show_payloads_as_text(world: HostileWorld, visitor: Visitor) -> None:
     for number, page in enumerate(shown_pages()):
         if address_of(page.path) != Address():
@@ -155,7 +157,9 @@ def test_filters_show_payloads_as_text(world: HostileWorld, visitor: Visitor) ->
             check(visitor.get(f"{page.path}?{urlencode(dict.fromkeys(names, payload))}"))
 
 
-@pytest.mark.deep(stands_in="test_a_page_shows_payloads_as_text")
+@pytest.mark.deep(
+    stands_in="tests/control_api/console/test_typed_text.py::test_what_a_browser_calls_itself_is_shown_as_text"
+)
 def test_what_a_browser_and_a_provider_call_themselves_is_text(tmp_path: Path) -> None:
     """A person's name is what the identity provider says, which others may control."""
     with running_control_api(tmp_path) as api:

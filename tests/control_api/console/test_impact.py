@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 
 import pytest
 
+from control_api.domain.decision_groups import Direction, GroupKey
+from control_api.domain.impact_counts import ImpactCounts
 from tests.control_api.console.reader import Shown, Visitor
 from tests.support.control_api import ControlApi
 from tests.support.waiting import until
@@ -30,9 +33,7 @@ def ended(console: Visitor, impact_id: str) -> Shown:
     return console.get(f"{PATH}?id={impact_id}")
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/policy_tools/test_impact.py::test_what_changes_is_listed"
-)
+@pytest.mark.deep(stands_in="test_an_ended_run_shows_its_figures_and_groups")
 def test_a_run_shows_which_decisions_would_change(fresh: ControlApi) -> None:
     console = Visitor(fresh).sign_in(fresh.admin_key)
     event = fresh.evaluate(source_id="contracts")
@@ -71,6 +72,35 @@ def test_a_run_is_cancelled(console: Visitor) -> None:
     shown = console.post("/console/impact/cancel", {"csrf": token, "id": impact_id})
     assert "The run was cancelled" in shown.text
     assert "Another run" in ended(console, impact_id).text
+
+
+def test_an_ended_run_shows_its_figures_and_groups(api: ControlApi, console: Visitor) -> None:
+    shown = started(console, STRICT)
+    impact_id = shown.address.split("id=")[1].partition("&")[0]
+    counts = ImpactCounts(entries=9, read=6, unchanged=3, newly_denied=2, newly_allowed=1)
+    for direction, event_id in (
+        ("newly_denied", "evt-1"),
+        ("newly_denied", "evt-2"),
+        ("newly_allowed", "evt-3"),
+    ):
+        source = "contracts" if direction == "newly_denied" else "payroll"
+        group = GroupKey("support", source, Direction(direction), "before", "after")
+        counts.groups.add(group, 1_000_000, event_id)
+    with sqlite3.connect(api.directory / "data" / "sluice.db") as database:
+        change = "UPDATE impact_runs SET state = 'done', counts = ? WHERE impact_id = ?"
+        database.execute(change, (json.dumps(counts.to_wire()).encode(), impact_id))
+    shown = console.get(f"{PATH}?id={impact_id}")
+    figures = [each.text for each in shown.main.find_all("div", class_="figure")]
+    assert figures == ["6 Decisions read", "3 Unchanged", "2 Newly denied", "1 Newly allowed"]
+    rows = [each.text for each in shown.main.find("tbody").find_all("tr")]
+    assert rows[0].startswith("newly denied support contracts before , then after 2")
+    assert rows[1].startswith("newly allowed support payroll before , then after 1")
+    for number in (1, 2, 3):
+        assert shown.main.find_all("a", href=f"/console/decision?id=evt-{number}")
+    assert not shown.page.find_all("progress")
+    reader = Visitor(api).sign_in(api.new_key("read")).get(f"{PATH}?id={impact_id}")
+    assert "2 Newly denied" in reader.text
+    assert not reader.main.find_all("form")
 
 
 def test_an_unknown_run_is_not_found(console: Visitor) -> None:

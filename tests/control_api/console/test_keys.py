@@ -49,8 +49,11 @@ def test_a_new_key_is_shown_once(api: ControlApi, console: Visitor) -> None:
     binding = {"bound_agent_id": "agt-a", "permitted_roles": ["support"]}
     soon = made(api, "nearly over", expires_days=3)
     api.admin("PATCH", f"/v1/keys/{soon}/binding", binding)
+    made(api, "for good", expires_days=None)
     rows = console.get("/console/keys")
-    assert "live any any" in row_of(rows, "batch")
+    assert "live any any in 29 d" in row_of(rows, "batch")
+    assert "live any any never" in row_of(rows, "for good")
+    assert "this session" in row_of(rows, "first admin")
     assert "expires soon agt-a support in 2 d" in row_of(rows, "nearly over")
     page = console.get(f"/console/key?id={listed['key_id']}")
     for each in (page, console.get("/console/keys"), console.get("/console")):

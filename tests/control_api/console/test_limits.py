@@ -94,9 +94,13 @@ def test_a_session_and_its_key_have_one_rate_limit(tmp_path: Path) -> None:
     try:
         visitor = Visitor(api).sign_in(api.admin_key)
         assert api.call("GET", "/v1/keys").status == 200
-        assert visitor.get("/console/account").status == 200
+        account = visitor.get("/console/account")
+        assert account.status == 200
         assert visitor.get("/console/account").status == 429
         assert api.call("GET", "/v1/keys").status == 429
+        # What a page consists of is not counted.
+        style = account.page.find("link", rel="stylesheet").attributes["href"]
+        assert visitor.get(style).status == 200
     finally:
         api.stop()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -58,28 +59,26 @@ def test_what_needs_a_person_is_on_top(tenant: ControlApi) -> None:
     assert len(needs(console)) == len(found) - 1
 
 
-@pytest.mark.deep(stands_in="test_what_needs_a_person_is_on_top")
-def test_all_that_needs_a_person_leads_to_its_page(fresh: ControlApi) -> None:
-    visitor = Visitor(fresh).sign_in(fresh.admin_key)
+def test_all_that_needs_a_person_leads_to_its_page(api: ControlApi, tenant: ControlApi) -> None:
+    visitor = Visitor(tenant).sign_in(tenant.admin_key)
     assert needs(visitor) == {}
-    fresh.admin("PUT", "/v1/policies/candidates/stricter", {"policies": []})
-    fresh.admin(
+    tenant.admin("PUT", "/v1/policies/candidates/stricter", {"policies": []})
+    tenant.admin(
         "POST", "/v1/context/evaluate/batch", {"items": [asked()] * 100, "semantics": "all"}
     )
-    fresh.admin("POST", "/v1/agents", {"agent_id": "agt-new", "agent_role": "support"})
-    fresh.new_key(expires_days=13)
+    tenant.admin("POST", "/v1/agents", {"agent_id": "agt-new", "agent_role": "support"})
+    tenant.new_key(expires_days=13)
     rule = {"name": "any", "rule_type": "denial_spike", "threshold": 1, "window_minutes": 60}
-    fresh.admin("POST", "/v1/alerts/rules", rule)
-    fresh.admin("POST", "/v1/freeze", {"reason": "a leaked key"})
-    fresh.evaluate()
-    revision = fresh.admin("GET", "/v1/sidecars/policy-set?since=0")["revision"]
-    report(fresh, "one", revision=revision, refusing="no policy set")
-    report(fresh, "two", revision=revision - 1, policy_set_age_ms=26_000)
-    report(fresh, "three", revision=revision, oldest_unshipped_ms=20_000, spool_depth=3)
-    fresh.policy_file.write_text("policies: [{name: bad}]")
-    until("the fault is noticed", lambda: fresh.admin("GET", "/v1/policies/files")["faults"])
-    until("the alert fires", lambda: fresh.admin("GET", "/v1/alerts/fired"))
-    tamper(fresh)
+    tenant.admin("POST", "/v1/alerts/rules", rule)
+    tenant.admin("POST", "/v1/freeze", {"reason": "a leaked key"})
+    tenant.evaluate()
+    revision = tenant.admin("GET", "/v1/sidecars/policy-set?since=0")["revision"]
+    report(tenant, "one", revision=revision, refusing="no policy set")
+    report(tenant, "two", revision=revision - 1, policy_set_age_ms=26_000)
+    report(tenant, "three", revision=revision, oldest_unshipped_ms=20_000, spool_depth=3)
+    refused_file(api, tenant)
+    until("the alert fires", lambda: tenant.admin("GET", "/v1/alerts/fired"))
+    tamper(api, tenant)
     found = needs(visitor)
     assert [text.partition(":")[0] for text, tone in found if tone == "bad"] == [
         "A freeze is in force, and every evaluation is denied",
@@ -105,18 +104,23 @@ def test_all_that_needs_a_person_leads_to_its_page(fresh: ControlApi) -> None:
     assert leads == {*settled, "alerts/freeze", "policies/candidate"}
 
 
-@pytest.mark.deep(stands_in="test_what_needs_a_person_is_on_top")
-def test_what_was_settled_needs_no_one_any_longer(fresh: ControlApi) -> None:
-    visitor = Visitor(fresh).sign_in(fresh.admin_key)
-    good = fresh.policy_file.read_text()
-    fresh.policy_file.write_text("policies: [{name: bad}]")
-    assert fresh.call("POST", "/v1/policies/reload").status == 422
-    fresh.admin("POST", "/v1/freeze", {"reason": "a leaked key"})
+def test_what_was_settled_needs_no_one_any_longer(api: ControlApi, tenant: ControlApi) -> None:
+    visitor, file = Visitor(tenant).sign_in(tenant.admin_key), refused_file(api, tenant)
+    tenant.admin("POST", "/v1/freeze", {"reason": "a leaked key"})
     assert len(needs(visitor)) == 2
-    fresh.policy_file.write_text(good)
-    fresh.admin("POST", "/v1/policies/reload")
-    fresh.admin("DELETE", "/v1/freeze")
+    file.write_text("policies: []")
+    tenant.admin("POST", "/v1/policies/reload")
+    tenant.admin("DELETE", "/v1/freeze")
     assert needs(visitor) == {}
+
+
+def refused_file(api: ControlApi, tenant: ControlApi) -> Path:
+    """A policy file of the tenant that the service has refused."""
+    file = api.directory / "policies" / tenant.tenant_id / "demo" / "some.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("policies: [{name: bad}]")
+    assert tenant.call("POST", "/v1/policies/reload").status == 422
+    return file
 
 
 def needs(visitor: Visitor) -> dict[tuple[str, str], str]:
@@ -145,12 +149,13 @@ def report(api: ControlApi, sidecar_id: str, **changed: Any) -> None:
     api.admin("POST", "/v1/sidecars/report", sent)
 
 
-def tamper(api: ControlApi) -> None:
+def tamper(api: ControlApi, tenant: ControlApi) -> None:
     with sqlite3.connect(api.directory / "data" / "sluice.db") as database:
-        database.execute("UPDATE log_entries SET hash = zeroblob(32) WHERE seq = 3")
-    api.admin("POST", "/v1/audit/verification")
+        change = "UPDATE log_entries SET hash = zeroblob(32) WHERE seq = 3 AND tenant_id = ?"
+        database.execute(change, (tenant.tenant_id,))
+    tenant.admin("POST", "/v1/audit/verification")
     path = "/v1/audit/verification"
-    until("the damage is found", lambda: api.admin("GET", path)["state"] == "damaged")
+    until("the damage is found", lambda: tenant.admin("GET", path)["state"] == "damaged")
 
 
 @pytest.mark.parametrize(

@@ -83,9 +83,22 @@ def test_a_difference_leaves_out_what_is_far_from_it() -> None:
     assert line_changes(old, old) == []
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/use_cases/policy_tools/test_review.py::test_policies_are_found_by_parts_of_their_names_and_sources"
-)
+def test_policies_are_searched_and_a_page_begins_behind_its_cursor(tenant: ControlApi) -> None:
+    console = Visitor(tenant).sign_in(tenant.admin_key)
+    for name in ("older", "newer"):
+        made(tenant, name, f"desk-{name}")
+    link = tenant.call("GET", "/v1/policies?name=ER&limit=1").headers["Link"]
+    cursor = link.partition("cursor=")[2].partition(">")[0]
+    shown = console.get(f"/console/policies?name=ER&cursor={cursor}")
+    (row,) = shown.main.find("tbody").find_all("tr")
+    assert row.find("th").find("a").text == "older"
+    (row,) = console.get("/console/policies?source=sk-n").main.find("tbody").find_all("tr")
+    assert row.find("th").find("a").text == "newer"
+    assert "No policy matches" in console.get("/console/policies?industry=mining").text
+    assert console.get("/console/policies?cursor=x").status == 422
+
+
+@pytest.mark.deep(stands_in="test_policies_are_searched_and_a_page_begins_behind_its_cursor")
 def test_policies_are_searched_and_paged(fresh: ControlApi) -> None:
     console = Visitor(fresh).sign_in(fresh.admin_key)
     for number in range(53):
@@ -143,7 +156,9 @@ def test_an_edit_is_reviewed_refused_mended_and_saved(tenant: ControlApi) -> Non
     assert (run.status, "The run has begun" in run.text) == (200, True)
     saved = console.submit(mended, "/console/policy/save")
     assert "The change is in force" in saved.text
-    assert console.submit(mended, "/console/policy/save").status == 412  # it has changed
+    late = console.submit(mended, "/console/policy/save")  # it has changed
+    assert late.status == 412
+    assert "added desk" in late.main.find("div", role="alert").text
     assert tenant.admin("GET", f"/v1/policies/{policy_id}")["allowed_sources"] == [
         "handbook",
         "desk",

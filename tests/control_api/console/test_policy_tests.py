@@ -30,11 +30,13 @@ def run(console: Visitor, tests: str, **fields: str) -> Shown:
 
 
 def test_a_case_that_fails_is_told_with_its_line_and_its_answer(console: Visitor) -> None:
+    assert "2 cases" in run(console, TESTS).text
     shown = run(console, TESTS, policies=OPEN)
     assert "1 of 2 cases failed" in shown.text
     row = shown.main.find("tbody").find("tr").text
     assert row.startswith("but never payroll line 5")
     assert "ALLOW by support-reads" in row
+    assert shown.main.find("textarea", name="tests").text == " ".join(TESTS.split())
 
 
 @pytest.mark.deep(stands_in="test_a_case_that_fails_is_told_with_its_line_and_its_answer")

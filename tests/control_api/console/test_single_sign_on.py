@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,7 +20,8 @@ from tests.control_api.console.company import (
 )
 from tests.control_api.console.reader import Visitor
 from tests.control_api.oidc.real_provider import SECRET
-from tests.support.control_api import ControlApi
+from tests.support.control_api import ControlApi, running_control_api
+from tests.support.ports import free_port
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +40,6 @@ def changes(api: ControlApi, action: str) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/console/browser/test_single_sign_on.py::test_a_person_signs_in_at_the_provider_and_out_again"
-)
 def test_a_person_signs_in_and_what_they_do_is_theirs(company: Company) -> None:
     sign_in = Visitor(company.api).get("/console/sign-in?to=/console/agents")
     link = sign_in.page.find("a", class_="button").attributes["href"]
@@ -96,7 +95,9 @@ def test_a_person_in_no_group_that_counts_is_told_so(company: Company) -> None:
 
 def test_a_person_of_several_tenants_chooses_one_and_changes_over(company: Company) -> None:
     acme = company.api.admin("POST", "/v1/admin/tenants", {"name": "Acme"})["tenant_id"]
-    company.restart(SLUICE_OIDC_GROUPS=f"{GROUPS},acme-admins=admin@{acme}")
+    other = GROUPS.replace("operators=superadmin", "operators=admin@default")
+    company.restart(SLUICE_OIDC_GROUPS=f"{other},acme-admins=admin@{acme}")
+    ann, eve = company.sign_in("ann"), company.sign_in("eve")
     visitor, shown = company.arrive("finn", "/console/agents")
     assert shown.heading == "Choose a tenant"
     assert COOKIE not in visitor.cookies
@@ -117,11 +118,11 @@ def test_a_person_of_several_tenants_chooses_one_and_changes_over(company: Compa
     start = "/console/oidc?realm=superadmin"
     shown = visitor.get(company.answer(visitor, "finn", start=start))
     assert shown.heading == "Choose a tenant"
-    # A mapping that is taken away ends the session that it gave.
+    # A mapping that is taken away or gives another scope ends the sessions that it gave.
     visitor.get(company.answer(visitor, "finn", start=choices[acme]))
     assert is_signed_in(visitor)
     company.restart(SLUICE_OIDC_GROUPS=GROUPS)
-    assert not is_signed_in(visitor)
+    assert [is_signed_in(each) for each in (visitor, eve, ann)] == [False, False, True]
 
 
 @pytest.mark.deep(stands_in="test_a_person_of_several_tenants_chooses_one_and_changes_over")
@@ -194,9 +195,25 @@ def test_the_attempt_s_cookie_is_short_lived_and_comes_back_from_the_provider(
     assert visitor.cookies
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/oidc/test_faults.py::test_a_provider_that_is_away_is_told_and_not_asked_by_everyone"
-)
+def test_a_provider_that_was_never_there_leaves_the_way_by_a_key(tmp_path: Path) -> None:
+    secret = tmp_path / "client-secret"
+    secret.write_text(SECRET + "\n")
+    with running_control_api(
+        tmp_path,
+        SLUICE_CONSOLE_URL="http://127.0.0.1",
+        SLUICE_OIDC_ISSUER=f"http://127.0.0.1:{free_port()}",
+        SLUICE_OIDC_CLIENT_ID="sluice",
+        SLUICE_OIDC_CLIENT_SECRET_FILE=str(secret),
+        SLUICE_OIDC_GROUPS=GROUPS,
+    ) as api:
+        shown = Visitor(api).get("/console/oidc")
+        assert shown.status == 503
+        assert "the identity provider can't be used" in shown.text
+        assert shown.main.find_all("input", name="key")
+        assert api.call("GET", "/v1/keys").status == 200
+
+
+@pytest.mark.deep(stands_in="test_a_provider_that_was_never_there_leaves_the_way_by_a_key")
 def test_a_provider_that_is_away_stops_neither_the_start_nor_keys(company: Company) -> None:
     company.provider.stop()
     company.restart()
@@ -212,9 +229,6 @@ def test_a_provider_that_is_away_stops_neither_the_start_nor_keys(company: Compa
         company.restart()
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/console/browser/test_single_sign_on.py::test_a_person_signs_in_at_the_provider_and_out_again"
-)
 def test_signing_out_offers_the_provider_s_sign_out(company: Company) -> None:
     visitor = company.sign_in("ann")
     out = visitor.submit(visitor.get("/console/account"), "/console/sign-out")

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from tests.control_api.console.reader import Shown, Visitor
-from tests.support.control_api import SUPERADMIN, ControlApi, running_control_api
+from tests.support.control_api import ControlApi, running_control_api
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlApi]:
+    """One whose operator masks personal data of all tenants."""
+    folder = tmp_path_factory.mktemp("masked")
+    with running_control_api(folder, SLUICE_PII_MASKING="1") as started:
+        yield started
 
 
 def made(api: ControlApi, name: str) -> tuple[str, str]:
@@ -18,7 +28,6 @@ def shown_secret(shown: Shown) -> str:
     return shown.main.find("code", id="secret").text
 
 
-@pytest.mark.deep(stands_in="test_a_key_for_a_tenant_is_shown_once")
 def test_a_new_tenant_s_key_is_shown_once(api: ControlApi, superadmin: Visitor) -> None:
     form = superadmin.get("/console/tenants/new")
     created = superadmin.submit(form, "/console/tenants/create", name="northway")
@@ -58,14 +67,11 @@ def test_settings_are_changed_and_shown(api: ControlApi, superadmin: Visitor) ->
     assert "checked" not in changed.main.find("input", name="require_agent_id").attributes
 
 
-@pytest.mark.deep(stands_in="test_a_frozen_tenant_is_told")
-def test_what_the_operator_sets_for_all_is_told(tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.mktemp("masked")
-    with running_control_api(folder, SLUICE_PII_MASKING="1") as api:
-        shown = Visitor(api).sign_in(SUPERADMIN).get("/console/tenant?id=default")
-        hint = shown.main.find("p", id="h-pii_masking").text
-        assert "switched it on for every tenant" in hint
-        assert "switched it on" not in shown.main.find("p", id="h-require_agent_id").text
+def test_what_the_operator_sets_for_all_is_told(superadmin: Visitor) -> None:
+    shown = superadmin.get("/console/tenant?id=default")
+    hint = shown.main.find("p", id="h-pii_masking").text
+    assert "switched it on for every tenant" in hint
+    assert "switched it on" not in shown.main.find("p", id="h-require_agent_id").text
 
 
 def test_a_key_for_a_tenant_is_shown_once(api: ControlApi, superadmin: Visitor) -> None:

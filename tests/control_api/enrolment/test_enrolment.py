@@ -29,6 +29,8 @@ def test_the_keys_of_a_pod_do_their_own_part_for_its_own_agent(shared_cluster: C
     api.approved("agt_other")
     answer = enrolled(api, text)
     assert (answer["agent_id"], answer["agent_role"]) == ("agt_parts", "support")
+    assert answer["tenant_id"] == "default"
+    assert answer["workload"] == api.admin("GET", "/v1/agents/agt_parts")["workload"]
     assert (answer["status"], answer["expires_in"]) == ("approved", 3600)
     sidecar, agent = answer["sidecar_key"], answer["agent_key"]
     assert api.evaluate(agent, agent_id="agt_parts")["decision"] == "ALLOW"
@@ -40,7 +42,9 @@ def test_the_keys_of_a_pod_do_their_own_part_for_its_own_agent(shared_cluster: C
     # They are no ordinary keys, and a document says that the agent has some, but not how many.
     assert answer["agent_key_id"] not in {each["key_id"] for each in api.admin("GET", "/v1/keys")}
     listed = [
-        each for each in api.admin("GET", "/v1/keys?enrolled=true") if "parts-0" in each["name"]
+        each
+        for each in api.admin("GET", "/v1/keys?enrolled=true")
+        if each["name"] == "lending/parts-0"
     ]
     assert {each["scope"] for each in listed} == {"sidecar", "evaluate"}
     documents = [each["name"] for each in api.admin("GET", POLICY_SET)["documents"]]
@@ -166,9 +170,7 @@ def test_every_key_that_was_issued_is_in_the_log_and_its_secret_nowhere(
         assert answer[name].encode() not in stored
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/enrolment/test_hostile_tokens.py::test_one_pod_can_not_fill_the_log"
-)
+@pytest.mark.deep(stands_in="test_the_keys_of_a_pod_do_their_own_part_for_its_own_agent")
 def test_a_repeated_token_gets_new_keys_and_the_earlier_ones_stay_alive(
     cluster: ControlApi,
 ) -> None:
