@@ -109,10 +109,15 @@ def test_a_suspension_at_one_process_is_in_force_at_another_of_the_same_database
 ) -> None:
     status = f"/v1/agents/{register_account(shared_cluster, 'both')}/status"
     key = enrolled(shared_cluster, pod_token("both"))["sidecar_key"]
+    made = shared_cluster.admin("POST", "/v1/keys", {"name": "shared", "scope": "read"})
     with running_control_api(shared_cluster.directory, policies=None) as other:
         assert other.call("GET", POLICY_SET, key=key).status == 200
         shared_cluster.admin("PATCH", status, {"status": "suspended"})
         until("the key is refused", lambda: other.call("GET", POLICY_SET, key=key).status == 403)
+        # A revocation is, too.
+        assert other.call("GET", "/v1/keys", key=made["key"]).status == 200
+        shared_cluster.admin("DELETE", f"/v1/keys/{made['key_id']}")
+        until("it is", lambda: other.call("GET", "/v1/keys", key=made["key"]).status == 403)
 
 
 @pytest.mark.deep(
@@ -129,7 +134,7 @@ def test_a_suspension_reaches_the_other_replicas(
             # Issued by one, used at the other.
             key = enrolled(second)["sidecar_key"]
             assert first.call("GET", POLICY_SET, key=key).status == 200
-            second.admin("GET", "/v1/agents")
+            assert second.call("GET", POLICY_SET, key=key).status == 200
             first.admin("PATCH", STATUS, {"status": "suspended"})
             until(
                 "the key is refused", lambda: second.call("GET", POLICY_SET, key=key).status == 403

@@ -79,7 +79,6 @@ def test_another_tenant_s_object_costs_the_statements_of_an_absent_one(
     assert sent == absent
 
 
-@pytest.mark.deep(stands_in="test_another_tenant_s_object_costs_the_statements_of_an_absent_one")
 def test_one_database_round_trip_more_is_seen(
     ours: Tenant, theirs: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -194,7 +194,7 @@ def test_a_key_dies_before_the_answer_to_its_revocation_leaves(api: ControlApi) 
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/console/test_replicas.py::test_what_ends_a_key_ends_its_sessions_everywhere"
+    stands_in="tests/control_api/enrolment/test_kill_switch.py::test_a_suspension_at_one_process_is_in_force_at_another_of_the_same_database"
 )
 def test_a_revocation_by_another_process_is_seen_within_a_second(tmp_path: Path) -> None:
     with running_control_api(tmp_path) as one:

@@ -9,7 +9,7 @@ import pytest
 
 from control_api.log.ingest import ingest
 from control_api.log.policy_set import acknowledged
-from control_api.store.queries.acknowledgements import of_live
+from control_api.store.queries.acknowledgements import forget_before, of_live
 from control_api.store.queries.fleet import FleetReports, StoredSidecar
 from policies.checks.finding import Facts
 from policies.definitions.model import Key, TenantSettings
@@ -56,10 +56,19 @@ async def test_the_first_record_at_each_newer_revision_counts(world: OpenStore) 
     assert await stored(world) == [("sidecar-1", 3, 0), ("sidecar-1", 5, 3), ("sidecar-1", 8, 5)]
     await ship(world, spool, decided(8), gap())
     await ship(world, spool, beat(9))
-    assert await stored(world) == [
+    found = [
         *[("sidecar-1", 3, 0), ("sidecar-1", 5, 3), ("sidecar-1", 8, 5)],
         ("sidecar-1", 9, 9),
     ]
+    assert await stored(world) == found
+    # Older ones, and what is no revision, count for nothing.
+    await ship(world, spool, decision(), beat(-1), beat(2))
+    await ship(world, spool, decided(7))
+    assert await stored(world) == found
+    # Retention keeps the newest of each sidecar.
+    await ship(world, Spool(source="s-2"), beat(4))
+    await world.store.run("", lambda connection, _: forget_before(connection, TENANT, 100))
+    assert await stored(world) == [("s-2", 4, 14), ("sidecar-1", 9, 9)]
 
 
 @pytest.mark.deep(stands_in="test_a_new_spool_of_the_same_sidecar_continues")
@@ -77,7 +86,7 @@ async def test_a_new_spool_of_the_same_sidecar_continues(world: OpenStore) -> No
     assert await stored(world) == [("sidecar-1", 4, 0), ("sidecar-1", 6, 2)]
 
 
-@pytest.mark.deep(stands_in="test_a_batch_that_advances_nothing_sends_no_statement_more")
+@pytest.mark.deep(stands_in="test_the_first_record_at_each_newer_revision_counts")
 async def test_older_revisions_and_what_is_no_revision_count_for_nothing(world: OpenStore) -> None:
     spool = Spool()
     await ship(world, spool, beat(7))

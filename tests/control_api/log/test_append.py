@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 from control_api.log.ingest import ingest
 from control_api.log.verify import verify
 from control_api.store.errors import WriteFault
+from control_api.store.group_commit import MAX_BATCH
 from control_api.store.transaction import Transaction
 from policies.ground.errors import Invalid, NotFound
 from policies.trail.change import change_record
@@ -32,7 +33,75 @@ async def stored(world: OpenStore, tenant_id: str = TENANT) -> list[tuple[int, s
     return [(row.seq, row.eid) for row in await world.rows(query, tenant=tenant_id)]
 
 
-@pytest.mark.deep(stands_in="test_appended_records_survive_a_restart")
+async def test_a_tenant_s_records_follow_each_other_once_each_and_in_time(
+    world: OpenStore,
+) -> None:
+    record = decision()
+    first = await world.log.append(TENANT, record)
+    assert await stored(world) == [(0, first.eid)]
+    # An hour back, with records of another tenant in the same batch, and one id known already.
+    world.now.ahead = -3_600_000_000
+    again, second, other, theirs = await asyncio.gather(
+        world.log.append(TENANT, record),
+        world.log.append(TENANT, decision()),
+        world.log.append(OTHER, record),
+        world.log.append(OTHER, decision()),
+    )
+    assert again == first
+    assert (second.seq, second.ts) == (1, first.ts)
+    assert await stored(world) == [(0, first.eid), (1, second.eid)]
+    assert await stored(world, OTHER) == [(0, record.eid), (1, theirs.eid)]
+    for tenant_id, last in ((TENANT, second), (OTHER, theirs)):
+        answer = await verify(world.store, tenant_id)
+        assert (answer["valid"], answer["total"]) == (True, 2), answer
+        assert answer["head_hash"] == last.leaf_hash.hex()
+    assert other.seq == 0
+
+
+async def test_no_caller_s_record_is_lost_or_appended_twice(
+    world: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Callers that leave, a commit whose answer is lost, and more callers than a batch takes."""
+    lose_first_answer(world, monkeypatch)
+    left = decision()
+    caller = asyncio.ensure_future(world.log.append(TENANT, left))
+    await asyncio.sleep(0)
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    records: list[Record] = [decision() for _ in range(MAX_BATCH + 8)]
+    placed = await asyncio.gather(*(world.log.append(TENANT, record) for record in records))
+    assert sorted(place.seq for place in placed) == list(range(1, MAX_BATCH + 9))
+    assert [place.eid for place in placed] == [record.eid for record in records]
+    found = await stored(world)
+    assert sorted(eid for _, eid in found) == sorted([left.eid, *(each.eid for each in records)])
+
+
+async def test_management_and_sidecars_write_between_decisions(world: OpenStore) -> None:
+    """Each moves the log's end that the others have in mind."""
+    spool, written = Spool(source="a"), list[str]()
+
+    async def change(tx: Transaction) -> None:
+        record = change_record("t", "x", "system", {}, record_id=event_id())
+        written.append((await tx.append(record)).eid)
+
+    for _ in range(2):
+        batch = spool.records(3)
+        records = [decision() for _ in range(8)]
+        await asyncio.gather(
+            *(world.log.append(TENANT, record) for record in records),
+            world.store.write(TENANT, change),
+            ingest(world.store, TENANT, "a", "i1", batch, heads=world.log.heads),
+        )
+        written += [payload["core"]["eid"] for payload in batch]
+        written += [record.eid for record in records]
+    found = await stored(world)
+    assert [seq for seq, _ in found] == list(range(24))
+    assert sorted(eid for _, eid in found) == sorted(written)
+    assert (await verify(world.store, TENANT))["valid"]
+
+
+@pytest.mark.deep(stands_in="test_a_tenant_s_records_follow_each_other_once_each_and_in_time")
 async def test_records_follow_each_other(world: OpenStore) -> None:
     first = await world.log.append(TENANT, decision())
     second = await world.log.append(TENANT, decision())
@@ -42,7 +111,7 @@ async def test_records_follow_each_other(world: OpenStore) -> None:
     assert (await verify(world.store, TENANT))["head_hash"] == second.leaf_hash.hex()
 
 
-@pytest.mark.deep(stands_in="test_an_id_twice_in_one_batch_has_one_position")
+@pytest.mark.deep(stands_in="test_management_and_sidecars_write_between_decisions")
 async def test_concurrent_writers_make_one_gapless_chain(world: OpenStore) -> None:
     """64 appenders, management writes that append and publish, and two sidecars."""
     written: list[str] = []
@@ -81,7 +150,7 @@ async def test_concurrent_writers_make_one_gapless_chain(world: OpenStore) -> No
     assert answer["valid"], answer
 
 
-@pytest.mark.deep(stands_in="test_a_record_too_large_fails_only_its_own_caller")
+@pytest.mark.deep(stands_in="test_a_tenant_s_records_follow_each_other_once_each_and_in_time")
 async def test_each_tenant_has_its_own_log(world: OpenStore) -> None:
     await asyncio.gather(*(world.log.append(t, decision()) for t in (TENANT, OTHER) * 5))
     for tenant_id in (TENANT, OTHER):
@@ -99,7 +168,7 @@ async def test_an_unknown_tenant_fails_only_its_own_callers(world: OpenStore) ->
     assert isinstance(theirs, NotFound)
 
 
-@pytest.mark.deep(stands_in="test_an_id_twice_in_one_batch_has_one_position")
+@pytest.mark.deep(stands_in="test_a_tenant_s_records_follow_each_other_once_each_and_in_time")
 async def test_a_known_id_answers_with_its_first_position(world: OpenStore) -> None:
     record = decision()
     first = await world.log.append(TENANT, record)
@@ -119,14 +188,14 @@ async def test_an_id_twice_in_one_batch_has_one_position(world: OpenStore) -> No
     assert len(await stored(world)) == 1
 
 
-@pytest.mark.deep(stands_in="test_an_id_twice_in_one_batch_has_one_position")
+@pytest.mark.deep(stands_in="test_a_tenant_s_records_follow_each_other_once_each_and_in_time")
 async def test_two_tenants_can_use_the_same_id(world: OpenStore) -> None:
     record = decision()
     await world.log.append(TENANT, record)
     assert (await world.log.append(OTHER, record)).seq == 0
 
 
-@pytest.mark.deep(stands_in="test_an_unknown_tenant_fails_only_its_own_callers")
+@pytest.mark.deep(stands_in="test_no_caller_s_record_is_lost_or_appended_twice")
 async def test_a_cancelled_callers_record_is_still_appended(world: OpenStore) -> None:
     record = decision()
     caller = asyncio.ensure_future(world.log.append(TENANT, record))
@@ -148,7 +217,7 @@ async def test_a_record_too_large_fails_only_its_own_caller(world: OpenStore) ->
     assert await stored(world) == [(0, good.eid)]
 
 
-@pytest.mark.deep(stands_in="test_a_full_disk_fails_every_caller_and_stores_nothing")
+@pytest.mark.deep(stands_in="test_a_tenant_s_records_follow_each_other_once_each_and_in_time")
 async def test_time_never_runs_backwards_in_a_log(world: OpenStore) -> None:
     first = await world.log.append(TENANT, decision())
     world.now.ahead = -3_600_000_000
@@ -205,7 +274,7 @@ async def test_a_connection_lost_during_a_batch_loses_and_duplicates_nothing(
         assert len(await stored(world)) == 32
 
 
-@pytest.mark.deep(stands_in="test_a_lasting_fault_fails_every_caller")
+@pytest.mark.deep(stands_in="test_no_caller_s_record_is_lost_or_appended_twice")
 async def test_a_commit_whose_answer_is_lost_is_not_repeated(
     world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,7 +301,7 @@ async def test_a_lasting_fault_fails_every_caller(
     assert (await world.log.append(TENANT, decision())).seq == 0
 
 
-@pytest.mark.deep(stands_in="test_a_connection_lost_during_a_batch_loses_and_duplicates_nothing")
+@pytest.mark.deep(stands_in="test_no_caller_s_record_is_lost_or_appended_twice")
 async def test_more_than_one_batch_can_wait(world: OpenStore) -> None:
     records: list[Record] = [decision() for _ in range(1100)]
     placed = await asyncio.gather(*(world.log.append(TENANT, record) for record in records))

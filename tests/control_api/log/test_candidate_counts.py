@@ -134,6 +134,16 @@ async def test_a_batch_that_is_sent_again_is_counted_once(world: OpenStore) -> N
     await take(world, spool, payloads[20:80])
     await take(world, spool, payloads)
     assert await totals(world, NEXT) == expected(records, NEXT)
+    # Nor is one whose answer was lost counted twice.
+    own = some(4, 30)
+    with pytest.MonkeyPatch.context() as patch:
+        lose_first_answer(world, patch)
+        await asyncio.gather(*(world.log.append(TENANT, each) for each in own))
+    assert await totals(world, NEXT) == expected([*records, *own], NEXT)
+    # Without a candidate, nothing is counted.
+    await listed(world)
+    await asyncio.gather(*(world.log.append(TENANT, each) for each in some(10, 30)))
+    assert await world.rows("SELECT * FROM candidate_counts") == []
 
 
 @pytest.mark.deep(stands_in="test_a_batch_that_is_sent_again_is_counted_once")

@@ -90,7 +90,61 @@ async def redactions(world: OpenStore) -> list[dict[str, Any]]:
     return [orjson.loads(bytes(row.entry)) for row in rows]
 
 
-@pytest.mark.deep(stands_in="test_a_hold_placed_during_an_erasure_stops_it")
+async def test_a_user_is_erased_whole_and_once(
+    world: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await seeded(world)
+    before = await opened_seqs(world)
+    hold_id = await hold(world, "session", "s-2")
+    with pytest.raises(Conflict, match=hold_id):
+        await erase(world, user_id=SEED)
+    assert await opened_seqs(world) == before
+    await release(world, hold_id)
+    with monkeypatch.context() as patch:
+        patch.setattr(erase_module, "BUDGET", 10)
+        first = await erase(world, user_id=SEED)
+    assert (first.more, 0 < first.entries < ALL) == (True, True)
+    done = await asyncio.gather(*(erase(world, user_id=SEED) for _ in range(3)))
+    assert first.entries + sum(each.entries for each in done) == ALL
+    assert await holding(world) == {}
+    named = [
+        seq
+        for entry in await redactions(world)
+        for first_seq, last_seq in entry["pub"]["events"]
+        for seq in range(first_seq, last_seq + 1)
+    ]
+    assert sorted(named) == sorted(before - await opened_seqs(world))
+    size = len(await seqs(world))
+    again = await erase(world, user_id=SEED)
+    assert (again.entries, again.sessions, again.seq) == (0, 0, None)
+    assert len(await seqs(world)) == size
+    await valid(world)
+
+
+async def test_a_long_session_and_much_lineage_go_in_several_requests(
+    world: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await world.log.append(TENANT, decision(user_id=SEED))
+    lineage = (action(made.eid, made.leaf_hash, number) for number in range(12))
+    await asyncio.gather(*(world.log.append(TENANT, each) for each in lineage))
+    assert (await erase(world, user_id=SEED)).entries == 13
+    assert await opened_seqs(world) == set()
+    monkeypatch.setattr(erase_module, "BUDGET", 10)
+    records = [decision(user_id=f"u-{number}", session_id="s-1") for number in range(30)]
+    await asyncio.gather(*(world.log.append(TENANT, record) for record in records))
+    kept = await world.log.append(TENANT, decision(user_id="kept"))
+    done = [await erase(world, session_id="s-1") for _ in range(4)]
+    assert [each.more for each in done] == [True, True, True, False]
+    assert sum(each.entries for each in done) == 30
+    await valid(world)
+    # An erasure outside of the ledger is found, behind those that it excuses too.
+    await sql(world.url, "DELETE FROM openings WHERE seq = :seq", seq=kept.seq)
+    answer = await verify(world.store, TENANT)
+    assert (answer["valid"], answer["broken_at"]) == (False, kept.eid)
+    assert answer["reason"].startswith("opening_missing: ")
+
+
+@pytest.mark.deep(stands_in="test_a_user_is_erased_whole_and_once")
 async def test_an_erased_user_is_in_no_row_and_the_log_verifies(world: OpenStore) -> None:
     await seeded(world)
     before = await opened_seqs(world)
@@ -117,7 +171,7 @@ async def test_an_erased_user_is_in_no_row_and_the_log_verifies(world: OpenStore
     assert page.events == []
 
 
-@pytest.mark.deep(stands_in="test_a_hold_placed_during_an_erasure_stops_it")
+@pytest.mark.deep(stands_in="test_a_user_is_erased_whole_and_once")
 async def test_an_erasure_can_be_repeated(world: OpenStore) -> None:
     await seeded(world)
     await erase(world, user_id=SEED)
@@ -139,7 +193,7 @@ async def test_a_session_loses_its_user_with_its_last_opening(world: OpenStore) 
     await valid(world)
 
 
-@pytest.mark.deep(stands_in="test_a_hold_placed_during_an_erasure_stops_it")
+@pytest.mark.deep(stands_in="test_a_long_session_and_much_lineage_go_in_several_requests")
 async def test_an_event_with_more_lineage_than_a_step_takes(world: OpenStore) -> None:
     made = await world.log.append(TENANT, decision(user_id=SEED))
     for number in range(12):
@@ -149,7 +203,7 @@ async def test_an_event_with_more_lineage_than_a_step_takes(world: OpenStore) ->
     await valid(world)
 
 
-@pytest.mark.deep(stands_in="test_a_redaction_forged_by_sql_does_not_hide_the_loss")
+@pytest.mark.deep(stands_in="test_a_user_is_erased_whole_and_once")
 async def test_a_budget_ends_a_request_that_another_continues(
     world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,7 +219,7 @@ async def test_a_budget_ends_a_request_that_another_continues(
     assert await holding(world) == {}
 
 
-@pytest.mark.deep(stands_in="test_a_session_loses_its_user_with_its_last_opening")
+@pytest.mark.deep(stands_in="test_a_long_session_and_much_lineage_go_in_several_requests")
 async def test_repeating_ends_for_a_session_larger_than_one_request(
     world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,7 +233,7 @@ async def test_repeating_ends_for_a_session_larger_than_one_request(
     await valid(world)
 
 
-@pytest.mark.deep(stands_in="test_a_session_loses_its_user_with_its_last_opening")
+@pytest.mark.deep(stands_in="test_a_user_is_erased_whole_and_once")
 async def test_two_replicas_erase_each_opening_once(world: OpenStore) -> None:
     await seeded(world)
     done = await asyncio.gather(*(erase(world, user_id=SEED) for _ in range(3)))
@@ -194,7 +248,7 @@ async def test_two_replicas_erase_each_opening_once(world: OpenStore) -> None:
     await valid(world)
 
 
-@pytest.mark.deep(stands_in="test_a_hold_placed_during_an_erasure_stops_it")
+@pytest.mark.deep(stands_in="test_a_long_session_and_much_lineage_go_in_several_requests")
 @pytest.mark.parametrize(
     "statement",
     [
@@ -249,7 +303,7 @@ async def test_a_log_with_erased_entries_can_be_purged(world: OpenStore) -> None
     assert (await verify(world.store, TENANT, (SIGNER.public,)))["valid"]
 
 
-@pytest.mark.deep(stands_in="test_a_hold_placed_during_an_erasure_stops_it")
+@pytest.mark.deep(stands_in="test_a_user_is_erased_whole_and_once")
 @pytest.mark.parametrize(
     ("object_type", "object_id"), [("session", "s-1"), ("agent", "agt_1"), ("user", SEED)]
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import asdict
 from typing import Any
 
@@ -92,7 +93,36 @@ async def test_each_matching_event_once_and_in_order(world: OpenStore) -> None:
     assert len(tails) == 0
 
 
-@pytest.mark.deep(stands_in="test_a_slow_follower_gets_the_newest_and_the_number_of_the_others")
+async def test_tails_are_bounded_and_one_that_comes_back_misses_nothing(
+    world: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopping = asyncio.Event()
+    tails = EventTails(world.store, stopping)
+    for number in range(4):
+        await world.log.append(TENANT, decision(user_id=f"u{number}"))
+    async with tails.follow(TENANT, "me", EVERY_EVENT, 1) as tail:
+        users = [orjson.loads(each.json)["user_id"] for each in tail.missed.events]
+        assert users == ["u1", "u2", "u3"]
+        await world.log.append(TENANT, decision(user_id="live"))
+        assert [each["user_id"] for each in await seen(tail, 1)] == ["live"]
+        async with contextlib.AsyncExitStack() as others:
+            for _ in range(MAX_OF_OWNER - 1):
+                await others.enter_async_context(tails.follow(TENANT, "me", EVERY_EVENT, None))
+            with pytest.raises(Unavailable, match="live tails"):
+                tails.require_room("me")
+            tails.require_room("another")
+        tails.require_room("me")
+    assert len(tails) == 0
+    monkeypatch.setattr(follow, "BURST", 3)
+    monkeypatch.setattr(follow, "RATE", 0)
+    async with tails.follow(TENANT, "me", EVERY_EVENT, None) as tail:
+        for many in (2, 4):
+            await asyncio.gather(*(world.log.append(TENANT, decision()) for _ in range(many)))
+            assert len(await seen(tail, many)) == min(many, 3 - 2 * (many == 4))
+        stopping.set()
+
+
+@pytest.mark.deep(stands_in="test_tails_are_bounded_and_one_that_comes_back_misses_nothing")
 async def test_a_burst_is_bounded_and_counted(
     world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,7 +136,7 @@ async def test_a_burst_is_bounded_and_counted(
         stopping.set()
 
 
-@pytest.mark.deep(stands_in="test_a_slow_follower_gets_the_newest_and_the_number_of_the_others")
+@pytest.mark.deep(stands_in="test_tails_are_bounded_and_one_that_comes_back_misses_nothing")
 async def test_a_follower_that_comes_back_misses_nothing(world: OpenStore) -> None:
     for number in range(5):
         await world.log.append(TENANT, decision(user_id=f"u{number}"))
@@ -146,7 +176,7 @@ async def test_a_slow_follower_gets_the_newest_and_the_number_of_the_others(
         stopping.set()
 
 
-@pytest.mark.deep(stands_in="test_each_matching_event_once_and_in_order")
+@pytest.mark.deep(stands_in="test_tails_are_bounded_and_one_that_comes_back_misses_nothing")
 async def test_tails_are_bounded_by_owner_and_freed(world: OpenStore) -> None:
     stopping = asyncio.Event()
     tails = EventTails(world.store, stopping)

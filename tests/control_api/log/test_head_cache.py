@@ -12,13 +12,24 @@ from sqlalchemy.exc import DBAPIError
 
 from control_api.log import head_cache
 from control_api.log.head_cache import try_add
+from control_api.log.ingest import ingest
 from control_api.log.verify import verify
+from control_api.store.log import index as log_index
 from control_api.store.log.chain import Appended, LogChain
 from control_api.store.transaction import Transaction
 from policies.ground.errors import SluiceError
 from policies.trail.change import change_record
 from policies.trail.record import Record
-from tests.support.open_store import OTHER, TENANT, OpenStore, decision, event_id, opened, sql
+from tests.support.open_store import (
+    OTHER,
+    TENANT,
+    OpenStore,
+    Spool,
+    decision,
+    event_id,
+    opened,
+    sql,
+)
 from tests.support.waiting import turns
 
 HEAD = "SELECT size, last_leaf, last_ts, frontier FROM log_heads WHERE tenant_id = :tenant"
@@ -105,7 +116,96 @@ async def verified(world: OpenStore, total: int, tenant_id: str = TENANT) -> Non
     assert (answer["valid"], answer["total"], answer["reason"]) == (True, total, None)
 
 
-@pytest.mark.deep(stands_in="test_a_known_id_answers_with_its_first_position")
+async def test_a_cached_head_saves_a_reading_and_is_compared_with_the_log(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(postgresql_url) as one, opened(postgresql_url) as two:
+        counted = Counted(one, monkeypatch)
+        for _ in range(3):
+            for tenant_id in (TENANT, OTHER):
+                await one.log.append(tenant_id, decision())
+                async with one.store.reading(tenant_id) as connection:
+                    rows = await connection.exec_driver_sql("SELECT tenant_id FROM log_entries")
+                    assert set(rows.scalars()) == {tenant_id}
+        assert (counted.runs, counted.statements) == (2, [True] * 4)
+        # Another process moves the head, and both go on.
+        for number in range(3, 9):
+            world = (two, one)[number % 2]
+            assert (await world.log.append(TENANT, decision())).seq == number
+        assert counted.statements[4:] == [True, False, False]
+        await asyncio.gather(*(each.log.append(TENANT, decision()) for each in (one, two) * 8))
+        await verified(one, 25)
+        await verified(one, 3, OTHER)
+
+
+async def test_a_head_of_the_same_size_is_compared_by_its_leaf(postgresql_url: str) -> None:
+    async with opened(postgresql_url) as world, opened(postgresql_url) as other:
+        await world.log.append(TENANT, decision())
+        (backup,) = await world.rows(HEAD, tenant=TENANT)
+        await world.log.append(TENANT, decision())
+        head = dict(zip(("size", "leaf", "ts", "frontier"), backup, strict=True))
+        for statement in RESTORE:
+            await world.rows(statement, tenant=TENANT, **head)
+        assert (await other.log.append(TENANT, decision())).seq == 1
+        assert (await world.log.append(TENANT, decision())).seq == 2
+        await verified(world, 3)
+
+
+async def test_due_blocks_and_excess_rows_are_written_with_their_batch(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_index, "BLOCK", 32)
+    monkeypatch.setattr(log_index, "STEP", 4)
+    monkeypatch.setattr("control_api.store.log.postgresql_batch.MAX_ROWS", 10)
+    async with opened(postgresql_url) as world:
+
+        async def change(tx: Transaction) -> None:
+            for _ in range(25):
+                await tx.append(decision())
+
+        await world.store.write(TENANT, change)
+        assert await sql(postgresql_url, "SELECT count(*) FROM openings") == [(25,)]
+        for _ in range(6):
+            await asyncio.gather(*(world.log.append(TENANT, decision()) for _ in range(8)))
+        spool = Spool()
+        for _ in range(6):
+            batch = spool.records(8)
+            await ingest(
+                world.store, TENANT, spool.source, spool.instance, batch, heads=world.log.heads
+            )
+        await verified(world, 121)
+
+
+async def test_a_statement_that_is_lost_loses_and_duplicates_nothing(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(postgresql_url) as world:
+        await world.log.append(TENANT, decision())
+        autocommit, cuts = world.database.autocommit, ["before", "", "after"]
+        assert autocommit is not None
+
+        async def lossy(*asked: Any) -> bool:
+            cut = cuts.pop() if cuts else ""
+            if cut == "before":
+                raise ConnectionResetError
+            done = await autocommit(*asked)
+            if cut == "after":
+                raise ConnectionResetError
+            return done
+
+        monkeypatch.setattr(world.database, "autocommit", lossy)
+        placed: list[Appended] = []
+        for _ in range(3):
+            records = [decision() for _ in range(6)]
+            answers = (world.log.append(TENANT, record) for record in records)
+            placed += await asyncio.gather(*answers)
+        assert not cuts
+        rows = await world.rows("SELECT eid, seq FROM log_entries WHERE seq > 0 ORDER BY seq")
+        assert [(each.eid, each.seq) for each in placed] == [(eid, seq) for eid, seq in rows]
+        await verified(world, 19)
+
+
+@pytest.mark.deep(stands_in="test_a_cached_head_saves_a_reading_and_is_compared_with_the_log")
 async def test_a_batch_with_a_cached_head_is_one_statement(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,7 +219,7 @@ async def test_a_batch_with_a_cached_head_is_one_statement(
             await verified(world, 5, tenant_id)
 
 
-@pytest.mark.deep(stands_in="test_records_are_numbered_while_the_batch_before_is_committed")
+@pytest.mark.deep(stands_in="test_due_blocks_and_excess_rows_are_written_with_their_batch")
 async def test_due_index_blocks_are_written_with_the_batch(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,7 +233,7 @@ async def test_due_index_blocks_are_written_with_the_batch(
         await verified(world, 6000)
 
 
-@pytest.mark.deep(stands_in="test_a_known_id_answers_with_its_first_position")
+@pytest.mark.deep(stands_in="test_a_cached_head_saves_a_reading_and_is_compared_with_the_log")
 async def test_a_head_moved_by_another_process_is_read_again(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,7 +258,7 @@ async def test_a_change_in_between_is_not_overwritten(postgresql_url: str) -> No
         await verified(world, 6)
 
 
-@pytest.mark.deep(stands_in="test_a_change_in_between_is_not_overwritten")
+@pytest.mark.deep(stands_in="test_due_blocks_and_excess_rows_are_written_with_their_batch")
 async def test_a_change_may_have_more_records_than_a_statement_takes(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,7 +274,7 @@ async def test_a_change_may_have_more_records_than_a_statement_takes(
         assert await sql(postgresql_url, "SELECT count(*) FROM openings") == [(1050,)]
 
 
-@pytest.mark.deep(stands_in="test_a_known_id_answers_with_its_first_position")
+@pytest.mark.deep(stands_in="test_a_head_of_the_same_size_is_compared_by_its_leaf")
 async def test_a_head_of_the_same_size_with_another_leaf_is_read_again(
     postgresql_url: str,
 ) -> None:
@@ -206,7 +306,7 @@ async def test_records_are_numbered_while_the_batch_before_is_committed(
         await verified(world, 57)
 
 
-@pytest.mark.deep(stands_in="test_records_are_numbered_while_the_batch_before_is_committed")
+@pytest.mark.deep(stands_in="test_a_statement_that_is_lost_loses_and_duplicates_nothing")
 @pytest.mark.parametrize(
     "failure", ["head moved", "conflict", "lost before", "lost after", "id known"]
 )
@@ -234,7 +334,7 @@ async def test_records_numbered_behind_a_failed_batch_are_numbered_again(
         await verified(world, len(stored))
 
 
-@pytest.mark.deep(stands_in="test_a_known_id_answers_with_its_first_position")
+@pytest.mark.deep(stands_in="test_a_cached_head_saves_a_reading_and_is_compared_with_the_log")
 async def test_two_processes_with_full_queues_write_one_log(postgresql_url: str) -> None:
     async with opened(postgresql_url) as one, opened(postgresql_url) as two:
 
@@ -262,7 +362,7 @@ async def test_a_known_id_answers_with_its_first_position(
         await verified(world, 2)
 
 
-@pytest.mark.deep(stands_in="test_a_known_id_answers_with_its_first_position")
+@pytest.mark.deep(stands_in="test_a_statement_that_is_lost_loses_and_duplicates_nothing")
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_lost_connection_loses_and_duplicates_nothing(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch, when: str
@@ -290,7 +390,7 @@ async def test_a_lost_connection_loses_and_duplicates_nothing(
         await verified(world, 17)
 
 
-@pytest.mark.deep(stands_in="test_a_known_id_answers_with_its_first_position")
+@pytest.mark.deep(stands_in="test_a_statement_that_is_lost_loses_and_duplicates_nothing")
 async def test_a_backend_killed_during_the_statement_loses_nothing(
     postgresql_url: str,
 ) -> None:
@@ -320,7 +420,7 @@ async def test_a_backend_killed_during_the_statement_loses_nothing(
         await verified(world, len(held))
 
 
-@pytest.mark.deep(stands_in="test_a_known_id_answers_with_its_first_position")
+@pytest.mark.deep(stands_in="test_a_cached_head_saves_a_reading_and_is_compared_with_the_log")
 async def test_a_connection_used_for_one_tenant_serves_another(postgresql_url: str) -> None:
     async with opened(postgresql_url) as world:
         for _ in range(4):

@@ -65,7 +65,14 @@ async def test_the_service_stops_if_the_next_entry_exists(either_url: str) -> No
     assert caught.group_contains(UnknownState)
 
 
-@pytest.mark.deep(stands_in="test_the_service_does_not_start_on_a_wrong_head")
+async def test_a_right_head_of_any_size_passes(sqlite_url: str) -> None:
+    async with opened(sqlite_url) as world:
+        for _ in range(20):
+            await world.log.append(TENANT, decision())
+            await Log.open(world.store)
+
+
+@pytest.mark.deep(stands_in="test_a_right_head_of_any_size_passes")
 async def test_the_service_starts_on_a_log_of_any_size(sqlite_url: str) -> None:
     for size in range(70):
         async with opened(sqlite_url) as world:

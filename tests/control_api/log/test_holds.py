@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from control_api.log.purge_plan import before_held
 from control_api.maintenance.session_purge import purge_sessions
 from control_api.store.queries.sessions import SessionClaimer
 from control_api.store.transaction import Transaction
@@ -23,7 +24,9 @@ async def old_log(world: OpenStore, held_at: int, **held: Any) -> None:
     await world.log.append(TENANT, decision())
 
 
-@pytest.mark.deep(stands_in="test_a_hold_placed_while_the_prefix_is_verified_keeps_it")
+@pytest.mark.deep(
+    stands_in="test_the_first_entry_that_a_hold_covers_is_found_in_and_behind_the_index"
+)
 @pytest.mark.parametrize(
     ("object_type", "field"),
     [("session", "session_id"), ("agent", "agent_id"), ("user", "user_id")],
@@ -46,7 +49,9 @@ async def test_retention_stops_before_what_is_held(
     await valid(world)
 
 
-@pytest.mark.deep(stands_in="test_a_hold_placed_while_the_prefix_is_verified_keeps_it")
+@pytest.mark.deep(
+    stands_in="test_the_first_entry_that_a_hold_covers_is_found_in_and_behind_the_index"
+)
 async def test_a_hold_on_a_masked_user_keeps_what_its_mask_names(world: OpenStore) -> None:
     await old_log(world, 5, user_id="[EMAIL]")
     await hold(world, "user", "ann@example.com")
@@ -70,6 +75,29 @@ async def test_a_hold_placed_while_the_prefix_is_verified_keeps_it(
     assert (await purge(world).run(TENANT)).removed == 0
     assert (await purge(world).run(TENANT)).removed == 3
     await valid(world)
+
+
+async def test_the_first_entry_that_a_hold_covers_is_found_in_and_behind_the_index(
+    world: OpenStore, small_steps: None
+) -> None:
+    held = {
+        3: ("session", "session_id", "s", "s"),
+        12: ("user", "user_id", "[EMAIL]", "ann@example.com"),
+        21: ("agent", "agent_id", "a", "a"),
+        38: ("session", "session_id", "late", "late"),
+    }
+    await keep_days(world, 1)
+    for number in range(40):
+        _, field, value, _ = held.get(number, ("", "user_id", "u", ""))
+        await world.log.append(TENANT, decision(**{field: value}))
+    world.now.ahead += 2 * DAY
+    await world.log.append(TENANT, decision())
+    for number, (object_type, _, _, object_id) in held.items():
+        hold_id = await hold(world, object_type, object_id)
+        size = len(await seqs(world))
+        async with world.store.reading(TENANT) as connection:
+            assert await before_held(connection, TENANT, range(40), size) == number
+        await release(world, hold_id)
 
 
 async def test_a_held_session_keeps_its_row(world: OpenStore) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from control_api.log.ingest import NOTHING_HELD, PART, IngestReceipt, ingest
 from control_api.log.verify import verify
+from policies.ground.canonical import b64
 from policies.ground.errors import Conflict, Invalid, NotFound, SluiceError
 from policies.trail.lineage import retrieval_lineage
 from policies.trail.record import gap_record
@@ -48,7 +49,55 @@ async def refused(
     return caught.value
 
 
-@pytest.mark.deep(stands_in="test_a_batch_in_several_statements_is_recorded_whole_or_not_at_all")
+async def test_a_spool_is_taken_in_once_and_in_order(
+    world: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await take(world, []) == NOTHING_HELD
+    spool = Spool()
+    first, second, third = (spool.records(3, user_id="u-77") for _ in range(3))
+    for _ in range(2):
+        assert await take(world, first) == IngestReceipt(2, spool.hashes[2])
+    assert await take(world, first[1:] + second) == IngestReceipt(5, spool.hashes[5])
+    assert await take(world, []) == IngestReceipt(5, spool.hashes[5])
+    # The commit succeeds, but neither the service nor the sidecar learns of it.
+    with monkeypatch.context() as patch:
+        lose_first_answer(world, patch)
+        assert await take(world, third) == IngestReceipt(8, spool.hashes[8])
+    assert await eids(world) == named(first + second + third)
+    rows = await world.rows("SELECT user_id, openings FROM openings ORDER BY seq")
+    assert {row.user_id for row in rows} == {"u-77"}
+    assert orjson.loads(rows[0].openings) == first[0]["open"]
+    # Another tenant's spool of the same name is another one.
+    theirs = await ingest(world.store, OTHER, spool.source, spool.instance, first)
+    assert theirs == IngestReceipt(2, spool.hashes[2])
+    for tenant_id, total in ((TENANT, 9), (OTHER, 3)):
+        answer = await verify(world.store, tenant_id)
+        assert (answer["valid"], answer["total"]) == (True, total), answer
+
+
+async def test_what_does_not_continue_its_spool_is_refused(world: OpenStore) -> None:
+    spool, record = Spool(), decision()
+    batch = spool.records(4)
+    await refused(world, batch[:1] + batch[2:], Conflict)  # a gap within
+    await refused(world, batch[1:2], Conflict)  # it begins behind its first record
+    await refused(world, [Spool(prev="A" * 43 + "=").record(decision())], Invalid)
+    await refused(world, batch[:1] + Spool(source="sidecar-2").records(1), Invalid)
+    await refused(world, Spool().records(1, source_type="API"), Invalid)
+    with pytest.raises(NotFound):
+        await ingest(world.store, "ten_none", "sidecar-1", "i1", batch)
+    await world.log.append(TENANT, record)
+    another = Spool()
+    error = await refused(world, [*another.records(1), another.record(record)], Conflict)
+    assert error.details is not None
+    assert record.eid in error.details
+    assert await take(world, []) == NOTHING_HELD
+    await take(world, batch[:1])
+    copy = Spool(n=1, prev=b64(spool.hashes[0]))
+    await take(world, batch)
+    await refused(world, copy.records(4), Conflict)  # a copy that was written to elsewhere
+
+
+@pytest.mark.deep(stands_in="test_a_spool_is_taken_in_once_and_in_order")
 async def test_a_batch_is_recorded_in_order(world: OpenStore) -> None:
     spool = Spool()
     batch = spool.records(5)
@@ -88,7 +137,7 @@ async def test_two_posts_of_one_batch_at_once_record_it_once(world: OpenStore) -
     assert (await verify(world.store, TENANT))["valid"]
 
 
-@pytest.mark.deep(stands_in="test_records_out_of_order_are_refused")
+@pytest.mark.deep(stands_in="test_a_spool_is_taken_in_once_and_in_order")
 async def test_only_new_records_are_recorded(world: OpenStore) -> None:
     spool = Spool()
     first, second = spool.records(5), spool.records(5)
@@ -97,7 +146,7 @@ async def test_only_new_records_are_recorded(world: OpenStore) -> None:
     assert await eids(world) == named(first + second)
 
 
-@pytest.mark.deep(stands_in="test_a_gap_is_refused_with_the_last_stored_record")
+@pytest.mark.deep(stands_in="test_a_spool_is_taken_in_once_and_in_order")
 async def test_an_empty_batch_is_answered_with_the_last_stored_record(world: OpenStore) -> None:
     assert await take(world, []) == NOTHING_HELD
     spool = Spool()
@@ -115,7 +164,7 @@ async def test_a_gap_is_refused_with_the_last_stored_record(world: OpenStore) ->
     assert "received: n 3" in error.details
 
 
-@pytest.mark.deep(stands_in="test_a_record_twice_in_a_batch_is_refused")
+@pytest.mark.deep(stands_in="test_what_does_not_continue_its_spool_is_refused")
 async def test_a_gap_within_a_batch_is_refused(world: OpenStore) -> None:
     batch = Spool().records(4)
     await refused(world, batch[:1] + batch[2:], Conflict)
@@ -131,16 +180,14 @@ async def test_a_record_twice_in_a_batch_is_refused(world: OpenStore) -> None:
     await refused(world, [batch[0], batch[0], batch[1]], Conflict)
 
 
-@pytest.mark.deep(stands_in="test_a_gap_is_refused_with_the_last_stored_record")
+@pytest.mark.deep(stands_in="test_what_does_not_continue_its_spool_is_refused")
 async def test_a_first_record_that_is_not_number_0_is_refused(world: OpenStore) -> None:
     spool = Spool()
     spool.records(1)
     await refused(world, spool.records(1), Conflict)
 
 
-@pytest.mark.deep(
-    stands_in="tests/policies/trail/test_spool_chain.py::test_a_record_chains_only_by_a_whole_hash"
-)
+@pytest.mark.deep(stands_in="test_what_does_not_continue_its_spool_is_refused")
 async def test_a_first_record_with_a_prev_is_refused(world: OpenStore) -> None:
     payload = Spool(prev="A" * 43 + "=").record(decision())
     await refused(world, [payload], Invalid)
@@ -155,7 +202,7 @@ async def test_a_record_that_follows_a_different_one_is_refused(world: OpenStore
     assert "received: n 2, prev" in error.details
 
 
-@pytest.mark.deep(stands_in="test_a_record_that_follows_a_different_one_is_refused")
+@pytest.mark.deep(stands_in="test_what_does_not_continue_its_spool_is_refused")
 async def test_a_copied_spool_that_diverged_is_detected(world: OpenStore) -> None:
     spool = Spool()
     await take(world, spool.records(1))
@@ -164,7 +211,7 @@ async def test_a_copied_spool_that_diverged_is_detected(world: OpenStore) -> Non
     await refused(world, copy.records(2), Conflict)
 
 
-@pytest.mark.deep(stands_in="test_a_batch_in_several_statements_is_recorded_whole_or_not_at_all")
+@pytest.mark.deep(stands_in="test_what_does_not_continue_its_spool_is_refused")
 async def test_an_id_from_another_source_is_refused(world: OpenStore) -> None:
     """If two spools record the same id, the second one is refused."""
     record = decision()
@@ -189,24 +236,20 @@ async def test_each_instance_counts_for_itself(world: OpenStore) -> None:
     assert (await verify(world.store, TENANT))["total"] == 6
 
 
-@pytest.mark.deep(stands_in="test_each_instance_counts_for_itself")
+@pytest.mark.deep(stands_in="test_a_spool_is_taken_in_once_and_in_order")
 async def test_each_tenant_counts_for_itself(world: OpenStore) -> None:
     batch = Spool().records(2)
     await take(world, batch)
     assert (await ingest(world.store, OTHER, "sidecar-1", "i1", batch)).n == 1
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/store/test_store.py::test_an_unknown_tenant_publishes_and_records_nothing"
-)
+@pytest.mark.deep(stands_in="test_what_does_not_continue_its_spool_is_refused")
 async def test_an_unknown_tenant_records_nothing(world: OpenStore) -> None:
     with pytest.raises(NotFound):
         await ingest(world.store, "ten_none", "sidecar-1", "i1", Spool().records(1))
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/use_cases/audit/test_ingest_events.py::test_a_bad_record_is_422_and_nothing_of_its_batch_is_recorded"
-)
+@pytest.mark.deep(stands_in="test_what_does_not_continue_its_spool_is_refused")
 async def test_a_record_of_another_source_is_refused(world: OpenStore) -> None:
     batch = Spool().records(1) + Spool(source="sidecar-2").records(1)
     await refused(world, batch, Invalid)
@@ -220,9 +263,7 @@ async def test_an_invalid_record_refuses_the_whole_batch(world: OpenStore, paylo
     assert error.details.startswith("records[2]")
 
 
-@pytest.mark.deep(
-    stands_in="tests/policies/trail/test_spool_chain.py::test_a_member_of_another_type_is_refused"
-)
+@pytest.mark.deep(stands_in="test_what_does_not_continue_its_spool_is_refused")
 @pytest.mark.parametrize("source_type", ["api\x00", "", "API", "a" * 33])
 async def test_an_invalid_source_type_is_refused(world: OpenStore, source_type: str) -> None:
     """The database could not store its count, and would block the spool behind it for good."""
@@ -259,9 +300,7 @@ async def test_every_kind_that_a_sidecar_makes_is_recorded(world: OpenStore) -> 
     assert (await verify(world.store, TENANT))["valid"]
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/log/test_ingest_statement.py::test_a_failed_statement_loses_and_duplicates_nothing"
-)
+@pytest.mark.deep(stands_in="test_a_spool_is_taken_in_once_and_in_order")
 async def test_a_lost_receipt_is_issued_again(
     world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,7 +312,7 @@ async def test_a_lost_receipt_is_issued_again(
     assert await eids(world) == named(batch)
 
 
-@pytest.mark.deep(stands_in="test_a_batch_in_several_statements_is_recorded_whole_or_not_at_all")
+@pytest.mark.deep(stands_in="test_a_spool_is_taken_in_once_and_in_order")
 async def test_the_salt_of_an_event_is_the_sidecars(world: OpenStore) -> None:
     """The log holds the enforcement point's own commitments."""
     spool = Spool()

@@ -81,7 +81,9 @@ async def test_a_batch_of_a_known_spool_is_one_statement(
         await verified(world, 289)
 
 
-@pytest.mark.deep(stands_in="test_a_revision_that_is_new_is_acknowledged")
+@pytest.mark.deep(
+    stands_in="tests/control_api/log/test_head_cache.py::test_due_blocks_and_excess_rows_are_written_with_their_batch"
+)
 async def test_due_index_blocks_are_written_with_the_batch(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,7 +110,23 @@ async def test_a_failed_statement_loses_and_duplicates_nothing(
         await verified(world, 15)
 
 
-@pytest.mark.deep(stands_in="test_each_tenant_has_spools_of_its_own")
+async def test_cached_ends_are_compared_with_the_log_and_the_spool(postgresql_url: str) -> None:
+    async with opened(postgresql_url) as one, opened(postgresql_url) as two:
+        spool, other = Spool(), Spool(source="sidecar-2")
+        await take(one, spool, spool.records(3))
+        batch = spool.records(3)
+        await take(two, spool, batch)
+        # The log's end is known again, and the spool's is that of before.
+        await one.log.append(TENANT, decision())
+        assert await take(one, spool, batch) == IngestReceipt(5, spool.hashes[5])
+        for number in range(4):
+            world, batch = (one, two)[number % 2], other.records(2)
+            receipts = await asyncio.gather(*(take(world, other, batch) for _ in range(2)))
+            assert set(receipts) == {IngestReceipt(other.n - 1, other.hashes[-1])}
+        await verified(one, 15)
+
+
+@pytest.mark.deep(stands_in="test_cached_ends_are_compared_with_the_log_and_the_spool")
 async def test_what_another_process_took_in_is_not_taken_again(postgresql_url: str) -> None:
     """Each has cached ends from before: of the log, of the spool, or of both."""
     async with opened(postgresql_url) as one, opened(postgresql_url) as two:
@@ -134,7 +152,7 @@ async def test_what_another_process_took_in_is_not_taken_again(postgresql_url: s
         await verified(two, 78)
 
 
-@pytest.mark.deep(stands_in="test_a_batch_of_a_known_spool_is_one_statement")
+@pytest.mark.deep(stands_in="test_cached_ends_are_compared_with_the_log_and_the_spool")
 async def test_posts_and_decisions_at_once_make_one_log(postgresql_url: str) -> None:
     async with opened(postgresql_url) as one, opened(postgresql_url) as two:
 
