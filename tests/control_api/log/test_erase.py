@@ -14,7 +14,7 @@ from control_api.log.ingest import ingest
 from control_api.log.verify import verify
 from policies.ground.errors import Conflict
 from tests.control_api.log.erasing import erase, hold, opened_seqs, release
-from tests.control_api.log.purging import SIGNER, aged, purge, seqs, valid
+from tests.control_api.log.purging import DAY, SIGNER, aged, keep_days, purge, seqs, valid
 from tests.support.open_store import TENANT, OpenStore, Spool, action, decision, sql
 
 SEED = "seeded-7f3a@person"
@@ -93,19 +93,22 @@ async def redactions(world: OpenStore) -> list[dict[str, Any]]:
 async def test_a_user_is_erased_whole_and_once(
     world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await seeded(world)
+    ids = await seeded(world)
     before = await opened_seqs(world)
     hold_id = await hold(world, "session", "s-2")
     with pytest.raises(Conflict, match=hold_id):
         await erase(world, user_id=SEED)
     assert await opened_seqs(world) == before
     await release(world, hold_id)
+    # A session keeps its user until its last opening goes.
+    some = [await erase(world, *each) for each in (ids[0:-3:3], ids[-3:-2])]
+    assert [(each.entries, each.sessions) for each in some] == [(EVENTS - 3, 0), (3, 1)]
     with monkeypatch.context() as patch:
         patch.setattr(erase_module, "BUDGET", 10)
         first = await erase(world, user_id=SEED)
-    assert (first.more, 0 < first.entries < ALL) == (True, True)
+    assert (first.more, 0 < first.entries < ALL - EVENTS) == (True, True)
     done = await asyncio.gather(*(erase(world, user_id=SEED) for _ in range(3)))
-    assert first.entries + sum(each.entries for each in done) == ALL
+    assert first.entries + sum(each.entries for each in done) == ALL - EVENTS
     assert await holding(world) == {}
     named = [
         seq
@@ -132,14 +135,21 @@ async def test_a_long_session_and_much_lineage_go_in_several_requests(
     monkeypatch.setattr(erase_module, "BUDGET", 10)
     records = [decision(user_id=f"u-{number}", session_id="s-1") for number in range(30)]
     await asyncio.gather(*(world.log.append(TENANT, record) for record in records))
-    kept = await world.log.append(TENANT, decision(user_id="kept"))
+    old = await world.log.append(TENANT, decision(user_id="old"))
     done = [await erase(world, session_id="s-1") for _ in range(4)]
     assert [each.more for each in done] == [True, True, True, False]
     assert sum(each.entries for each in done) == 30
     await valid(world)
+    # What was erased can be purged, though the entry that says so stays.
+    await keep_days(world, 1)
+    world.now.ahead += 2 * DAY
+    kept = await world.log.append(TENANT, decision(user_id="kept"))
+    assert (await erase(world, old.eid)).entries == 1
+    assert (await purge(world).run(TENANT)).removed == kept.seq
+    await valid(world)
     # An erasure outside of the ledger is found, behind those that it excuses too.
     await sql(world.url, "DELETE FROM openings WHERE seq = :seq", seq=kept.seq)
-    answer = await verify(world.store, TENANT)
+    answer = await verify(world.store, TENANT, (SIGNER.public,))
     assert (answer["valid"], answer["broken_at"]) == (False, kept.eid)
     assert answer["reason"].startswith("opening_missing: ")
 
@@ -181,6 +191,7 @@ async def test_an_erasure_can_be_repeated(world: OpenStore) -> None:
     assert len(await seqs(world)) == size
 
 
+@pytest.mark.deep(stands_in="test_a_user_is_erased_whole_and_once")
 async def test_a_session_loses_its_user_with_its_last_opening(world: OpenStore) -> None:
     ids = await seeded(world)
     of_session = ids[0::3]
@@ -272,7 +283,8 @@ async def test_an_erasure_outside_of_the_ledger_is_found(world: OpenStore, state
 
 
 async def test_a_redaction_forged_by_sql_does_not_hide_the_loss(world: OpenStore) -> None:
-    await seeded(world)
+    for session_id in ("s-1", "s-0", "s-0"):
+        await world.log.append(TENANT, decision(session_id=session_id))
     await erase(world, session_id="s-0")
     [entry, *_] = await redactions(world)
     lost = min(await opened_seqs(world))
@@ -288,7 +300,7 @@ async def test_a_redaction_forged_by_sql_does_not_hide_the_loss(world: OpenStore
     assert not (await verify(world.store, TENANT))["valid"]
 
 
-@pytest.mark.deep(stands_in="test_a_session_loses_its_user_with_its_last_opening")
+@pytest.mark.deep(stands_in="test_a_long_session_and_much_lineage_go_in_several_requests")
 async def test_a_log_with_erased_entries_can_be_purged(world: OpenStore) -> None:
     await aged(world, 20, 10)
     [old] = await world.rows(

@@ -241,6 +241,7 @@ async def test_each_tenant_counts_for_itself(world: OpenStore) -> None:
     batch = Spool().records(2)
     await take(world, batch)
     assert (await ingest(world.store, OTHER, "sidecar-1", "i1", batch)).n == 1
+    assert (await verify(world.store, OTHER))["total"] == 2
 
 
 @pytest.mark.deep(stands_in="test_what_does_not_continue_its_spool_is_refused")

@@ -59,6 +59,7 @@ def sibling(api: ControlApi, directory: Path) -> ControlApi:
 async def test_a_database_knows_each_key_and_an_older_replica_trusts_the_newer(
     sqlite_url: str, tmp_path: Path
 ) -> None:
+    (tmp_path / "foreign").mkdir(mode=0o700)
     first = log_key.open_or_make(tmp_path)
     async with opened(sqlite_url) as world:
         await log_key.ensure_database_key(world.store, first, tmp_path)
@@ -74,8 +75,12 @@ async def test_a_database_knows_each_key_and_an_older_replica_trusts_the_newer(
         assert [(each.former, each.next) for each in moved] == [
             (each.former, each.next) for each in third.history
         ]
-        with pytest.raises(UnusableDatabase):  # a restart needs the newer file
-            await log_key.ensure_database_key(world.store, first, tmp_path)
+        # A restart needs the newer file.
+        for ring in (first, log_key.open_or_make(tmp_path / "foreign")):
+            with pytest.raises(UnusableDatabase) as refused:
+                await log_key.ensure_database_key(world.store, ring, tmp_path)
+            assert f"to `{tmp_path / 'log.key'}`" in str(refused.value)
+            assert b64(third.signer.public) in str(refused.value)
 
 
 def test_the_file_holds_the_new_seed_and_only_the_old_keys_signature(
@@ -179,6 +184,7 @@ def test_after_a_rotation_the_next_start_signs_with_the_new_key(either: ControlA
     assert after["log_key"] != before["log_key"]
 
 
+@pytest.mark.deep(stands_in="test_a_database_knows_each_key_and_an_older_replica_trusts_the_newer")
 def test_a_foreign_key_is_refused_with_what_to_copy(shared: ControlApi, tmp_path: Path) -> None:
     other = sibling(shared, tmp_path / "other")
     with pytest.raises(BaseExceptionGroup) as refused:
@@ -195,6 +201,7 @@ def test_a_foreign_key_is_refused_with_what_to_copy(shared: ControlApi, tmp_path
         other.stop()
 
 
+@pytest.mark.deep(stands_in="test_a_database_knows_each_key_and_an_older_replica_trusts_the_newer")
 def test_a_store_of_an_older_version_registers_the_first_key(
     shared: ControlApi, tmp_path: Path
 ) -> None:
