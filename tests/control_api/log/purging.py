@@ -45,16 +45,20 @@ def _notes(url: str) -> TemporaryDirectory[str]:
 
 
 def purge(world: OpenStore, signer: Signer = SIGNER) -> Purge:
-    ring, notes = KeyRing(signer), FileStore(Path(_notes(world.url).name))
-    return Purge(world.store, ring, CheckpointMaker(world.store, ring, notes), event_id)
+    ring = KeyRing(signer)
+    return Purge(world.store, ring, maker(world, ring), event_id)
 
 
-async def keep_days(world: OpenStore, days: int) -> None:
+def maker(world: OpenStore, ring: KeyRing) -> CheckpointMaker:
+    return CheckpointMaker(world.store, ring, FileStore(Path(_notes(world.url).name)))
+
+
+async def keep_days(world: OpenStore, days: int, tenant_id: str = TENANT) -> None:
     async def work(tx: Transaction) -> None:
         row = update(tenants).where(tenants.c.tenant_id == tx.tenant_id)
         await tx.connection.execute(row.values(retention_days=days))
 
-    await world.store.write(TENANT, work)
+    await world.store.write(tenant_id, work)
 
 
 async def fill(world: OpenStore, count: int, seed: int = 1) -> None:

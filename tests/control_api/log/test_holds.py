@@ -115,6 +115,7 @@ async def test_a_held_session_keeps_its_row(world: OpenStore) -> None:
             a=agent,
             u=user,
         )
+    await sql(world.url, "UPDATE sessions SET revoked_at = 2 WHERE session_id = 's-2'")
     holds = [await hold(world, "session", "s-1"), await hold(world, "agent", "agt_1")]
     assert await purge_sessions(world.store, TENANT, event_id) == 1
     for each in holds:
@@ -122,9 +123,10 @@ async def test_a_held_session_keeps_its_row(world: OpenStore) -> None:
     assert await purge_sessions(world.store, TENANT, event_id) == 2
     # Their ids are never free again.
     claimer, now = SessionClaimer(world.store), world.now()
-    for name in ("s-1", "s-2", "s-3"):
+    ended = {"s-1": "expired", "s-2": "revoked", "s-3": "expired"}
+    for name, state in ended.items():
         row = await claimer.claim(TENANT, name, "support", None, "u-4", 30, now)
-        assert (row.state(now), row.user_id) == ("expired", "")
+        assert (row.state(now), row.user_id) == (state, "")
     assert await world.rows("SELECT session_id FROM sessions") == []
 
 

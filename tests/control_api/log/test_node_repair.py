@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from control_api.log.proofs import prove
-from control_api.log.proofs.prove import IncompleteTree, prove_entry
+from control_api.log.proofs.prove import IncompleteTree, prove_entry, prove_growth
 from control_api.log.proofs.signed_tree import BrokenTree
 from control_api.log.scheduled import node_repair, self_check
 from control_api.log.scheduled.rounds import IDLE
 from control_api.log.scheduled.self_check import SelfChecker
 from control_api.store.queries import self_checks, tree_nodes
 from control_api.store.queries.self_checks import SelfCheck
+from policies.ground.errors import Conflict
 from policies.trail import checkpoint
 from policies.trail.checkpoint import Checkpoint
 from policies.trail.proofs import wide_tree
@@ -69,7 +70,13 @@ async def proven(world: OpenStore) -> None:
         await prove_entry(world.store, TENANT, row.eid, None, PUBLICS)
 
 
-async def test_lost_nodes_come_back_whatever_the_size_of_the_log(world: OpenStore) -> None:
+async def killed(*_: object) -> None:
+    raise RuntimeError("killed")
+
+
+async def test_lost_nodes_come_back_whatever_the_size_of_the_log(
+    world: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await fill(world, SIZE)
     await sign(world)
     kept, event = await stored(world), (await entries(world))[0].eid
@@ -78,8 +85,14 @@ async def test_lost_nodes_come_back_whatever_the_size_of_the_log(world: OpenStor
     await world.rows("DELETE FROM tree_nodes")
     with pytest.raises(IncompleteTree, match=r"more than 16 rows.*scheduled verification makes"):
         await prove_entry(world.store, TENANT, event, None, PUBLICS)
-    # No day has to pass, and each step is another process's.
+    # No day has to pass, and each step is another process's. The first dies after it has written.
     world.now.ahead += IDLE
+    with monkeypatch.context() as dying:
+        dying.setattr(self_checks, "put", killed)
+        with pytest.raises(RuntimeError, match="killed"):
+            await step(world)
+    assert await stored(world)
+    world.now.ahead += self_check.LEASE
     assert (await step(world))[1]
     assert 0 < len(await stored(world)) < len(kept)
     state = await whole(world)
@@ -95,12 +108,8 @@ async def test_a_process_that_dies_after_writing_nodes_loses_none(
     await sign(world)
     kept = await stored(world)
     await world.rows("DELETE FROM tree_nodes")
-
-    async def die(*_: object) -> None:
-        raise RuntimeError("killed")
-
     with monkeypatch.context() as dying:
-        dying.setattr(self_checks, "put", die)
+        dying.setattr(self_checks, "put", killed)
         with pytest.raises(RuntimeError, match="killed"):
             await step(world)
     assert await stored(world)
@@ -109,7 +118,7 @@ async def test_a_process_that_dies_after_writing_nodes_loses_none(
     assert await stored(world) == kept
 
 
-@pytest.mark.deep(stands_in="test_no_node_is_replaced_by_what_contradicts_a_signed_root")
+@pytest.mark.deep(stands_in="test_wrong_nodes_are_replaced_by_what_leads_to_a_signed_root_only")
 @pytest.mark.parametrize("most", [65_536, 12], ids=["all held", "some held"])
 async def test_forged_nodes_are_replaced_once_a_signed_root_is_passed(
     world: OpenStore, monkeypatch: pytest.MonkeyPatch, most: int
@@ -136,26 +145,46 @@ async def test_forged_nodes_are_replaced_once_a_signed_root_is_passed(
     await proven(world)
 
 
-async def test_no_node_is_replaced_by_what_contradicts_a_signed_root(world: OpenStore) -> None:
+async def test_wrong_nodes_are_replaced_by_what_leads_to_a_signed_root_only(
+    world: OpenStore,
+) -> None:
     await fill(world, SIZE)
     tree = await sign(world)
+    kept, event = await stored(world), (await entries(world))[0].eid
+    [right] = await world.rows("SELECT note FROM checkpoints")
     forged = checkpoint.sign(Checkpoint("sluice/epoch/default", tree.size, WRONG), SIGNER)
     await world.rows("UPDATE checkpoints SET note = :note", note=forged)
     await world.rows("UPDATE tree_nodes SET hash = :wrong", wrong=WRONG)
-    state = await whole(world, SelfChecker(world.store))
+    checker = SelfChecker(world.store)
+    state = await whole(world, checker)
     assert (state.reason or "").startswith("root_mismatch: ")
     assert set((await stored(world)).values()) == {WRONG}
+    # The root that was signed proves what the walk has found.
+    await world.rows("UPDATE checkpoints SET note = :note", note=right.note)
+    with pytest.raises(BrokenTree):
+        await prove_entry(world.store, TENANT, event, None, PUBLICS)
+    await whole(world, checker)
+    world.now.ahead += DAY
+    state = await whole(world, checker)
+    # It is repaired, not told: proofs never trusted it.
+    assert (state.reason, await stored(world)) == (None, kept)
+    await prove_entry(world.store, TENANT, event, None, PUBLICS)
 
 
-@pytest.mark.deep(stands_in="test_lost_nodes_come_back_whatever_the_size_of_the_log")
 async def test_nodes_above_the_cut_come_back_after_a_purge(world: OpenStore) -> None:
-    await aged(world, 30, 45)
+    await aged(world, 22, 7)
     checker = SelfChecker(world.store)
     assert (await step(world, checker))[1]
     await purge(world).run(TENANT)
     kept = await stored(world)
     cut = (await entries(world))[0].seq
-    assert cut
+    assert cut == 22
+    for old in (20, 22, 23):
+        await prove_growth(world.store, TENANT, old, None, PUBLICS)
+    for old, nearest in ((3, "4"), (21, "20 and 22")):
+        told = f"first 22 entries were purged.* sizes are {nearest}$"
+        with pytest.raises(Conflict, match=told):
+            await prove_growth(world.store, TENANT, old, None, PUBLICS)
     await world.rows("DELETE FROM tree_nodes")
     state = await whole(world, checker)
     # Those of purged entries can't be computed, and no proof reads them.

@@ -9,6 +9,7 @@ import pytest
 
 from control_api.log import purge as purge_module
 from control_api.log import read
+from control_api.log import verify as verify_module
 from control_api.log.purge import PurgeResult
 from control_api.log.purge_plan import prove
 from control_api.log.search import EventFilters
@@ -95,9 +96,13 @@ async def test_an_event_below_the_cut_is_hidden_at_once(
     for eid in old[-3:]:
         with pytest.raises(NotFound):
             await read.event(world.store, TENANT, eid)
+    # The next run completes it.
+    assert (await purge(world).run(TENANT)).removed > 0
+    assert await seqs(world) == list(range(60, 91))
+    assert (await valid(world))["anchor"]["purged_count"] == 60
 
 
-@pytest.mark.deep(stands_in="test_a_longer_retention_set_meanwhile_stops_the_purge")
+@pytest.mark.deep(stands_in="test_what_another_replica_purges_meanwhile_is_purged_once")
 async def test_two_concurrent_replicas_make_one_purge(postgresql_url: str) -> None:
     async with opened(postgresql_url) as world, opened(postgresql_url) as other:
         await aged(world, 120, 40)
@@ -126,7 +131,45 @@ async def test_a_longer_retention_set_meanwhile_stops_the_purge(
     assert await seqs(world) == list(range(50))
 
 
-@pytest.mark.deep(stands_in="test_a_longer_retention_set_meanwhile_stops_the_purge")
+@pytest.mark.parametrize("point", ["prove", "plan"])
+async def test_what_another_replica_purges_meanwhile_is_purged_once(
+    world: OpenStore, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    """Between its proof and its commit, or between two steps of its removal."""
+    await aged(world, 12, 4)
+    module = purge_module if point == "prove" else purges
+    real, others = getattr(module, point), []
+
+    async def slow(*asked: Any) -> Any:
+        found = await real(*asked)
+        monkeypatch.setattr(module, point, real)
+        others.append(await purge(world).run(TENANT))
+        return found
+
+    monkeypatch.setattr(module, point, slow)
+    own, [other] = await purge(world).run(TENANT), others
+    assert (own.removed, other.removed) == (0, 12)
+    # With one `purge` entry at the end.
+    assert await seqs(world) == list(range(12, 17))
+    await valid(world)
+
+
+async def test_a_verification_that_meets_a_purge_begins_again(
+    world: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await aged(world, 12, 4)
+    real = verify_module.scan
+
+    async def slow(*asked: Any) -> Any:
+        monkeypatch.setattr(verify_module, "scan", real)
+        await purge(world).run(TENANT)
+        return await real(*asked)
+
+    monkeypatch.setattr(verify_module, "scan", slow)
+    assert (await valid(world))["first_seq"] == 12
+
+
+@pytest.mark.deep(stands_in="test_a_verification_that_meets_a_purge_begins_again")
 async def test_verification_succeeds_while_rows_are_removed_and_added(world: OpenStore) -> None:
     await aged(world, 400, 200)
     going = True

@@ -10,13 +10,18 @@ from typing import Any
 
 import pytest
 
-from control_api.maintenance.bootstrap import FILE, first_start
+from control_api.log import log_key
+from control_api.maintenance.bootstrap import ADMIN_KEY, FILE, first_start
+from control_api.maintenance.keys_directory import write_keys
+from control_api.maintenance.keys_secret import fresh_keys
 from control_api.security import secret_file
+from control_api.security.secret_file import UnusableFile
 from control_api.settings import read
 from control_api.store.queries import tenants
 from control_api.store.store import Store
 from policies.ground.keys import key_digest, well_formed
 from tests.support.control_api import MovableClock
+from tests.support.open_store import sql
 
 
 def settings_of(directory: Path, **environ: str) -> Any:
@@ -86,7 +91,73 @@ async def test_a_configured_superadmin_key_is_neither_generated_nor_written(tmp_
     assert key not in repr(settings)
 
 
-@pytest.mark.deep(stands_in="test_a_malformed_first_start_file_is_replaced")
+async def test_a_start_that_another_one_overtakes_leaves_no_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite+aiosqlite:///{tmp_path / 'shared.db'}"
+    both = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        both.append(settings_of(tmp_path / name, SLUICE_DATABASE_URL=url))
+    first, _ = await start(both[0])
+    installed = tenants.installed
+
+    async def not_yet(*_: object) -> None:
+        monkeypatch.setattr(tenants, "installed", installed)
+
+    monkeypatch.setattr(tenants, "installed", not_yet)
+    assert await start(both[1]) == (first, None)
+    assert [(each.data_dir / FILE).exists() for each in both] == [True, False]
+
+
+async def test_two_starts_with_one_secret_are_one_installation(tmp_path: Path) -> None:
+    keys = fresh_keys(os.urandom)
+    write_keys(tmp_path / "keys", keys)
+    url, publics = f"sqlite+aiosqlite:///{tmp_path / 'shared.db'}", set()
+    both: dict[str, Any] = {"SLUICE_DATABASE_URL": url, "SLUICE_KEYS_DIR": str(tmp_path / "keys")}
+    made = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        settings = settings_of(tmp_path / name, **both)
+        publics.add(log_key.open_or_make(settings.data_dir, settings.keys_dir).signer.public)
+        made.append(await start(settings))
+        # Neither key is anywhere but in the secret.
+        assert [path.name for path in settings.data_dir.iterdir()] == []
+    assert made[0] == made[1]
+    assert len(publics) == 1
+    [stored] = await sql(url, "SELECT digest, name FROM api_keys")
+    assert (stored.digest, stored.name) == (key_digest(keys[ADMIN_KEY].decode()), "first admin")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        (ADMIN_KEY, b"slc_mistyped", "holds no API key of Sluice"),
+        (ADMIN_KEY, b"\xff\xfe", "holds no API key of Sluice"),
+        ("log.key", b"", "holds no signing key"),
+    ],
+)
+async def test_a_mounted_file_without_a_key_ends_the_start(
+    tmp_path: Path, name: str, content: bytes, said: str
+) -> None:
+    write_keys(tmp_path / "keys", {**fresh_keys(os.urandom), name: content})
+    settings = settings_of(tmp_path, SLUICE_KEYS_DIR=str(tmp_path / "keys"))
+
+    async def starts() -> None:
+        log_key.open_or_make(settings.data_dir, settings.keys_dir)
+        await start(settings)
+
+    with pytest.raises((UnusableFile, ExceptionGroup)) as refused:
+        await starts()
+    error: BaseException = refused.value
+    if isinstance(error, ExceptionGroup):
+        [error] = error.exceptions
+    assert isinstance(error, UnusableFile)
+    assert said in str(error)
+    assert "mistyped" not in str(error)
+
+
+@pytest.mark.deep(stands_in="test_a_start_that_another_one_overtakes_leaves_no_keys")
 async def test_of_two_first_starts_on_one_database_one_counts(
     tmp_path: Path, migrated_url: str
 ) -> None:

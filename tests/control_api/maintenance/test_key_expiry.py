@@ -95,6 +95,11 @@ def test_the_log_warns_of_a_key_once_a_day_from_14_days_before(
         until("it warns of that one", lambda: len(warnings(caplog)) == 3)
         assert tenant["tenant_id"] in warnings(caplog)[2]
         assert seconds(api) == about(3)
+        # Who is started anew knows of nothing that was told.
+        caplog.clear()
+        api.restart()
+        until("it warns of all three", lambda: len(warnings(caplog)) == 3)
+        assert seconds(api) == about(3)
 
 
 @pytest.mark.deep(stands_in="test_the_log_warns_of_a_key_once_a_day_from_14_days_before")

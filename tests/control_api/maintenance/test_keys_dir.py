@@ -30,6 +30,9 @@ def mounted(folder: Path, keys: dict[str, bytes]) -> Path:
     return folder
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/maintenance/test_bootstrap.py::test_two_starts_with_one_secret_are_one_installation"
+)
 def test_two_replicas_with_one_secret_are_one_installation(tmp_path: Path) -> None:
     keys = fresh_keys(os.urandom)
     folder = mounted(tmp_path / "keys", keys)
@@ -74,7 +77,9 @@ def test_a_mounted_key_that_others_can_use_is_refused(tmp_path: Path, mode: int)
         read_mounted(path)
 
 
-@pytest.mark.deep(stands_in="test_two_replicas_with_one_secret_are_one_installation")
+@pytest.mark.deep(
+    stands_in="tests/control_api/maintenance/test_bootstrap.py::test_a_mounted_file_without_a_key_ends_the_start"
+)
 @pytest.mark.parametrize(
     ("changed", "said"),
     [

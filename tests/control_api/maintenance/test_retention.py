@@ -9,19 +9,42 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from control_api.caches import session_cache
 from control_api.maintenance import retention
+from control_api.maintenance.purge_command import purge as purge_command
+from control_api.maintenance.retention import RetentionLoop
+from control_api.metrics.metrics import Instruments
+from control_api.settings import read
+from control_api.store.queries.fleet import FleetReports
+from policies.ground.clock import Clock
+from policies.ground.errors import NotFound
+from policies.ground.signing import KeyRing
+from tests.control_api.log.purging import SIGNER, keep_days, maker
+from tests.control_api.store.databases import sqlite_url
 from tests.support import fork_server
 from tests.support.control_api import ControlApi
-from tests.support.open_store import sql
+from tests.support.loop_clock import moving_clock
+from tests.support.open_store import (
+    OTHER,
+    TENANT,
+    OpenStore,
+    decision,
+    event_id,
+    opened,
+    sql,
+)
 from tests.support.waiting import until
 
+__all__ = ["sqlite_url"]
 DAY = 86_400.0
 
 
@@ -39,23 +62,20 @@ def command(api: ControlApi, *arguments: str) -> subprocess.CompletedProcess[str
     return fork_server.run(given, {**os.environ, **api.environ})
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/console/test_audit_records.py::test_how_long_records_are_kept_is_changed"
-)
-def test_settings_are_shown_in_words_and_changed_one_by_one(fresh: ControlApi) -> None:
-    shown = fresh.admin("GET", "/v1/settings/retention")
+def test_settings_are_shown_in_words_and_changed_one_by_one(tenant: ControlApi) -> None:
+    shown = tenant.admin("GET", "/v1/settings/retention")
     assert (shown["retention_days"], shown["session_retention_days"]) == (365, 90)
     assert "365 days" in shown["audit_policy"]
     assert "90 days" in shown["session_policy"]
-    changed = fresh.admin("PUT", "/v1/settings/retention", {"retention_days": 0})
+    changed = tenant.admin("PUT", "/v1/settings/retention", {"retention_days": 0})
     assert (changed["retention_days"], changed["session_retention_days"]) == (0, 90)
     assert "forever" in changed["audit_policy"]
-    assert fresh.admin("GET", "/v1/settings/retention") == changed
-    again = fresh.admin("PUT", "/v1/settings/retention", {"session_retention_days": 1})
+    assert tenant.admin("GET", "/v1/settings/retention") == changed
+    again = tenant.admin("PUT", "/v1/settings/retention", {"session_retention_days": 1})
     assert (again["retention_days"], again["session_retention_days"]) == (0, 1)
     assert "1 day ago" in again["session_policy"]
-    assert fresh.admin("PUT", "/v1/settings/retention", {}) == again
-    fresh.verified()
+    assert tenant.admin("PUT", "/v1/settings/retention", {}) == again
+    tenant.verified()
 
 
 @pytest.mark.parametrize(
@@ -78,9 +98,29 @@ def test_there_is_no_anchor_before_a_purge(api: ControlApi) -> None:
     assert shown.keys() == {"retention_days", "policy", "anchor", "held_from"}
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/use_cases/audit/test_export_log.py::test_a_purged_log_begins_at_its_anchor"
-)
+async def test_a_round_of_purges_begins_every_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = 0
+
+    async def once(_: RetentionLoop) -> None:
+        nonlocal rounds
+        rounds += 1
+
+    monkeypatch.setattr(RetentionLoop, "once", once)
+    app: Any = SimpleNamespace(
+        store=None, ring=None, checkpoints=None, new_id=None, entropy=os.urandom
+    )
+    with moving_clock() as clock:
+        task = asyncio.ensure_future(RetentionLoop(app).run())
+        await clock.skip(retention.FIRST_SECONDS * 0.7)
+        assert rounds == 0
+        await clock.skip(retention.FIRST_SECONDS * 0.6)
+        for number in (1, 2, 3):
+            assert rounds == number
+            await clock.skip(retention.INTERVAL_SECONDS * 1.3)
+        task.cancel()
+
+
+@pytest.mark.deep(stands_in="test_a_round_of_purges_begins_every_hour")
 def test_every_hour_old_data_is_purged(either: ControlApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "FIRST_SECONDS", 0.2)
     monkeypatch.setattr(retention, "INTERVAL_SECONDS", 0.2)
@@ -109,9 +149,48 @@ def test_every_hour_old_data_is_purged(either: ControlApi, monkeypatch: pytest.M
     either.verified()
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/log/test_purge_tampering.py::test_an_invalid_prefix_is_not_removed"
-)
+async def test_a_round_purges_all_tenants_but_one_whose_log_does_not_verify(
+    sqlite_url: str,
+) -> None:
+    async with opened(sqlite_url) as world:
+        await a_round_over_two_tenants(world)
+
+
+async def a_round_over_two_tenants(world: OpenStore) -> None:
+    for tenant_id in (TENANT, OTHER):
+        await keep_days(world, 1, tenant_id)
+        for _ in range(3):
+            await world.log.append(tenant_id, decision())
+    world.now.ahead += 3 * int(DAY * 1e6)
+    await world.rows("UPDATE log_entries SET ts = ts + 1 WHERE tenant_id = 'default' AND seq = 1")
+    instruments = Instruments(CollectorRegistry())
+    ring = KeyRing(SIGNER)
+    app: Any = SimpleNamespace(
+        store=world.store,
+        ring=ring,
+        checkpoints=maker(world, ring),
+        new_id=event_id,
+        entropy=os.urandom,
+        settings=read({}),
+        fleet=FleetReports(world.store),
+        instruments=instruments,
+    )
+    await RetentionLoop(app).once()
+    purged = await world.rows("SELECT tenant_id FROM purges")
+    assert [each.tenant_id for each in purged] == [OTHER]
+    counted = {
+        sample.labels["outcome"]: sample.value
+        for family in instruments.jobs.purges.collect()
+        for sample in family.samples
+        if sample.name.endswith("_total")
+    }
+    assert {outcome: many for outcome, many in counted.items() if many} == {
+        "refused": 1,
+        "purged": 1,
+    }
+
+
+@pytest.mark.deep(stands_in="test_a_round_purges_all_tenants_but_one_whose_log_does_not_verify")
 def test_a_tenant_whose_log_does_not_verify_delays_no_other(
     fresh: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,9 +227,37 @@ def _sql(api: ControlApi, statement: str) -> None:
     connection.close()
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/log/test_log_key.py::test_a_purge_with_a_foreign_key_is_refused"
-)
+def test_the_command_purges_a_tenant_and_shows_the_anchor(
+    api: ControlApi, tenant: ControlApi
+) -> None:
+    """Beside the running service, and three days later by its own clock."""
+    said: list[str] = []
+
+    def command_at(days: int, tenant_id: str) -> bool:
+        clock = Clock(lambda: api.time.now() + days * int(DAY * 1e6), time.monotonic)
+        return asyncio.run(purge_command(api.settings, clock, os.urandom, tenant_id, said.append))
+
+    tenant.evaluate()
+    name = tenant.tenant_id
+    assert command_at(0, name)
+    assert said.pop() == f"{name}: 0 entries and 0 sessions removed; nothing was ever purged"
+    tenant.admin("PUT", "/v1/settings/retention", {"retention_days": 1})
+    assert command_at(3, name)
+    anchor = tenant.admin("GET", "/v1/audit/retention")["anchor"]
+    assert anchor["purged_count"] > 1
+    assert said.pop() == (
+        f"{name}: {anchor['purged_count']} entries and 0 sessions removed; anchor: "
+        f"{anchor['tree_size']} entries until {anchor['purged_before']}, root {anchor['root_hash']}"
+    )
+    tenant.evaluate()
+    tenant.verified()
+    with pytest.raises(BaseExceptionGroup) as refused:
+        command_at(0, "nobody")
+    assert refused.group_contains(NotFound, match="no such tenant: `nobody`")
+    assert said == []
+
+
+@pytest.mark.deep(stands_in="test_the_command_purges_a_tenant_and_shows_the_anchor")
 def test_the_command_purges_beside_a_running_service(either: ControlApi) -> None:
     """By the real clock: nothing is old enough; the command says so, and all goes on."""
     either.evaluate()
@@ -176,9 +283,7 @@ def long_ago(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Control
         api.stop()
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/log/test_purge.py::test_old_entries_go_and_the_rest_verifies"
-)
+@pytest.mark.deep(stands_in="test_the_command_purges_a_tenant_and_shows_the_anchor")
 def test_the_command_purges_old_data_and_shows_the_anchor(long_ago: ControlApi) -> None:
     for _ in range(30):
         long_ago.evaluate()
@@ -195,9 +300,7 @@ def test_the_command_purges_old_data_and_shows_the_anchor(long_ago: ControlApi) 
     long_ago.verified()
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/log/test_log_key.py::test_a_purge_with_a_foreign_key_is_refused"
-)
+@pytest.mark.deep(stands_in="test_the_command_purges_a_tenant_and_shows_the_anchor")
 def test_the_command_exits_with_2_for_an_unknown_tenant_and_1_for_a_failure(
     fresh: ControlApi,
 ) -> None:

@@ -16,7 +16,13 @@ from control_api.oidc import provider as provider_module
 from control_api.oidc.discovery import parse_metadata
 from control_api.oidc.person import Person
 from control_api.oidc.refusal import ProviderUnavailable, Refusal, SignInRefused
-from tests.control_api.oidc.hostile_provider import DISCOVERY, HostileProvider, lying, new_key
+from tests.control_api.oidc.hostile_provider import (
+    DISCOVERY,
+    Handler,
+    HostileProvider,
+    lying,
+    new_key,
+)
 from tests.control_api.oidc.signing_in import Client, client_of, settings_for
 from tests.support.ports import free_port
 from tests.support.waiting import until_async
@@ -91,24 +97,43 @@ async def test_no_answer_takes_more_than_its_budget(
             await arrive(client_of(hostile.issuer), hostile)
 
 
-@pytest.mark.deep(stands_in="test_no_answer_takes_more_than_its_budget")
-@pytest.mark.parametrize("path", [DISCOVERY, "/jwks", "/token", "/userinfo"])
-async def test_no_answer_but_a_json_object_is_read(hostile: HostileProvider, path: str) -> None:
-    told: dict[str, Any] = {
-        "status": 0,
-        "body": b"",
-        "headers": {"Location": f"{hostile.issuer}/x"},
-    }
+ODD = (
+    (200, b"[]"), (200, b"<html>"), (200, b""), (200, b'{"a":1,"a":2}'), (200, b"\xff"),
+    (302, b"{}"), (307, b"{}"), (404, b"{}"), (500, b"{}"),
+)  # fmt: skip
+"""Statuses and bodies that are no answer."""
+
+
+def answering(hostile: HostileProvider, status: int, body: bytes) -> Handler:
+    """It would also lead elsewhere."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        return web.Response(**told)
+        return web.Response(status=status, body=body, headers={"Location": f"{hostile.issuer}/x"})
 
-    for status, body in (
-        (200, b"[]"), (200, b"<html>"), (200, b""), (200, b'{"a":1,"a":2}'), (200, b"\xff"),
-        (302, b"{}"), (307, b"{}"), (404, b"{}"), (500, b"{}"),
-    ):  # fmt: skip
-        told |= {"status": status, "body": body}
-        hostile.instead[path] = answer
+    return answer
+
+
+async def test_nothing_but_a_json_object_at_its_own_address_is_read(
+    hostile: HostileProvider,
+) -> None:
+    client, url = fetch.ProviderClient(None), f"{hostile.issuer}/odd"
+    for status, body in ODD:
+        hostile.instead["/odd"] = answering(hostile, status, body)
+        with pytest.raises(ProviderUnavailable):
+            await client.get(url)
+        if status == 200:
+            with pytest.raises(ProviderUnavailable):
+                await client.post(url, {}, "a=b")
+        else:
+            assert (await client.post(url, {}, "a=b")).status == status
+    assert not hostile.asked["/x"], "it followed a redirect"
+
+
+@pytest.mark.deep(stands_in="test_nothing_but_a_json_object_at_its_own_address_is_read")
+@pytest.mark.parametrize("path", [DISCOVERY, "/jwks", "/token", "/userinfo"])
+async def test_no_answer_but_a_json_object_is_read(hostile: HostileProvider, path: str) -> None:
+    for status, body in ODD:
+        hostile.instead[path] = answering(hostile, status, body)
         hostile.claims.clear()
         with pytest.raises(ProviderUnavailable):
             await arrive(client_of(hostile.issuer), hostile)
@@ -156,9 +181,6 @@ def test_a_provider_elsewhere_does_not_send_the_service_to_its_own_host(name: st
             parse_metadata({**described, name: inside}, settings_for(issuer))
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/oidc/test_id_token.py::test_a_token_of_an_unknown_key_asks_for_newer_keys"
-)
 @pytest.mark.parametrize("kid", ["k", None])
 async def test_the_next_key_may_have_the_name_of_the_one_before(
     hostile: HostileProvider, kid: str | None
@@ -192,7 +214,6 @@ async def test_an_issuer_that_changes_is_noticed(hostile: HostileProvider) -> No
         await client.begin()
 
 
-@pytest.mark.deep(stands_in="test_a_failure_is_remembered_for_seconds")
 async def test_one_discovery_at_a_time_serves_all_who_wait(hostile: HostileProvider) -> None:
     client = client_of(hostile.issuer)
     await asyncio.gather(*(client.begin() for _ in range(50)))
@@ -246,6 +267,21 @@ async def test_userinfo_of_someone_else_is_refused(hostile: HostileProvider) -> 
     hostile.claims.clear()
     person = await arrive(client_of(hostile.issuer), hostile)
     assert (person.issuer, person.groups) == (hostile.issuer, frozenset("a"))
+
+
+async def test_a_public_client_names_itself_and_shows_no_secret(hostile: HostileProvider) -> None:
+    shown: list[tuple[dict[str, Any], str | None]] = []
+
+    async def refuse(request: web.Request) -> web.StreamResponse:
+        shown.append((dict(await request.post()), request.headers.get("Authorization")))
+        return web.json_response({"error": "invalid_grant"}, status=400)
+
+    hostile.instead["/token"] = refuse
+    with pytest.raises(SignInRefused):
+        await arrive(client_of(hostile.issuer, client_secret=None), hostile)
+    [(form, authorization)] = shown
+    assert (form["client_id"], authorization) == ("sluice", None)
+    assert "client_secret" not in form
 
 
 async def test_errors_of_the_token_endpoint_are_told_short(hostile: HostileProvider) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,8 +15,21 @@ from tests.control_api.oidc.real_provider import CLIENT, RealProvider, new_keys
 from tests.control_api.oidc.signing_in import REDIRECT, client_of
 from tests.support.certificates import authority
 
+ROOT = Path(__file__).parents[3]
 
-@pytest.mark.deep(stands_in="test_what_one_replica_began_another_finishes")
+
+def test_only_this_part_imports_what_is_optional() -> None:
+    """What needs it is imported late, by the assembly."""
+    heavy = "authlib|joserfc|control_api.oidc.(provider|id_token|discovery|fetch)"
+    importing = {
+        file.name
+        for file in (ROOT / "control_api").rglob("*.py")
+        if re.search(rf"^(import|from) ({heavy})\b", file.read_text("utf-8"), re.M)
+    }
+    assert importing == {"provider.py", "id_token.py"}
+
+
+@pytest.mark.deep(stands_in="test_only_this_part_imports_what_is_optional")
 def test_what_is_not_configured_is_not_imported() -> None:
     """Authlib is an extra of the distribution."""
     script = (
@@ -131,7 +145,7 @@ async def test_the_service_s_clock_may_not_be_far_off(provider: RealProvider) ->
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/oidc/test_faults.py::test_what_is_lied_about_below_is_accepted_otherwise"
+    stands_in="tests/control_api/oidc/test_faults.py::test_userinfo_of_someone_else_is_refused"
 )
 async def test_groups_may_be_at_the_userinfo_endpoint_only(provider: RealProvider) -> None:
     provider.restart(inToken=False)
@@ -145,7 +159,7 @@ async def test_groups_may_be_at_the_userinfo_endpoint_only(provider: RealProvide
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/oidc/test_id_token.py::test_a_token_of_an_unknown_key_asks_for_newer_keys"
+    stands_in="tests/control_api/oidc/test_faults.py::test_the_next_key_may_have_the_name_of_the_one_before"
 )
 async def test_the_provider_changes_its_keys(provider: RealProvider) -> None:
     client = client_of(provider.issuer)
@@ -194,7 +208,9 @@ async def test_a_provider_that_signs_by_the_client_s_secret_is_refused(
         provider.restart()
 
 
-@pytest.mark.deep(stands_in="test_the_provider_s_certificate_is_checked")
+@pytest.mark.deep(
+    stands_in="tests/control_api/oidc/test_faults.py::test_a_public_client_names_itself_and_shows_no_secret"
+)
 async def test_the_service_may_be_a_public_client(provider: RealProvider) -> None:
     provider.add_client(REDIRECT, client_secret=None, token_endpoint_auth_method="none")
     del provider.configuration["clients"][0]["client_secret"]

@@ -222,10 +222,13 @@ def service(api: ControlApi, tmp_path: Path) -> list[str]:
 
 
 def test_diff_reads_what_is_in_force_on_either_side(
-    run: Run, service: list[str], wider: Path
+    run: Run, service: list[str], old: Path, wider: Path
 ) -> None:
-    assert run("diff", "live", wider, "--fail-on", "widened", *service).code == 1
-    assert run("diff", wider, "live", "--fail-on", "widened", *service).code == 0
+    """As the same files would be."""
+    for one, other, code in (("live", wider, 1), (wider, "live", 0)):
+        files = [old if each == "live" else each for each in (one, other)]
+        found = run("diff", one, other, "--json", "--fail-on", "widened", *service)
+        assert (found.code, found.json) == (code, run("diff", *files, "--json").json)
 
 
 @pytest.mark.deep(stands_in="test_diff_reads_what_is_in_force_on_either_side")

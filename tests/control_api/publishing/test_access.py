@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis as redis_py
+from redis.crc import key_slot
 
-from policies.sets.redis_keys import set_key
+from control_api.publishing.redis_client import RedisClient
+from control_api.publishing.redis_sets import RedisSets
+from policies.ground.redis_url import RedisUrl
+from policies.sets.redis_keys import beats_key, doubts_key, set_key
 from tests.control_api.publishing.reader import Reader
 from tests.control_api.publishing.test_faults import metric
 from tests.control_api.publishing.test_sessions import claim, state
@@ -61,7 +66,23 @@ def test_the_readmes_user_may_do_everything_the_service_does(
         reader.answered(reader.ask("d/tenant"))
         reader.follows()
         assert metric(api, 'sluice_redis_pushes_total{outcome="rebuilt"}') >= 1
+    asyncio.run(a_rebuild(url, "acme"))
+    # On a cluster, a script finds all of a tenant's keys on one of its nodes.
+    keys = [
+        *root.keys("sluice:*acme*"),
+        *(each("acme").encode() for each in (beats_key, doubts_key)),
+    ]
+    assert len(keys) == 5
+    assert len({key_slot(each) for each in keys}) == 1
     assert refusals(root, CONTROL) == []
+
+
+async def a_rebuild(url: str, tenant_id: str) -> None:
+    client = RedisClient(RedisUrl.parse(url))
+    sets = RedisSets(client)
+    assert await sets.lock(tenant_id, "one:1")
+    assert await sets.move(tenant_id, None, {}, at=b"e:1", head=b"h", token="one:1")
+    await client.close()
 
 
 @pytest.mark.parametrize("name", [CONTROL, SIDECAR])
@@ -101,7 +122,6 @@ def test_a_sidecar_s_user_reads_its_own_tenant_and_asks(server: redis.Redis) -> 
             attempt()
 
 
-@pytest.mark.deep(stands_in="test_only_a_server_whose_certificate_is_trusted_gets_data")
 def test_a_wrong_password_is_logged_without_the_password(
     tmp_path: Path, server: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import re
 import signal
+import time
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from control_api.publishing import redis_client
+from control_api.publishing.heartbeats import Heartbeats
+from control_api.publishing.redis_client import RedisClient, RedisFault
+from control_api.publishing.redis_sets import RedisSets
+from policies.ground.redis_url import RedisUrl
 from tests.control_api.publishing.reader import Reader
 from tests.support import redis
 from tests.support.control_api import ControlApi, running_control_api
 from tests.support.redis import running_redis
-from tests.support.relay import relaying
+from tests.support.relay import Relay, relaying
 from tests.support.waiting import until
 
 pytestmark = redis.needs_redis
@@ -81,7 +89,7 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [r.getMessage() for r in caplog.records if "pushed to Redis" in r.getMessage()]
 
 
-@pytest.mark.deep(stands_in="test_a_full_redis_is_logged_and_filled_when_there_is_room")
+@pytest.mark.deep(stands_in="test_a_redis_that_hangs_delays_no_write_and_an_older_dump_is_updated")
 def test_a_redis_that_was_killed_comes_back_empty_and_is_filled(
     publishing: ControlApi, reader: Reader
 ) -> None:
@@ -136,6 +144,7 @@ def test_a_redis_that_hangs_is_given_up_and_connected_anew(
         relay.rubbish = RUBBISH[0]
         api.new_key()
         pushes_fail(api, 1)
+        asyncio.run(nonsense_is_a_fault(relay))
         relay.rubbish = None
         reader.follows()
         reader.answered(reader.ask())
@@ -167,7 +176,24 @@ def test_a_redis_that_hangs_delays_no_write_and_an_older_dump_is_updated(
         assert "agent/agt_2" in (reader.changes()[-1].names or ())
 
 
-@pytest.mark.deep(stands_in="test_a_redis_that_hangs_is_given_up_and_connected_anew")
+async def test_a_client_leaves_a_replica(tmp_path: Path) -> None:
+    with (
+        running_redis(tmp_path / "one") as one,
+        running_redis(tmp_path / "two") as two,
+        relaying(one.port) as relay,
+    ):
+        client = RedisClient(RedisUrl.parse(f"redis://127.0.0.1:{relay.port}"))
+        await client.call("SET", "a", "b")
+        relay.target = two.port
+        one.command("REPLICAOF", "127.0.0.1", "1")
+        with contextlib.suppress(RedisFault):
+            await client.call("SET", "a", "b")
+        await client.call("SET", "a", "c")
+        await client.close()
+        assert two.command("GET", "a") == b"$1\r\nc\r\n"
+
+
+@pytest.mark.deep(stands_in="test_a_client_leaves_a_replica")
 def test_a_redis_that_became_a_replica_is_left_for_its_primary(tmp_path: Path) -> None:
     """As behind a name that leads to another server after a failover."""
     with (
@@ -215,6 +241,20 @@ RUBBISH = (
 )
 
 
+async def nonsense_is_a_fault(relay: Relay) -> None:
+    client = RedisClient(RedisUrl.parse(f"redis://127.0.0.1:{relay.port}"))
+    sets, unused = RedisSets(client), cast("Any", None)
+    beats = Heartbeats(client, unused, unused, unused, unused, lambda: time.time_ns() // 1000)
+    for rubbish in RUBBISH:
+        relay.rubbish = rubbish
+        with pytest.raises(RedisFault):
+            await sets.move("t", None, {b"d/a": b"b"})
+        # An empty stream is no nonsense here. Any other error would end the service.
+        with contextlib.suppress(RedisFault):
+            await beats.once()
+    await client.close()
+
+
 @pytest.mark.deep(stands_in="test_a_redis_that_hangs_is_given_up_and_connected_anew")
 @pytest.mark.parametrize("rubbish", RUBBISH)
 def test_a_redis_that_answers_nonsense_counts_as_down(tmp_path: Path, rubbish: bytes) -> None:
@@ -233,7 +273,6 @@ def test_a_redis_that_answers_nonsense_counts_as_down(tmp_path: Path, rubbish: b
         reader.answered(reader.ask())
 
 
-@pytest.mark.deep(stands_in="test_a_redis_that_hangs_is_given_up_and_connected_anew")
 def test_a_service_that_stops_while_redis_hangs_stops_in_time(tmp_path: Path) -> None:
     with running_redis(tmp_path / "redis") as server:
         api = ControlApi(tmp_path, SLUICE_REDIS_URL=server.url).start()

@@ -26,6 +26,7 @@ def test_the_first_start_s_documents_are_published(reader: Reader) -> None:
 def test_every_write_is_pushed_on_top_of_the_one_before(shared_reader: Reader) -> None:
     reader, publishing = shared_reader, shared_reader.api
     reader.follows()
+    assert reader.changes()[0].since == 0, "the first start's documents"
     before = len(reader.changes())
     for number in range(4):
         publishing.approved(f"agt_{number}")

@@ -93,16 +93,19 @@ def test_a_head_that_is_not_ours_is_replaced(shared_reader: Reader, head: bytes)
 
 def test_a_replayed_older_set_is_updated(shared_reader: Reader) -> None:
     reader = shared_reader
+    key = reader.api.admin("POST", "/v1/keys", {"name": "short", "scope": "read"})
     reader.follows()
     old = reader.fields()
     made = [one_more(reader) for _ in range(5)]
+    reader.api.admin("DELETE", f"/v1/keys/{key['key_id']}")
     reader.follows()
+    [gone] = [each[2:].decode() for each in old.keys() - reader.fields() if each[:2] == b"d/"]
     reader.redis.delete(SET)
     reader.redis.hset(SET, mapping=old)
     reader.answered(reader.ask())
     reader.follows()
     newest = reader.changes()[-1]
-    assert newest.names == tuple(sorted(f"agent/{each}" for each in made))
+    assert newest.names == tuple(sorted([gone, *(f"agent/{each}" for each in made)]))
     assert newest.since == reader.opened(old[b"head"]).revision
 
 
@@ -119,18 +122,23 @@ def test_an_older_head_with_newer_nodes_does_not_say_what_changed(shared_reader:
     assert reader.changes()[-1].names is None
 
 
-@pytest.mark.deep(stands_in="test_a_replayed_older_set_is_updated")
 def test_only_what_differs_is_written(shared_reader: Reader) -> None:
     reader = shared_reader
     for _ in range(10):
         reader.api.admin("POST", "/v1/agents", {"agent_role": "support"})
     reader.follows()
     reader.redis.hset(SET, "at", f"{reader.store()[0]}:1")
+    # No sidecar has missed this one: a service that writes it anew writes too much.
+    reader.redis.hset(SET, "d/tenant", "forged")
     reader.redis.config_resetstat()
+    at = reader.store()[1]
     reader.answered(reader.ask())
+    until("it is up to date", lambda: reader.redis.hget(SET, "at").endswith(b":%d" % at))
+    assert reader.redis.hget(SET, "d/tenant") == b"forged"
+    reader.answered(reader.ask("d/tenant"))
     reader.follows()
     written = reader.redis.info("commandstats").get("cmdstat_hset", {"calls": 0})["calls"]
-    assert written <= 2, "the head, and nothing else"
+    assert written <= 3, "the head, what was forged, and nothing else"
 
 
 def test_a_rebuild_whose_replica_died_is_taken_over(shared_reader: Reader) -> None:

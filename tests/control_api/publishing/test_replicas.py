@@ -15,7 +15,10 @@ import redis as redis_py
 from sqlalchemy import make_url
 
 from control_api.publishing import batch
+from control_api.publishing.redis_client import RedisClient
+from control_api.publishing.redis_sets import RedisSets
 from control_api.store.transaction import Published
+from policies.ground.redis_url import RedisUrl
 from policies.sets.merkle_map import ROOT
 from policies.sets.redis_keys import CHALLENGES, doubts_key, set_key
 from policies.sets.signed_head import Heartbeat, SetHead
@@ -90,6 +93,17 @@ async def test_two_that_write_at_once_agree_on_the_set_and_mend_it(
     pair[0].publishing.pushes.published(TENANT, late)
     await until_async("it was late", lambda: not pair[0].publishing.pushes.pushing(TENANT))
     assert await pair[0].differs(client) is None
+    # What was removed while Redis held an older set is named like what was changed.
+    await pair[0].publish({"agent/agt_7": b"there", "agent/agt_8": b"there"})
+    await pair[0].settles(client)
+    older = client.hgetall(set_key(TENANT))
+    await pair[0].publish({"agent/agt_7": None, "agent/agt_8": b"changed"})
+    await pair[0].settles(client)
+    client.delete(set_key(TENANT))
+    client.hset(set_key(TENANT), mapping=older)
+    pair[0].publishing.pushes.recheck(TENANT)
+    await pair[0].settles(client)
+    assert heads(client)[-1].names == ("agent/agt_7", "agent/agt_8")
     client.flushall()
     for each in pair:
         each.publishing.pushes.recheck(TENANT)
@@ -182,7 +196,21 @@ async def test_two_under_a_redis_that_loses_things_meanwhile(
     await pair[0].settles(client)
 
 
-@pytest.mark.deep(stands_in="test_two_that_write_at_once_agree_on_the_set_and_mend_it")
+async def test_a_step_of_many_fields_writes_and_removes_each(
+    server: redis.Redis, client: Any
+) -> None:
+    sets = RedisSets(RedisClient(RedisUrl.parse(server.url)))
+    fields = {f"d/{number}".encode(): b"%d" % number for number in range(1700)}
+    assert await sets.lock(TENANT, "one:1")
+    assert not await sets.lock(TENANT, "other:1")
+    assert not await sets.move(TENANT, None, fields, token="other:1")
+    assert await sets.move(TENANT, None, fields, token="one:1")
+    assert client.hgetall(set_key(TENANT)) == fields
+    assert await sets.move(TENANT, None, dict.fromkeys(fields), token="one:1")
+    assert client.hgetall(set_key(TENANT)) == {}
+
+
+@pytest.mark.deep(stands_in="test_a_step_of_many_fields_writes_and_removes_each")
 async def test_a_large_set_is_rebuilt_by_both_at_once_without_harm(
     pair: tuple[Replica, Replica], client: Any
 ) -> None:

@@ -75,10 +75,13 @@ def test_revoked_access_stays_revoked(tmp_path: Path) -> None:
     data, copy = tmp_path / "data", tmp_path / "copy"
     with running_redis(tmp_path / "redis") as server:
         with running_control_api(tmp_path, SLUICE_REDIS_URL=server.url) as api:
-            doomed = api.admin("POST", "/v1/keys", {"name": "doomed", "scope": "evaluate"})
-            lasting = api.admin("POST", "/v1/keys", {"name": "lasting", "scope": "evaluate"})
+            doomed, lasting = (
+                api.admin("POST", "/v1/keys", {"name": name, "scope": "evaluate"})
+                for name in ("doomed", "lasting")
+            )
             api.approved("agt_gone")
             api.approved("agt_stays")
+            api.admin("PUT", f"{CANDIDATES}/kept", a_candidate(api))
             body = asked(agent_id="agt_stays", session_id="s-1")
             assert api.call("POST", "/v1/context/evaluate", body).body["decision"] == "ALLOW"
             pushed(api, server)

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
+import redis as redis_py
+from prometheus_client import CollectorRegistry
 
+from control_api.metrics.metrics import Instruments
+from control_api.publishing.redis_client import RedisClient
+from control_api.publishing.session_claims import SessionClaims
+from control_api.publishing.set_signer import SetSigner
+from control_api.store.queries.sessions import SessionRow
+from policies.ground.redis_url import RedisUrl
+from policies.ground.signing import KeyRing
 from policies.sets.redis_keys import session_key
 from policies.sets.signed_head import Claim
 from tests.control_api.publishing.reader import Reader
+from tests.control_api.publishing.replica import SIGNER
 from tests.support.control_api import ControlApi
-from tests.support.redis import needs_redis
-from tests.support.waiting import until
+from tests.support.redis import needs_redis, running_redis
+from tests.support.waiting import until, until_async
 
 pytestmark = needs_redis
 
@@ -103,7 +115,30 @@ def test_a_key_of_another_type_in_its_place_is_replaced(shared_reader: Reader) -
     )
 
 
-@pytest.mark.deep(stands_in="test_a_revocation_is_never_undone")
+async def test_sessions_wait_for_redis_in_their_order(tmp_path: Path) -> None:
+    metrics = Instruments(CollectorRegistry()).redis
+    row = SessionRow("s-1", "support", None, "u-1", 0, 2**52)
+    key = session_key("default", "s-1")
+    with running_redis(tmp_path / "redis") as server:
+        server.stop()
+        client = RedisClient(RedisUrl.parse(server.url))
+        async with asyncio.TaskGroup() as group:
+            claims = SessionClaims(group, client, SetSigner(KeyRing(SIGNER), "e"), metrics)
+            claims.send("default", row, "active")
+            claims.send("default", row._replace(session_id="s-2"), "active")
+            await until_async("it has failed", lambda: not claims.busy)
+            claims.send("default", row, "revoked")
+            server.start()
+            retrying = group.create_task(claims.run())
+            redis: Any = redis_py.Redis(port=server.port)
+            await until_async("both are there", lambda: len(redis.keys()) == 2)
+            await until_async("the last counts", lambda: redis.hget(key, "rank") == b"2")
+            claims.close()
+            await retrying
+        await client.close()
+
+
+@pytest.mark.deep(stands_in="test_sessions_wait_for_redis_in_their_order")
 def test_sessions_that_redis_missed_are_written_when_it_is_back(shared_reader: Reader) -> None:
     reader, publishing = shared_reader, shared_reader.api
     reader.follows()

@@ -67,6 +67,7 @@ async def test_the_migrations_produce_the_schema_to_the_letter(sqlite_url: str) 
         meant = _ddl(connection)
     engine.dispose()
     assert await within(sqlite_url, _ddl) == meant
+    assert {columns[0] for _, columns in await within(sqlite_url, _keys)} == {"tenant_id"}
 
 
 def test_every_key_of_the_code_s_tables_leads_with_the_tenant() -> None:
@@ -79,26 +80,26 @@ def test_every_key_of_the_code_s_tables_leads_with_the_tenant() -> None:
         assert {each[0].name for each in keys} == {"tenant_id"}, table.name
 
 
-@pytest.mark.deep(stands_in="test_every_key_of_the_code_s_tables_leads_with_the_tenant")
+def _keys(connection: Connection) -> list[tuple[str, list[str | None]]]:
+    inspector: Inspector = inspect(connection)
+    found: list[tuple[str, list[str | None]]] = []
+    for table in metadata.tables:
+        found.append((table, list(inspector.get_pk_constraint(table)["constrained_columns"])))
+        for index in inspector.get_indexes(table):
+            if index["unique"]:
+                found.append((table, index["column_names"]))
+        for constraint in inspector.get_unique_constraints(table):
+            found.append((table, list(constraint["column_names"])))
+        for foreign in inspector.get_foreign_keys(table):
+            assert foreign["constrained_columns"][0] == "tenant_id"
+            assert foreign["referred_columns"][0] == "tenant_id"
+    return found
+
+
+@pytest.mark.deep(stands_in="test_the_migrations_produce_the_schema_to_the_letter")
 async def test_every_key_leads_with_the_tenant(either_url: str) -> None:
     await migrate(either_url)
-
-    def keys(connection: Connection) -> list[tuple[str, list[str | None]]]:
-        inspector: Inspector = inspect(connection)
-        found: list[tuple[str, list[str | None]]] = []
-        for table in metadata.tables:
-            found.append((table, list(inspector.get_pk_constraint(table)["constrained_columns"])))
-            for index in inspector.get_indexes(table):
-                if index["unique"]:
-                    found.append((table, index["column_names"]))
-            for constraint in inspector.get_unique_constraints(table):
-                found.append((table, list(constraint["column_names"])))
-            for foreign in inspector.get_foreign_keys(table):
-                assert foreign["constrained_columns"][0] == "tenant_id"
-                assert foreign["referred_columns"][0] == "tenant_id"
-        return found
-
-    found = await within(either_url, keys)
+    found = await within(either_url, _keys)
     assert len(found) > len(metadata.tables)
     assert {columns[0] for _, columns in found} == {"tenant_id"}
 
@@ -161,7 +162,33 @@ COUNTED = (
 )
 
 
-@pytest.mark.deep(stands_in="test_the_migrations_produce_the_schema")
+async def test_what_the_first_version_wrote_is_counted_and_mapped(sqlite_url: str) -> None:
+    """Decisions and documents of two tenants."""
+    async with opened(sqlite_url) as world:
+        for number in range(12):
+            made = decision(
+                "DENY" if number % 3 == 0 else "ALLOW",
+                policy_name="session_agent_mismatch" if number % 6 == 0 else "p",
+                agent_id=(None, "a1", "a2")[number % 3],
+                session_id=(None, "s1")[number % 2],
+                source_id=f"source-{number % 5}",
+            )
+            await world.log.append(TENANT, made)
+        placed = await world.log.append(OTHER, record := decision(source_type="sdk"))
+        await world.log.append(OTHER, action(record.eid, placed.leaf_hash, 1))
+        for tenant_id in (TENANT, OTHER):
+            changed = {f"role/{number}": b"%d" % number for number in range(7)}
+            await world.store.write(tenant_id, partial(Transaction.publish, changed=changed))
+    queries = (*COUNTED, "SELECT * FROM set_nodes ORDER BY tenant_id, node")
+    written = [await sql(sqlite_url, query) for query in queries]
+    assert all(written)
+    for statement in BEFORE_COUNTS:
+        await sql(sqlite_url, statement)
+    await migrate(sqlite_url)
+    assert [await sql(sqlite_url, query) for query in queries] == written
+
+
+@pytest.mark.deep(stands_in="test_what_the_first_version_wrote_is_counted_and_mapped")
 async def test_the_decisions_of_existing_logs_are_counted(either_url: str) -> None:
     """More entries than the migration reads at once, of two tenants and several kinds."""
     async with opened(either_url) as world:
@@ -196,7 +223,7 @@ async def test_the_decisions_of_existing_logs_are_counted(either_url: str) -> No
         assert await world.rows(query, tenant=OTHER) == [(2,)]
 
 
-@pytest.mark.deep(stands_in="test_an_older_postgresql_schema_is_refused")
+@pytest.mark.deep(stands_in="test_what_the_first_version_wrote_is_counted_and_mapped")
 async def test_the_map_is_built_over_existing_documents(either_url: str) -> None:
     query = "SELECT * FROM set_nodes ORDER BY tenant_id, node"
     async with opened(either_url) as world:
@@ -278,7 +305,17 @@ def test_no_module_imports_alembic_at_its_top() -> None:
     assert importing == {"env.py"}  # which alembic itself runs
 
 
-@pytest.mark.deep(stands_in="test_no_module_imports_alembic_at_its_top")
+async def test_a_start_on_the_newest_schema_needs_no_alembic(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await migrate(sqlite_url)
+    for name in [each for each in sys.modules if each.partition(".")[0] == "alembic"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "alembic", None)  # so that no import finds it
+    await opening(sqlite_url)
+
+
+@pytest.mark.deep(stands_in="test_a_start_on_the_newest_schema_needs_no_alembic")
 async def test_alembic_is_imported_only_to_migrate(either_url: str) -> None:
     """The import takes a fifth of a start."""
     await migrate(either_url)
@@ -347,10 +384,13 @@ async def test_a_newer_schema_that_dropped_what_this_version_uses_is_refused(
     await mark(either_url, int(head()))
     await opening(either_url)  # nothing was dropped
     await migrate(either_url)
-    await mark(either_url, int(head()) + 1)
-    with pytest.raises(BaseExceptionGroup) as caught:
-        await opening(either_url)
-    assert caught.group_contains(UnusableDatabase, match="newer than this version knows")
+    for since in (int(head()) + 1, None):
+        await mark(either_url, since)
+        with pytest.raises(BaseExceptionGroup) as caught:
+            await opening(either_url)
+        assert caught.group_contains(UnusableDatabase, match="newer than this version knows")
+        with pytest.raises(UnusableDatabase):
+            await migrate(either_url)
 
 
 async def mark(url: str, revision: int | None) -> None:

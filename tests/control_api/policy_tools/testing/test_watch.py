@@ -134,7 +134,6 @@ def test_each_way_to_save_is_a_change(tmp_path: Path, save: Save) -> None:
     assert state(root) != before
 
 
-@pytest.mark.deep(stands_in="test_a_fault_is_told_and_the_watch_goes_on")
 def test_each_way_to_save_runs_the_tests_again(tmp_path: Path) -> None:
     root = tree(tmp_path)
     tests = root / "default/lending/loans_test.yaml"

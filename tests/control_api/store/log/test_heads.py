@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.control_api.store.interleaving import after_statement
-from tests.support.open_store import TENANT, decision, opened
+from tests.support.open_store import OTHER, TENANT, decision, opened
 
 
 @pytest.mark.deep(stands_in="test_a_head_that_another_replica_creates_last_is_shared")
@@ -25,4 +25,8 @@ async def test_a_head_that_another_replica_creates_last_is_shared(postgresql_url
     async with opened(postgresql_url) as world, opened(postgresql_url) as other:
         with after_statement("FROM installation", lambda: other.log.append(TENANT, decision())):
             appended = await world.log.append(TENANT, decision())
+        assert appended.seq == 1
+        # Or after this one has looked for the head, and not yet for entries.
+        with after_statement("FROM log_heads", lambda: other.log.append(OTHER, decision())):
+            appended = await world.log.append(OTHER, decision())
         assert appended.seq == 1

@@ -44,6 +44,12 @@ async def test_dead_connections_are_replaced_silently(postgresql_url: str) -> No
         async with held(world.store, 10):
             before = await backends(postgresql_url)
         assert len(before) >= 10
+
+        async def durable(tx: Transaction) -> object:
+            return (await tx.connection.execute(text("SHOW synchronous_commit"))).scalar()
+
+        # What the server answered was on its disk.
+        assert await world.store.write(TENANT, durable) == "on"
         query = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {OURS}"
         await sql(postgresql_url, query)
         async with held(world.store, 10):
@@ -97,7 +103,18 @@ async def test_a_silent_server_is_given_up(postgresql_url: str) -> None:
         assert (await verify(world.store, TENANT))["total"] == 1
 
 
-@pytest.mark.deep(stands_in="test_a_silent_server_is_given_up")
+async def test_a_caller_that_gets_no_connection_is_told(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("control_api.store.postgresql.engine.POOL_SECONDS", 0.2)
+    async with opened(postgresql_url, DatabaseLimits(connections=2, seconds=30)) as world:
+        async with held(world.store, 2):
+            with pytest.raises(ReadFault):
+                await _look(world.store)
+        await _look(world.store)
+
+
+@pytest.mark.deep(stands_in="test_a_caller_that_gets_no_connection_is_told")
 async def test_an_exhausted_pool_is_a_fault(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,9 +126,6 @@ async def test_an_exhausted_pool_is_a_fault(
         await _look(world.store)
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/store/test_store.py::test_statements_on_postgresql_have_limits"
-)
 async def test_a_lock_that_is_held_too_long_is_a_fault(postgresql_url: str) -> None:
     async with impatient(postgresql_url, 3) as world:
         other = await asyncpg.connect(unbound(postgresql_url).replace("+asyncpg", ""))
@@ -123,9 +137,6 @@ async def test_a_lock_that_is_held_too_long_is_a_fault(postgresql_url: str) -> N
         assert await world.store.write(TENANT, lambda tx: tx.publish({"role/a": b"1"})) == 1
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/store/test_store.py::test_statements_on_postgresql_have_limits"
-)
 async def test_a_stopped_replica_does_not_block_others_for_long(postgresql_url: str) -> None:
     """It holds a tenant's row and sends nothing: PostgreSQL ends its transaction."""
     async with opened(postgresql_url) as world, opened(postgresql_url) as stopped:

@@ -106,7 +106,7 @@ async def a_failover_to_a_standby_that_lagged(
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/store/postgresql/test_connections.py::test_a_silent_server_is_given_up"
+    stands_in="tests/control_api/store/postgresql/test_hosts.py::test_the_host_that_serves_is_found_and_tried_first"
 )
 async def test_failovers_lose_nothing_that_was_answered(servers: list[Postgres]) -> None:
     primary, ports = servers[0], (servers[0].port, free_port())

@@ -43,12 +43,14 @@ async def test_following_page_by_page_gives_what_loading_gives(world: OpenStore)
         bodies = [None if chance.random() < 0.2 else chance.randbytes(30) for _ in names]
         await publish(world, {f"role/{n}": body for n, body in zip(names, bodies, strict=True)})
     async with world.store.reading(TENANT) as connection:
-        _, loaded = await documents.load(connection, TENANT)
+        revision, loaded = await documents.load(connection, TENANT)
     for limit, max_bytes in ((1, 10_000), (5, 10_000), (100, 1), (100, 100), (1000, 1_000_000)):
         held = await follow(world, limit, max_bytes)
         assert {name: body for name, body in held.items() if body is not None} == loaded
-    newest = await fetch(world, 10_000, 10, 100)
-    assert (newest.documents, newest.more) == ([], False)
+    assert (await fetch(world, 0, 5, 10_000)).revision == revision
+    for since in (revision, 10_000):
+        newest = await fetch(world, since, 10, 100)
+        assert newest == documents.ChangePage(revision, [], more=False)
 
 
 @pytest.mark.deep(stands_in="test_following_page_by_page_gives_what_loading_gives")
@@ -80,7 +82,18 @@ async def test_with_nothing_newer_a_page_is_empty(world: OpenStore) -> None:
     assert await fetch(world, 9, 10, 100) == documents.ChangePage(1, [], more=False)
 
 
-@pytest.mark.deep(stands_in="test_following_page_by_page_gives_what_loading_gives")
+async def test_a_page_whose_documents_change_meanwhile_is_read_again(postgresql_url: str) -> None:
+    """Others publish between the look at the sizes and the reading of the bodies."""
+    async with opened(postgresql_url) as world, opened(postgresql_url) as other:
+        await publish(world, {"role/a": b"1"})
+        await publish(world, {"role/b": b"2"})
+        with after_statement("FROM documents", lambda: publish(other, {"role/a": b"3"})):
+            page = await fetch(world, 0, 1, 1000)
+        assert [(each.name, each.revision) for each in page.documents] == [("role/b", 2)]
+        assert (page.revision, page.more) == (3, True)
+
+
+@pytest.mark.deep(stands_in="test_a_page_whose_documents_change_meanwhile_is_read_again")
 async def test_following_while_others_publish_misses_nothing(world: OpenStore) -> None:
     async def write(number: int) -> None:
         for n in range(20):

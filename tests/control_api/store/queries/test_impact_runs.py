@@ -74,12 +74,16 @@ async def test_of_two_processes_that_claim_at_once_one_gets_the_run(either_url: 
 async def test_who_lost_the_lease_saves_nothing(either_url: str) -> None:
     async with opened(either_url) as world:
         await add(world, run_of("imp_1", world.now()))
-        assert await claim(world, "slow") is not None
+        # Of two that claim at once, one gets it.
+        claimed = await asyncio.gather(claim(world, "slow"), claim(world, "slow"))
+        [held] = [each for each in claimed if each is not None]
+        assert held.attempts == 1
         assert await save(world, "slow")
         assert await claim(world, "fast") is None
         world.now.ahead += 6_000_000
         taken = await claim(world, "fast")
         assert taken is not None
+        assert taken.attempts == 1
         assert (taken.next_seq, taken.last_leaf, taken.counts) == (7, b"leaf", b'{"read":7}')
         assert not await save(world, "slow", Reached(9, b"other", None, b"{}"))
         assert (await stored(world)).next_seq == 7
@@ -111,7 +115,9 @@ async def test_an_ended_run_stays_as_it_is(either_url: str) -> None:
             assert await impact_runs.due(connection, world.now(), 10) == []
 
 
-async def test_runs_of_all_tenants_are_found_longest_waiting_first(either_url: str) -> None:
+async def test_runs_of_all_tenants_are_found_longest_waiting_first(
+    either_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with opened(either_url) as world:
         now = world.now()
         await add(world, run_of("imp_b", now), OTHER)
@@ -124,6 +130,12 @@ async def test_runs_of_all_tenants_are_found_longest_waiting_first(either_url: s
         for name, since in (("imp_d", KEPT + 1), ("imp_e", 0)):
             ended = {"state": "done", "ended_at": now - since, "leased_until": None}
             await add(world, run_of(name, now, **ended))
+        assert await forget_ended_runs(world.store, TENANT) == 1
+        rows = await world.rows("SELECT impact_id FROM impact_runs ORDER BY impact_id")
+        assert [row.impact_id for row in rows] == ["imp_a", "imp_b", "imp_c", "imp_e"]
+        # Nor are there more of those than that.
+        monkeypatch.setattr(impact_retention, "MOST", 1)
+        await add(world, run_of("imp_f", now, state="done", ended_at=now - 9, leased_until=None))
         assert await forget_ended_runs(world.store, TENANT) == 1
         rows = await world.rows("SELECT impact_id FROM impact_runs ORDER BY impact_id")
         assert [row.impact_id for row in rows] == ["imp_a", "imp_b", "imp_c", "imp_e"]
