@@ -4,9 +4,12 @@ cause, tried again for as long as `SLUICE_START_SECONDS` says, and never a trace
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import re
 import signal
 import socket
+import sqlite3
 import ssl
 import subprocess
 import sys
@@ -18,16 +21,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from control_api.log import log_key
 from control_api.security.secret_file import make_directory
-from control_api.store.connection_errors import DatabaseUnreachable
+from control_api.serve import serve
+from control_api.store.connection_errors import DatabaseUnreachable, translate_error
 from control_api.store.database import connect
 from control_api.store.migrate import migrate
 from control_api.store.startup import open_with_retry
-from control_api.store.url import UnusableDatabase
+from control_api.store.store import Store
+from control_api.store.url import UnusableDatabase, parse_url
 from tests.support.certificates import authority
-from tests.support.control_api import MovableClock
+from tests.support.control_api import ControlApi, MovableClock
 from tests.support.control_api_process import ROOT, ControlApiProcess, process
 from tests.support.log_lines import entries
 from tests.support.postgres import serving
@@ -170,7 +176,7 @@ def test_migrate_names_the_owner_s_setting_where_that_is_used(process: Any) -> N
 
 
 @pytest.mark.deep(
-    stands_in="test_a_database_that_is_away_is_tried_again_until_it_is_there_or_the_stop"
+    stands_in="test_a_start_tries_until_the_database_is_there_or_the_stop_and_says_why_once"
 )
 def test_a_start_waits_for_the_database_and_says_why_once(process: Any, postgres_url: str) -> None:
     url = serving(postgres_url)
@@ -197,7 +203,7 @@ def test_a_start_gives_up_after_its_seconds(process: Any) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="test_a_database_that_is_away_is_tried_again_until_it_is_there_or_the_stop"
+    stands_in="test_a_start_tries_until_the_database_is_there_or_the_stop_and_says_why_once"
 )
 @pytest.mark.parametrize("workers", ["1", "3"])
 def test_a_signal_ends_the_waiting(process: Any, workers: str) -> None:
@@ -230,6 +236,50 @@ async def test_a_database_that_is_away_is_tried_again_until_it_is_there_or_the_s
     told = [each.getMessage() for each in caplog.records]
     assert told == ["SETTING: connection refused; trying again for 30 s"]
     assert await open_with_retry(stopped, "SETTING", 30, clock.monotonic, stop) is None
+
+
+async def test_a_start_tries_until_the_database_is_there_or_the_stop_and_says_why_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("control_api.store.startup.FIRST_PAUSE", 0.001)
+    api, stop, attempts = ControlApi(tmp_path, database_url=REFUSED), asyncio.Event(), list[str]()
+    opening = Store.open
+
+    async def counted(url: str, *given: Any) -> Store:
+        attempts.append(url)
+        if len(attempts) == 3:
+            stop.set()
+        return await opening(url, *given)
+
+    monkeypatch.setattr(Store, "open", counted)
+    await serve(api.settings, api.time.clock(), os.urandom, lambda _: pytest.fail("?"), stop)
+    assert len(attempts) == 3
+    assert caplog.text.count("connection refused; trying again for 30 s") == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (sqlite3.SQLITE_FULL, DatabaseUnreachable),
+        (sqlite3.SQLITE_IOERR_SHMSIZE, DatabaseUnreachable),
+        (errno.ENOSPC, DatabaseUnreachable),
+        (errno.EROFS, UnusableDatabase),
+        (sqlite3.SQLITE_READONLY, UnusableDatabase),
+        (sqlite3.SQLITE_CANTOPEN, UnusableDatabase),
+    ],
+)
+def test_a_disk_that_is_full_may_pass_and_one_that_is_read_only_does_not(
+    code: int, kind: type[Exception]
+) -> None:
+    error: Exception = OSError(code, "")
+    if code not in (errno.ENOSPC, errno.EROFS):
+        driver = sqlite3.OperationalError("said so")
+        driver.sqlite_errorcode = code
+        error = OperationalError("", {}, driver)
+    found = translate_error(error, parse_url("sqlite+aiosqlite:////disk/sluice.db"))
+    assert type(found) is kind
+    reason = os.strerror(code).lower() if isinstance(error, OSError) else "said so"
+    assert str(found) == f"`/disk/sluice.db`: {reason}"
 
 
 def test_a_command_that_is_interrupted_shows_no_trace(process: Any) -> None:
@@ -266,7 +316,7 @@ def test_the_data_directory_s_database_is_named_by_its_setting(process: Any, dat
     last_words(process(), "SLUICE_DATA_DIR")
 
 
-@pytest.mark.deep(stands_in="test_a_file_that_sqlite_can_t_use_is_named")
+@pytest.mark.deep(stands_in="test_a_disk_that_is_full_may_pass_and_one_that_is_read_only_does_not")
 @pytest.mark.parametrize("mount", ["ro", "size=64k"])
 def test_a_full_or_read_only_disk_is_reported(tmp_path: Path, mount: str) -> None:
     """On a file system of its own: root may write whatever a file's mode says."""

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from control_api import json_logging
+from policies.ground.log_line import json_line
 from tests.support.control_api import ControlApi, asked, running_control_api
 from tests.support.control_api_process import process
 
@@ -38,8 +40,10 @@ def test_metrics_with_a_port_of_their_own_are_nowhere_else(tmp_path: Path) -> No
         assert api.started.metrics_listen is not None
         own = api.started.metrics_listen.port
         assert api.call("GET", "/metrics").status == 404
+        assert "/metrics" not in api.admin("GET", "/openapi.json")["paths"]
+        api.evaluate()
         text = api.call("GET", "/metrics", key=None, port=own).raw.decode()
-        assert "sluice_decisions_total" in text
+        assert 'sluice_decisions_total{check="none",decision="ALLOW"} 1.0' in text
         assert api.call("GET", "/v1/keys", key=None, port=own).status == 401
         assert api.call("GET", "/health", key=None, port=own).status == 404
 
@@ -47,13 +51,18 @@ def test_metrics_with_a_port_of_their_own_are_nowhere_else(tmp_path: Path) -> No
 def test_no_label_of_a_metric_holds_a_caller_s_text(
     fresh: ControlApi, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nor does a log line, which names the event."""
+    """Nor does a log line, which names the event and the request."""
     caplog.set_level(logging.DEBUG, "sluice")
+    caplog.handler.setFormatter(json_logging.JsonLogFormatter(json_line, lambda: 0))
     fresh.approved("agt_metrics")
     sent = {"user_id": "u-secret", "source_id": "s-secret", "query": "q-secret"}
-    decided = fresh.evaluate(**sent, agent_id="agt_metrics")
-    (line,) = [each for each in caplog.records if each.name == "sluice.decision"]
-    assert decided["event_id"] in line.getMessage()
+    body = asked(**sent, agent_id="agt_metrics")
+    headers = {"X-Request-ID": "find-me"}
+    decided = fresh.call("POST", "/v1/context/evaluate", body, headers=headers).body
+    lines = [json.loads(line) for line in caplog.text.splitlines()]
+    (line,) = [each for each in lines if each["logger"] == "sluice.decision"]
+    assert decided["event_id"] in line["message"]
+    assert line["request_id"] == "find-me"
     assert "secret" not in caplog.text
     assert fresh.admin_key not in caplog.text
     fresh.call("GET", "/v1/agents/agt_metrics")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -9,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
@@ -39,7 +40,44 @@ def real(request: pytest.FixtureRequest) -> str:
     return found or ""
 
 
-@pytest.mark.deep(stands_in="test_a_script_waits_until_every_sidecar_has_a_change")
+PICKED = ("policy", "impact", "key", "event", "session", "hold", "rule", "tenant")
+RECORDS = """
+curl() {
+  printf '%s\\037' "$@" >> "$ASKED_FOR"
+  printf '\\036' >> "$ASKED_FOR"
+  echo "$ANSWER"
+}
+"""
+
+
+def test_each_command_asks_for_an_operation_with_its_fields(tmp_path: Path) -> None:
+    """Without a service: a path and its method, and the members of the query and the body."""
+    answer = {f"{name}_id": "x" for name in PICKED} | {"version": "1-1"}
+    script = RECORDS.replace("$ASKED_FOR", "$ASKED_FOR") + commands()
+    environment = {
+        "PATH": os.environ["PATH"],
+        "ANSWER": json.dumps(answer, separators=(",", ":")),
+        "ASKED_FOR": str(tmp_path / "asked"),
+        **{name: name for name in ("SLUICE", "KEY", "SUPERADMIN")},
+    }
+    bash = ["bash", "-euo", "pipefail", "-c", script]
+    subprocess.run(bash, env=environment, check=True, capture_output=True)
+    router, shown = Router(ROUTES), set[str]()
+    for command in (tmp_path / "asked").read_text().split("\x1e")[:-1]:
+        arguments = command.split("\x1f")
+        given = dict(itertools.pairwise(arguments))
+        (url,) = [each for each in arguments if each.startswith("SLUICE/")]
+        body = given.get("--json")
+        path, _, query = url.removeprefix("SLUICE").partition("?")
+        method = given.get("-X") or ("GET" if body is None else "POST")
+        compiled, fields = router.find(method, path)
+        members = {} if body is None else json.loads(body)
+        compiled.route.request_type.read({**dict(parse_qsl(query)), **members, **fields})
+        shown.add(compiled.name)
+    assert shown == GUARDED
+
+
+@pytest.mark.deep(stands_in="test_each_command_asks_for_an_operation_with_its_fields")
 def test_each_command_is_answered_and_each_operation_is_shown(
     fresh: ControlApi, tmp_path: Path, real: str
 ) -> None:

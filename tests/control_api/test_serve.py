@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import logging
 import os
 import pty
 import signal
@@ -14,19 +15,21 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
 
-from control_api.__main__ import print_keys
+from control_api.__main__ import announce_start, main, print_keys
 from control_api.caches.tenant_cache import TenantCache
 from control_api.log import log_key
 from control_api.maintenance.bootstrap import FirstKeys
 from control_api.security import secret_file
 from control_api.security.secret_file import UnusableFile
-from control_api.serve import serve
+from control_api.serve import Started, serve
 from control_api.store.schema.version import READABLE_SINCE, head
 from tests.support.control_api import ControlApi, asked
 from tests.support.control_api_process import ROOT, ControlApiProcess, call, process
@@ -34,6 +37,38 @@ from tests.support.postgres import serving, unbound
 from tests.support.waiting import until
 
 __all__ = ["process"]  # a fixture
+
+
+Command = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Command]:
+    """Runs the service, or one of its commands, in this process. Returns its exit code, and what
+    it says."""
+    loggers = [logging.getLogger(), logging.getLogger("sluice")]
+    before, levels = list(loggers[0].handlers), [each.level for each in loggers]
+    for place, name in ((sys, "excepthook"), (sys, "unraisablehook"), (threading, "excepthook")):
+        monkeypatch.setattr(place, name, getattr(place, name))
+    for name in [name for name in os.environ if "SLUICE" in name]:
+        monkeypatch.delenv(name)
+
+    def run(*arguments: str, **environ: str) -> tuple[int, str]:
+        given = {"DATA_DIR": str(tmp_path / "data"), "CONTROL_LISTEN": "127.0.0.1:0"}
+        settings = {f"SLUICE_{name}": value for name, value in given.items()} | environ
+        with monkeypatch.context() as patch:
+            for name, value in settings.items():
+                patch.setenv(name, value)
+            code = main([*arguments])
+        return code, "".join(capsys.readouterr())
+
+    yield run
+    loggers[0].handlers[:] = before
+    logging.captureWarnings(capture=False)
+    for each, level in zip(loggers, levels, strict=True):
+        each.setLevel(level)
 
 
 def test_first_keys_are_shown_on_a_terminal_and_elsewhere_only_where_they_are(
@@ -56,6 +91,90 @@ def test_first_keys_are_shown_on_a_terminal_and_elsewhere_only_where_they_are(
     assert [each.stat().st_mode & 0o777 for each in (file.parent, file)] == [0o700, 0o600]
 
 
+async def test_a_first_start_s_keys_are_in_private_files_and_shown_on_a_terminal_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for terminal in (False, True):
+        monkeypatch.setattr(sys.stdout, "isatty", lambda terminal=terminal: terminal)
+        folder = tmp_path / str(terminal)
+        folder.mkdir()
+        await started_once(ControlApi(folder))
+        data, said = folder / "data", capsys.readouterr().out
+        path = data / "first-start.json"
+        assert (json.loads(path.read_text())["admin_key"] in said) is terminal
+        assert said.count(f"the keys are in {path}") == 1
+        modes = [each.stat().st_mode & 0o777 for each in (data, path, data / "log.key")]
+        assert modes == [0o700, 0o600, 0o600]
+    await started_once(ControlApi(tmp_path / "True"))  # a later start
+    assert capsys.readouterr().out == ""
+
+
+async def started_once(api: ControlApi) -> None:
+    """Starts the service, tells the operator, and stops it."""
+    stop = asyncio.Event()
+
+    def announced(started: Started) -> None:
+        announce_start(api.settings, started)
+        stop.set()
+
+    await serve(api.settings, api.time.clock(), os.urandom, announced, stop)
+
+
+async def test_either_signal_ends_the_service(tmp_path: Path) -> None:
+    def unhandled(*_: object) -> None:
+        raise AssertionError("nothing handles the signal")
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        before = signal.signal(number, unhandled)
+        api = ControlApi(tmp_path)
+
+        def announced(_: Started, number: int = number) -> None:
+            os.kill(os.getpid(), number)
+
+        try:
+            await serve(api.settings, api.time.clock(), os.urandom, announced)
+        finally:
+            asyncio.get_running_loop().remove_signal_handler(number)
+            signal.signal(number, before)
+
+
+@pytest.mark.parametrize("setting", ["SLUICE_CONTROL_LISTEN", "SLUICE_METRICS_LISTEN"])
+def test_a_taken_port_is_named_with_its_setting(command: Command, setting: str) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        code, said = command(**{setting: address})
+    assert code == 1
+    assert f"{setting}: can't listen on `{address}`" in said
+
+
+def test_a_bug_is_no_drained_stop(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It leaves `main`, so that the process ends with 1 and a trace."""
+
+    async def follow(_: TenantCache) -> None:
+        raise RuntimeError("the loop died")
+
+    monkeypatch.setattr(TenantCache, "follow", follow)
+    with pytest.raises(ExceptionGroup) as caught:
+        command()
+    assert caught.group_contains(RuntimeError, match="the loop died")
+
+
+def test_a_store_that_was_changed_ends_the_start_with_1(command: Command, tmp_path: Path) -> None:
+    asyncio.run(started_once(ControlApi(tmp_path)))
+    last = "(SELECT max(seq) FROM log_entries)"
+    changes = {
+        f"DELETE FROM log_entries WHERE seq = {last}": "ends at seq",
+        "UPDATE alembic_version SET version_num = '9999'; PRAGMA user_version = 9999": "newer",
+    }
+    for statements, told in changes.items():
+        with closing(sqlite3.connect(tmp_path / "data" / "sluice.db")) as database:
+            database.executescript(statements)
+        code, said = command()
+        assert (code, told in said) == (1, True), said
+
+
 def test_a_signing_key_that_others_can_read_or_of_another_form_is_refused(tmp_path: Path) -> None:
     log_key.open_or_make(tmp_path)
     path = tmp_path / "log.key"
@@ -70,11 +189,16 @@ def test_a_signing_key_that_others_can_read_or_of_another_form_is_refused(tmp_pa
     assert path.read_text() == "nonsense"
 
 
-def test_a_migration_through_a_pooler_is_refused(process: Any) -> None:
+def test_a_migration_through_a_pooler_is_refused(command: Command) -> None:
     url = "postgresql+asyncpg://sluice@127.0.0.1:1/sluice"
-    refused = process("migrate", SLUICE_DATABASE_URL=url, SLUICE_DATABASE_POOLED="1")
-    assert refused.ended() == 1
-    assert "SLUICE_MIGRATE_DATABASE_URL must name PostgreSQL itself" in refused.said()
+    pooled = {"SLUICE_DATABASE_URL": url, "SLUICE_DATABASE_POOLED": "1"}
+    code, said = command("migrate", **pooled)
+    assert code == 1
+    assert "SLUICE_MIGRATE_DATABASE_URL must name PostgreSQL itself" in said
+    direct = {"SLUICE_MIGRATE_DATABASE_URL": url, "SLUICE_START_SECONDS": "0"}
+    code, said = command("migrate", **pooled, **direct)  # it tries
+    assert code == 1
+    assert "SLUICE_MIGRATE_DATABASE_URL: PostgreSQL at `127.0.0.1:1`: connection refused" in said
 
 
 async def test_a_loop_that_dies_ends_the_service(
@@ -91,7 +215,7 @@ async def test_a_loop_that_dies_ends_the_service(
 
 
 @pytest.mark.deep(
-    stands_in="test_first_keys_are_shown_on_a_terminal_and_elsewhere_only_where_they_are"
+    stands_in="test_a_first_start_s_keys_are_in_private_files_and_shown_on_a_terminal_alone"
 )
 def test_a_first_start_keeps_its_keys_in_a_private_file_and_out_of_a_log(process: Any) -> None:
     first = process()
@@ -117,7 +241,7 @@ def test_a_first_start_keeps_its_keys_in_a_private_file_and_out_of_a_log(process
 
 
 @pytest.mark.deep(
-    stands_in="test_first_keys_are_shown_on_a_terminal_and_elsewhere_only_where_they_are"
+    stands_in="test_a_first_start_s_keys_are_in_private_files_and_shown_on_a_terminal_alone"
 )
 def test_a_first_start_on_a_terminal_shows_its_keys(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
@@ -137,9 +261,7 @@ def test_a_first_start_on_a_terminal_shows_its_keys(tmp_path: Path) -> None:
         os.close(ours)
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/http/test_drain.py::test_a_connection_that_waits_is_answered"
-)
+@pytest.mark.deep(stands_in="test_either_signal_ends_the_service")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_drains_what_is_under_way_and_exits_0(process: Any, number: int) -> None:
     """Clients that never stop asking: each gets whole answers until the connection is closed."""
@@ -176,9 +298,7 @@ def test_a_signal_drains_what_is_under_way_and_exits_0(process: Any, number: int
     assert set(answered) <= recorded
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/test_workers.py::test_a_port_that_another_service_shares_is_taken"
-)
+@pytest.mark.deep(stands_in="test_a_taken_port_is_named_with_its_setting")
 def test_a_taken_port_is_named_with_its_setting_and_exits_1(process: Any) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
@@ -245,14 +365,22 @@ def test_migrate_brings_the_schema_to_head_and_exits_0(process: Any, postgres_ur
 
 
 def test_migrate_excludes_older_versions_only_when_told_to_finish(
-    process: Any, migrated_url: str
+    command: Command, migrated_url: str, tmp_path: Path
 ) -> None:
     """The schema's mark names the oldest version that may use the database."""
     older = f"readable since {READABLE_SINCE}"
     answered(migrated_url, f"COMMENT ON TABLE alembic_version IS '{older}'")
+    service = serving(migrated_url)
+    urls = {"SLUICE_MIGRATE_DATABASE_URL": migrated_url, "SLUICE_DATABASE_URL": service}
     for arguments, mark in (((), older), (("--finish",), f"readable since {head()}")):
-        assert process("migrate", *arguments, SLUICE_DATABASE_URL=migrated_url).ended() == 0
+        answered(migrated_url, "REVOKE ALL ON ALL TABLES IN SCHEMA public FROM service")
+        assert command("migrate", *arguments, **urls)[0] == 0
         assert answered(migrated_url, "SELECT obj_description('alembic_version'::regclass)") == mark
+    asyncio.run(started_once(ControlApi(tmp_path, database_url=service)))
+    answered(migrated_url, "DELETE FROM alembic_version")
+    for url, remedy in ((unbound(migrated_url), "NOBYPASSRLS"), (service, "sluice migrate")):
+        code, said = command(SLUICE_DATABASE_URL=url)
+        assert (code, remedy in said) == (1, True), said
 
 
 def answered(url: str, statement: str) -> object:
@@ -268,9 +396,7 @@ def answered(url: str, statement: str) -> object:
     return asyncio.run(run())
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/test_database_away.py::test_the_data_directory_s_database_is_named_by_its_setting"
-)
+@pytest.mark.deep(stands_in="test_a_store_that_was_changed_ends_the_start_with_1")
 def test_a_store_that_can_t_be_used_exits_1_without_a_traceback(process: Any) -> None:
     service = process()
     service.ready()
@@ -302,9 +428,7 @@ def test_a_secret_that_others_can_read_is_refused(process: Any) -> None:
     assert path.read_text() == "nonsense"
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/log/test_head_check.py::test_the_service_does_not_start_on_a_wrong_head"
-)
+@pytest.mark.deep(stands_in="test_a_store_that_was_changed_ends_the_start_with_1")
 def test_a_log_that_was_changed_stops_the_start(process: Any) -> None:
     service = process()
     service.ready()
@@ -316,7 +440,7 @@ def test_a_log_that_was_changed_stops_the_start(process: Any) -> None:
     assert again.ended() == 1
 
 
-@pytest.mark.deep(stands_in="test_a_loop_that_dies_ends_the_service")
+@pytest.mark.deep(stands_in="test_a_bug_is_no_drained_stop")
 def test_a_loop_that_dies_ends_the_process_with_1(tmp_path: Path) -> None:
     code = (
         "import asyncio, sys\n"

@@ -17,8 +17,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from control_api.security.certificate_expiry import seconds_left
+from control_api.security.tls_files import RenewingContext
+from control_api.serve import serve
 from control_api.settings import read
+from control_api.sockets import bind
 from control_api.store.migrate import migrate
+from control_api.workers.worker_args import WorkerArgs
 from policies.ground.settings import SettingsError
 from tests.support.certificates import Authority, authority
 from tests.support.control_api import ControlApi, running_control_api
@@ -121,9 +125,7 @@ def test_the_port_speaks_tls_1_2_or_later_and_nothing_else(tmp_path: Path, files
             api.call("GET", "/health")
 
 
-@pytest.mark.deep(
-    stands_in="test_tls_is_1_2_or_later_and_an_authority_makes_clients_show_a_certificate"
-)
+@pytest.mark.deep(stands_in="test_each_changed_file_counts_from_the_next_handshake_on")
 def test_a_client_needs_a_certificate_if_an_authority_is_set(tmp_path: Path, files: Files) -> None:
     clients = authority("clients")
     with running_control_api(tmp_path, **files.environ(*PARTS)) as api:
@@ -136,12 +138,74 @@ def test_a_client_needs_a_certificate_if_an_authority_is_set(tmp_path: Path, fil
         assert shown(api.port, authority().client(authority().issue("of another")))
 
 
-@pytest.mark.deep(stands_in="test_a_swapped_link_is_a_renewed_certificate")
+@pytest.mark.deep(stands_in="test_each_changed_file_counts_from_the_next_handshake_on")
 def test_a_renewed_certificate_is_served(tmp_path: Path, files: Files) -> None:
     with running_control_api(tmp_path, **files.environ()) as api:
         first = shown(api.port)
         second = files.renew()
         assert shown(api.port) == second != first
+
+
+def test_a_service_with_tls_shows_when_its_certificate_expires(
+    tmp_path: Path, files: Files
+) -> None:
+    settings = {**files.environ(), "SLUICE_METRICS_LISTEN": "127.0.0.1:0"}
+    with running_control_api(tmp_path, **settings) as api:
+        assert api.started is not None
+        assert api.started.metrics_listen is not None
+        port = api.started.metrics_listen.port
+        for there in (True, False):
+            text = api.call("GET", "/metrics", key=None, port=port).raw.decode()
+            found = re.findall(r"^sluice_tls_certificate_expiry_seconds (\S+)$", text, re.M)
+            assert [86400 < float(each) < 3 * 86400 for each in found] == [True] * there
+            files.path("certificate").unlink(missing_ok=True)
+
+
+def test_each_changed_file_counts_from_the_next_handshake_on(
+    files: Files, caplog: pytest.LogCaptureFixture
+) -> None:
+    tls = read(files.environ(*PARTS)).tls
+    assert tls is not None
+    renewing = RenewingContext.of(tls)
+
+    def used() -> ssl.SSLContext:
+        return renewing.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_side=True).context
+
+    first = used()
+    assert used() is first
+    files.renew()
+    second = used()
+    assert second is not first
+    files.put("client_ca", authority().path.read_bytes())
+    third = used()
+    assert third.get_ca_certs() != second.get_ca_certs()
+    assert {each.verify_mode for each in (first, second, third)} == {ssl.CERT_REQUIRED}
+    files.put("certificate", b"not a certificate")
+    assert used() is used() is third
+    files.path("certificate").unlink()
+    assert used() is used() is third
+    wrong, missing = logged(caplog, "ERROR")
+    assert wrong.startswith("the current certificates stay in use: SLUICE_TLS_CERTIFICATE: ")
+    assert "can't be read: no such file" in missing
+    files.renew()
+    assert used() is not third
+    assert len(logged(caplog, "ERROR")) == 2
+
+
+async def test_a_worker_renews_its_certificate(tmp_path: Path, files: Files) -> None:
+    api, started, stop = ControlApi(tmp_path, **files.environ()), asyncio.Event(), asyncio.Event()
+    (sockets,) = bind(api.settings.control_listen, "SLUICE_CONTROL_LISTEN")
+    port = sockets[0].getsockname()[1]
+    worker = WorkerArgs(0, 1, tuple(each.detach() for each in sockets), (), -1)
+    (tmp_path / "data" / "workers").mkdir()
+    async with asyncio.TaskGroup() as group:
+        given = (api.settings, api.time.clock(), os.urandom, lambda _: started.set(), stop, worker)
+        group.create_task(serve(*given))
+        await started.wait()
+        first = await asyncio.to_thread(shown, port)
+        second = files.renew()
+        assert await asyncio.to_thread(shown, port) == second != first
+        stop.set()
 
 
 def test_the_seconds_until_a_certificate_expires_are_those_of_its_file(files: Files) -> None:
@@ -151,7 +215,7 @@ def test_the_seconds_until_a_certificate_expires_are_those_of_its_file(files: Fi
     assert not seconds_left(files.path("certificate"), now) > 0
 
 
-@pytest.mark.deep(stands_in="test_the_seconds_until_a_certificate_expires_are_those_of_its_file")
+@pytest.mark.deep(stands_in="test_a_service_with_tls_shows_when_its_certificate_expires")
 def test_the_metrics_show_when_the_certificate_expires(tmp_path: Path, files: Files) -> None:
     name = "sluice_tls_certificate_expiry_seconds"
     (tmp_path / "plain").mkdir()
@@ -196,7 +260,7 @@ def test_a_swapped_link_is_a_renewed_certificate(
     assert error.startswith("the current certificates stay in use: SLUICE_TLS_CERTIFICATE: ")
 
 
-@pytest.mark.deep(stands_in="test_a_swapped_link_is_a_renewed_certificate")
+@pytest.mark.deep(stands_in="test_each_changed_file_counts_from_the_next_handshake_on")
 def test_an_unusable_file_leaves_the_old_certificate_and_is_logged_once(
     tmp_path: Path, files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -276,7 +340,7 @@ def test_loopback_without_tls_is_no_warning(
     assert not [each for each in caplog.records if "SLUICE_TLS" in each.getMessage()]
 
 
-@pytest.mark.deep(stands_in="test_a_swapped_link_is_a_renewed_certificate")
+@pytest.mark.deep(stands_in="test_a_worker_renews_its_certificate")
 def test_several_workers_renew_and_drain(process: Any, files: Files, postgres_url: str) -> None:
     url = serving(postgres_url)
     asyncio.run(migrate(postgres_url, url))

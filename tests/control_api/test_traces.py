@@ -97,11 +97,19 @@ def test_a_batch_is_a_span_for_each_item(tmp_path: Path, collector: Collector) -
     with running_control_api(tmp_path, **settings) as api:
         items = {"items": [asked(), asked(source_id="payroll"), asked(**private)]}
         decided = api.call("POST", f"{EVALUATE}/batch", items, headers=SAMPLED).body
+        alone = api.call("POST", EVALUATE, asked(), headers=SAMPLED).body
         assert api.call("POST", EVALUATE, asked(), headers=UNSAMPLED).status == 200
         api.evaluate()  # by the ratio
-    assert len(collector.spans) == 4
-    *batch, own = collector.spans
-    assert {(each.trace_id.hex(), each.parent_span_id.hex()) for each in batch} == {(TRACE, SPAN)}
+    assert len(collector.spans) == 5
+    *batch, single, own = collector.spans
+    assert {(each.trace_id.hex(), each.parent_span_id.hex()) for each in (*batch, single)} == {
+        (TRACE, SPAN)
+    }
+    assert texts(single.attributes)["sluice.event_id"] == alone["event_id"]
+    times = [(each.start_time_unix_nano, each.end_time_unix_nano) for each in collector.spans]
+    assert all(start <= end for start, end in times)
+    resource = texts(collector.exports[0].resource_spans[0].resource.attributes)
+    assert resource["service.name"] == "sluice-control"
     assert [each.name for each in batch[:2]] == ["decide handbook", "decide payroll"]
     told = [texts(each.attributes) for each in batch]
     assert [each["sluice.decision"] for each in told] == ["ALLOW", "DENY", "ALLOW"]
@@ -130,7 +138,6 @@ def test_no_span_holds_the_user_or_the_query(tmp_path: Path, collector: Collecto
     assert "salaries" not in str(span)
 
 
-@pytest.mark.deep(stands_in="test_a_batch_is_a_span_for_each_item")
 def test_a_collector_that_is_away_changes_no_answer(tmp_path: Path, collector: Collector) -> None:
     away = "http://127.0.0.1:9"
     with running_control_api(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import os
@@ -13,11 +14,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+from control_api.metrics.peer_metrics import PeerMetrics
 from control_api.security.secret_file import UnusableFile
 from control_api.settings import read
 from control_api.workers import supervise
@@ -129,6 +133,8 @@ class Supervised:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
         self.folder = folder
+        self.clock_rate = 1
+        """How much faster its clock goes than ours: to it, all takes longer."""
         monkeypatch.chdir(folder)
         monkeypatch.setattr(supervise, "this_program", lambda: [sys.executable, "-Sc", program])
         monkeypatch.setattr(supervise, "FIRST_PAUSE", 0.001)
@@ -143,7 +149,9 @@ class Supervised:
     def run(self, announced: Callable[[], None] = lambda: None) -> int:
         before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
         try:
-            supervisor = supervise.Supervisor(self.settings, time.monotonic)
+            supervisor = supervise.Supervisor(
+                self.settings, lambda: self.clock_rate * time.monotonic()
+            )
             return supervisor.run(lambda *_: announced())
         finally:
             for number, handler in before.items():
@@ -152,6 +160,17 @@ class Supervised:
     def starts(self) -> Counter[str]:
         """How often each worker was started, and by which signal it learns of our death."""
         return Counter((self.folder / "starts").read_text().splitlines())
+
+
+@contextmanager
+def ended_after(seconds: float) -> Iterator[None]:
+    """Ends a supervisor of this process that would run on."""
+    late = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGTERM))
+    late.start()
+    try:
+        yield
+    finally:
+        late.cancel()
 
 
 def test_a_worker_that_can_not_start_ends_the_service_with_its_code(
@@ -173,6 +192,31 @@ def test_a_worker_that_dies_is_started_again_and_gives_up_after_five_early_death
         supervised.run((tmp_path / "go").touch)
     assert supervised.starts() == {"0 15": 1, "1 15": 5}
     assert caplog.text.count("worker 1 ended by SIGKILL") == 5
+    asyncio.run(share_metrics_after_one_another(tmp_path / "data"))
+
+
+async def share_metrics_after_one_another(data: Path) -> None:
+    """The first is killed: it leaves its socket behind."""
+    made = [PeerMetrics(data, 1, 2, CollectorRegistry(), lambda: None) for _ in range(2)]
+    for each in made:
+        await each.open()
+    for each in made:
+        each.close()
+
+
+def test_a_worker_that_can_not_start_again_fails_early_however_long_each_start_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if_it_may = "if Path('go').exists(): sys.exit(1)"
+    code = SERVES.replace("os.write", f"{if_it_may}\nos.write")
+    dies = "while given['index'] and not Path('go').exists(): time.sleep(0.01)"
+    dies += "\nif given['index']: sys.exit(1)"
+    supervised = Supervised(tmp_path, monkeypatch, f"{code}\n{dies}\n{WAITS}")
+    supervised.clock_rate = 100
+    with ended_after(20), pytest.raises(supervise.WorkersFailing, match="worker 1 ended 5 times"):
+        supervised.run((tmp_path / "go").touch)
+    # The first may have served for long enough, by that clock.
+    assert supervised.starts()["1 15"] in (5, 6)
 
 
 def test_a_signal_ends_each_worker_and_no_second_supervisor_shares_the_directory(
@@ -181,16 +225,26 @@ def test_a_signal_ends_each_worker_and_no_second_supervisor_shares_the_directory
     supervised = Supervised(tmp_path, monkeypatch, f"{SERVES}\n{WAITS}")
 
     def announced() -> None:
-        with pytest.raises(UnusableFile, match="another control API with workers"):
+        shared = pytest.raises(UnusableFile, match="another control API with workers")
+        with ended_after(20), shared:  # one that does share it would run on
             supervised.run()
         os.kill(os.getpid(), signal.SIGTERM)
 
     assert supervised.run(announced) == 0
-    assert supervised.starts() == {"0 15": 1, "1 15": 1}
+
+    def unhandled(*_: object) -> None:
+        raise AssertionError("nothing handles the signal")
+
+    before = signal.signal(signal.SIGINT, unhandled)
+    try:
+        assert supervised.run(lambda: os.kill(os.getpid(), signal.SIGINT)) == 0
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert supervised.starts() == {"0 15": 2, "1 15": 2}
     assert (tmp_path / "data" / "workers").stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.deep(stands_in="test_connections_are_spread_over_the_workers")
+@pytest.mark.deep(stands_in="test_of_several_workers_one_tells_of_the_start")
 def test_a_first_start_makes_its_keys_once_and_every_worker_serves(start: Start) -> None:
     service = start()
     port, key = service.ready(), service.first_keys()["admin_key"]
@@ -211,6 +265,16 @@ def test_a_first_start_makes_its_keys_once_and_every_worker_serves(start: Start)
     assert key not in again.said()
 
 
+def test_of_several_workers_one_tells_of_the_start(shared: ControlApiProcess) -> None:
+    port, key = shared.ready(), shared.first_keys()["admin_key"]
+    said, made = shared.said(), "the keys are in"
+    assert said.count(made) == said.count("listens on") == 1
+    assert said.index(made) < said.index("listens on")
+    assert key not in said
+    for _ in range(9):  # every worker knows it
+        assert call(port, key, "GET", "/v1/keys")[0] == 200
+
+
 def test_connections_are_spread_over_the_workers(shared: ControlApiProcess) -> None:
     port = shared.ready()
     before = by_worker(metrics(port), "sluice_requests_total")
@@ -223,6 +287,9 @@ def test_connections_are_spread_over_the_workers(shared: ControlApiProcess) -> N
     spread = by_worker(text, "sluice_requests_total") - before
     heads = [line for line in text.splitlines() if line.startswith(("# HELP", "# TYPE"))]
     assert len(heads) == len(set(heads))
+    samples = [line for line in text.splitlines() if not line.startswith("#")]
+    assert all('worker="' in line for line in samples)
+    assert len(samples) == len({line.rpartition(" ")[0] for line in samples})
     for each in held:
         each.close()
     # Of 96 by the toss of a three-sided coin, fewer than 10 for one is once in a billion starts.
@@ -307,7 +374,7 @@ sys.exit(main([]))
 
 
 @pytest.mark.deep(
-    stands_in="test_a_worker_that_dies_is_started_again_and_gives_up_after_five_early_deaths"
+    stands_in="test_a_worker_that_can_not_start_again_fails_early_however_long_each_start_takes"
 )
 def test_a_worker_that_keeps_dying_ends_the_service_with_its_last_log_lines(
     start: Start,

@@ -110,13 +110,27 @@ async def publish(world: OpenStore, key_id: str | None, **others: bytes) -> None
     await world.store.write(TENANT, work)
 
 
-async def test_a_change_there_is_in_force_here(pair: tuple[Replica, Replica]) -> None:
+async def test_a_change_there_is_in_force_here(
+    pair: tuple[Replica, Replica], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also once a connection that was lost is back."""
     here, there = pair
     await publish(there.world, "live")
     assert await here.key_in_force() == "live"
     await publish(there.world, None)
     await until_async("the key is revoked", here.has_key(None))
     assert here.heard[-1] == Notice(TENANT, 2)
+    before = len(here.states)
+    await here.world.rows(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE application_name = 'sluice notices' AND datname = current_database()"
+    )
+    await until_async("it is lost", lambda: False in here.states[before:])
+    await until_async("it listens again", lambda: here.listens)
+    assert f"{SETTING}: the connection was closed: " in caplog.text
+    assert "notices of other processes' changes arrive again" in caplog.text
+    await publish(there.world, "live")
+    await until_async("the key is in force", here.has_key("live"))
 
 
 @pytest.mark.deep(stands_in="test_a_change_there_is_in_force_here")

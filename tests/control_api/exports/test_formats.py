@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import orjson
 import pytest
 
 from control_api.exports.cloudevents import cloud_event
@@ -17,7 +18,11 @@ from control_api.exports.ocsf import activity
 from control_api.exports.otel import log_record, resource
 from control_api.exports.spreadsheet import COLUMNS, row
 from policies import __version__
+from policies.ground.canonical import b64
+from policies.trail.entry import audit_event
+from policies.trail.record import REPORT_PREFIX
 from tests.control_api.exports.events import ALLOWED, DENIED, EVENTS, SPARSE, TENANT, UNUSUAL
+from tests.support.open_store import decision
 
 
 def attributes(record: dict[str, Any]) -> dict[str, Any]:
@@ -300,6 +305,17 @@ def test_a_forwarded_denial_says_so(form: str) -> None:
     assert event["reason"] in line
     changed = FORMATS[form].encode(DENIED, TENANT).decode()
     assert line.replace(event["reason"], DENIED["reason"]) == changed
+
+
+def test_a_forwarded_denial_of_the_log_says_so() -> None:
+    bare = decision("DENY", source_id="payroll")
+    entry = orjson.loads(
+        bare.entry("sluice/x/default", 1, b64(b"\0" * 32), "2026-01-31T12:00:00.000000Z")
+    )
+    entry["pub"]["response"]["reason"] = f"{REPORT_PREFIX}no"
+    event = audit_event(entry, b"", bare.openings)
+    for each in FORMATS.values():
+        assert b"report mode, forwarded: no" in each.encode(event, TENANT)
 
 
 def test_no_row_has_the_query() -> None:

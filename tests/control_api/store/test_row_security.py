@@ -31,6 +31,9 @@ ACROSS = OF_NO_TENANT | {
 }  # fmt: skip
 """The tables that can be read across tenants."""
 
+READABLE = ["tenants", "log_entries", "log_heads", "openings", "api_keys"]
+"""Tables of which each of two tenants has a row."""
+
 IN_TRANSACTION = (
     "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'sluice' "
     "AND datname = current_database() AND state LIKE 'idle in transaction%'"
@@ -71,7 +74,7 @@ async def role_of(url: str) -> AsyncIterator[asyncpg.Connection]:
 
 
 @pytest.mark.deep(stands_in="test_nothing_is_written_for_another_tenant")
-@pytest.mark.parametrize("table", ["tenants", "log_entries", "log_heads", "openings", "api_keys"])
+@pytest.mark.parametrize("table", READABLE)
 async def test_a_query_without_its_tenant_sees_one_tenants_rows(two: OpenStore, table: str) -> None:
     for tenant_id in (TENANT, OTHER):
         assert await seen(two.store, table, tenant_id) == {tenant_id}
@@ -85,6 +88,8 @@ async def test_only_the_listed_tables_can_be_read_across_tenants(two: OpenStore)
             if table not in ACROSS:
                 assert found.all() == [], table
         assert set(await tenants.ids(connection)) == {TENANT, OTHER}
+    assert await with_a_policy_across(two) == ACROSS & set(metadata.tables)
+    assert set(GRANTS) == {*metadata.tables, "alembic_version"}
     async with two.store.reading_key(digest(OTHER)) as connection:
         assert await keys.tenant_of(connection, digest(OTHER)) == OTHER
         found = await connection.execute(text("SELECT tenant_id FROM api_keys"))
@@ -128,8 +133,9 @@ async def test_nothing_is_written_for_another_tenant(two: OpenStore) -> None:
         (OTHER, OTHER),
     }
     # Nor is anything of another tenant read.
-    for table in ("tenants", "log_entries", "openings", "api_keys"):
+    for table in READABLE:
         assert await seen(two.store, table, TENANT) == {TENANT}
+    assert await seen(two.store, "tenants", "ten_none") == set()
 
     async def delete(tx: Transaction) -> None:
         await tx.connection.execute(text("DELETE FROM openings"))
@@ -163,27 +169,26 @@ async def test_a_session_without_a_setting_sees_nothing(two: OpenStore) -> None:
         assert await connection.fetch("SELECT * FROM api_keys") == []
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/store/test_statements.py::test_only_used_privileges_are_granted"
-)
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "ALTER TABLE log_entries DISABLE ROW LEVEL SECURITY",
-        "ALTER TABLE log_entries NO FORCE ROW LEVEL SECURITY",
-        "DROP POLICY of_tenant ON log_entries",
-        "CREATE POLICY mine ON log_entries USING (true)",
-        "UPDATE log_entries SET entry = ''",
-        "TRUNCATE log_entries",
-        "DROP TABLE openings",
-        "CREATE TABLE mine (a int)",
-        "SET ROLE owner",
-        "SET ROLE sluice",
-        "ALTER ROLE service BYPASSRLS",
-        "SET row_security = off; SELECT * FROM log_entries",
-        "UPDATE alembic_version SET version_num = '0001'",
-    ],
-)
+FORBIDDEN = [
+    "ALTER TABLE log_entries DISABLE ROW LEVEL SECURITY",
+    "ALTER TABLE log_entries NO FORCE ROW LEVEL SECURITY",
+    "DROP POLICY of_tenant ON log_entries",
+    "CREATE POLICY mine ON log_entries USING (true)",
+    "UPDATE log_entries SET entry = ''",
+    "TRUNCATE log_entries",
+    "DROP TABLE openings",
+    "CREATE TABLE mine (a int)",
+    "SET ROLE owner",
+    "SET ROLE sluice",
+    "ALTER ROLE service BYPASSRLS",
+    "SET row_security = off; SELECT * FROM log_entries",
+    "UPDATE alembic_version SET version_num = '0001'",
+]
+"""Statements that would disable the policies, bypass them, or change what may only be added."""
+
+
+@pytest.mark.deep(stands_in="test_every_table_forces_row_security")
+@pytest.mark.parametrize("statement", FORBIDDEN)
 async def test_the_services_role_cannot_disable_row_security(
     two: OpenStore, statement: str
 ) -> None:
@@ -203,12 +208,19 @@ async def test_every_table_forces_row_security(two: OpenStore) -> None:
     async with role_of(two.url) as connection:  # which acts for no tenant
         for table in walled.keys() - OF_NO_TENANT:
             assert await connection.fetch(f"SELECT * FROM {table}") == [], table
+        for statement in FORBIDDEN:
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await connection.execute(statement)
 
 
 @pytest.mark.deep(stands_in="test_only_the_listed_tables_can_be_read_across_tenants")
 async def test_few_tables_have_a_policy_across_tenants(two: OpenStore) -> None:
+    assert await with_a_policy_across(two) == ACROSS & set(metadata.tables)
+
+
+async def with_a_policy_across(world: OpenStore) -> set[str]:
     query = "SELECT tablename FROM pg_policies WHERE qual LIKE '%*%' OR qual = 'true'"
-    assert {row[0] for row in await sql(two.url, query)} == ACROSS & set(metadata.tables)
+    return {row[0] for row in await sql(world.url, query)}
 
 
 @pytest.mark.deep(stands_in="test_only_the_listed_tables_can_be_read_across_tenants")
@@ -240,14 +252,17 @@ async def test_roles_that_can_t_serve_are_refused_with_the_remedy(migrated_url: 
     with pytest.raises(BaseExceptionGroup) as caught:
         async with opened(unbound(migrated_url)):
             pass
-    assert caught.group_contains(UnusableDatabase, match="which row-level security does not bind")
-    await sql(migrated_url, "REVOKE SELECT ON acknowledgements FROM service")
-    with pytest.raises(BaseExceptionGroup) as caught:
-        async with opened(service):
-            pass
     assert caught.group_contains(
-        UnusableDatabase, match="lacks SELECT on `acknowledgements`: run `sluice migrate`"
+        UnusableDatabase, match="`sluice`, which row-level security does not bind"
     )
+    for lost in ("SELECT ON acknowledgements", "ALL ON ALL TABLES IN SCHEMA public"):
+        await sql(migrated_url, f"REVOKE {lost} FROM service")
+        with pytest.raises(BaseExceptionGroup) as caught:
+            async with opened(service):
+                pass
+        assert caught.group_contains(
+            UnusableDatabase, match="lacks SELECT on `acknowledgements`: run `sluice migrate`"
+        )
     with pytest.raises(UnusableDatabase, match="there is no role `nobody`"):
         await migrate(migrated_url, migrated_url.replace("//owner:", "//nobody:"))
 

@@ -192,9 +192,7 @@ def test_a_text_finds_agents_by_what_people_call_them(either_tenant: ControlApi)
     assert found("\\") == []
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/machines/test_agents.py::test_an_agent_lives_as_its_model_does"
-)
+@pytest.mark.deep(stands_in="test_an_agent_s_activity_is_that_of_the_last_seven_days")
 def test_an_agent_shows_what_it_did_in_the_last_seven_days(fresh: ControlApi) -> None:
     fresh.approved("a1")
     idle = without_spans(fresh.admin("GET", "/v1/agents/a1")["activity"])
@@ -227,18 +225,48 @@ def test_an_agent_shows_what_it_did_in_the_last_seven_days(fresh: ControlApi) ->
     assert without_spans(fresh.admin("GET", "/v1/agents/a1")["activity"]) == idle
 
 
+def test_an_agent_s_activity_is_that_of_the_last_seven_days(fresh: ControlApi) -> None:
+    fresh.approved("agt_week")
+    fresh.evaluate(agent_id="agt_week", source_id="payroll")
+    last = fresh.evaluate(agent_id="agt_week")
+    fresh.evaluate()
+    shown = fresh.admin("GET", "/v1/agents/agt_week")["activity"]
+    spans = shown["over_time"]["spans"]
+    assert [sum(each[name] for each in spans) for name in ("allowed", "denied")] == [1, 1]
+    (event,) = [each for each in fresh.events() if each["event_id"] == last["event_id"]]
+    assert {**shown, "over_time": None} == {
+        "total": 2,
+        "allowed": 1,
+        "denied": 1,
+        "deny_rate": 0.5,
+        "over_time": None,
+        "last_active": event["timestamp"],
+        "sources": [
+            {"source_id": "handbook", "total": 1, "denied": 0},
+            {"source_id": "payroll", "total": 1, "denied": 1},
+        ],
+    }
+    for days, total in ((6, 2), (8, 0)):
+        fresh.time.ahead = days * 86_400
+        shown = fresh.admin("GET", "/v1/agents/agt_week")["activity"]
+        assert (shown["total"], len(shown["sources"])) == (total, total)
+
+
 def test_the_summary_counts_agents_by_status_and_denials_by_agent(api: ControlApi) -> None:
     before = api.admin("GET", "/v1/agents/stats/summary")
     api.approved("agt_denied")
+    api.approved("agt_allowed")
     api.admin("POST", "/v1/agents", {"agent_id": "agt_waits", "agent_role": "support"})
     api.admin("PATCH", "/v1/agents/agt_waits/status", {"status": "pending_approval"})
-    api.evaluate(agent_id="agt_denied")
+    for agent in ("agt_denied", "agt_allowed"):
+        api.evaluate(agent_id=agent)
     api.evaluate(agent_id="agt_denied", source_id="payroll")
     after = api.admin("GET", "/v1/agents/stats/summary")
-    more = {name for name in AGENT_STATUSES if after[name] == before[name] + 1}
-    assert more == {"approved", "pending_approval"}
-    assert (after["total"], after["pending"]) == (before["total"] + 2, before["pending"] + 1)
-    assert after["deny_rates"]["agt_denied"] == 0.5
+    more = {name: after[name] - before[name] for name in AGENT_STATUSES}
+    assert more == dict.fromkeys(AGENT_STATUSES, 0) | {"approved": 2, "pending_approval": 1}
+    assert (after["total"], after["pending"]) == (before["total"] + 3, before["pending"] + 1)
+    rates = {name: after["deny_rates"][f"agt_{name}"] for name in ("denied", "allowed")}
+    assert rates == {"denied": 0.5, "allowed": 0.0}
     assert 0 < after["deny_rate"] < 1
 
 
@@ -281,10 +309,13 @@ def test_an_update_keeps_what_it_does_not_name(api: ControlApi) -> None:
     assert (moved["status"], moved["owner"], moved["framework"]) == ("approved", None, "x")
     assert moved["permitted_roles"] == ["other"]
     assert api.evaluate(agent_id="agt_kept")["policy_name"] == "role_not_permitted"
+    for given, roles in ((["support", "other"], ["support", "other"]), (None, ["other"])):
+        assert api.admin("PUT", path, {"permitted_roles": given})["permitted_roles"] == roles
     entries = api.verified()["total"]
     api.admin("PUT", path, {})
     api.admin("PUT", path, {"agent_role": "other"})
     assert api.verified()["total"] == entries
+    assert api.call("PUT", "/v1/agents/agt_none", {}).status == 404
 
 
 @pytest.mark.deep(stands_in="test_an_update_keeps_what_it_does_not_name")

@@ -65,3 +65,8 @@ def test_a_sidecar_has_applied_a_revision_by_its_own_record_or_is_missing(
     missing = {each["sidecar_id"]: each["last_revision"] for each in shown["missing"]}
     assert (applied.get("own-1"), missing.get("own-2")) == (api.verified()["last_seq"] - 1, 3)
     assert not applied.keys() & missing.keys()
+    pages = list(api.pages(f"{PATH}?revision=4&limit=1"))
+    assert {len(page["applied"]) + len(page["missing"]) for page in pages} == {1}
+    listed = [each["sidecar_id"] for page in pages for each in page["applied"] + page["missing"]]
+    assert listed == sorted(listed)
+    assert {"own-1", "own-2"} <= set(listed)

@@ -65,13 +65,26 @@ def test_a_change_has_the_digests_of_the_object_before_and_after(api: ControlApi
     assert last(api, "key.created")["after_sha256"] == object_digest(
         item(api, "/v1/keys", "key_id", key)
     )
+    api.admin("PATCH", f"/v1/keys/{key}/binding", {"bound_agent_id": "agt_digest"})
+    assert last(api, "key.bound")["after_sha256"] == object_digest(
+        item(api, "/v1/keys", "key_id", key)
+    )
+    frozen = api.admin("POST", "/v1/freeze", {"reason": "leaked"})
+    assert last(api, "tenant.frozen")["after_sha256"] == object_digest(frozen)
+    api.admin("DELETE", "/v1/freeze")
     api.evaluate(session_id="s-digest")
+    before = item(api, "/v1/sessions", "session_id", "s-digest")
     api.admin("DELETE", "/v1/sessions/s-digest")
     after = item(api, "/v1/sessions", "session_id", "s-digest")
-    assert last(api, "session.revoked")["after_sha256"] == object_digest(after)
+    pub = last(api, "session.revoked")
+    assert pub["before_sha256"] == object_digest(before)
+    assert pub["after_sha256"] == object_digest(after)
     settings = api.admin("PATCH", "/v1/admin/tenants/default/settings", {"pii_masking": False})
+    kept = api.admin("GET", "/v1/settings/retention")
     changed = api.admin("PUT", "/v1/settings/retention", {"retention_days": 99})
-    assert last(api, "settings.retention")["after_sha256"] == object_digest(changed)
+    pub = last(api, "settings.retention")
+    assert pub["before_sha256"] == object_digest(kept)
+    assert pub["after_sha256"] == object_digest(changed)
     assert settings["pii_masking"] is False
 
 
@@ -139,6 +152,11 @@ def test_a_holds_digests_say_nothing_of_a_user(api: ControlApi, kind: str) -> No
     assert first["after_sha256"] == pub["before_sha256"] == object_digest(placed)
     assert pub["after_sha256"] == object_digest(released)
     assert ("x-1" in str(first), "x-1" in str(pub)) == (kind == "session", False)
+    # An erasure takes the user from the hold, too.
+    api.admin("POST", "/v1/audit/redact", {f"{kind}_id": "x-1", "reason": "asked"})
+    query = "SELECT object_id FROM holds WHERE hold_id = :hold"
+    [row] = rows_of(api, query, hold=placed["hold_id"])
+    assert row.object_id == shown["object_id"]
 
 
 def test_no_secret_and_nothing_personal_is_in_a_change(api: ControlApi) -> None:
@@ -207,6 +225,9 @@ def test_the_list_shows_policies_that_are_too_large_for_an_entry(api: ControlApi
     updated, created = api.admin("GET", f"/v1/audit/changes?object_id={policy}")
     assert (updated["before"], updated["after"]) == (old["policy"], new["policy"])
     assert (created["before"], created["after"]) == (None, old["policy"])
+    query = "SELECT hash FROM log_entries WHERE tenant_id = 'default' AND seq = :seq"
+    [row] = rows_of(api, query, seq=updated["seq"])
+    assert updated["hash"] == bytes(row.hash).hex()
     # A history that was altered has not the digests that the log holds.
     altered = "UPDATE policy_versions SET body = :body WHERE version = 2 AND policy_id = :policy"
     rows_of(api, altered, body=b'{"name":"x"}', policy=policy)
@@ -238,7 +259,7 @@ def test_the_list_shows_whole_policies_and_what_differs_of_others(either: Contro
     assert (first["before"], first["after"]) == (old["policy"], None)
 
 
-@pytest.mark.deep(stands_in="test_an_object_with_any_name_is_found")
+@pytest.mark.deep(stands_in="test_a_change_is_found_by_each_of_its_members")
 def test_changes_are_filtered_and_paged(fresh: ControlApi) -> None:
     api = fresh
     for number in range(7):
@@ -270,6 +291,43 @@ def test_changes_are_filtered_and_paged(fresh: ControlApi) -> None:
     assert api.call("GET", "/v1/audit/changes?from=yesterday").status == 422
 
 
+def test_a_change_is_found_by_each_of_its_members(tenant: ControlApi) -> None:
+    for number in range(4):
+        tenant.admin("POST", "/v1/agents", {"agent_id": f"agt_{number}", "agent_role": "r"})
+        tenant.evaluate()
+
+    def listed(query: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = tenant.admin("GET", f"/v1/audit/changes?{query}")
+        return found
+
+    agents = listed("object_type=agent")
+    assert [each["object_id"] for each in agents] == ["agt_3", "agt_2", "agt_1", "agt_0"]
+    pages = tenant.pages("/v1/audit/changes?object_type=agent&limit=3")
+    assert [each for page in pages for each in page] == agents
+    middle, at = agents[1], agents[1]["timestamp"]
+    assert listed(f"object_id={middle['object_id']}") == [middle]
+    assert listed(f"actor={middle['actor']}&action=registered") == agents
+    assert listed(f"from={at}&object_type=agent") == agents[:2]
+    assert listed(f"to={at}&object_type=agent") == agents[2:]
+    assert listed("actor=nothing") == []
+    for refused in ("object=agent", "from=yesterday"):
+        assert tenant.call("GET", f"/v1/audit/changes?{refused}").status == 422
+
+
+def test_a_page_ends_after_so_many_entries_or_bytes(
+    api: ControlApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(6):
+        api.admin("POST", "/v1/agents", {"agent_id": f"agt_page_{number}", "agent_role": "r"})
+    monkeypatch.setattr(module, "MAX_SCANNED", 4)
+    monkeypatch.setattr(module, "_ROWS", 2)
+    pages = api.pages("/v1/audit/changes?object_type=nothing")
+    assert [next(pages), next(pages)] == [[], []]
+    monkeypatch.setattr(module, "MAX_BODY_BYTES", 1)
+    pages = api.pages("/v1/audit/changes?limit=1000")
+    assert [len(next(pages)), len(next(pages))] == [1, 1]
+
+
 @pytest.mark.parametrize("agent_id", ['a"b', "a\\b", "a/b", "é", "\u2028", "<b>", "\U0001f600"])
 def test_an_object_with_any_name_is_found(either_tenant: ControlApi, agent_id: str) -> None:
     either_tenant.admin("POST", "/v1/agents", {"agent_id": agent_id, "agent_role": "r"})
@@ -278,7 +336,7 @@ def test_an_object_with_any_name_is_found(either_tenant: ControlApi, agent_id: s
     assert found["object_id"] == agent_id
 
 
-@pytest.mark.deep(stands_in="test_an_object_with_any_name_is_found")
+@pytest.mark.deep(stands_in="test_a_page_ends_after_so_many_entries_or_bytes")
 def test_a_page_looks_at_a_bounded_number_of_entries(
     fresh: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,12 +81,16 @@ def test_what_a_hold_keeps_is_not_erased_until_its_release(api: ControlApi) -> N
         "/v1/audit/holds",
         {"object_type": "session", "object_id": "s-held", "reason": "litigation"},
     )
+    assert api.admin("GET", "/v1/audit/retention")["held_from"] is not None
+    assert len(api.admin("GET", "/v1/audit/holds?active=true")) == 1
     wanted = {"user_id": "held-person", "reason": "asked to"}
     refused = api.call("POST", "/v1/audit/redact", wanted)
     assert refused.status == 409
     assert hold["hold_id"] in refused.body["message"]
     assert "held-person" not in refused.body["message"]
     api.admin("POST", f"/v1/audit/holds/{hold['hold_id']}/release", {"reason": "settled"})
+    assert api.admin("GET", "/v1/audit/retention")["held_from"] is None
+    assert api.admin("GET", "/v1/audit/holds?active=true") == []
     assert api.admin("POST", "/v1/audit/redact", wanted)["redacted"] == 1
 
 

@@ -17,15 +17,20 @@ import pytest
 from control_api.app_context import MAX_EXPORTS
 from control_api.exports.formats import FORMATS
 from control_api.log.export import decisions
+from control_api.log.export.ending import ExportStopped
+from control_api.log.export.file import Wanted
 from control_api.log.export.pace import Pace
 from control_api.maintenance import retention
 from policies.trail.merkle_tree import leaf_hash
 from policies.trail.record import REPORT_PREFIX
+from tests.control_api.store.databases import sqlite_url
 from tests.control_api.use_cases.audit.test_export_log import alter, filled, url_of
 from tests.runner import tiers
 from tests.support.control_api import ControlApi
-from tests.support.open_store import sql
+from tests.support.open_store import TENANT, decision, opened, sql
 from tests.support.waiting import until
+
+__all__ = ["sqlite_url"]  # a fixture
 
 PATH = "/v1/audit/export?format="
 
@@ -47,7 +52,7 @@ def without_query(event: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in event.items() if name != "query"}
 
 
-@pytest.mark.deep(stands_in="test_a_part_by_place_time_and_limit")
+@pytest.mark.deep(stands_in="test_another_tenant_s_decisions_are_not_exported")
 def test_every_decision_in_the_order_of_the_log_and_nothing_else(either_tenant: ControlApi) -> None:
     filled(either_tenant)
     either_tenant.admin(
@@ -137,6 +142,12 @@ def test_another_tenant_s_decisions_are_not_exported(api: ControlApi, tenant: Co
     assert "of-the-other" not in {each["source_id"] for each in exported(api)}
     [line] = tenant.call("GET", PATH + "cloudevents").raw.splitlines()
     assert json.loads(line)["source"] == f"urn:sluice:{tenant.tenant_id}"
+    # Of its own, every decision, in the log's order, and nothing else.
+    tenant.admin("POST", "/v1/keys", {"name": "another", "scope": "read"})
+    tenant.evaluate(source_id="handbook")
+    found = exported(tenant)
+    assert found == [without_query(event) for event in listed(tenant)]
+    assert [each["decision"] for each in found] == ["DENY", "ALLOW"]
 
 
 @pytest.mark.deep(stands_in="test_another_tenant_s_decisions_are_not_exported")
@@ -189,7 +200,19 @@ def test_a_stream_is_compressed_where_that_is_accepted(api: ControlApi) -> None:
     assert gzip.decompress(answer.raw) == api.call("GET", PATH + "ocsf").raw
 
 
-@pytest.mark.deep(stands_in="test_what_is_recorded_during_an_export_is_not_in_it")
+def test_a_page_ends_after_so_many_entries_or_bytes(
+    tenant: ControlApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(tenant, 4)
+    whole = exported(tenant)
+    for entries, size in ((1, 1), (3, 10**9), (2000, 1), (2000, 2500)):
+        monkeypatch.setattr(decisions, "PAGE_ENTRIES", entries)
+        monkeypatch.setattr(decisions, "PAGE_BYTES", size)
+        assert exported(tenant) == whole
+    assert exported(tenant, f"&from={whole[1]['seq']}&limit=2") == whole[1:3]
+
+
+@pytest.mark.deep(stands_in="test_a_page_ends_after_so_many_entries_or_bytes")
 def test_pages_end_where_their_entries_are_large(
     either: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -324,9 +347,27 @@ def test_a_purge_of_what_is_still_to_be_read_ends_the_export(
     connection.close()
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/use_cases/audit/test_export_log.py::test_a_revoked_key_reads_no_further"
-)
+async def test_an_export_asks_before_each_page_whether_to_stop(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decisions, "PAGE_ENTRIES", 1)
+    told, lines = iter((None, "the key is gone")), list[bytes]()
+
+    async def why_stop() -> str | None:
+        return next(told)
+
+    async with opened(sqlite_url) as world:
+        for _ in range(3):
+            await world.log.append(TENANT, decision())
+        form = FORMATS["ecs"]
+        export = await decisions.open_decisions(world.store, TENANT, Wanted(), form)
+        with pytest.raises(ExportStopped, match="the key is gone; continue with `from=1`"):  # noqa: PT012
+            async for piece in export.pieces(why_stop):
+                lines.append(piece)
+    assert len(lines) == 1
+
+
+@pytest.mark.deep(stands_in="test_an_export_asks_before_each_page_whether_to_stop")
 def test_a_revoked_key_reads_no_further(
     fresh: ControlApi, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -386,7 +427,9 @@ def test_a_damaged_entry_ends_the_export_behind_the_one_before(
     assert exported(either, f"&from={seq + 1}") == whole[5:]
 
 
-def test_a_changed_decision_is_not_exported(either: ControlApi) -> None:
+def test_a_changed_or_missing_decision_ends_the_export(
+    either: ControlApi, caplog: pytest.LogCaptureFixture
+) -> None:
     filled(either, 3)
     seq = exported(either)[1]["seq"]
     [row] = alter(either, "SELECT entry FROM log_entries WHERE seq = :seq", seq=seq)
@@ -403,9 +446,15 @@ def test_a_changed_decision_is_not_exported(either: ControlApi) -> None:
     connection, response = started(either)
     assert len(cut_off(response)) == 1
     connection.close()
+    alter(either, "DELETE FROM log_entries WHERE seq = :seq", seq=seq)
+    connection, response = started(either)
+    assert len(cut_off(response)) == 1
+    assert f"entry {seq} is missing" in caplog.text
+    connection.close()
+    assert [each["seq"] for each in exported(either, f"&from={seq + 1}")] == [seq + 1]
 
 
-@pytest.mark.deep(stands_in="test_a_changed_decision_is_not_exported")
+@pytest.mark.deep(stands_in="test_a_changed_or_missing_decision_ends_the_export")
 def test_damaged_openings_end_the_export(either: ControlApi) -> None:
     filled(either, 3)
     seq = exported(either)[1]["seq"]
@@ -415,7 +464,7 @@ def test_damaged_openings_end_the_export(either: ControlApi) -> None:
     connection.close()
 
 
-@pytest.mark.deep(stands_in="test_a_damaged_entry_ends_the_export_behind_the_one_before")
+@pytest.mark.deep(stands_in="test_a_changed_or_missing_decision_ends_the_export")
 def test_a_missing_entry_ends_the_export(
     either: ControlApi, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -433,7 +482,7 @@ def test_a_missing_entry_ends_the_export(
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/exports/test_formats.py::test_a_forwarded_denial_says_so"
+    stands_in="tests/control_api/exports/test_formats.py::test_a_forwarded_denial_of_the_log_says_so"
 )
 def test_a_denial_that_was_forwarded_says_so(fresh: ControlApi) -> None:
     fresh.evaluate(source_id="payroll")

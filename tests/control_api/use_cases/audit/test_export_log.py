@@ -20,11 +20,13 @@ from aiohttp.test_utils import TestServer
 from control_api.app_context import MAX_EXPORTS
 from control_api.http.stream import sending
 from control_api.log.export import file
+from control_api.log.export.ending import ExportStopped
 from control_api.log.export.pace import Pace
 from control_api.maintenance import retention
 from control_api.verifier.file.check import CheckOptions
 from control_api.verifier.file.verify_file import verify_file
 from policies.ground.canonical import unb64
+from policies.ground.signing import KeyRing, Signer
 from policies.trail.log_file.lines import (
     MEDIA_TYPE,
     CheckpointLine,
@@ -42,9 +44,12 @@ from policies.trail.merkle_tree import Frontier, leaf_hash
 from policies.trail.proofs import inclusion
 from policies.trail.stored_entry import StoredRow
 from policies.trail.verify import Verifier
+from tests.control_api.store.databases import sqlite_url
 from tests.support.control_api import ControlApi
-from tests.support.open_store import sql
+from tests.support.open_store import TENANT, decision, opened, sql
 from tests.support.waiting import until
+
+__all__ = ["sqlite_url"]  # a fixture
 
 PATH = "/v1/audit/export"
 
@@ -141,6 +146,14 @@ def test_a_part_begins_with_the_tree_before_it(either_tenant: ControlApi) -> Non
         assert lines[1] == FrontierLine(first, tree.hashes)
     lines = exported(either_tenant, "?from=3&to=9&limit=2")
     assert (seqs_of(lines), header_of(lines).until) == ([3, 4], 5)
+    assert seqs_of(exported(either_tenant, "?from=3&to=5&limit=9")) == [3, 4]
+    # A bound may be a time, and lie behind the end.
+    at = orjson.loads(whole[5].entry)["ts"]
+    assert seqs_of(exported(either_tenant, f"?from={at}"))[0] == 5
+    assert seqs_of(exported(either_tenant, f"?to={at}"))[-1] == 4
+    for empty in ("from=2999-01-01T00:00:00Z", "to=2000-01-01T00:00:00Z"):
+        assert seqs_of(exported(either_tenant, f"?{empty}")) == []
+    assert header_of(exported(either_tenant, "?from=999999")).first == len(whole)
 
 
 @pytest.mark.deep(stands_in="test_a_part_begins_with_the_tree_before_it")
@@ -153,9 +166,7 @@ def test_a_limit_ends_the_part(either_tenant: ControlApi) -> None:
     assert seqs_of(exported(either_tenant, "?from=3&to=5&limit=9")) == whole[3:5]
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/use_cases/audit/test_export_decisions.py::test_a_part_by_place_time_and_limit"
-)
+@pytest.mark.deep(stands_in="test_a_part_begins_with_the_tree_before_it")
 def test_bounds_may_be_times(either_tenant: ControlApi) -> None:
     lines = exported(filled(either_tenant))
     times = [orjson.loads(line.entry)["ts"] for line in entries_of(lines)]
@@ -223,6 +234,7 @@ DAMAGE = {
     "large": b"x" * 100_000,
     "another end": b'{"a":1},"openings":{}}',
 }
+DAMAGED_OPENINGS = [b"{\n}", b'{"user_id":["",""],"openings":{}}', b"no JSON"]
 
 
 @pytest.mark.deep(stands_in="test_rows_are_exported_whatever_is_wrong_with_them")
@@ -240,28 +252,35 @@ def test_damage_is_exported_as_it_is(either: ControlApi, what: str) -> None:
 
 
 def test_rows_are_exported_whatever_is_wrong_with_them(api: ControlApi, tenant: ControlApi) -> None:
-    filled(tenant, 8)
+    filled(tenant, 12)
     of_it = f"tenant_id = '{tenant.tenant_id}' AND"
     alter(api, f"UPDATE log_entries SET entry = 'text' WHERE {of_it} seq = 2")
     alter(api, f"UPDATE log_entries SET entry = 12 WHERE {of_it} seq = 3")
+    for seq, new in enumerate(DAMAGE.values(), 4):
+        alter(
+            api, f"UPDATE log_entries SET entry = :new WHERE {of_it} seq = :seq", new=new, seq=seq
+        )
     (row,) = alter(api, f"SELECT max(seq) AS seq FROM openings WHERE {of_it} true")
-    new = b"{\n}"
     changed = f"UPDATE openings SET openings = :new WHERE {of_it} seq = :seq"
-    alter(api, changed, new=new, seq=row.seq)
+    for seq, new in enumerate(DAMAGED_OPENINGS, row.seq - 2):
+        alter(api, changed, new=new, seq=seq)
     rows = [each for each in exported(tenant) if isinstance(each, EntryLine | DamagedLine)]
-    assert [each.entry for each in rows[2:4]] == [b"text", b"12"]
-    assert isinstance(rows[row.seq], DamagedLine)
-    assert rows[row.seq].openings == new
-    alter(api, f"DELETE FROM log_entries WHERE {of_it} seq IN (2, 3)")
+    assert [each.entry for each in rows[2:10]] == [b"text", b"12", *DAMAGE.values()]
+    for each in rows[2:10]:
+        assert isinstance(each, DamagedLine) == (b"\n" in (each.entry or b""))
+    assert [each.openings for each in rows[row.seq - 2 :]] == DAMAGED_OPENINGS
+    split = [isinstance(each, DamagedLine) for each in rows[row.seq - 2 :]]
+    assert split == [True, True, False]
+    alter(api, f"DELETE FROM log_entries WHERE {of_it} seq >= 2 AND seq < 10")
     lines = exported(tenant)
-    assert seqs_of(lines)[:3] == [0, 1, 4]
+    assert seqs_of(lines)[:3] == [0, 1, 10]
     # The tree before a later part can't be computed any longer, and a wrong one must not be given.
-    answer = tenant.call("GET", f"{PATH}?from=6")
+    answer = tenant.call("GET", f"{PATH}?from=12")
     assert (answer.status, "export the whole log" in answer.body["message"]) == (409, True)
 
 
 @pytest.mark.deep(stands_in="test_rows_are_exported_whatever_is_wrong_with_them")
-@pytest.mark.parametrize("new", [b"{\n}", b'{"user_id":["",""],"openings":{}}', b"no JSON"])
+@pytest.mark.parametrize("new", DAMAGED_OPENINGS)
 def test_damaged_openings_are_exported_as_they_are(either: ControlApi, new: bytes) -> None:
     filled(either, 3)
     (row,) = alter(either, "SELECT max(seq) AS seq FROM openings")
@@ -427,9 +446,30 @@ def cut_off(response: Any) -> str:
     return reason
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/use_cases/audit/test_export_decisions.py::test_a_purge_of_what_is_still_to_be_read_ends_the_export"
-)
+async def test_a_purge_between_two_pages_ends_the_export(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file, "PAGE_ROWS", 1)
+
+    async def never() -> None:
+        return None
+
+    async with opened(sqlite_url) as world:
+        for _ in range(6):
+            await world.log.append(TENANT, decision())
+        ring = KeyRing(Signer.generate())
+        pieces = (await file.open_export(world.store, TENANT, file.Wanted(), ring)).pieces(never)
+        raw = await anext(pieces)
+        values = "'default', 0, 6, x'00', x'00', x'00', 0, 1, 0, '', NULL, NULL"
+        await world.rows(f"INSERT INTO purges VALUES ({values})")
+        with pytest.raises(ExportStopped, match="retention removed the entries"):  # noqa: PT012
+            async for piece in pieces:
+                raw += piece
+    assert raw.count(b'{"entry":') < 6
+    assert b'{"truncated"' in raw
+
+
+@pytest.mark.deep(stands_in="test_a_purge_between_two_pages_ends_the_export")
 def test_a_purge_of_what_is_still_to_be_read_ends_the_export(
     fresh: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -478,6 +518,11 @@ def test_a_purged_log_begins_at_its_anchor(
     assert note.note.split("\n")[1] == str(header.first)
     # Asked for what is gone, it gives what is left, and says so.
     assert header_of(exported(either, "?from=1")).first == header.first
+    either.evaluate(query="later")
+    answer = either.call("GET", f"{PATH}?format=cloudevents&from=1")
+    assert f'"decisions-{header.first}-' in answer.headers["Content-Disposition"]
+    (line,) = answer.raw.splitlines()
+    assert json.loads(line)["data"]["seq"] >= header.first
 
 
 @pytest.mark.deep(stands_in="test_a_part_that_ends_before_an_erasure_brings_it_along")

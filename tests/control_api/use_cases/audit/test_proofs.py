@@ -121,6 +121,12 @@ def test_growth_is_proven_from_the_first_entry_on(api: ControlApi) -> None:
     assert (answer["from"], answer["to"]) == (1, at.size)
     hashes = [base64.b64decode(each) for each in answer["hashes"]]
     assert consistency.verify(1, leaf_hash(first), at.size, at.root, hashes)
+    proof(api, api.evaluate()["event_id"])  # a later checkpoint
+    answer = api.call("GET", f"/v1/audit/consistency?from={at.size}").body
+    later = read(api, answer["checkpoint"])
+    assert later.size > at.size
+    hashes = [base64.b64decode(each) for each in answer["hashes"]]
+    assert consistency.verify(at.size, at.root, later.size, later.root, hashes)
     kept = api.call("GET", f"/v1/audit/consistency?from=1&to={at.size}").body
     assert read(api, kept["checkpoint"]) == at
     with closing(sqlite3.connect(api.directory / "data" / "sluice.db")) as database:

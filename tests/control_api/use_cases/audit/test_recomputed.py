@@ -9,11 +9,12 @@ from typing import Any
 import orjson
 import pytest
 
+from control_api.log.scheduled.rederivation import Derivations
 from policies.ground.canonical import encode
 from policies.trail.findings import Finding, Reason
-from policies.trail.recompute.recomputer import Recomputer
+from policies.trail.recompute.recomputer import RecomputeCounts, Recomputer
 from tests.support.control_api import ControlApi
-from tests.support.open_store import sql
+from tests.support.open_store import opened, sql
 
 
 def rows_of(api: ControlApi, statement: str) -> list[Any]:
@@ -67,7 +68,7 @@ def a_day(api: ControlApi) -> None:
     assert api.evaluate()["decision"] == "ALLOW"
 
 
-@pytest.mark.deep(stands_in="test_a_rewritten_verdict_is_found")
+@pytest.mark.deep(stands_in="test_a_day_is_derived_again_by_one_process_or_by_two")
 def test_a_day_of_changes_and_decisions_is_derived_again(either: ControlApi) -> None:
     a_day(either)
     recomputer, found = walked(either)
@@ -88,3 +89,28 @@ def test_a_rewritten_verdict_is_found(api: ControlApi, change: dict[str, Any]) -
     assert api.evaluate(source_id="payroll")["decision"] == "DENY"
     [finding] = walked(api, change)[1]
     assert finding.reason is Reason.DECISION_DIFFERS
+
+
+def test_a_day_is_derived_again_by_one_process_or_by_two(api: ControlApi) -> None:
+    a_day(api)
+    recomputer, found = walked(api)
+    assert found == []
+    assert recomputer.counts.recomputed >= 10
+    assert recomputer.counts.not_recomputable == 0
+    first, second = asyncio.run(halves(api))
+    assert first.recomputed + second.recomputed == recomputer.counts.recomputed
+    assert (second.findings, second.not_recomputable) == (0, 0)
+
+
+async def halves(api: ControlApi) -> list[RecomputeCounts]:
+    """How the decisions of each half of the log end, derived by a process of its own."""
+    query = "SELECT seq, kind, entry FROM log_entries WHERE tenant_id = 'default' ORDER BY seq"
+    counted = []
+    async with opened(api.settings.database_url) as world:
+        rows = await world.rows(query)
+        middle = len(rows) // 2
+        for half in (rows[:middle], rows[middle:]):
+            derivation = await Derivations(world.store, 0).at("default", 0, half[0].seq)
+            await derivation.follow(half)
+            counted.append(derivation.take_counts())
+    return counted

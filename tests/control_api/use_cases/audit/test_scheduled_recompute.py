@@ -68,7 +68,9 @@ class Rounds:
         return state
 
 
-@pytest.mark.deep(stands_in="test_a_running_service_tells_of_a_verdict_changed_with_its_own_key")
+@pytest.mark.deep(
+    stands_in="tests/control_api/use_cases/audit/test_recomputed.py::test_a_day_is_derived_again_by_one_process_or_by_two"
+)
 async def test_any_process_continues_a_derivation(either: ControlApi) -> None:
     await asyncio.to_thread(a_day, either)
     either.stop()

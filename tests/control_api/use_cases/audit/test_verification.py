@@ -52,6 +52,8 @@ def test_a_run_verifies_the_whole_log_and_its_result_stays(api: ControlApi) -> N
 
 
 def test_a_changed_row_is_named_and_its_repair_is_noticed(api: ControlApi) -> None:
+    before = api.admin("GET", PATH)
+    assert (before["state"], before["finished_at"]) == ("pending", None)
     events = [api.evaluate()["event_id"] for _ in range(12)]
     assert ended(api)["state"] == "valid"
     database = api.directory / "data" / "sluice.db"

@@ -35,9 +35,7 @@ def entries(api: ControlApi, kind: str = "decision") -> list[dict[str, Any]]:
     return [entry for entry in found if entry and entry["kind"] == kind]
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/policy_tools/test_candidate.py::test_what_a_candidate_decides_otherwise_is_shown"
-)
+@pytest.mark.deep(stands_in="test_changes_of_candidates_are_recorded")
 def test_a_candidate_is_evaluated_beside_the_active_policies(either_tenant: ControlApi) -> None:
     api = either_tenant
     before = api.evaluate(source_id="contracts")
@@ -159,11 +157,35 @@ def test_at_most_three_and_dropped_with_its_documents(either_tenant: ControlApi)
 
 def test_changes_of_candidates_are_recorded(tenant: ControlApi) -> None:
     made = published(tenant, "next", STRICT)
-    tenant.evaluate(source_id="contracts")
+    asked_for = tenant.evaluate(source_id="contracts")
+    assert asked_for["decision"] == "ALLOW"
+    (of_it,) = [each["pub"] for each in entries(tenant) if each["eid"] == asked_for["event_id"]]
+    assert of_it["candidates"] == [
+        {
+            "check": "source",
+            "decision": "DENY",
+            "name": "next",
+            "policy_name": "support-reads",
+            "revision": made["revision"],
+        }
+    ]
     assert published(tenant, "next", STRICT) == made  # no change
     assert counts(tenant, "next")["newly_denied"] == 1
     assert published(tenant, "next", OPEN)["revision"] > made["revision"]
     assert set(counts(tenant, "next").values()) == {0}
+    denied = tenant.evaluate(source_id="payroll")
+    assert denied["decision"] == "DENY"
+    (group,) = tenant.admin("GET", f"{ROUTE}/next")["groups"]
+    assert group.pop("first") == group.pop("last")
+    assert group == {
+        "direction": "newly_allowed",
+        "agent_role": "support",
+        "source_id": "payroll",
+        "policy_name_before": "support-reads",
+        "policy_name_after": "support-all",
+        "count": 1,
+        "example_event_ids": [denied["event_id"]],
+    }
     tenant.admin("DELETE", f"{ROUTE}/next")
     published(tenant, "next", OPEN)
     tenant.admin("POST", f"{ROUTE}/next/promote")
@@ -222,7 +244,9 @@ def test_only_what_was_reviewed_is_promoted(api: ControlApi) -> None:
     other = READS | {"name": "other", "agent_role": "other"}
     made = api.admin("POST", "/v1/policies", other)
     assert promote(version) == 412
-    version = f'"{api.admin("GET", f"{path}/review")["version"]}"'
+    shown = api.admin("GET", f"{path}/review")
+    assert shown["changed_since"] == ["other"]
+    version = f'"{shown["version"]}"'
     api.admin("DELETE", f"/v1/policies/{made['policy_id']}")
     assert promote(version) == 412
     assert promote("version") == 422
@@ -262,6 +286,9 @@ def test_a_set_of_two_mebibytes_is_taken_and_one_of_33_refused(api: ControlApi) 
     taken = api.call("PUT", f"{ROUTE}/padded", raw=b" " * (2 * 1024 * 1024) + body)
     assert (taken.status, taken.body["policies"]) == (200, 1)
     api.admin("DELETE", f"{ROUTE}/padded")
+    wide = [READS | {"name": f"p{n}", "allowed_sources": ["x" * 200] * 8} for n in range(25)]
+    assert published(api, "wide", *wide)["policies"] == 25
+    api.admin("DELETE", f"{ROUTE}/wide")
     head = f"PUT {ROUTE}/padded HTTP/1.1\r\nHost: x\r\nX-API-Key: {api.admin_key}\r\n"
     length = 32 * 1024 * 1024 + 1
     refused = raw_request(api, f"{head}Content-Length: {length}\r\n\r\n".encode())

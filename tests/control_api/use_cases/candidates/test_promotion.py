@@ -112,6 +112,11 @@ def test_each_decision_under_load_is_by_one_set_or_the_other(either_tenant: Cont
     done = api.admin("POST", f"{ROUTE}/next/promote")
     assert (done["added"], done["updated"], done["removed"]) == (["other"], ["support-reads"], [])
     assert api.admin("GET", ROUTE) == []
+    active = {each["name"]: each for each in api.admin("GET", "/v1/policies")}
+    assert active.keys() == {"support-reads", "other"}
+    assert all(each["user_modified"] for each in active.values())
+    path = f"/v1/policies/{active['support-reads']['policy_id']}/history"
+    assert api.admin("GET", path)[0]["change"] == "updated"
     for role, verdict in (("support", "DENY"), ("auditor", "ALLOW")):
         assert api.evaluate(source_id="contracts", agent_role=role)["decision"] == verdict
     stop.set()

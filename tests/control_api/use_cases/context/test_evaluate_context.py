@@ -68,9 +68,6 @@ def test_a_call_that_fails_before_the_session_records_nothing_of_it(api: Control
     assert "session" not in facts[refused["event_id"]]
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/machines/test_agents.py::test_an_agent_lives_as_its_model_does"
-)
 def test_an_agent_may_evaluate_from_its_approval_to_its_deprecation(tenant: ControlApi) -> None:
     tenant.admin("POST", "/v1/agents", {"agent_id": "a", "agent_role": "support"})
     seen = []
@@ -115,20 +112,19 @@ def test_evaluations_at_once_leave_a_gapless_and_valid_log(api: ControlApi) -> N
     before, answered = api.verified(), list[str]()
 
     def client(number: int) -> None:
-        for turn in range(3):
-            said = api.evaluate(user_id=f"u{number}", session_id=f"s{turn}")
-            answered.append(said["event_id"])
+        said = api.evaluate(user_id=f"u{number}", session_id=f"s{number % 3}")
+        answered.append(said["event_id"])
 
-    threads = [threading.Thread(target=client, args=(number,)) for number in range(8)]
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(64)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert api.verified()["total"] == before["total"] + 24
-    newest = api.events("?limit=24")
+    assert api.verified()["total"] == before["total"] + 64
+    newest = api.events("?limit=64")
     assert {each["event_id"] for each in newest} == set(answered)
-    last = before["last_seq"] + 24
-    assert [each["seq"] for each in newest] == list(range(last, last - 24, -1))
+    last = before["last_seq"] + 64
+    assert [each["seq"] for each in newest] == list(range(last, last - 64, -1))
 
 
 @pytest.mark.deep(stands_in="test_evaluations_at_once_leave_a_gapless_and_valid_log")

@@ -39,9 +39,7 @@ def test_a_denied_call_that_passes_the_first_four_claims_its_session(api: Contro
     assert api.evaluate(session_id="s-denied")["policy_name"] == "session_agent_mismatch"
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/machines/test_sessions.py::test_sessions_live_as_their_model_does"
-)
+@pytest.mark.deep(stands_in="test_a_session_expires_after_the_minutes_of_the_setting")
 def test_a_session_expires_for_good_and_is_recorded_as_expired(tmp_path: Any) -> None:
     with running_control_api(tmp_path, SLUICE_SESSION_TTL_MINUTES="10") as api:
         assert api.evaluate(session_id="s")["decision"] == "ALLOW"
@@ -52,6 +50,15 @@ def test_a_session_expires_for_good_and_is_recorded_as_expired(tmp_path: Any) ->
         api.restart()
         assert api.evaluate(session_id="s")["policy_name"] == "session_expired"
         api.verified()
+
+
+def test_a_session_expires_after_the_minutes_of_the_setting(tmp_path: Any) -> None:
+    with running_control_api(tmp_path, SLUICE_SESSION_TTL_MINUTES="10") as api:
+        for minutes in (0, 9):
+            api.time.ahead = minutes * 60
+            assert api.evaluate(session_id="s")["decision"] == "ALLOW"
+        api.time.ahead = 10 * 60 + 1
+        assert api.evaluate(session_id="s")["policy_name"] == "session_expired"
 
 
 def test_a_session_s_end_is_that_of_the_role_s_strictest_policy(api: ControlApi) -> None:
