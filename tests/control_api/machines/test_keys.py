@@ -9,6 +9,7 @@ from typing import ClassVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from policies.ground.canonical import micros
 from tests.control_api.machines.conftest import Run
 from tests.support.control_api import ControlApi, asked
 
@@ -39,11 +40,18 @@ class Keys(RuleBasedStateMachine):
     def live(self, key: Known) -> bool:
         return not key.revoked and self.api.time.ahead < key.dies
 
-    @rule(days=st.sampled_from([1, 2, None]))
-    def create(self, days: int | None) -> None:
-        body = {"name": self.name, "scope": "evaluate", "expires_days": days}
-        made = self.api.admin("POST", "/v1/keys", body)
-        dies = float("inf") if days is None else self.api.time.ahead + days * DAY
+    @rule(days=st.sampled_from([1, 2, 3650, None, "left out"]))
+    def create(self, days: int | str | None) -> None:
+        body = {"name": self.name, "scope": "evaluate"}
+        given = {} if days == "left out" else {"expires_days": days}
+        made = self.api.admin("POST", "/v1/keys", body | given)
+        dies = float("inf")
+        if days is None:
+            assert made["expires_at"] is None
+        else:
+            lasts = (365 if isinstance(days, str) else days) * DAY
+            assert micros(made["expires_at"]) - micros(made["created_at"]) == lasts * 1_000_000
+            dies = self.api.time.ahead + lasts
         self.keys.append(Known(made["key_id"], made["key"], dies))
 
     @rule(slot=SLOTS, bound=st.sampled_from([None, "someone"]))

@@ -105,9 +105,14 @@ def test_each_change_of_a_guardrail_is_in_the_log(either_tenant: ControlApi) -> 
     assert either_tenant.admin("GET", "/v1/guardrails") == [made.body]
     assert either_tenant.call("POST", "/v1/guardrails", RULE).status == 409
     changed = either_tenant.admin("PUT", path, {"never": {"levels": ["critical"]}})
-    assert (changed["never"]["sources"], changed["created_at"]) == (None, made.body["created_at"])
-    either_tenant.admin("DELETE", path)
-    assert either_tenant.call("GET", path).status == 404
+    assert changed["never"]["sources"] is None
+    assert changed["created_at"] == made.body["created_at"] < changed["updated_at"]
+    # What was shown can be sent back, and changes nothing.
+    again = {name: changed[name] for name in ("never", "always")}
+    assert either_tenant.admin("PUT", path, again) == changed
+    assert either_tenant.admin("DELETE", path) == {}
+    for method, body in (("GET", None), ("DELETE", None), ("PUT", again)):
+        assert either_tenant.call(method, path, body).status == 404
     found = either_tenant.admin("GET", "/v1/audit/changes?object_type=guardrail")
     assert [each["action"] for each in found] == ["deleted", "updated", "created"]
     assert {each["object_id"] for each in found} == {"no-payroll"}
@@ -161,9 +166,30 @@ def test_a_guardrail_that_is_broken_already_is_refused(either_tenant: ControlApi
     assert in_force(either_tenant) == before
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/use_cases/guardrails/test_sequences.py::test_no_sequence_of_accepted_writes_breaks_a_guardrail"
-)
+def test_each_write_of_a_policy_that_breaks_a_guardrail_is_refused(tenant: ControlApi) -> None:
+    tenant.admin("POST", "/v1/guardrails", RULE)
+    fields = {"name": "reads", "agent_role": "reader", "allowed_sources": ["handbook"]}
+    kept = tenant.admin("POST", "/v1/policies", {**BODY, **fields})["policy_id"]
+    described = {"roles": ["reader"], "sources": ["handbook"], "levels": ["low"]}
+    tenant.admin("POST", "/v1/guardrails", {"name": "reader-reads", "always": described})
+    claims = tenant.admin("POST", "/v1/policies", BODY)["policy_id"]
+    wide = {**BODY, "name": "x", "allowed_sources": ["*"]}
+    guarded = {**wide, "name": "guarded", "agent_role": "other", "denied_sources": ["payroll*"]}
+    other = tenant.admin("POST", "/v1/policies", guarded)["policy_id"]
+    before = in_force(tenant)
+    for method, path, body, guardrail in (
+        ("POST", "", wide, "no-payroll"),
+        ("PUT", f"/{claims}", wide, "no-payroll"),
+        ("PUT", f"/{other}", {**guarded, "denied_sources": []}, "no-payroll"),
+        ("DELETE", f"/{kept}", None, "reader-reads"),
+        # A policy that moves to another role is gone from its own.
+        ("PUT", f"/{kept}", {**BODY, "name": "moved"}, "reader-reads"),
+    ):
+        refused(tenant.call(method, f"/v1/policies{path}", body), guardrail)
+    assert in_force(tenant) == before
+
+
+@pytest.mark.deep(stands_in="test_each_write_of_a_policy_that_breaks_a_guardrail_is_refused")
 def test_no_write_of_a_policy_breaks_a_guardrail(either_tenant: ControlApi) -> None:
     either_tenant.admin("POST", "/v1/guardrails", RULE)
     either_tenant.admin("POST", "/v1/guardrails", ALWAYS)
@@ -216,8 +242,26 @@ def test_a_restored_policy_keeps_the_guardrails(unwatched: ControlApi) -> None:
     assert api.evaluate(**found)["decision"] == "ALLOW"
 
 
+def test_files_that_break_a_guardrail_of_the_api_change_nothing_now_or_at_a_start(
+    unwatched: ControlApi,
+) -> None:
+    api = unwatched
+    api.admin("POST", "/v1/guardrails", RULE)
+    before = in_force(api)
+    api.policy_file.with_name("other.yaml").write_text(POLICIES.replace("support", "clean"))
+    open_to_all = POLICIES.replace("denied_sources: [payroll]", "denied_sources: []")
+    api.policy_file.write_text(open_to_all.replace("contracts", "payroll-eu"))
+    answer = api.call("POST", "/v1/policies/reload")
+    assert refused(answer, "no-payroll")["source_id"] == "payroll-eu"
+    assert "default/demo/support.yaml:2: " in answer.body["message"]
+    assert in_force(api) == before
+    api.restart()
+    assert in_force(api) == before
+    assert api.evaluate()["decision"] == "ALLOW"
+
+
 @pytest.mark.deep(
-    stands_in="tests/control_api/use_cases/guardrails/test_sequences.py::test_no_sequence_of_accepted_writes_breaks_a_guardrail"
+    stands_in="test_files_that_break_a_guardrail_of_the_api_change_nothing_now_or_at_a_start"
 )
 def test_a_reload_that_breaks_a_guardrail_of_the_api_changes_nothing(
     unwatched: ControlApi,
@@ -363,6 +407,12 @@ def test_a_policy_that_is_too_much_to_analyse_is_refused(
         answer = tenant.call("POST", "/v1/policies", BODY)
     assert answer.status == 409
     assert "can't be checked, and nothing was changed" in answer.body["message"]
+    # What the analysis itself gives up.
+    monkeypatch.setitem(GuardedRoles.__init__.__kwdefaults__, "steps", 3)
+    wild = {**BODY, "allowed_sources": ["pay*"], "denied_sources": ["payroll*"]}
+    answer = tenant.call("POST", "/v1/policies", wild)
+    assert answer.status == 409
+    assert "can't be checked, and nothing was changed" in answer.body["message"]
     assert in_force(tenant) == before
 
 
@@ -401,20 +451,26 @@ def test_a_new_tenant_s_files_that_break_its_own_guardrails_are_not_loaded(
     refused(answer, "no-payroll")
     assert fresh.call("GET", "/v1/policies", key=made["admin_key"]).body == []
     assert fresh.call("GET", "/v1/guardrails", key=made["admin_key"]).body == []
-    # The watcher loads what is repaired; only the file changes its guardrails.
-    (folder / "guardrails.yaml").write_text(FILE)
+    # The watcher loads what is repaired; only the file changes its guardrails. One of them needs
+    # the policy that comes with it.
+    needed = "  - {name: reads, always: {roles: [support], sources: [contracts], levels: [high],\n"
+    needed += "     tasks: [absent]}}\n"
+    (folder / "guardrails.yaml").write_text(FILE + needed)
 
     def rules() -> Any:
         return fresh.call("GET", "/v1/guardrails", key=made["admin_key"]).body
 
     until("its guardrails", rules)
-    assert [each["source"] for each in rules()] == ["file"]
+    assert [each["source"] for each in rules()] == ["file"] * 2
     path = "/v1/guardrails/no-payroll"
     for method, body in (("PUT", {"never": {}}), ("DELETE", None)):
         answer = fresh.call(method, path, body, key=made["admin_key"])
         assert (answer.status, "guardrails.yaml" in answer.body["message"]) == (409, True)
     bad = {**BODY, "allowed_sources": ["*"]}
     refused(fresh.call("POST", "/v1/policies", bad, key=made["admin_key"]), "no-payroll")
+    (folder / "guardrails.yaml").write_text(FILE.replace("payroll*", "payroll"))
+    until("one is left", lambda: len(rules()) == 1)
+    assert rules()[0]["never"]["sources"] == ["payroll"]
     (folder / "demo" / "a.yaml").write_text(POLICIES.replace("[payroll]", "[]") + "\n")
     (folder / "guardrails.yaml").unlink()
     until("none is left", lambda: not rules())

@@ -96,16 +96,14 @@ def test_the_policies_in_force_change_nothing(busy: ControlApi) -> None:
 def test_at_most_two_runs_go_on_and_a_cancelled_one_makes_room(
     fresh: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def never(self: Any) -> bool:
-        return False
-
-    monkeypatch.setattr("control_api.workers.impact.loop.ImpactLoop.once", never)
+    monkeypatch.setattr("control_api.workers.impact.loop.ImpactLoop.once", _never)
     for _ in range(4):
         fresh.evaluate()
     at = execute(fresh, "SELECT entry FROM log_entries WHERE seq = 5")[0].entry
     first = started(fresh, **{"from": "3", "to": orjson.loads(bytes(at))["ts"]})
     found = shown(fresh, first)
     assert (found["first_seq"], found["until_seq"], found["state"]) == (3, 5, "running")
+    assert (found["progress"], found["entries"]) == (0, 0)
     second = started(fresh)
     answer = fresh.call("POST", ROUTE, {"policies": TOMORROW})
     assert answer.status == 409
@@ -113,6 +111,8 @@ def test_at_most_two_runs_go_on_and_a_cancelled_one_makes_room(
     assert fresh.call("DELETE", f"{ROUTE}/{second}").status == 200
     found = shown(fresh, second)
     assert found["state"] == "cancelled"
+    kept = execute(fresh, "SELECT impact_id FROM impact_policies")
+    assert [row.impact_id for row in kept] == [first]
     started(fresh)
     fresh.admin("DELETE", f"{ROUTE}/{second}")
     assert shown(fresh, second) == found
@@ -161,11 +161,25 @@ def test_two_policies_of_one_name_are_refused(busy: ControlApi) -> None:
     assert "several policies have the name `support-wiki`" in answer.body["details"]
 
 
-def test_a_request_of_two_mebibytes_is_read(busy: ControlApi) -> None:
+def test_a_request_of_two_mebibytes_is_read(
+    busy: ControlApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
     body = json.dumps({"policies": TOMORROW, "form": "1"}).encode()
     answer = busy.call("POST", ROUTE, raw=b" " * (2 * 1024 * 1024) + body)
     assert answer.status == 422
     assert answer.body["details"] == "form: is not a known field"
+    # Nothing of such a set is left out.
+    monkeypatch.setattr("control_api.workers.impact.loop.ImpactLoop.once", _never)
+    many = [{**TOMORROW[1], "name": f"p{number}"} for number in range(500)]
+    impact_id = started(busy, policies=[*TOMORROW, *many])
+    [row] = execute(busy, f"SELECT body FROM impact_policies WHERE impact_id = '{impact_id}'")
+    stored = [each["name"] for each in orjson.loads(bytes(row.body))]
+    assert stored == [each["name"] for each in (*TOMORROW, *many)]
+    busy.admin("DELETE", f"{ROUTE}/{impact_id}")
+
+
+async def _never(_: Any) -> bool:
+    return False
 
 
 @pytest.mark.deep(stands_in="test_a_request_of_two_mebibytes_is_read")
@@ -183,7 +197,7 @@ def test_a_large_set_is_taken_like_a_small_one(busy: ControlApi) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/use_cases/impact/test_interrupted.py::test_a_changed_or_missing_entry_ends_the_run"
+    stands_in="tests/control_api/use_cases/impact/test_interrupted.py::test_what_is_not_the_log_s_fails_the_run"
 )
 def test_a_log_that_was_changed_fails_the_run(fresh: ControlApi) -> None:
     for _ in range(5):
@@ -198,7 +212,9 @@ def test_a_log_that_was_changed_fails_the_run(fresh: ControlApi) -> None:
     assert ended(fresh, started(fresh))["reason"].startswith(f"entries_missing: seq {last - 2}")
 
 
-@pytest.mark.deep(stands_in="test_a_process_that_keeps_dying_fails_the_run")
+@pytest.mark.deep(
+    stands_in="tests/control_api/use_cases/impact/test_interrupted.py::test_what_is_not_the_log_s_fails_the_run"
+)
 def test_an_end_that_was_rewritten_is_not_proven(fresh: ControlApi) -> None:
     """The last entry has no successor that cites it, but the signed tree holds another."""
     fresh.evaluate()
@@ -214,7 +230,7 @@ def test_an_end_that_was_rewritten_is_not_proven(fresh: ControlApi) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/use_cases/impact/test_interrupted.py::test_a_run_counts_the_same_wherever_it_is_cut"
+    stands_in="tests/control_api/use_cases/impact/test_interrupted.py::test_a_run_goes_on_where_a_process_that_died_had_come_to"
 )
 def test_a_service_that_was_killed_continues_the_run(process: Any) -> None:
     service: ControlApiProcess = process()
@@ -253,7 +269,9 @@ def test_a_process_that_keeps_dying_fails_the_run(
     assert found["reason"] == "its process ended 5 times and had saved nothing"
 
 
-@pytest.mark.deep(stands_in="test_a_process_that_can_t_be_started_leaves_the_service_as_it_is")
+@pytest.mark.deep(
+    stands_in="tests/control_api/use_cases/impact/test_interrupted.py::test_a_silent_process_keeps_the_run_until_it_is_cancelled"
+)
 def test_a_process_that_is_slow_keeps_the_run(
     fresh: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:

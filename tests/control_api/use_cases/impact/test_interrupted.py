@@ -6,16 +6,21 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
 import pytest
 
-from control_api.store.queries.impact_runs import Reached
+from control_api.domain.impact_counts import ImpactCounts
+from control_api.store.queries import impact_runs
+from control_api.store.queries.impact_runs import Reached, RunState, StoredRun
 from control_api.store.read_only import open_beside
+from control_api.store.transaction import Transaction
 from control_api.workers.impact import process
+from control_api.workers.impact.loop import LEASE, HeldRun
 from control_api.workers.impact.process import ReplayRun
 from control_api.workers.impact.wire import DONE, Job, Message
 from policies.ground.canonical import encode
@@ -31,7 +36,7 @@ from tests.control_api.use_cases.impact.traffic import (
 )
 from tests.support.control_api import ControlApi, running_control_api
 from tests.support.control_api_process import call
-from tests.support.open_store import sql
+from tests.support.open_store import TENANT, opened, sql
 from tests.support.waiting import until
 
 __all__ = ["postgresql_url"]
@@ -87,6 +92,15 @@ def continued(job: Job, reached: Reached) -> Job:
     )
 
 
+def counts_of(reached: Reached) -> dict[str, Any]:
+    """What the run's route would show of its counts."""
+    counts = ImpactCounts.from_wire(orjson.loads(reached.counts))
+    why = [{"why": each, "count": count} for each, count in counts.unreplayable.items()]
+    renamed = {"groups": [asdict(each) for each in counts.renamed.shown()]}
+    groups = [asdict(each) for each in counts.groups.shown()]
+    return {**asdict(counts), "unreplayable": why, "groups": groups, "renamed": renamed}
+
+
 def test_a_run_counts_the_same_wherever_it_is_cut(
     recorded: tuple[ControlApi, Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,7 +111,7 @@ def test_a_run_counts_the_same_wherever_it_is_cut(
     whole = told(job)
     assert len(whole) > 20
     assert whole[-1].end == DONE
-    for most in range(1, len(whole), 3):
+    for most in range(1, len(whole), 8):
         last = told(job, most)[-1].reached
         assert last is not None
         assert job.next_seq < last.next_seq < job.until + 1
@@ -122,9 +136,7 @@ def test_the_pages_change_no_count(
     assert rows == one
     assert one is not None
     expected = by_hand(entries_of(api)[: job.until], TOMORROW)
-    counts = orjson.loads(one.counts)
-    for name in ("read", "unchanged", "newly_denied", "newly_allowed"):
-        assert counts[name] == expected["counts"][name], name
+    assert as_counted(counts_of(one)) == expected
 
 
 def test_a_purge_of_what_is_still_to_be_read_ends_the_run(
@@ -167,9 +179,148 @@ def test_a_changed_or_missing_entry_ends_the_run(recorded: tuple[ControlApi, Job
     assert (end or "").startswith("entries_missing: seq 50")
 
 
-@pytest.mark.deep(stands_in="test_a_run_counts_the_same_wherever_it_is_cut")
+ROUTE = "/v1/policies/impact"
+
+
+def started(api: ControlApi, monkeypatch: pytest.MonkeyPatch, job: Job, script: str) -> str:
+    """The route of a run of which this shell script is the process."""
+    program = ["sh", "-c", script]
+    monkeypatch.setattr("control_api.workers.impact.loop.this_program", lambda: program)
+    body = {"policies": TOMORROW, "to": str(job.until)}
+    return f"{ROUTE}/{api.admin('POST', ROUTE, body)['impact_id']}"
+
+
+def ended(api: ControlApi, route: str) -> dict[str, Any]:
+    until("the run ends", lambda: api.admin("GET", route)["state"] != "running")
+    found: dict[str, Any] = api.admin("GET", route)
+    return found
+
+
+def test_what_is_not_the_log_s_fails_the_run(
+    recorded: tuple[ControlApi, Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, job = recorded
+    lines = tmp_path / "lines"
+
+    def changed(seq: int) -> dict[str, Any]:
+        """A run whose process met another entry at `seq`."""
+        place = f"WHERE tenant_id = 'default' AND seq = {seq}"
+        url = api.settings.database_url
+        [row] = asyncio.run(sql(url, f"SELECT entry FROM log_entries {place}"))
+        entry = bytes(row.entry)
+        update = f"UPDATE log_entries SET entry = :new {place}"
+        asyncio.run(sql(url, update, new=entry.replace(b'"ts":"2', b'"ts":"3')))
+        lines.write_bytes(b"".join(each.to_line() for each in told(job)))
+        asyncio.run(sql(url, update, new=entry))
+        return ended(api, started(api, monkeypatch, job, f"cat {lines}"))
+
+    found = changed(50)
+    assert (found["state"], found["checkpoint_size"]) == ("failed", None)
+    assert found["reason"].startswith("chain_broken: seq 51")
+    # The last entry has no successor that cites it, but the signed tree holds another.
+    found = changed(job.until - 1)
+    assert (found["state"], found["entries"]) == ("failed", job.until)
+    assert "can't be proven" in found["reason"]
+
+
+def test_a_run_goes_on_where_a_process_that_died_had_come_to(
+    recorded: tuple[ControlApi, Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, job = recorded
+    monkeypatch.setattr(process, "SECONDS", 0.0)
+    monkeypatch.setattr(process, "FIRST_ROWS", 17)
+    [first] = told(job, 1)
+    assert first.reached is not None
+    given, line = tmp_path / "given", tmp_path / "line"
+    line.write_bytes(first.to_line())
+    looked = list[None]()
+
+    async def look(_: object) -> bool:
+        looked.append(None)
+        return False
+
+    with monkeypatch.context() as patch:
+        patch.setattr("control_api.workers.impact.loop.ImpactLoop.once", look)
+        # Each process tells how far it came, and dies.
+        route = started(api, monkeypatch, job, f"head -n 1 >> {given}; cat {line}")
+        before = len(looked)
+        until("the service has looked for it", lambda: len(looked) > before)
+    # From here on it is as if another replica had been asked, and had died.
+    until(
+        "it is taken up again", lambda: given.exists() and len(given.read_bytes().split(b"\n")) > 2
+    )
+    api.admin("DELETE", route)
+    begun, again = (Job.from_line(each) for each in given.read_bytes().splitlines()[:2])
+    assert (begun.next_seq, begun.counts) == (0, b"")
+    assert again == continued(begun, first.reached)
+
+
+async def test_a_run_whose_service_died_is_another_s_once_its_lease_is_over(tmp_path: Path) -> None:
+    async with opened(f"sqlite:///{tmp_path}/sluice.db") as world:
+        app: Any = SimpleNamespace(store=world.store)
+        here, there = (HeldRun(app, TENANT, "imp_1", lease) for lease in ("here", "there"))
+
+        async def due() -> list[tuple[str, str]]:
+            async with world.store.reading_all_tenants() as connection:
+                return await impact_runs.due(connection, world.now(), 10)
+
+        async def saved(lease: str, reached: Reached) -> bool:
+            async def work(tx: Transaction) -> bool:
+                run = (tx.tenant_id, "imp_1", lease, reached, tx.now + LEASE)
+                return await impact_runs.save(tx.connection, *run)
+
+            return await world.store.write(TENANT, work)
+
+        run = StoredRun(
+            "imp_1", RunState.running, None, "key_1", 0, None, 0, 9, 0, b"", None, b"", None, 0,
+            None, 0,
+        )  # fmt: skip
+        await world.store.write(
+            TENANT, lambda tx: impact_runs.add(tx.connection, TENANT, run, b"[]")
+        )
+        assert await due() == [(TENANT, "imp_1")]
+        assert await here.claim() is not None
+        reached = Reached(7, bytes(32), "event", b'{"entries":7}')
+        assert await saved("here", reached)
+        assert (await due(), await there.claim()) == ([], None)
+        # It is saved every second, so it died.
+        world.now.ahead += 10_000_000
+        assert await due() == [(TENANT, "imp_1")]
+        taken = await there.claim()
+        assert taken is not None
+        assert (taken.next_seq, taken.last_eid, taken.counts) == (7, "event", reached.counts)
+        # If it was slow only, it counts nothing any more.
+        assert not await saved("here", reached)
+        assert not await here.renew()
+        assert await there.renew()
+
+
+def test_a_silent_process_keeps_the_run_until_it_is_cancelled(
+    recorded: tuple[ControlApi, Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, job = recorded
+    monkeypatch.setattr("control_api.workers.impact.loop.RENEW_SECONDS", 0.02)
+    monkeypatch.setattr("control_api.workers.impact.loop.PATIENCE", 1_000_000)
+    route = started(api, monkeypatch, job, "exec sleep 600")
+    leases = set[int]()
+
+    def renewed() -> bool:
+        query = "SELECT leased_until FROM impact_runs WHERE leased_until IS NOT NULL"
+        rows = asyncio.run(sql(api.settings.database_url, query))
+        leases.update(row.leased_until for row in rows)
+        return len(leases) > 3
+
+    until("the lease is renewed", renewed)
+    assert api.admin("GET", route)["state"] == "running"
+    api.admin("DELETE", route)
+    # Its process is ended, and the next run is taken up.
+    lines = f"echo '{Message(None, 'damaged').to_line().decode().strip()}'"
+    assert ended(api, started(api, monkeypatch, job, lines))["reason"] == "damaged"
+
+
+@pytest.mark.deep(stands_in="test_a_run_whose_service_died_is_another_s_once_its_lease_is_over")
 def test_another_replica_continues_a_run(tmp_path: Path, postgresql_url: str) -> None:
-    route = "/v1/policies/impact"
+    route = ROUTE
     with replicas(tmp_path, postgresql_url) as both:
         here, there = (each.ready() for each in both)
         key = both[0].first_keys()["admin_key"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from policies.ground.canonical import rfc3339
+from policies.ground.canonical import micros, rfc3339
 from policies.ground.keys import well_formed
 from tests.support.control_api import ControlApi, asked
 
@@ -35,9 +35,21 @@ def test_a_key_is_shown_once_and_never_listed(api: ControlApi) -> None:
     ]
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/enrolment/test_enrolment.py::test_every_key_that_was_issued_is_in_the_log_and_its_secret_nowhere"
-)
+def test_a_key_is_in_the_log_and_its_secret_in_no_file(api: ControlApi) -> None:
+    made = api.admin("POST", "/v1/keys", {"name": "traced", "scope": "read"})
+    renewed = api.admin("POST", f"/v1/keys/{made['key_id']}/rotate")
+    api.admin("DELETE", f"/v1/keys/{renewed['key_id']}")
+    changes = api.admin("GET", "/v1/audit/changes?object_type=key")
+    ids = (made["key_id"], renewed["key_id"])
+    found = [(each["action"], each["object_id"]) for each in changes if each["object_id"] in ids]
+    assert found == [("revoked", ids[1]), ("rotated", ids[0]), ("created", ids[0])]
+    for path in (api.directory / "data").rglob("*"):
+        content = path.read_bytes() if path.is_file() else b""
+        assert made["key"].encode() not in content, path.name
+        assert renewed["key"].encode() not in content, path.name
+
+
+@pytest.mark.deep(stands_in="test_a_key_is_in_the_log_and_its_secret_in_no_file")
 def test_the_secret_is_nowhere_in_the_data_directory(fresh: ControlApi) -> None:
     key = fresh.new_key("read")
     fresh.stop()
@@ -46,9 +58,27 @@ def test_the_secret_is_nowhere_in_the_data_directory(fresh: ControlApi) -> None:
     fresh.start()
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/machines/test_keys.py::test_keys_live_as_their_model_does"
-)
+def test_an_expired_or_revoked_key_opens_nothing_and_can_t_be_rotated(fresh: ControlApi) -> None:
+    for fields, days in (({}, 365), ({"expires_days": 3650}, 3650), ({"expires_days": 1}, 1)):
+        made = fresh.admin("POST", "/v1/keys", {"name": "k", "scope": "read", **fields})
+        lasts = micros(made["expires_at"]) - micros(made["created_at"])
+        assert lasts == days * DAY * 1_000_000
+    path = f"/v1/keys/{made['key_id']}/rotate"
+    fresh.time.ahead = DAY - 60
+    assert fresh.call("GET", "/v1/keys", key=made["key"]).status == 200
+    fresh.time.ahead = DAY + 1
+    assert fresh.call("GET", "/v1/keys", key=made["key"]).status == 403
+    answer = fresh.call("POST", path)
+    assert (answer.status, "expired" in answer.body["message"]) == (409, True)
+    fresh.time.ahead = 0
+    fresh.admin("DELETE", f"/v1/keys/{made['key_id']}")
+    assert fresh.call("GET", "/v1/keys", key=made["key"]).status == 403
+    answer = fresh.call("POST", path)
+    assert (answer.status, "revoked" in answer.body["message"]) == (409, True)
+    assert fresh.call("POST", "/v1/keys/key_none/rotate").status == 404
+
+
+@pytest.mark.deep(stands_in="test_an_expired_or_revoked_key_opens_nothing_and_can_t_be_rotated")
 @pytest.mark.parametrize(
     ("fields", "days"),
     [({}, 365), ({"expires_days": 1}, 1), ({"expires_days": 3650}, 3650)],
@@ -87,9 +117,7 @@ def test_a_second_revocation_is_404_and_a_revoked_key_is_not_listed(api: Control
     assert made["key_id"] not in [row["key_id"] for row in api.admin("GET", "/v1/keys")]
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/use_cases/audit/test_changes.py::test_no_secret_and_nothing_personal_is_in_a_change"
-)
+@pytest.mark.deep(stands_in="test_a_key_is_in_the_log_and_its_secret_in_no_file")
 def test_a_change_is_in_the_log_without_the_secret(fresh: ControlApi) -> None:
     before = fresh.verified()
     made = fresh.admin("POST", "/v1/keys", {"name": "traced", "scope": "read"})
@@ -127,9 +155,6 @@ def policy_of(key: str, api: ControlApi, **changed: Any) -> str:
     return "" if answer.body["decision"] == "ALLOW" else str(answer.body["policy_name"])
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/machines/test_keys.py::test_keys_live_as_their_model_does"
-)
 def test_a_binding_s_two_fields_are_independent(either_tenant: ControlApi) -> None:
     either_tenant.approved("a1")
     made = either_tenant.admin("POST", "/v1/keys", {"name": "bound", "scope": "evaluate"})
@@ -158,9 +183,6 @@ def test_a_binding_s_two_fields_are_independent(either_tenant: ControlApi) -> No
     assert either_tenant.call("PATCH", path, {}).status == 404
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/machines/test_keys.py::test_keys_live_as_their_model_does"
-)
 def test_a_rotation_leaves_one_key_that_is_what_the_old_one_was(either_tenant: ControlApi) -> None:
     fields = {"name": "rotated", "scope": "evaluate", "expires_days": 30}
     old = either_tenant.admin("POST", "/v1/keys", fields)
@@ -188,9 +210,7 @@ def test_a_rotation_leaves_one_key_that_is_what_the_old_one_was(either_tenant: C
     assert either_tenant.verified()["valid"]
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/machines/test_keys.py::test_keys_live_as_their_model_does"
-)
+@pytest.mark.deep(stands_in="test_an_expired_or_revoked_key_opens_nothing_and_can_t_be_rotated")
 def test_a_dead_key_can_t_be_rotated(fresh: ControlApi) -> None:
     made = fresh.admin("POST", "/v1/keys", {"name": "k", "scope": "read", "expires_days": 1})
     path = f"/v1/keys/{made['key_id']}/rotate"

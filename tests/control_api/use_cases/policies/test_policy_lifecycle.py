@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from control_api.domain import policy_change
+from policies.ground.errors import Conflict
 from tests.support.control_api import Answer, ControlApi
 
 BODY: dict[str, Any] = {
@@ -55,9 +56,28 @@ def changes(api: ControlApi) -> int:
     return int(verified["total"] - verified["events"])
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/machines/test_policies.py::test_policies_live_as_their_model_does"
-)
+def test_a_policy_that_moves_is_in_force_in_its_new_role_alone(api: ControlApi) -> None:
+    fields = {"name": "moves", "agent_role": "from"}
+    answer = api.call("POST", "/v1/policies", {**BODY, **fields})
+    policy = answer.body
+    assert (answer.status, answer.headers["ETag"]) == (201, '"1"')
+    assert {name: policy[name] for name in BODY | EMPTY} == BODY | EMPTY | fields
+    assert (policy["version"], policy["user_modified"]) == (1, False)
+    assert (decides(api, "from"), decides(api, "to")) == ("ALLOW", "DENY")
+    moved = replaced(api, policy["policy_id"], name="moves", agent_role="to")
+    assert (moved.status, moved.headers["ETag"]) == (200, '"2"')
+    assert (moved.body["version"], moved.body["user_modified"]) == (2, True)
+    assert (decides(api, "from"), decides(api, "to")) == ("DENY", "ALLOW")
+    assert api.call("DELETE", f"/v1/policies/{policy['policy_id']}").body == {}
+    assert decides(api, "to") == "DENY"
+    assert versions(api, policy["policy_id"]) == [
+        (3, "deleted", "moves"),
+        (2, "updated", "moves"),
+        (1, "created", "moves"),
+    ]
+
+
+@pytest.mark.deep(stands_in="test_a_policy_that_moves_is_in_force_in_its_new_role_alone")
 def test_a_policy_is_in_force_when_its_answer_leaves(either_tenant: ControlApi) -> None:
     assert decides(either_tenant) == "DENY"
     answer = either_tenant.call("POST", "/v1/policies", BODY)
@@ -83,9 +103,6 @@ def test_a_policy_is_in_force_when_its_answer_leaves(either_tenant: ControlApi) 
     assert either_tenant.verified()["valid"]
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/machines/test_policies.py::test_policies_live_as_their_model_does"
-)
 def test_a_deleted_policy_is_not_found_and_frees_its_name(api: ControlApi) -> None:
     first = made(api, name="short")["policy_id"]
     api.admin("DELETE", f"/v1/policies/{first}")
@@ -274,6 +291,10 @@ def test_a_policy_that_breaks_the_schema_is_422_and_changes_nothing(
 def test_policies_that_make_a_role_s_document_too_large_are_409(
     api: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    at_most = 1024 * 1024
+    assert policy_change.within_limit("large", bytes(at_most)) is not None
+    with pytest.raises(Conflict, match="wildcards"):
+        policy_change.within_limit("large", bytes(at_most + 1))
     made(api, name="large 1", agent_role="large")
     monkeypatch.setattr(policy_change, "MAX_DOCUMENT", 500)
     body = {**BODY, "name": "large 2", "agent_role": "large"}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from control_api.domain import policy_reload
-from tests.support.control_api import POLICIES, ControlApi, running_control_api
+from tests.support.control_api import POLICIES, ControlApi, asked, running_control_api
 from tests.support.waiting import until
 
 ONE = """\
@@ -80,7 +80,10 @@ def test_each_change_is_a_version_and_a_record_and_no_change_leaves_none(
     assert unwatched.admin("GET", "/v1/policies") == [first]
     assert unwatched.verified()["total"] == total
     unwatched.policy_file.write_text(POLICIES.replace("high", "low"))
-    assert reload(unwatched)["updated"] == ["support-reads"]
+    nothing = {name: [] for name in ("added", "unchanged", "removed", "skipped", "warnings")}
+    assert reload(unwatched) == {**nothing, "updated": ["support-reads"]}
+    asking = asked(sensitivity_level="medium")
+    assert unwatched.admin("POST", "/v1/context/simulate", asking)["decision"] == "DENY"
     second = unwatched.admin("GET", f"/v1/policies/{first['policy_id']}")
     assert (first["version"], second["version"]) == (1, 2)
     assert second["user_modified"] is False
@@ -119,9 +122,6 @@ def test_one_bad_file_changes_nothing_and_is_named_with_line_and_key(unwatched: 
     assert reload(unwatched)["added"] == ["good"]
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/use_cases/policies/test_policy_lifecycle.py::test_a_restore_brings_back_what_the_file_says"
-)
 def test_a_policy_that_a_user_modified_or_deleted_is_skipped(unwatched: ControlApi) -> None:
     unwatched.policy_file.write_text(POLICIES + ONE.replace("NAME", "deleted"))
     reload(unwatched)
@@ -307,6 +307,22 @@ def test_an_outdated_plan_is_made_again(
     unwatched.policy_file.write_text(POLICIES.replace("high", "low"))
     assert reload(unwatched)["updated"] == ["support-reads"]
     assert len(calls) == 3
+    monkeypatch.undo()
+    # Another replica makes the same change between the plan and its check.
+    real, others = policy_reload.plan, list[Any]()
+
+    def overtaking(*arguments: Any) -> Any:
+        made = real(*arguments)
+        if not others:
+            others.append(None)
+            others.append(reload(unwatched))
+        return made
+
+    monkeypatch.setattr(policy_reload, "plan", overtaking)
+    unwatched.policy_file.write_text(POLICIES.replace("high", "medium"))
+    assert reload(unwatched)["unchanged"] == others[1]["updated"] == ["support-reads"]
+    (policy,) = unwatched.admin("GET", "/v1/policies")
+    assert policy["version"] == 3
 
     async def always(*_: Any) -> bool:
         return False
@@ -366,6 +382,20 @@ def test_a_first_start_without_a_policy_directory_has_no_policies(tmp_path: Path
     with running_control_api(tmp_path, SLUICE_POLICY_DIR="") as api:
         assert api.admin("GET", "/v1/policies") == []
         assert api.evaluate()["policy_name"] == "default_deny"
+        # One that a file defined, when there was a directory, stays.
+        body = {"name": "filed", "agent_role": "support", "allowed_sources": ["handbook"]}
+        body |= {"denied_sources": [], "max_sensitivity": "low"}
+        api.admin("POST", "/v1/policies", body)
+        with sqlite3.connect(api.directory / "data" / "sluice.db") as database:
+            database.execute("UPDATE policies SET file = 'default/a/b.yaml', file_body = body")
+        before = api.admin("GET", "/v1/policies")
+        answer = reload(api)
+        assert answer.pop("warnings") == [
+            "SLUICE_POLICY_DIR is not set: no policy comes from a file"
+        ]
+        assert not any(answer.values())
+        assert api.admin("GET", "/v1/policies") == before
+        assert api.evaluate(sensitivity_level="low")["policy_name"] == "filed"
 
 
 def test_refused_files_are_shown_until_they_are_mended(unwatched: ControlApi) -> None:
@@ -375,15 +405,21 @@ def test_refused_files_are_shown_until_they_are_mended(unwatched: ControlApi) ->
     good = unwatched.policy_file.with_name("good.yaml")
     good.write_text(definitions(("good", "good")))
     unwatched.policy_file.write_text("policies: [{name: bad}]")
-    assert unwatched.call("POST", "/v1/policies/reload").status == 422
+    bad = unwatched.policy_file.with_name("bad.yaml")
+    bad.write_text("policies:\n  - name: x\n    denied_surces: []\n")
+    answer = unwatched.call("POST", "/v1/policies/reload")
+    assert answer.status == 422
     shown = unwatched.admin("GET", path)
     assert shown["refused_at"] is not None
     assert "default/demo/support.yaml:1: agent_role: is required" in shown["faults"]
+    assert any(each.startswith("default/demo/bad.yaml:3: denied_sur") for each in shown["faults"])
+    assert answer.body["details"].splitlines() == shown["faults"]
     assert unwatched.admin("GET", "/v1/policies") == before
     assert unwatched.verified()["total"] == total
     # As after a restart, which reads them anew.
     unwatched.restart()
     assert unwatched.admin("GET", path)["faults"] == shown["faults"]
+    bad.unlink()
     unwatched.policy_file.write_text(POLICIES)
     assert reload(unwatched)["added"] == ["good"]
     assert unwatched.admin("GET", path)["refused_at"] is None

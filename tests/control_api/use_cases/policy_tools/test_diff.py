@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from control_api.http.routes import ROUTES
 from tests.control_api.http.refused_requests import raw_request
 from tests.support.control_api import POLICY, ControlApi
 
@@ -21,9 +22,7 @@ def diff(api: ControlApi, *policies: dict[str, Any]) -> Any:
     return answer.body
 
 
-@pytest.mark.deep(
-    stands_in="tests/policies/analysis/test_difference.py::test_equal_sets_do_not_differ"
-)
+@pytest.mark.deep(stands_in="test_a_row_has_an_example_and_both_decisions")
 def test_what_is_in_force_does_not_differ_from_itself(api: ControlApi) -> None:
     assert diff(api, POLICY) == NOTHING
     listed = api.admin("GET", "/v1/policies")
@@ -32,6 +31,7 @@ def test_what_is_in_force_does_not_differ_from_itself(api: ControlApi) -> None:
 
 
 def test_a_row_has_an_example_and_both_decisions(api: ControlApi) -> None:
+    assert diff(api, POLICY) == NOTHING
     wider = POLICY | {"max_sensitivity": "critical", "allowed_sources": ["handbook"]}
     found = diff(api, wider)
     [row] = found["newly_allowed"]
@@ -40,6 +40,8 @@ def test_a_row_has_an_example_and_both_decisions(api: ControlApi) -> None:
     rows = [row, *found["newly_denied"]]
     assert {each for row in rows for each in row["sources"]} == set(POLICY["allowed_sources"])
     assert [_decided(api, each) for each in rows] == [each["before"] for each in rows]
+    denied = {"decision": "DENY", "policy_name": POLICY["name"], "check": "source"}
+    assert [each["after"] for each in found["newly_denied"]] == [denied] * (len(rows) - 1)
 
 
 @pytest.mark.deep(stands_in="test_a_row_has_an_example_and_both_decisions")
@@ -101,6 +103,7 @@ def test_a_body_of_two_mebibytes_is_taken_and_one_of_33_refused(api: ControlApi)
     length = 32 * 1024 * 1024 + 1
     refused = raw_request(api, f"{head}Content-Length: {length}\r\n\r\n".encode())
     assert refused.startswith(b"HTTP/1.1 413 "), refused
+    assert [each.max_body for each in ROUTES if each.path == ROUTE] == [length - 1]
 
 
 @pytest.mark.deep(stands_in="test_a_body_of_two_mebibytes_is_taken_and_one_of_33_refused")

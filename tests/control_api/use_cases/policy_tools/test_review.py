@@ -49,11 +49,20 @@ def test_a_change_keeps_the_other_policies(api: ControlApi) -> None:
     # Candidates and impact runs take a change, too.
     change = {"policies": [NEW], "keep_others": True}
     assert api.admin("PUT", "/v1/policies/candidates/next", change)["policies"] == 2
-    api.admin("DELETE", "/v1/policies/candidates/next")
+    api.admin("POST", "/v1/policies/candidates/next/promote")
+    added = {each["name"]: each["policy_id"] for each in api.admin("GET", "/v1/policies")}
+    assert added.keys() == {POLICY["name"], NEW["name"]}
+    api.admin("DELETE", f"/v1/policies/{added[NEW['name']]}")
     impact_id = api.admin("POST", "/v1/policies/impact", change)["impact_id"]
     api.admin("DELETE", f"/v1/policies/impact/{impact_id}")
-    whole = review(api, NEW | {"max_sensitivity": "high"}, POLICY, keep_others=False)
-    assert review(api, NEW | {"max_sensitivity": "high"}) == whole
+    # A change has the answer of the whole set, also on a role that it leaves alone.
+    ask = {"agent_role": "support", "user_id": "u", "source_id": "handbook"}
+    ask |= {"sensitivity_level": "low"}
+    higher, moved = NEW | {"max_sensitivity": "high"}, POLICY | {"agent_role": "auditor"}
+    whole = review(api, higher, POLICY, keep_others=False, ask=ask)
+    assert whole["answer"]["decision"] == "ALLOW"
+    assert review(api, higher, ask=ask) == whole
+    assert review(api, moved, ask=ask) == review(api, moved, keep_others=False, ask=ask)
 
 
 def test_a_change_that_contradicts_itself_is_refused(api: ControlApi) -> None:

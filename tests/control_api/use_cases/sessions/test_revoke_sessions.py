@@ -62,7 +62,13 @@ def test_what_matches_every_filter_is_revoked_batch_after_batch(
         answer = tenant.evaluate(session_id=name, agent_id=agent_id)
         assert answer["policy_name"] == "session_revoked"
     assert tenant.evaluate(session_id="two", agent_id="a1", user_id="bob")["decision"] == "ALLOW"
-    assert revoke(tenant, agent_role="support", user_id="ann") == 0
+    # Each is in the log, and keeps its first reason.
+    changes = tenant.admin("GET", "/v1/audit/changes?object_type=session")
+    assert sorted(each["object_id"] for each in changes) == ["five", "one", "three"]
+    again = {"agent_role": "support", "user_id": "ann", "reason": "another"}
+    assert tenant.admin("POST", PATH, again)["revoked"] == 0
+    assert tenant.admin("GET", "/v1/sessions/one")["revocation_reason"] == WHY
+    assert len(tenant.admin("GET", "/v1/audit/changes?object_type=session")) == 3
 
 
 @pytest.mark.deep(stands_in="test_what_matches_every_filter_is_revoked_batch_after_batch")
@@ -111,9 +117,7 @@ def test_a_revocation_is_in_force_when_its_answer_leaves_and_for_good(either: Co
     assert either.evaluate(session_id="new", user_id="ann")["decision"] == "ALLOW"
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/machines/test_sessions.py::test_sessions_live_as_their_model_does"
-)
+@pytest.mark.deep(stands_in="test_what_matches_every_filter_is_revoked_batch_after_batch")
 def test_an_earlier_revocation_keeps_its_reason(fresh: ControlApi) -> None:
     fresh.evaluate(session_id="s1")
     fresh.admin("DELETE", "/v1/sessions/s1?reason=first")

@@ -19,14 +19,57 @@ def statuses(api: ControlApi, query: str = "") -> dict[str, str]:
 
 
 def test_a_session_shows_how_many_decisions_it_had_and_the_last(api: ControlApi) -> None:
-    api.evaluate(session_id="s-shown", user_id="ann")
-    last = api.evaluate(session_id="s-shown", source_id="payroll")["event_id"]
+    api.approved("a-shown")
+    api.evaluate(session_id="s-shown", user_id="ann", agent_id="a-shown")
+    api.evaluate(session_id="s-shown", source_id="payroll", agent_id="a-shown")
+    last = api.evaluate(session_id="s-shown", user_id="bob")
+    assert last["policy_name"] == "session_agent_mismatch"
     shown = api.admin("GET", "/v1/sessions/s-shown")
-    assert [shown[each] for each in ("events", "allowed", "denied")] == [2, 1, 1]
-    assert [shown[each] for each in ("user_id", "agent_role")] == ["ann", "support"]
-    [event] = [each for each in api.events() if each["event_id"] == last]
-    assert shown["last_active"] == event["timestamp"]
-    assert api.call("GET", "/v1/sessions/none").status == 404
+    events = {each["event_id"]: each["timestamp"] for each in api.events("?session_id=s-shown")}
+    assert shown == {
+        "session_id": "s-shown",
+        "agent_role": "support",
+        "status": "active",
+        "created_at": shown["created_at"],
+        "expires_at": shown["expires_at"],
+        "agent_id": "a-shown",
+        "user_id": "ann",
+        "revoked_at": None,
+        "revocation_reason": None,
+        "events": 3,
+        "allowed": 1,
+        "denied": 2,
+        "last_active": events[last["event_id"]],
+    }
+    assert shown["created_at"] <= min(events.values())
+    assert statuses(api)["s-shown"] == "active"
+    for path in ("/v1/sessions/none", "/v1/audit/sessions/none"):
+        assert api.call("GET", path).status == 404
+
+
+def test_a_session_stays_revoked_or_expires_and_is_listed_so(fresh: ControlApi) -> None:
+    for session in ("s1", "s2"):
+        fresh.evaluate(session_id=session)
+    answer = fresh.call("DELETE", "/v1/sessions/s2?reason=key%20lost")
+    revoked = answer.body
+    shown = (answer.status, revoked["status"], revoked["revocation_reason"])
+    assert shown == (200, "revoked", "key lost")
+    assert fresh.evaluate(session_id="s2")["policy_name"] == "session_revoked"
+    again = fresh.admin("DELETE", "/v1/sessions/s2?reason=other")
+    kept = ("status", "revoked_at", "revocation_reason")
+    assert [again[name] for name in kept] == [revoked[name] for name in kept]
+    changes = fresh.admin("GET", "/v1/audit/changes?object_type=session")
+    assert [each["object_id"] for each in changes] == ["s2"]
+    fresh.time.ahead = 24 * 60 * MINUTE - 5
+    assert fresh.evaluate(session_id="s1")["decision"] == "ALLOW"
+    assert statuses(fresh, "status=active") == {"s1": "active"}
+    fresh.time.ahead = 24 * 60 * MINUTE + 1
+    assert fresh.evaluate(session_id="s1")["policy_name"] == "session_expired"
+    assert fresh.evaluate(session_id="s2")["policy_name"] == "session_revoked"
+    assert statuses(fresh, "status=active") == {}
+    assert statuses(fresh, "status=expired") == {"s1": "expired"}
+    assert statuses(fresh, "status=revoked") == {"s2": "revoked"}
+    assert fresh.call("DELETE", "/v1/sessions/none").status == 404
 
 
 @pytest.mark.deep(stands_in="test_a_session_shows_how_many_decisions_it_had_and_the_last")
@@ -59,9 +102,7 @@ def test_a_session_is_shown_with_what_was_decided_in_it(either_tenant: ControlAp
     assert either_tenant.call("GET", "/v1/audit/sessions/none").status == 404
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/machines/test_sessions.py::test_sessions_live_as_their_model_does"
-)
+@pytest.mark.deep(stands_in="test_a_session_stays_revoked_or_expires_and_is_listed_so")
 def test_a_revocation_is_in_force_when_its_answer_leaves_and_for_good(either: ControlApi) -> None:
     either.evaluate(session_id="s1")
     answer = either.call("DELETE", "/v1/sessions/s1?reason=key%20lost")
@@ -80,9 +121,7 @@ def test_a_revocation_is_in_force_when_its_answer_leaves_and_for_good(either: Co
     assert either.verified()["valid"]
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/machines/test_sessions.py::test_sessions_live_as_their_model_does"
-)
+@pytest.mark.deep(stands_in="test_a_session_stays_revoked_or_expires_and_is_listed_so")
 def test_a_session_expires_to_the_microsecond(fresh: ControlApi) -> None:
     fresh.evaluate(session_id="s1")
     fresh.time.ahead = 24 * 60 * MINUTE - 5

@@ -83,6 +83,13 @@ def look_up(api: ControlApi, *names: str) -> dict[str, Any]:
 def test_documents_by_name_are_those_of_the_pages(api: ControlApi) -> None:
     api.approved("agt_named")
     page, documents = whole(api)
+    first = poll(api, 0, "")
+    revisions = [each["revision"] for each in first["documents"]]
+    assert (first["reset"], revisions) == (True, sorted(set(revisions)))
+    assert first["more"] or revisions[-1] == first["revision"]
+    for each in first["documents"]:
+        digest = None if each["body"] is None else document_digest(each["body"].encode())
+        assert each["digest"] == digest
     found = look_up(api, "tenant", "agent/agt_named", "agent/nobody")
     same = ("epoch", "revision", "tenant_id", "log_key", "log_key_history", "more")
     assert {name: found[name] for name in same} == {name: page[name] for name in same}
@@ -250,6 +257,10 @@ def test_a_later_claim_of_a_session_is_answered_with_its_owner(api: ControlApi) 
     first = api.admin("POST", path, body)
     assert (first["state"], first["agent_role"], first["agent_id"]) == ("active", "support", "a")
     assert api.admin("POST", path, body | {"agent_id": "b", "agent_role": "other"}) == first
+    api.time.ahead = 1440 * 60 + 1
+    late = api.admin("POST", path, body)
+    api.time.ahead = 0
+    assert late == first | {"state": "expired"}
     api.admin("DELETE", "/v1/sessions/s-own")
     assert api.admin("POST", path, body)["state"] == "revoked"
 

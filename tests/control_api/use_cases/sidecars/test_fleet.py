@@ -90,6 +90,12 @@ def test_a_run_that_comes_back_after_another_is_a_duplicate(api: ControlApi) -> 
         [row] = [row for row in api.admin("GET", LIST) if row["sidecar_id"] == "s-copied"]
         told.append(row["duplicate"])
     assert told == [False, False, False, True]
+    # A restarted sidecar is not a copy, however often it was restarted.
+    for run in ("a", "b", "b", "c", "b"):
+        tell(api, "s-restarted", run_id=run)
+        [row] = [row for row in api.admin("GET", LIST) if row["sidecar_id"] == "s-restarted"]
+        told.append(row["duplicate"])
+    assert told[4:] == [False, False, False, False, True]
 
 
 @pytest.mark.deep(stands_in="test_a_run_that_comes_back_after_another_is_a_duplicate")

@@ -26,8 +26,16 @@ def named(api: ControlApi, **changed: Any) -> str:
 def test_a_freeze_denies_whatever_other_settings_say_until_it_is_lifted(
     tenant: ControlApi,
 ) -> None:
-    state = freeze(tenant)
+    none = {"frozen": False, "reason": None, "frozen_at": None}
+    assert tenant.admin("GET", "/v1/freeze") == none
+    assert named(tenant, session_id="before") == "support-reads"
+    first = tenant.call("POST", "/v1/freeze", REASON)
+    state = first.body
+    assert state == {"frozen": True, **REASON, "frozen_at": state["frozen_at"]}
     assert tenant.admin("GET", "/v1/freeze") == state
+    again = tenant.call("POST", "/v1/freeze", {"reason": "another"})
+    assert (again.status, again.body) == (200, state)
+    assert again.headers[HEADER] == first.headers[HEADER]
     for changed in ({}, {"agent_id": "stranger"}, {"source_id": "payroll"}):
         answer = tenant.evaluate(**changed)
         assert (answer["decision"], answer["policy_name"]) == ("DENY", "tenant_frozen")
@@ -35,11 +43,27 @@ def test_a_freeze_denies_whatever_other_settings_say_until_it_is_lifted(
         assert "leaked" not in answer["reason"], "an agent hears it"
     [event] = tenant.events("?limit=1")
     assert (event["policy_name"], event["check"]) == ("tenant_frozen", None)
+    assert (event["policy_version"], event["reason"]) == (None, answer["reason"])
+    batch = {"items": [asked(), asked(source_id="payroll")]}
+    results = tenant.admin("POST", "/v1/context/evaluate/batch", batch)["results"]
+    results.append(tenant.admin("POST", "/v1/context/simulate", asked()))
+    assert {each["policy_name"] for each in results} == {"tenant_frozen"}
+    for session in ("before", "during"):
+        assert named(tenant, session_id=session) == "tenant_frozen"
+    assert [row["session_id"] for row in tenant.admin("GET", "/v1/sessions")] == ["before"]
     path = f"/v1/admin/tenants/{tenant.tenant_id}/settings"
     tenant.admin("PATCH", path, {"require_agent_id": True})
     assert named(tenant) == "tenant_frozen"
-    assert not tenant.admin("DELETE", "/v1/freeze")["frozen"]
+    lifted = tenant.call("DELETE", "/v1/freeze")
+    assert lifted.body == none
+    once_more = tenant.call("DELETE", "/v1/freeze")
+    assert (once_more.body, once_more.headers[HEADER]) == (none, lifted.headers[HEADER])
     assert named(tenant) == "agent_id_required"
+    tenant.admin("PATCH", path, {"require_agent_id": False})
+    assert named(tenant, session_id="during") == "support-reads"
+    changes = tenant.admin("GET", "/v1/audit/changes?object_type=tenant")
+    found = [each["action"] for each in changes if "frozen" in each["action"]]
+    assert found == ["unfrozen", "frozen"]
 
 
 @pytest.mark.deep(stands_in="test_a_freeze_denies_whatever_other_settings_say_until_it_is_lifted")
@@ -83,7 +107,7 @@ def test_freezing_and_lifting_again_change_nothing(tenant: ControlApi) -> None:
     assert tenant.verified()["total"] == entries
 
 
-@pytest.mark.deep(stands_in="test_a_freeze_denies_whatever_other_settings_say_until_it_is_lifted")
+@pytest.mark.deep(stands_in="test_a_freeze_holds_over_a_restart_and_is_counted_under_its_own_name")
 def test_a_freeze_holds_over_a_restart_and_other_settings(either: ControlApi) -> None:
     state = freeze(either)
     path = "/v1/admin/tenants/default/settings"
@@ -161,8 +185,12 @@ def test_management_and_other_tenants_go_on(fresh: ControlApi) -> None:
     fresh.admin("DELETE", f"/v1/policies/{fresh.admin('GET', '/v1/policies')[0]['policy_id']}")
 
 
-def test_a_freeze_is_counted_under_its_own_name(fresh: ControlApi) -> None:
-    freeze(fresh)
+def test_a_freeze_holds_over_a_restart_and_is_counted_under_its_own_name(
+    fresh: ControlApi,
+) -> None:
+    state = freeze(fresh)
+    fresh.restart()
+    assert fresh.admin("GET", "/v1/freeze") == state
     fresh.evaluate()
     shown = fresh.call("GET", "/metrics", key=None).raw.decode()
     sample = 'sluice_decisions_total{check="tenant_frozen",decision="DENY"} 1.0'

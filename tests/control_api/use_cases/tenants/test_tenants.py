@@ -32,6 +32,16 @@ def test_a_new_tenant_has_a_key_settings_of_its_own_and_nothing_else(api: Contro
 
     assert name() == "default_deny"
     path = f"{TENANTS}/{tenant_id}"
+    [listed] = [each for each in api.admin("GET", TENANTS) if each["tenant_id"] == tenant_id]
+    assert listed == {
+        "tenant_id": tenant_id,
+        "name": "begins",
+        "created_at": listed["created_at"],
+        "require_agent_id": False,
+        "pii_masking": False,
+        "frozen_at": None,
+        "active": True,
+    }
     assert api.admin("PATCH", f"{path}/settings", {"require_agent_id": True})["require_agent_id"]
     assert name() == "agent_id_required"
     assert api.evaluate()["decision"] == "ALLOW", "another tenant's setting"
@@ -42,11 +52,17 @@ def test_a_new_tenant_has_a_key_settings_of_its_own_and_nothing_else(api: Contro
     names = {each["name"] for each in api.call("GET", "/v1/keys", key=given["key"]).body}
     assert names == {"first admin", "for them"}
     assert "for them" not in {each["name"] for each in api.admin("GET", "/v1/keys")}
-    [listed] = [each for each in api.admin("GET", TENANTS) if each["tenant_id"] == tenant_id]
-    assert (listed["name"], listed["active"], listed["frozen_at"]) == ("begins", True, None)
-    api.admin("DELETE", path)
-    assert api.call("GET", "/v1/keys", key=key).status == 403
+    for _ in range(2):
+        assert api.call("DELETE", path).body == {}
+        assert api.call("GET", "/v1/keys", key=key).status == 403
     assert api.call("POST", f"{path}/keys", {"name": "k", "scope": "read"}).status == 409
+    assert api.evaluate()["decision"] == "ALLOW", "another tenant"
+    assert api.admin("POST", f"{path}/reactivate")["active"] is True
+    assert api.call("GET", "/v1/keys", key=key).status == 200
+    for method, each in (("DELETE", ""), ("POST", "/reactivate"), ("PATCH", "/settings")):
+        body = {} if method == "PATCH" else None
+        assert api.call(method, f"{TENANTS}/none{each}", body).status == 404
+    assert api.call("POST", f"{TENANTS}/none/keys", {"name": "k", "scope": "read"}).status == 404
 
 
 @pytest.mark.deep(stands_in="test_a_new_tenant_has_a_key_settings_of_its_own_and_nothing_else")
@@ -119,7 +135,7 @@ def test_the_global_flag_holds_whatever_the_tenant_says(tmp_path: Path) -> None:
         assert api.evaluate()["policy_name"] == "agent_id_required"
 
 
-@pytest.mark.deep(stands_in="test_another_process_learns_of_a_deactivation_within_a_second")
+@pytest.mark.deep(stands_in="test_a_new_tenant_has_a_key_settings_of_its_own_and_nothing_else")
 def test_deactivation_stops_keys_at_once_and_reactivation_brings_them_back(
     either: ControlApi,
 ) -> None:
