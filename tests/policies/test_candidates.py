@@ -1,5 +1,6 @@
 """Candidates: exactly those whose decision differs are named, and the answer never changes."""
 
+import itertools
 from dataclasses import replace
 
 import orjson
@@ -24,6 +25,7 @@ from policies.trail.record import MAX_ENTRY, decision_record
 from policies.trail.record_schema import pub_fault
 from tests.policies.candidates import TOMORROW, with_candidates
 from tests.policies.strategies import policies, situations
+from tests.policies.table_situations import table_situations
 from tests.policies.world import DIFFERING, FACTS, POLICY, RETRIEVAL, diverging, full_facts
 
 CLOSED = replace(POLICY, name="closed", allowed_sources=())
@@ -31,11 +33,22 @@ OPEN = replace(POLICY, name="open", allowed_sources=("*",), denied_sources=())
 Situation = tuple[Retrieval, Facts, list[Policy]]
 
 
-@pytest.mark.deep(stands_in="test_a_remembered_answer_is_that_of_the_same_call")
+@pytest.mark.deep(stands_in="test_what_differs_in_the_tables_is_what_the_core_finds")
 @given(situations(), policies("r"), policies("r"))
 def test_what_differs_is_what_the_core_finds(
     situation: Situation, one: list[Policy], other: list[Policy]
 ) -> None:
+    check_differences(situation, one, other)
+
+
+def test_what_differs_in_the_tables_is_what_the_core_finds() -> None:
+    for situation, (_, _, other) in itertools.pairwise(table_situations()):
+        check_differences(situation, [], other)
+        check_differences(situation, [OPEN, CLOSED], [CLOSED])
+
+
+def check_differences(situation: Situation, one: list[Policy], other: list[Policy]) -> None:
+    """Hold what is found against a decision by each candidate's own policies."""
     call, facts, active = situation
     facts = facts._replace(revision=max(facts.revision, 5))
     sets = {Candidate("one", 2): one, TOMORROW: other, Candidate("z", 1): active}
@@ -54,10 +67,22 @@ def test_what_differs_is_what_the_core_finds(
     assert differences(policy_set, call, facts, decision) == expected
 
 
+@pytest.mark.deep(stands_in="test_a_remembered_answer_of_the_tables_is_that_of_the_same_call")
 @given(st.lists(situations(), min_size=2, max_size=6), policies("r"))
 def test_a_remembered_answer_is_that_of_the_same_call(
     calls: list[Situation], other: list[Policy]
 ) -> None:
+    check_remembered(calls, other)
+
+
+def test_a_remembered_answer_of_the_tables_is_that_of_the_same_call() -> None:
+    calls = list(table_situations())
+    for other in ([], [OPEN], *(own for _, _, own in calls[::8])):
+        check_remembered(calls[:64], other)
+
+
+def check_remembered(calls: list[Situation], other: list[Policy]) -> None:
+    """Ask each twice, and others in between."""
     mine = [replace(policy, agent_role="r") for policy in other]
     role = compile_role("r", mine) if mine else None
     asked = [call._replace(agent_role="r") for call, _, _ in calls]

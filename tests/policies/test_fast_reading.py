@@ -225,9 +225,34 @@ def test_the_profile_is_judged_alike(value: object) -> None:
 TIMES = st.from_regex(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z")
 
 
-@pytest.mark.deep(stands_in="test_base64_is_read_alike")
+@pytest.mark.deep(stands_in="test_each_spelling_of_a_time_is_read_alike")
 @given(TIMES | st.integers(-(10**16), 10**17).map(rfc3339) | st.text(max_size=30))
 def test_times_are_read_alike(text: str) -> None:
+    read_time_alike(text)
+
+
+NOON = "2026-02-28T12:00:00.000001Z"
+SPELLINGS = {
+    "": ("", f"{NOON}\n", f"\n{NOON}", f" {NOON}", f"{NOON}Z", NOON[:-1], NOON.lower()),
+    "T": (" ", "t"),
+    "Z": ("", "+00:00", "z"),
+    ".000001": ("", ".", ".0000001", ",000001", ".00001"),
+    "02-28": ("02-29", "00-01", "13-01", "0228", "1-1"),
+    "12:00:00": ("24:00:00", "12:60:00", "12:00:60", "23:59:59", "1:00:00"),
+    "2026": ("0000", "9999", "-001", "12026", "２０２６"),
+}
+MOMENTS = (0, 1, -1, 10**16, 253_402_300_799_999_999, -62_135_596_800_000_000)
+
+
+def test_each_spelling_of_a_time_is_read_alike() -> None:
+    for text in (NOON, *map(rfc3339, MOMENTS), *SPELLINGS[""]):
+        read_time_alike(text)
+    for part, others in SPELLINGS.items():
+        for other in others:
+            read_time_alike(NOON.replace(part, other) if part else other)
+
+
+def read_time_alike(text: str) -> None:
     found: list[object] = []
     for reader in (micros, slow_source.micros):
         try:

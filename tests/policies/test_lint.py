@@ -3,12 +3,16 @@ them."""
 
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 from control_api.policy_tools.__main__ import main
+from policies.analysis.explanation import Idle
+from policies.analysis.names import TooManyClasses
 from policies.definitions.definition import Definition
+from policies.definitions.model import Policy
 from policies.lint import lint
 from tests.policies.definitions.policy_directory import ENTRY, of, write
 
@@ -25,6 +29,7 @@ BODY = {
     "industry": "lending",
     "process_group": "loans",
 }
+OF_ANOTHER = BODY | {"name": "others", "agent_role": "other"}
 
 
 def warnings(**changes: object) -> list[str]:
@@ -153,15 +158,28 @@ def test_only_policies_of_the_same_tenant_and_role_are_compared() -> None:
     assert len(lint([both[0], Definition("t/b/b.yaml", 1, BODY | {"name": "again"})])) == 2
 
 
-@pytest.mark.deep(
-    stands_in="tests/policies/analysis/test_names.py::test_patterns_that_overlap_in_too_many_ways_are_named"
-)
+@pytest.mark.deep(stands_in="test_a_role_whose_analysis_was_given_up_is_a_warning")
 def test_where_the_analysis_would_take_too_long_a_warning_says_so() -> None:
     words = [f"*{character}*" for character in "abcdefghijklmnopqrstuvwxyz"]
     [found] = lint([Definition("t/a/a.yaml", 3, BODY | {"allowed_sources": words})])
     assert str(found).startswith(
         "t/a/a.yaml:3: `reads`: not checked for what does nothing in role `analyst`: the patterns"
         " `*a*`, `*b*`, `*c*`"
+    )
+
+
+def test_a_role_whose_analysis_was_given_up_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    def give_up(policies: Iterable[Policy]) -> Iterator[Idle]:
+        if next(iter(policies)).agent_role == "analyst":
+            raise TooManyClasses(["*a*"])
+        return iter(())
+
+    # The real analysis takes a third of a second until it gives up.
+    monkeypatch.setattr("policies.lint.idle", give_up)
+    found = lint([Definition("t/a/a.yaml", 3, BODY), Definition("t/a/b.yaml", 4, OF_ANOTHER)])
+    assert [(each.file, each.line) for each in found] == [("t/a/a.yaml", 3)]
+    assert "not checked for what does nothing in role `analyst`: the patterns `*a*`" in str(
+        found[0]
     )
 
 

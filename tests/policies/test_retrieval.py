@@ -131,8 +131,30 @@ JSON = st.recursive(
 )
 
 
-@pytest.mark.deep(stands_in="test_an_invalid_identifier_is_reported_by_its_field")
+@pytest.mark.deep(stands_in="test_a_field_of_any_type_is_read_or_invalid")
 @given(st.dictionaries(st.sampled_from([*Retrieval._fields, "other"]), JSON))
 def test_any_object_is_a_retrieval_or_invalid(body: dict[str, object]) -> None:
     with suppress(Invalid):
         assert parse_retrieval(body).agent_role == body["agent_role"]
+
+
+@pytest.mark.parametrize("field", [*Retrieval._fields, "other"])
+def test_a_field_of_any_type_is_read_or_invalid(field: str) -> None:
+    values: list[object] = [
+        None,
+        True,
+        1,
+        -(2**70),
+        0.5,
+        "",
+        "low",
+        "\x00",
+        [],
+        [[]],
+        {},
+        {"low": []},
+    ]
+    for value in values:
+        for body in ({field: value}, GOOD | {field: value}):
+            with suppress(Invalid):
+                assert parse_retrieval(body).agent_role == body["agent_role"]

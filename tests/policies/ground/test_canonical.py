@@ -43,6 +43,9 @@ def test_within_the_profile_the_encoding_is_the_standard_librarys(value: object)
 def test_what_was_encoded_decodes_to_itself_and_encodes_again(value: object) -> None:
     assert orjson.loads(encode(value)) == value
     assert encode(orjson.loads(encode(value))) == encode(value)
+    standard = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    assert encode(value) == standard.encode()
+    check(value)
 
 
 @given(

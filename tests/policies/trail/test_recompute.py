@@ -23,6 +23,7 @@ from policies.trail.recompute.recomputer import Recomputer
 from policies.trail.recompute.registry import SLACK
 from policies.trail.record import REPORT_PREFIX, Record, decision_record, incarnation_record
 from tests.policies.strategies import situations
+from tests.policies.table_situations import table_situations
 from tests.policies.world import START, Log, salt
 
 READS = Policy("pol_reads", 3, "reads", "analyst", ("contracts",), ("payroll",), "high")
@@ -151,10 +152,20 @@ def test_a_decision_without_its_document_is_counted(trail: Trail) -> None:
     assert recomputer.counts.not_recomputable == 1
 
 
-@pytest.mark.deep(stands_in="test_every_decision_of_a_log_is_derived_again")
+@pytest.mark.deep(stands_in="test_whatever_the_tables_decide_follows_again")
 @settings(max_examples=200, deadline=None)
 @given(situations())
 def test_whatever_was_decided_follows_again(situation: Any) -> None:
+    check_following(situation)
+
+
+def test_whatever_the_tables_decide_follows_again() -> None:
+    for situation in table_situations():
+        check_following(situation)
+
+
+def check_following(situation: Any) -> None:
+    """Hold a decision against what its record says."""
     asked, facts, policies = situation
     decision = evaluate(asked, facts)
     log = Log()
@@ -171,10 +182,20 @@ def test_whatever_was_decided_follows_again(situation: Any) -> None:
         assert finding is None
 
 
-@pytest.mark.deep(stands_in="test_a_rewritten_response_is_found")
+@pytest.mark.deep(stands_in="test_no_flipped_verdict_of_the_tables_follows")
 @settings(max_examples=100, deadline=None)
 @given(situations())
 def test_a_flipped_verdict_never_follows(situation: Any) -> None:
+    check_flipped(situation)
+
+
+def test_no_flipped_verdict_of_the_tables_follows() -> None:
+    for situation in table_situations():
+        check_flipped(situation)
+
+
+def check_flipped(situation: Any) -> None:
+    """Record a verdict as the other one."""
     asked, facts, policies = situation
     decision = evaluate(asked, facts)
     log = Log()

@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+import itertools
 
 import orjson
 import pytest
@@ -29,6 +30,7 @@ from policies.trail.record import (
 from policies.trail.spool_chain import src_member
 from tests.policies.ground.test_canonical import VALUES
 from tests.policies.strategies import CHARACTERS, IDENTIFIERS, situations
+from tests.policies.table_situations import table_situations
 from tests.policies.world import FACTS, FULL, RETRIEVAL, START, decided, full_facts, salt
 
 Situation = tuple[Retrieval, Facts, list[Policy]]
@@ -58,24 +60,54 @@ def test_a_decisions_bytes_are_canonical(situation: Situation, record_salt: byte
     canonical(decision_record(call, decision, facts, event_id="event-1", salt=record_salt))
 
 
-@pytest.mark.deep(
-    stands_in="tests/policies/ground/masking/test_records.py::test_a_refusal_is_masked_unless_somebody_says_otherwise"
-)
+@pytest.mark.deep(stands_in="test_the_bytes_of_a_refused_call_of_the_tables_are_canonical")
 @given(situations())
 def test_a_refusals_bytes_are_canonical(situation: Situation) -> None:
+    check_refusal(situation[0])
+
+
+def test_the_bytes_of_a_refused_call_of_the_tables_are_canonical() -> None:
+    for call, _, _ in table_situations():
+        check_refusal(call)
+
+
+def check_refusal(call: Retrieval) -> None:
     decision = refuse("unreadable", 'the body is not JSON: "\\ud800"')
-    record = decision_record(situation[0], decision, None, event_id="e", salt=bytes(32))
+    record = decision_record(call, decision, None, event_id="e", salt=bytes(32))
     canonical(record)
     assert orjson.loads(record.pub)["facts"] == {}
 
 
-@pytest.mark.deep(stands_in="test_every_other_kinds_bytes_are_canonical")
+@pytest.mark.deep(stands_in="test_the_bytes_of_a_lineage_record_with_any_detail_are_canonical")
 @given(
     st.dictionaries(st.text(CHARACTERS, max_size=5), VALUES, max_size=4), st.none() | IDENTIFIERS
 )
 def test_a_lineage_records_bytes_are_canonical(
     detail: dict[str, object], outcome: str | None
 ) -> None:
+    check_lineage(detail, outcome)
+
+
+@pytest.mark.parametrize("outcome", [None, "ok", 'a "b"\\', "é😀\u2028"])
+def test_the_bytes_of_a_lineage_record_with_any_detail_are_canonical(outcome: str | None) -> None:
+    values: tuple[object, ...] = (
+        None,
+        True,
+        -(2**53) + 1,
+        0.5,
+        "",
+        'a "b"\\',
+        "é😀\u2028",
+        [],
+        [[{}]],
+        {"z": 1, "a": {}},
+    )
+    check_lineage({}, outcome)
+    for key, value in itertools.product(("", "A b", "é", "z"), values):
+        check_lineage({key: value, "other": 1}, outcome)
+
+
+def check_lineage(detail: dict[str, object], outcome: str | None) -> None:
     record = lineage_record(
         ReportedAction("event-1", bytes(32), 'a "label"', detail, outcome),
         record_id="l",

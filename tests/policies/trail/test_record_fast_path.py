@@ -1,6 +1,7 @@
 """The fast path accepts a record, or a body, only with the result of the slow reader."""
 
 import copy
+import itertools
 import json
 from dataclasses import replace
 from typing import Any
@@ -20,6 +21,7 @@ from policies.trail.record import Record, decision_record
 from policies.trail.record_fast_path import KnownRecord, match_batch, match_record, read
 from policies.trail.spool_chain import spool_payload, src_member
 from tests.policies.strategies import situations
+from tests.policies.table_situations import table_situations
 from tests.policies.test_fast_reading import HOSTILE, VALUES, kept, slowly
 from tests.policies.trail.test_spool_chain import OPENINGS, PREV, RECORDS, at, places
 from tests.policies.world import FULL, RETRIEVAL, START, decided, diverging, full_facts
@@ -79,12 +81,23 @@ def test_the_fast_path_accepts_what_a_sidecar_sends(name: str, n: int) -> None:
     assert isinstance(match_record(raw), KnownRecord) == decision
 
 
-@pytest.mark.deep(stands_in="test_the_fast_path_accepts_what_a_sidecar_sends")
+def test_whatever_the_tables_ask() -> None:
+    queries = ("", "plain", 'a "quoted"\nlike\t\\ that, ü😀\x7f\x01', "\ud7ff\u2028</script>")
+    for situation, query in zip(table_situations(), itertools.cycle(queries), strict=False):
+        check_asked(situation, len(query), query)
+
+
+@pytest.mark.deep(stands_in="test_whatever_the_tables_ask")
 @given(situations(), st.integers(0, 2**53 - 1), st.text(max_size=60))
 @example((FULL, full_facts(), []), 1, 'a "quoted"\nlike\t\\ that, ü😀\x7f\x01')
 def test_whatever_was_asked(
     situation: tuple[Retrieval, Facts, list[Policy]], n: int, query: str
 ) -> None:
+    check_asked(situation, n, query)
+
+
+def check_asked(situation: tuple[Retrieval, Facts, list[Policy]], n: int, query: str) -> None:
+    """Hold the fast path against the slow one, for the record of a call with this query."""
     call, facts, _ = situation
     call = call._replace(query=query)
     record = decision_record(call, evaluate(call, facts), facts, event_id="e", salt=bytes(32))

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from policies.ground.masking import masked_json, masked_text
 from tests.architecture.tree import ROOT
 from tests.policies.ground.masking.test_recognizers import FOUND, LEFT
+from tests.support.properties import chance
 
-PIECES = st.sampled_from(
+PARTS = (
     [text for text, _ in FOUND]
     + LEFT
     + ["[EMAIL]", "[SECRET]", "[CARD]x", "password=", '"', "'", "=", ":", "@", ".", "-", "+", "00"]
@@ -34,6 +35,7 @@ PIECES = st.sampled_from(
         "]",
     ]
 )
+PIECES = st.sampled_from(PARTS)
 TEXTS = st.one_of(
     st.text(max_size=200),
     st.lists(PIECES, max_size=8).map("".join),
@@ -47,9 +49,19 @@ VALUES = st.recursive(
 )
 
 
-@pytest.mark.deep(stands_in="test_a_json_value_keeps_its_shape")
+@pytest.mark.deep(stands_in="test_masking_a_few_pieces_again_changes_nothing")
 @given(TEXTS)
 def test_masking_what_is_masked_changes_nothing(text: str) -> None:
+    mask_twice(text)
+
+
+def test_masking_a_few_pieces_again_changes_nothing() -> None:
+    random = chance("masked again")
+    for number in range(300):
+        mask_twice(" "[: number % 2].join(random.choices(PARTS, k=4)))
+
+
+def mask_twice(text: str) -> None:
     once = masked_text(text)
     assert masked_text(once.text) == (once.text, ())
 

@@ -298,10 +298,21 @@ LINES = st.builds(
 )  # fmt: skip
 
 
-@pytest.mark.deep(stands_in="test_a_malformed_note_is_refused")
+@pytest.mark.deep(stands_in="test_a_note_with_any_text_reads_as_itself")
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc"]) | st.just("\n")), st.lists(LINES))
 @examples(500)
 def test_every_note_that_is_written_reads_as_itself(text: str, lines: list[Signature]) -> None:
+    read_as_itself(text, lines)
+
+
+@pytest.mark.parametrize("many", [0, 1, 2, MAX_SIGNATURES, MAX_SIGNATURES + 1])
+def test_a_note_with_any_text_reads_as_itself(many: int) -> None:
+    for text in ("", "\n", "\n\n", "a\n\nb", "\u2028 \x85 é 😀", f"{TEXT}\n{PETER_LINE}"):
+        for name in ("a", "example.com/log", "é😀", "—", "a—b"):
+            read_as_itself(text, [Signature(name, b"1234", bytes([n])) for n in range(many)])
+
+
+def read_as_itself(text: str, lines: list[Signature]) -> None:
     note = Note(text + "\n", tuple(lines))
     if lines and len(lines) <= MAX_SIGNATURES:
         assert signed_note.parse(note.render()) == note

@@ -17,7 +17,7 @@ from tests.policies.trail.proofs.naive_proofs import naive_consistency, naive_pa
 from tests.policies.world import naive_root
 from tests.support.properties import examples
 
-LARGEST = 200
+LARGEST, SMALL = 200, 20
 LEAVES = [leaf_hash(b"%d" % n) for n in range(LARGEST)]
 ROOTS = [naive_root(LEAVES[:size]) for size in range(LARGEST + 1)]
 PUBLISHED = json.loads(
@@ -53,11 +53,18 @@ def test_published_consistency_proofs() -> None:
         assert held is (not wrong and len(after) == 32), (old, new, proof)
 
 
-@pytest.mark.deep(
-    stands_in="tests/policies/trail/proofs/test_wide_tree.py::test_every_proof_follows_from_few_stored_nodes"
-)
+@pytest.mark.deep(stands_in="test_inclusion_proofs_of_small_trees_are_those_of_the_definition")
 def test_every_inclusion_proof_is_that_of_the_definition() -> None:
-    for size in range(1, LARGEST + 1):
+    check_inclusion(LARGEST)
+
+
+def test_inclusion_proofs_of_small_trees_are_those_of_the_definition() -> None:
+    check_inclusion(SMALL)
+
+
+def check_inclusion(largest: int) -> None:
+    """Check each proof in trees of up to `largest` leaves."""
+    for size in range(1, largest + 1):
         node = reader(LEAVES[:size])
         for index in range(size):
             made = inclusion.make(index, size, node)
@@ -71,11 +78,18 @@ def test_every_inclusion_proof_is_that_of_the_definition() -> None:
                 assert not inclusion.verify(LEAVES[index], at, size, made, ROOTS[size])
 
 
-@pytest.mark.deep(
-    stands_in="tests/policies/trail/proofs/test_wide_tree.py::test_every_proof_follows_from_few_stored_nodes"
-)
+@pytest.mark.deep(stands_in="test_consistency_proofs_of_small_trees_are_those_of_the_definition")
 def test_every_consistency_proof_is_that_of_the_definition() -> None:
-    for size in range(1, LARGEST + 1):
+    check_consistency(LARGEST)
+
+
+def test_consistency_proofs_of_small_trees_are_those_of_the_definition() -> None:
+    check_consistency(SMALL)
+
+
+def check_consistency(largest: int) -> None:
+    """Check each proof between trees of up to `largest` leaves."""
+    for size in range(1, largest + 1):
         node = reader(LEAVES[:size])
         for old in range(1, size + 1):
             made = consistency.make(old, size, node)

@@ -99,13 +99,23 @@ def test_every_proof_follows_from_few_stored_nodes(data: st.DataObject, size: in
     assert consistency.verify(index + 1, old.root(known.hash), size, ROOTS[size], hashes)
 
 
-@pytest.mark.deep(
-    stands_in="test_missing_nodes_follow_from_those_below_and_missing_leaves_from_nothing"
-)
+@pytest.mark.deep(stands_in="test_a_few_proofs_survive_the_purge_of_what_precedes")
 @given(st.data(), st.integers(1, SIZE - 1))
 @examples(300)
 def test_a_proof_survives_the_purge_of_what_precedes(data: st.DataObject, kept: int) -> None:
     index = data.draw(st.integers(kept, SIZE - 1) | st.integers(kept, min(kept + 300, SIZE - 1)))
+    check_purged(kept, index)
+
+
+@pytest.mark.parametrize(
+    ("kept", "index"), [(1, 1), (255, 256), (300, 400), (65_537, 65_600), (SIZE - 2, SIZE - 1)]
+)
+def test_a_few_proofs_survive_the_purge_of_what_precedes(kept: int, index: int) -> None:
+    check_purged(kept, index)
+
+
+def check_purged(kept: int, index: int) -> None:
+    """Prove a leaf once all before `kept` are gone."""
     # Also where no node below the cut was ever stored: the purge came before this version.
     never = frozenset(node for node in STORED if (node.place + 1) << node.level <= kept)
     for lost in (frozenset[Node](), never):
