@@ -24,7 +24,7 @@ async def through(proxy: int, target: str) -> Answered:
 async def test_no_port_of_the_sidecar_is_reached_through_the_sidecar(
     tmp_path: Path, form: str
 ) -> None:
-    proxy, metrics, reverse, loop = (free_port() for _ in range(4))
+    proxy, metrics, reverse, loop, stop = (free_port() for _ in range(5))
     common = {"kind": "rest", "sensitivity": "low", "writes": "allow"}
     async with data_source() as upstream, fake_control_api() as control:
         sources = [
@@ -36,12 +36,12 @@ async def test_no_port_of_the_sidecar_is_reached_through_the_sidecar(
         ]  # fmt: skip
         settings = {
             "forward_proxy": f"127.0.0.1:{proxy}", "metrics_listen": f"127.0.0.1:{metrics}",
-            "sources": sources,
+            "sources": sources, "quit_listen": f"127.0.0.1:{stop}",
         }  # fmt: skip
         async with sidecar_process(tmp_path, control, **settings) as sidecar:
             control.create_tenant()
             await sidecar.start()
-            for port in (sidecar.port, proxy, reverse, loop):
+            for port in (sidecar.port, proxy, reverse, loop, stop):
                 for host in ("127.0.0.1", "localhost", "0.0.0.0", "[::1]", "[::ffff:127.0.0.1]"):
                     where = f"{host}:{port}"
                     if form == "absolute":

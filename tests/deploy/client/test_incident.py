@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
 
 from tests.deploy.client.conftest import Operator, environ_of, evaluate
+from tests.support.documents import commands
 from tests.support.stack import ROOT, Stack
 
 README = (ROOT / "deploy" / "README.md").read_text()
@@ -54,9 +57,40 @@ def test_a_freeze_denies_everything_until_it_is_lifted(operator: Operator, stack
     assert evaluate(stack)["decision"] == "ALLOW"
 
 
-@pytest.mark.deep(
-    stands_in="tests/deploy/client/test_policies.py::test_policies_are_applied_by_name_and_deleted"
-)
+@pytest.mark.parametrize("title", ["operating", "incident", "erasure"])
+def test_each_command_of_the_readme_is_done(
+    title: str, operator: Operator, stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a shell: `sluice` is called, what it reads is given, and what it writes is here."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"readme")))
+    (policy,) = re.findall(r"^```yaml\n(name: .*?)^```", README, re.MULTILINE | re.DOTALL)
+    (tmp_path / "loans.yaml").write_text(policy)
+    agent, session = f"agt_{title}", f"s-{title}"
+    evaluate(stack, session_id=session, user_id="readme")
+    if title == "incident":
+        operator.done("agents", "register", "--id", agent, "--role", "support")
+        operator.done("agents", "submit", agent)
+        operator.done("agents", "approve", agent)
+    key = stack.admin("POST", "/v1/keys", {"name": "leaked", "scope": "read"})["key_id"]
+    script = commands("deploy/README.md", title)
+    for shown, here in (("agt_loans", agent), ("s-77", session), ("$KEY_ID", key)):
+        script = script.replace(shown, here)
+    said = []
+    for line in script.splitlines():
+        words = shlex.split(line, comments=True)
+        if "sluice" in words:
+            words = words[words.index("sluice") + 1 :]
+            said.append(operator.done(*words[: words.index(">") if ">" in words else None]).out)
+    many, told = {
+        "operating": (12, f"{agent}  approved"),
+        "incident": (8, f"session {session} is revoked"),
+        "erasure": (1, "complete"),
+    }[title]
+    assert (len(said), told in "".join(said)) == (many, True)
+
+
+@pytest.mark.deep(stands_in="test_each_command_of_the_readme_is_done")
 def test_the_examples_of_the_readme_work_as_they_are_written(
     operator: Operator, stack: Stack, tmp_path: Path
 ) -> None:

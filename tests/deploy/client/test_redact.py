@@ -269,7 +269,9 @@ def test_a_report_replaces_no_file(operator: Operator, stack: Stack, tmp_path: P
     assert left(stack, "hal-02c9") == 1
 
 
-@pytest.mark.deep(stands_in="test_a_terminal_is_asked")
+@pytest.mark.deep(
+    stands_in="tests/deploy/client/test_incident.py::test_each_command_of_the_readme_is_done"
+)
 def test_the_readme_s_command_erases_a_person(
     operator: Operator, stack: Stack, tmp_path: Path
 ) -> None:

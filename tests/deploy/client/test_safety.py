@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import socket
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.client.output import as_json, cell, safe, wide
+from deploy.client.output import Output, as_json, cell, safe, wide
 from tests.deploy.client.conftest import Operator, environ_of, evaluate
 from tests.support.stack import Stack
 
@@ -110,7 +111,29 @@ def test_cells_are_safe_and_aligned() -> None:
     assert as_json("\x7f\u2028") == '"\\u007f\\u2028"'
 
 
-@pytest.mark.deep(stands_in="test_cells_are_safe_and_aligned")
+@pytest.mark.parametrize(
+    ("terminal", "environ", "coloured"),
+    [
+        (True, {}, True),
+        (True, {"NO_COLOR": ""}, True),
+        (True, {"NO_COLOR": "1"}, False),
+        (False, {}, False),
+    ],
+)
+def test_only_what_a_terminal_shows_has_colours(
+    terminal: bool, environ: dict[str, str], coloured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = io.StringIO()
+    monkeypatch.setattr(file, "isatty", lambda: terminal)
+    monkeypatch.setattr("sys.stdout", file)
+    Output(as_json=False, environ=environ).rows(
+        [[{"id": "e", "decision": "DENY"}]], [("ID", "id"), ("DECISION", "decision")]
+    )
+    assert ("\x1b[31mDENY\x1b[0m" in file.getvalue()) is coloured
+    assert ("\x1b" in file.getvalue()) is coloured
+
+
+@pytest.mark.deep(stands_in="test_only_what_a_terminal_shows_has_colours")
 def test_colours_are_only_for_terminals(operator: Operator, stack: Stack) -> None:
     evaluate(stack, source_id="payroll")
     words = [*SLUICE, "events", "--limit", "1"]
@@ -178,7 +201,6 @@ def test_a_redirect_is_not_followed(operator: Operator) -> None:
     assert err.startswith("sluice: 302 Found: ")
 
 
-@pytest.mark.deep(stands_in="test_a_closed_pipe_ends_a_command_quietly")
 def test_no_slow_library_is_loaded() -> None:
     code = (
         "import sys; from deploy.client.run import run\n"

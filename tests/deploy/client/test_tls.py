@@ -24,7 +24,11 @@ def serving(directory: Path, issuer: Authority, name: str, **more: str) -> Itera
 
 
 def agents(api: ControlApi, *words: str) -> int:
-    url = f"https://127.0.0.1:{api.port}"
+    return agents_at("127.0.0.1", api, *words)
+
+
+def agents_at(host: str, api: ControlApi, *words: str) -> int:
+    url = f"https://{host}:{api.port}"
     key = {"SLUICE_API_KEY": api.admin_key}
     return run("agents", ["list", "--url", url, "--json", *words], key)
 
@@ -54,6 +58,9 @@ def test_a_client_certificate_is_presented_on_request(
     shown = ("--cert", str(pair.certificate), "--cert-key", str(pair.key))
     with serving(tmp_path, ours, "127.0.0.1", SLUICE_TLS_CLIENT_CA=str(ours.path)) as api:
         assert agents(api, "--ca", str(ours.path), *shown) == 0
+        # Its certificate is for the address, and for no name.
+        assert agents_at("localhost", api, "--ca", str(ours.path), *shown) == 1
+        assert "not valid for 'localhost'" in capsys.readouterr().err
         for words in ((), ("--ca", str(authority("theirs").path))):
             assert agents(api, *words, *shown) == 1
             assert "--ca FILE names the authority" in capsys.readouterr().err

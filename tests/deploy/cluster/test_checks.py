@@ -310,7 +310,18 @@ def test_a_cluster_that_governs_nothing_is_not_sound() -> None:
 HOSTILE: list[Any] = [None, 7, "x", [], {}, [None], [[]], {"spec": 3}, {"a": {"b": []}}]
 
 
-@pytest.mark.deep(stands_in="test_a_cluster_that_governs_nothing_is_not_sound")
+@pytest.mark.parametrize("value", [None, "x", [None], {"a": {"b": []}}])
+def test_an_object_with_no_sound_member_is_survived(value: Any) -> None:
+    for number, each in enumerate(cluster()):
+        items = cluster()
+        kept = {"kind", "metadata"} if number % 2 else {"kind"}
+        items[number] = {key: each[key] if key in kept else value for key in each}
+        examine(Cluster.of(items))
+    pod = agent_pod()
+    examine(Cluster.of([*cluster(), {**pod, "spec": dict.fromkeys(pod["spec"], value)}]))
+
+
+@pytest.mark.deep(stands_in="test_an_object_with_no_sound_member_is_survived")
 @pytest.mark.parametrize("value", HOSTILE)
 def test_objects_of_any_shape_are_survived(value: Any) -> None:
     for number, each in enumerate(cluster()):

@@ -16,6 +16,7 @@ from tests.architecture.tree import ROOT
 from tests.deploy.cluster.api_server import api_server
 from tests.deploy.cluster.objects import AGENTS, cluster
 from tests.servers import need
+from tests.support.documents import put
 
 
 def doctor(*words: object, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -23,6 +24,10 @@ def doctor(*words: object, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command, env=os.environ | environ, cwd=ROOT, capture_output=True, text=True, check=False
     )
+
+
+OPTIONAL = ("mutatingadmissionpolicies", "mutatingadmissionpolicybindings")
+"""What a cluster may lack."""
 
 
 def saved(folder: Path, *lists: list[dict[str, Any]]) -> Path:
@@ -92,14 +97,13 @@ def kubectl(tmp_path: Path, address: str) -> dict[str, str]:
 
 @pytest.mark.deep(stands_in="test_what_kubectl_may_not_read_is_a_finding")
 def test_kubectl_reads_the_cluster(tmp_path: Path) -> None:
-    unknown = ("mutatingadmissionpolicies", "mutatingadmissionpolicybindings")
-    with api_server(cluster(), absent=unknown) as address:
+    with api_server(cluster(), absent=OPTIONAL) as address:
         ended = doctor(**kubectl(tmp_path, address))
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_what_kubectl_may_not_read_is_a_finding(tmp_path: Path) -> None:
-    with api_server(cluster(), refused=("clusterroles",)) as address:
+    with api_server(cluster(), absent=OPTIONAL, refused=("clusterroles",)) as address:
         ended = doctor("--json", **kubectl(tmp_path, address))
     assert ended.returncode == 1
     [found] = json.loads(ended.stdout)["findings"]
@@ -108,7 +112,18 @@ def test_what_kubectl_may_not_read_is_a_finding(tmp_path: Path) -> None:
     assert "forbidden" in found["seen"]
 
 
-@pytest.mark.deep(stands_in="test_what_kubectl_may_not_read_is_a_finding")
+def test_a_cluster_of_which_kubectl_reads_nothing_is_exit_2(tmp_path: Path) -> None:
+    put(
+        tmp_path,
+        "kubectl",
+        "#!/bin/sh\necho 'The connection to the server was refused' >&2\nexit 1\n",
+    )
+    ended = doctor(PATH=f"{tmp_path}:/usr/bin:/bin")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "refused" in ended.stderr
+
+
+@pytest.mark.deep(stands_in="test_a_cluster_of_which_kubectl_reads_nothing_is_exit_2")
 def test_a_cluster_that_is_away_is_exit_2(tmp_path: Path) -> None:
     with api_server([]) as address:
         environ = kubectl(tmp_path, address)

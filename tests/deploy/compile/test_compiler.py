@@ -7,10 +7,13 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hatchling.metadata.core import ProjectMetadata
 
-from deploy.compile.build_hook import REQUIRED
+from deploy.compile.build_hook import REQUIRED, CompiledCore
+from deploy.compile.compiler import CannotCompile
 from tests.deploy.package.distribution import ROOT
 
 NO_COMPILER = os.environ | {"CC": "/absent/cc"}
@@ -25,7 +28,20 @@ def test_check_says_what_is_missing() -> None:
     assert "there is no C compiler `/absent/cc`" in answer.stderr
 
 
-@pytest.mark.deep(stands_in="test_check_says_what_is_missing")
+def test_the_hook_of_a_wheel_ends_the_build_where_nothing_can_compile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CC", NO_COMPILER["CC"])
+    metadata = ProjectMetadata[Any](str(ROOT), None)
+    hook = CompiledCore(str(ROOT), {}, None, metadata, str(ROOT), "wheel")
+    data: dict[str, Any] = {"force_include": {}}
+    with pytest.raises(CannotCompile, match="there is no C compiler `/absent/cc`"):
+        hook.initialize("standard", data)
+    assert data == {"force_include": {}}
+    hook.initialize("editable", data)
+
+
+@pytest.mark.deep(stands_in="test_the_hook_of_a_wheel_ends_the_build_where_nothing_can_compile")
 def test_a_platform_wheel_is_not_built_as_a_pure_one_where_nothing_can_compile(
     tmp_path: Path,
 ) -> None:

@@ -128,7 +128,9 @@ def test_nothing_passes_while_the_sidecar_is_down_or_starts(fronted: Fronted) ->
     assert fronted.world.unjudged(fronted.world.upstream.take()) == []
 
 
-@pytest.mark.deep(stands_in="test_nothing_passes_while_the_sidecar_is_down_or_starts")
+@pytest.mark.deep(
+    stands_in="tests/sidecar/doors/http/test_answers.py::test_no_answer_leaves_before_its_record_is_on_disk"
+)
 def test_what_passed_before_a_kill_under_load_is_on_record(fronted: Fronted) -> None:
     fronted.world.upstream.take()
     numbers = itertools.count()

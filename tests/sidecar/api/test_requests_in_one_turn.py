@@ -171,7 +171,8 @@ async def test_messages_are_told_apart_however_they_are_cut(
     sent = request(with_key(), GOOD)
     for pieces, answers in (
         ([sent[:-1], sent[-1:]], 1),
-        ([sent[:30], sent[30:]], 1),
+        # Within the method, the target, the version and the body.
+        *(([sent[:cut], sent[cut:]], 1) for cut in (2, 12, 30, len(sent) - 40)),
         ([sent + sent], 2),
         ([sent + sent[:50], sent[50:]], 2),
         ([sent * 40], 40),

@@ -70,7 +70,9 @@ SOUND = [
 ]
 
 
-@pytest.mark.deep(stands_in="test_nothing_behind_a_doubtful_head_is_read")
+@pytest.mark.deep(
+    stands_in="tests/sidecar/api/test_requests_in_one_turn.py::test_messages_are_told_apart_however_they_are_cut"
+)
 @given(
     messages=st.lists(st.tuples(st.sampled_from(SOUND), CHANGES), min_size=1, max_size=3),
     cuts=CUTS,

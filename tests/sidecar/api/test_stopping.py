@@ -10,6 +10,7 @@ import pytest
 from aiohttp import ClientSession
 
 from policies.ground.listen_address import ListenAddress
+from sidecar.wait import __main__ as wait_for_ready
 from sidecar.wait.__main__ import ask as ready_problem
 from tests.support.fake_control_api import FakeControlApi
 from tests.support.ports import free_port
@@ -149,7 +150,24 @@ async def test_no_proxied_request_stops_it(control: FakeControlApi, tmp_path: Pa
         assert await made.status("/health/ready") == 200
 
 
-@pytest.mark.deep(stands_in="test_waiting_in_vain_tells_why")
+async def test_waiting_goes_on_until_it_is_ready(
+    sidecar: RunningSidecar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ports = [free_port(), free_port(), sidecar.ports[1].address.port]
+    asked: list[str] = []
+
+    def ask(_: int, *, https: bool) -> str:
+        asked.append(ready_problem(ports[len(asked)], https=https))
+        return asked[-1]
+
+    monkeypatch.setattr(wait_for_ready, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(wait_for_ready, "ask", ask)
+    # What does not listen yet is asked again.
+    assert await asyncio.to_thread(wait_for_ready.wait, 0, 1.0, lambda: 0.0) == ""
+    assert [bool(each) for each in asked] == [True, True, False]
+
+
+@pytest.mark.deep(stands_in="test_waiting_goes_on_until_it_is_ready")
 async def test_waiting_ends_when_it_is_ready(control: FakeControlApi, tmp_path: Path) -> None:
     made = SidecarProcess(tmp_path, control)
     assert "refused" in ready_problem(made.port)
