@@ -17,8 +17,10 @@ from policies.ground.keys import make_key
 from policies.ground.settings import SettingsError
 from sidecar.config.file import read
 from sidecar.config.help import EXAMPLE, REQUIRED, keys
+from sidecar.config.schema import settings_schema
 from sidecar.settings.model import SidecarSettings
 from tests.deploy.launcher import environ
+from tests.sidecar.in_process import run_main
 from tests.support.certificates import authority
 
 KEY = make_key(b"k" * 32)
@@ -122,9 +124,26 @@ def test_what_the_example_sets_is_the_default_where_a_key_is_not_required(folder
         assert load(folder, without(tree, name)) == full, name
 
 
-@pytest.mark.deep(
-    stands_in="tests/sidecar/config/test_file.py::test_a_fault_is_reported_with_its_line"
-)
+def test_the_keys_that_the_help_calls_required_are_those_of_the_reader() -> None:
+    """The schema is noted while the reader reads."""
+
+    def needed(form: Any, within: str = "") -> set[str]:
+        if isinstance(form, list):
+            return set().union(*(needed(each, within) for each in form))
+        if not isinstance(form, dict):
+            return set()
+        found = {within + key for key in form.get("required", ())}
+        for word in ("anyOf", "items", "additionalProperties", "else"):
+            found |= needed(form.get(word), within)
+        for key, each in form.get("properties", {}).items():
+            found |= needed(each, f"{within}{key}.")
+        return found
+
+    # Unless another way leads to the source, which a schema can't say.
+    assert needed(settings_schema()) == REQUIRED - {"sources.listen"}
+
+
+@pytest.mark.deep(stands_in="test_the_keys_that_the_help_calls_required_are_those_of_the_reader")
 def test_the_required_keys_are_those_that_the_reader_asks_for(folder: Path) -> None:
     tree = yaml.safe_load(configured())
     for way in ("forward_proxy", "transparent"):
@@ -147,25 +166,64 @@ def sidecar(*arguments: str, **more: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
+def test_the_help_tells_each_key_with_its_default_and_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run_main(monkeypatch, "--help")
+    assert ended.value.code == 0
+    _tells_each_key(capsys.readouterr().out)
+
+
+@pytest.mark.deep(stands_in="test_the_help_tells_each_key_with_its_default_and_sentence")
 def test_help_lists_every_key_with_its_default_and_sentence() -> None:
     answer = sidecar("--help")
     assert answer.returncode == 0
-    told = " ".join(answer.stdout.split())
+    _tells_each_key(answer.stdout)
+
+
+def _tells_each_key(output: str) -> None:
+    told = " ".join(output.split())
     for key, sentence in keys():
-        assert re.search(rf"^  {re.escape(key)}  \[\S.*\]$", answer.stdout, re.MULTILINE), key
+        assert re.search(rf"^  {re.escape(key)}  \[\S.*\]$", output, re.MULTILINE), key
         assert sentence in told
-    assert "  spool.mode  [durable]\n" in answer.stdout
-    assert "  control  [required]\n" in answer.stdout
-    assert "sluice sidecar --example" in answer.stdout
+    assert "  spool.mode  [durable]\n" in output
+    assert "  control  [required]\n" in output
+    assert "sluice sidecar --example" in output
 
 
-@pytest.mark.deep(stands_in="test_help_lists_every_key_with_its_default_and_sentence")
+def test_the_example_is_printed_to_its_last_byte(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_main(monkeypatch, "--example") == 0
+    assert capsys.readouterr().out == EXAMPLE.read_text()
+
+
+@pytest.mark.deep(stands_in="test_the_example_is_printed_to_its_last_byte")
 def test_the_example_is_printed_as_it_is() -> None:
     answer = sidecar("--example")
     assert answer.returncode == 0
     assert answer.stdout == EXAMPLE.read_text()
 
 
+def test_a_check_of_a_usable_file_tells_where_it_would_listen_and_leaves_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = folder / "sidecar.yaml"
+    path.write_text(configured())
+    before = {each.name for each in folder.iterdir()}
+    elsewhere = {"SLUICE_SIDECAR_LISTEN": "127.0.0.1:9999"}
+    assert run_main(monkeypatch, "--check", "--config", str(path), **elsewhere) == 0
+    output, errors = capsys.readouterr()
+    assert output.startswith(f"{path}: valid: sidecar `sidecar-1`, ")
+    assert (output.count("\n"), errors) == (1, "")
+    assert "127.0.0.1:9999" in output
+    assert {each.name for each in folder.iterdir()} == before
+
+
+@pytest.mark.deep(
+    stands_in="test_a_check_of_a_usable_file_tells_where_it_would_listen_and_leaves_nothing"
+)
 def test_a_check_of_a_usable_file_is_one_line_and_leaves_nothing(folder: Path) -> None:
     path = folder / "sidecar.yaml"
     path.write_text(configured())
@@ -178,7 +236,15 @@ def test_a_check_of_a_usable_file_is_one_line_and_leaves_nothing(folder: Path) -
     assert {each.name for each in folder.iterdir()} == before
 
 
-@pytest.mark.deep(stands_in="test_a_check_of_a_usable_file_is_one_line_and_leaves_nothing")
+def test_a_check_binds_no_port(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = folder / "sidecar.yaml"
+    path.write_text(EXAMPLE.read_text())
+    # Port 1 of an address that is not this machine's can't be bound, root or not.
+    elsewhere = {"SLUICE_SIDECAR_LISTEN": "192.0.2.1:1"}
+    assert run_main(monkeypatch, "--check", "--config", str(path), **elsewhere) == 0
+
+
+@pytest.mark.deep(stands_in="test_a_check_binds_no_port")
 def test_a_check_opens_no_port(folder: Path) -> None:
     path = folder / "sidecar.yaml"
     path.write_text(EXAMPLE.read_text())
@@ -187,7 +253,27 @@ def test_a_check_opens_no_port(folder: Path) -> None:
     assert answer.returncode == 0, answer.stderr
 
 
-@pytest.mark.deep(stands_in="tests/sidecar/config/test_file.py::test_all_complaints_come_at_once")
+def test_a_check_tells_all_that_is_wrong_and_no_key(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = folder / "sidecar.yaml"
+    text = EXAMPLE.read_text() + "redis: rediss://r:6379?ssl_ca_certs=gone\n"
+    path.write_text(text.replace("mode: durable", "mode: fast"))
+    (folder / "agent.key").write_text("no key")
+    (folder / "sidecar.key").unlink()
+    (folder / "sidecar.key").mkdir()
+    wrong = {"SLUICE_SIDECAR_LISTEN": "nowhere"}
+    assert run_main(monkeypatch, "--check", "--config", str(path), **wrong) == 2
+    assert len(caplog.messages) == 5
+    for fault in (
+        "sidecar.key` can't be read: Is a directory", "agent.key_file: ", "redis: `ca` ",
+        "spool.mode: ", "LISTEN: `nowhere` ",
+    ):  # fmt: skip
+        assert fault in caplog.text, fault
+    assert "no key\n" not in caplog.text
+
+
+@pytest.mark.deep(stands_in="test_a_check_tells_all_that_is_wrong_and_no_key")
 def test_a_check_of_an_unusable_file_names_everything_at_once(folder: Path) -> None:
     path = folder / "sidecar.yaml"
     text = configured().replace("mode: durable", "mode: fast").replace("crm.pem", "gone.pem")
@@ -207,9 +293,7 @@ def test_a_key_of_a_redis_needs_its_certificate(folder: Path) -> None:
         load(folder, text)
 
 
-@pytest.mark.deep(
-    stands_in="tests/sidecar/config/test_file.py::test_a_fault_is_reported_with_its_line"
-)
+@pytest.mark.deep(stands_in="test_a_check_tells_all_that_is_wrong_and_no_key")
 def test_a_check_names_a_key_file_that_can_not_be_read(folder: Path) -> None:
     (folder / "agent.key").unlink()
     (folder / "agent.key").mkdir()

@@ -133,7 +133,9 @@ async def drains(sidecar: SidecarProcess) -> bool:
     return await sidecar.status("/health") != 200
 
 
-@pytest.mark.deep(stands_in="test_a_stop_finishes_what_is_under_way_and_takes_nothing_new")
+@pytest.mark.deep(
+    stands_in="tests/sidecar/test_main.py::test_the_first_signal_stops_it_and_the_second_would_kill_it"
+)
 async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     async with (
         fake_control_api() as control,
@@ -168,7 +170,9 @@ async def test_unusable_settings_exit_2_with_every_complaint(tmp_path: Path) -> 
         assert not (tmp_path / "spool").exists()
 
 
-@pytest.mark.deep(stands_in="test_unusable_settings_exit_2_with_every_complaint")
+@pytest.mark.deep(
+    stands_in="tests/sidecar/test_main.py::test_without_an_argument_or_a_file_its_exit_code_is_2"
+)
 async def test_no_file_or_no_argument_is_exit_2(tmp_path: Path) -> None:
     for arguments in ([], ["--config", str(tmp_path / "none.yaml")]):
         made = await asyncio.create_subprocess_exec(
@@ -183,6 +187,9 @@ async def test_no_file_or_no_argument_is_exit_2(tmp_path: Path) -> None:
         assert made.returncode == 2, told
 
 
+@pytest.mark.deep(
+    stands_in="tests/sidecar/test_main.py::test_what_an_operator_can_mend_ends_it_with_1_and_one_line"
+)
 async def test_a_taken_port_is_exit_1_in_one_line(tmp_path: Path) -> None:
     async with fake_control_api() as control, sidecar_process(tmp_path, control) as sidecar:
         sidecar.config["listen"] = f"127.0.0.1:{control.port}"
@@ -193,7 +200,9 @@ async def test_a_taken_port_is_exit_1_in_one_line(tmp_path: Path) -> None:
         assert "Traceback" not in told
 
 
-@pytest.mark.deep(stands_in="test_a_taken_port_is_exit_1_in_one_line")
+@pytest.mark.deep(
+    stands_in="tests/sidecar/test_main.py::test_what_an_operator_can_mend_ends_it_with_1_and_one_line"
+)
 async def test_a_spool_that_another_sidecar_holds_is_exit_1_in_one_line(tmp_path: Path) -> None:
     async with fake_control_api() as control, sidecar_process(tmp_path, control) as first:
         control.create_tenant()
@@ -207,7 +216,9 @@ async def test_a_spool_that_another_sidecar_holds_is_exit_1_in_one_line(tmp_path
         assert await first.status("/health/ready") == 200
 
 
-@pytest.mark.deep(stands_in="test_unusable_settings_exit_2_with_every_complaint")
+@pytest.mark.deep(
+    stands_in="tests/sidecar/test_main.py::test_complaints_about_the_log_come_with_those_about_the_file"
+)
 async def test_an_unknown_log_level_is_exit_2(tmp_path: Path) -> None:
     made = await asyncio.create_subprocess_exec(
         sys.executable,

@@ -14,6 +14,7 @@ from aiohttp import ClientSession, TCPConnector
 
 from sidecar.http.certificate_expiry import certificates
 from sidecar.settings.model import Pair
+from sidecar.wait.__main__ import ask as ready_problem
 from tests.sidecar.wire import GOOD, request, with_key
 from tests.support.certificates import authority
 from tests.support.fake_control_api import EVALUATE_KEY
@@ -110,7 +111,14 @@ def test_the_certificate_is_among_those_watched(tmp_path: Path, pair: Pair) -> N
     assert certificates(settings(tmp_path, Place(), listen_tls=pair)) == (pair.certificate,)
 
 
-@pytest.mark.deep(stands_in="test_all_paths_are_served_over_tls")
+async def test_it_is_asked_over_tls_whether_it_is_ready(sidecar: RunningSidecar) -> None:
+    """By a name that its certificate need not have."""
+    port = sidecar.address.port
+    assert await asyncio.to_thread(ready_problem, port, https=True) == ""
+    assert await asyncio.to_thread(ready_problem, port) != ""
+
+
+@pytest.mark.deep(stands_in="test_it_is_asked_over_tls_whether_it_is_ready")
 async def test_waiting_over_tls(sidecar: RunningSidecar) -> None:
     port = str(sidecar.address.port)
     for https, code in ((["--https"], 0), ([], 1)):

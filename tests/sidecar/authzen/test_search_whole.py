@@ -85,7 +85,6 @@ async def test_a_set_that_never_rests_is_no_answer(sidecar: RunningSidecar) -> N
     assert (answer.status, "changes faster" in answer.text()) == (503, True)
 
 
-@pytest.mark.deep(stands_in="test_a_search_begins_anew_when_the_policy_set_changes")
 async def test_a_key_that_was_revoked_meanwhile_gets_no_answer(sidecar: RunningSidecar) -> None:
     policy_set = sidecar.parts.policies.policy_set
     name = key_name(key_digest(ADMIN_KEY))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,7 +36,37 @@ async def fetched(address: str, key: str, tls: UpstreamTls | None = None) -> int
     return int(answer["revision"])
 
 
-@pytest.mark.deep(stands_in="test_an_unreachable_control_api_is_reported_in_plain_words")
+async def test_a_server_is_believed_by_the_authority_and_the_name_of_the_file() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")
+            body = b'{"revision": 7}'
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+        writer.close()
+
+    asks = authority().server("127.0.0.1", "control.test", asks=True)
+    mine = authority().issue("a sidecar")
+    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=asks) as server:
+        address = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+        async def refused(tls: UpstreamTls | None) -> str:
+            with pytest.raises(ControlUnavailable) as caught:
+                await fetched(address, "unused", tls)
+            assert caught.value.status is None
+            return str(caught.value)
+
+        of_file = UpstreamTls(authority().path, mine.certificate, mine.key)
+        for name in (None, "control.test"):
+            assert await fetched(address, "unused", replace(of_file, server_name=name)) == 7
+        assert "Hostname mismatch" in await refused(replace(of_file, server_name="other.test"))
+        assert "its certificate is not trusted: " in await refused(None)
+        other = replace(of_file, ca=authority("clients").path)
+        assert "its certificate is not trusted: " in await refused(other)
+        # It has no certificate to show, for which this server asks.
+        assert "can't be reached: " in await refused(UpstreamTls(authority().path))
+
+
+@pytest.mark.deep(stands_in="test_a_server_is_believed_by_the_authority_and_the_name_of_the_file")
 async def test_the_authority_and_the_certificate_of_the_file_count(api: ControlApi) -> None:
     address, key = f"https://127.0.0.1:{api.port}", api.admin_key
     mine = authority("clients").issue("a sidecar")

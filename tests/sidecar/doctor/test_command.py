@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from sidecar.doctor.__main__ import main
 from tests.architecture.tree import ROOT
 from tests.sidecar.doctor.recorded_host import KEYS, PASSWORD, SOURCE, TEXT, write
 
@@ -27,7 +28,72 @@ def doctor(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.deep(stands_in="test_no_findings_without_root_exit_with_0")
+def in_process(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """The exit code of the command, run in this process: to start another one costs more than all
+    that it does."""
+    for name in os.environ:
+        if name.startswith("SLUICE_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setattr(sys, "argv", ["sluice doctor", *arguments])
+    return main()
+
+
+Captured = pytest.CaptureFixture[str]
+
+
+def test_findings_are_told_and_are_exit_code_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    file = write(tmp_path, f"{TEXT}listen: 0.0.0.0:9\n")
+    assert in_process(monkeypatch, "--config", str(file), "--agent-uid", "4242") == 1
+    told = capsys.readouterr().out
+    assert "low: listeners: `listen` listens on `0.0.0.0:9`" in told
+    assert "unknown: users: nothing listens on `0.0.0.0:9`" in told
+    assert told.endswith("findings: 1 low, 1 unknown\n")
+
+
+def test_findings_are_told_as_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    file = write(tmp_path, f"{TEXT}listen: 0.0.0.0:9\n")
+    assert in_process(monkeypatch, "--config", str(file), "--agent-uid", "4242", "--json") == 1
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    assert [(each["check"], each["severity"]) for each in findings] == [
+        ("listeners", "low"),
+        ("users", "unknown"),
+    ]
+    assert all(
+        each.keys() == {"check", "severity", "seen", "why", "do"} and all(each.values())
+        for each in findings
+    )
+
+
+def test_no_findings_are_told_and_are_exit_code_0(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    # This process is the sidecar, and another user the agent, so there is nothing to find.
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+        port = listening.getsockname()[1]
+        file = write(tmp_path, f"{TEXT}listen: 127.0.0.1:{port}\n")
+        assert in_process(monkeypatch, "--config", str(file), "--agent-uid", "4242") == 0
+    assert capsys.readouterr() == ("found nothing that can bypass this sidecar\n", "")
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_no_secret_of_the_settings_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured, options: tuple[str, ...]
+) -> None:
+    text = f"{TEXT}{SOURCE}redis: redis://me:{PASSWORD}@127.0.0.1/0\n"
+    file = write(tmp_path, text)
+    for name in (*KEYS, "sidecar.yaml"):
+        (tmp_path / name).chmod(0o666)
+    assert in_process(monkeypatch, "--config", str(file), *options) == 1
+    told = "".join(capsys.readouterr())
+    assert "can be written by anyone" in told
+    assert not any(secret in told for secret in (PASSWORD, *KEYS.values()))
+
+
+@pytest.mark.deep(stands_in="test_findings_are_told_and_are_exit_code_1")
 def test_findings_exit_with_1(tmp_path: Path) -> None:
     file = write(tmp_path, f"{TEXT}listen: 0.0.0.0:9\n")
     answer = doctor("--config", str(file), "--agent-uid", "4242")
@@ -47,7 +113,7 @@ def test_no_findings_without_root_exit_with_0(tmp_path: Path) -> None:
     assert (answer.returncode, answer.stderr) == (0, "")
 
 
-@pytest.mark.deep(stands_in="test_no_findings_without_root_exit_with_0")
+@pytest.mark.deep(stands_in="test_no_findings_are_told_and_are_exit_code_0")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change its user")
 def test_no_findings_exit_with_0(tmp_path: Path) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:
@@ -58,7 +124,7 @@ def test_no_findings_exit_with_0(tmp_path: Path) -> None:
     assert answer.stdout == "found nothing that can bypass this sidecar\n"
 
 
-@pytest.mark.deep(stands_in="test_the_environment_changes_the_settings_as_it_does_for_the_sidecar")
+@pytest.mark.deep(stands_in="test_findings_are_told_as_json")
 def test_findings_can_be_printed_as_json(tmp_path: Path) -> None:
     file = write(tmp_path, f"{TEXT}listen: 0.0.0.0:9\n")
     answer = doctor("--config", str(file), "--agent-uid", "4242", "--json")
@@ -95,9 +161,7 @@ def test_unusable_settings_exit_with_2_and_all_complaints(tmp_path: Path) -> Non
     assert "nothing" in answer.stderr
 
 
-@pytest.mark.deep(
-    stands_in="tests/sidecar/doctor/test_files.py::test_no_finding_shows_the_content_of_a_key_file"
-)
+@pytest.mark.deep(stands_in="test_no_secret_of_the_settings_is_told")
 def test_no_secret_is_printed(tmp_path: Path) -> None:
     text = f"{TEXT}{SOURCE}redis: redis://me:{PASSWORD}@127.0.0.1/0\n"
     file = write(tmp_path, text)

@@ -114,7 +114,9 @@ async def test_an_encoded_body_stays_encoded(setup: ProxySetup) -> None:
     assert seen.values("content-encoding") == ["gzip"]
 
 
-@pytest.mark.deep(stands_in="test_a_body_arrives_with_its_length")
+@pytest.mark.deep(
+    stands_in="tests/sidecar/proxy/test_segments.py::TestEveryWay::test_a_large_body_arrives"
+)
 async def test_a_large_upload_passes_through(setup: ProxySetup) -> None:
     body = bytes(range(256)) * 40000
     head = f"PUT /a HTTP/1.1\r\n{HOST}\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"

@@ -11,7 +11,7 @@ import pytest
 
 from sidecar.http import headers
 from sidecar.http.client.connection import UpstreamConnection
-from tests.sidecar.proxy.segmented_agent import WAYS, answers, way_in
+from tests.sidecar.proxy.segmented_agent import OWN, WAYS, answers, way_in
 from tests.sidecar.wire import GOOD, answer_of, connect, request, with_key
 from tests.support import waiting
 from tests.support.fake_control_api import EVALUATE_KEY, fake_control_api
@@ -80,10 +80,18 @@ def test_the_walk_finds_what_is_there() -> None:
     assert holding(SECRET, {SECRET: 1}) == [SECRET]
 
 
-@pytest.mark.deep(stands_in="test_the_own_port_keeps_no_key")
+async def test_a_port_of_the_proxy_keeps_none(tmp_path: Path) -> None:
+    await _keeps_none(tmp_path, OWN, "rest")
+
+
+@pytest.mark.deep(stands_in="test_a_port_of_the_proxy_keeps_none")
 @pytest.mark.parametrize("kind", ["qdrant", "rest"])
 @pytest.mark.parametrize("way", WAYS)
 async def test_the_proxy_keeps_none(tmp_path: Path, way: str, kind: str) -> None:
+    await _keeps_none(tmp_path, way, kind)
+
+
+async def _keeps_none(tmp_path: Path, way: str, kind: str) -> None:
     async def script(seen: Seen, writer: asyncio.StreamWriter) -> None:
         told = b'{"result":{"aliases":[]}}'
         cookie = f"Set-Cookie: session={SECRET}\r\nX-Token: {SECRET}\r\n".encode()

@@ -3,9 +3,11 @@ none is spoken, requests behind requests that are not answered, readers that rea
 they do, nothing of them is left, and what was allowed has its outcome in the log."""
 
 import asyncio
+import itertools
 import random
 import re
 import ssl
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -128,9 +130,30 @@ class Odd:
             writer.transport.abort()
 
 
-@pytest.mark.deep(stands_in="test_nothing_is_left_of_a_websocket_inside_of_a_tunnel")
+async def test_nothing_is_left_of_an_odd_connection_to_each_port_with_each_end(
+    tmp_path: Path,
+) -> None:
+    choice = random.Random(1)
+    kinds = list(itertools.product(PORTS, ENDS))
+
+    def odd(ports: EveryPort) -> Odd:
+        made = Odd(ports, choice)
+        made.port, made.end = kinds.pop()
+        made.over_tls = made.port == "secure"
+        return made
+
+    await _leave_nothing(tmp_path, choice, odd, len(kinds))
+
+
+@pytest.mark.deep(stands_in="test_nothing_is_left_of_an_odd_connection_to_each_port_with_each_end")
 async def test_nothing_is_left_of_odd_connections(tmp_path: Path) -> None:
     choice = random.Random(15)
+    await _leave_nothing(tmp_path, choice, lambda ports: Odd(ports, choice), COUNT)
+
+
+async def _leave_nothing(
+    tmp_path: Path, choice: random.Random, make: Callable[[EveryPort], Odd], count: int
+) -> None:
     async with every_port(tmp_path, QUICK) as ports:
         places = [Authority("192.0.2.66", port) for port in (80, 443, 5432)]
         odd = []
@@ -139,11 +162,11 @@ async def test_nothing_is_left_of_odd_connections(tmp_path: Path) -> None:
         async def one() -> None:
             async with room:
                 ports.meant[0] = choice.choice([*places, None])
-                made = Odd(ports, choice)
+                made = make(ports)
                 odd.append(made)
                 await made.run()
 
-        await asyncio.gather(*(one() for _ in range(COUNT)))
+        await asyncio.gather(*(one() for _ in range(count)))
         await ports.nothing_left()
         outcomes = await ports.outcomes()
         answered = [each for made in odd for each in _EVENT.findall(made.got)]

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import tracemalloc
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -344,7 +345,26 @@ async def test_an_answer_before_the_end_of_the_upload_is_relayed(setup: ProxySet
     server.close()
 
 
-@pytest.mark.deep(stands_in="test_a_half_close_in_the_middle_of_an_answer_cuts_nothing_off")
+async def test_a_connection_that_does_nothing_holds_little(setup: ProxySetup) -> None:
+    async def opened(count: int) -> list[asyncio.StreamWriter]:
+        made = [await asyncio.open_connection("127.0.0.1", setup.port) for _ in range(count)]
+        await waiting.turns(count)
+        return [writer for _, writer in made]
+
+    writers = await opened(5)  # what the first ones make stays
+    tracemalloc.start()
+    try:
+        writers += await opened(40)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # The client's half is counted along.
+    assert held / 40 < 40 * 1024
+    for writer in writers:
+        writer.close()
+
+
+@pytest.mark.deep(stands_in="test_a_connection_that_does_nothing_holds_little")
 async def test_connections_that_do_nothing_cost_little(setup: ProxySetup) -> None:
     before = resident()
     writers = []

@@ -169,7 +169,9 @@ async def test_bodies_pass_whole_in_both_directions(tls: OverTls) -> None:
     assert hashlib.sha256(answered.body).hexdigest() == sent
 
 
-@pytest.mark.deep(stands_in="test_a_data_source_is_verified_by_the_authority_it_is_given")
+@pytest.mark.deep(
+    stands_in="tests/sidecar/http/test_tls_layer.py::test_the_protocol_above_hears_that_the_client_is_slow_or_lost"
+)
 async def test_a_slow_reader_holds_the_data_source_back(tls: OverTls) -> None:
     tls.setup.upstream.script = flood = Flood()
     go_on = threading.Event()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 import hypothesis
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from sidecar.spool import State
 from sidecar.spool.recovery import recover
 from sidecar.spool.storage.disk import Disk
+from sidecar.spool.storage.frames import FRAME
 from tests.sidecar.spool.running_spool import (
     SEGMENT,
     SOURCE,
@@ -72,14 +75,27 @@ async def test_after_a_cut_the_chain_goes_on(stopped_spool: Path, part: float) -
     assert not gaps(cores)
 
 
-@pytest.mark.deep(stands_in="test_a_bad_frame_is_declared_first_and_its_file_is_kept")
+def test_a_bit_flipped_in_any_field_of_a_frame_ends_the_instance_before_it(
+    stopped_spool: Path,
+) -> None:
+    start, end = frames_of(stopped_spool)[1]
+    _check_flipped(stopped_spool, [*range(start, start + FRAME, 3), end - 1])
+
+
+@pytest.mark.deep(
+    stands_in="test_a_bit_flipped_in_any_field_of_a_frame_ends_the_instance_before_it"
+)
 def test_a_bit_flipped_anywhere_in_the_middle_ends_the_instance_before_it(
     stopped_spool: Path,
 ) -> None:
+    _check_flipped(stopped_spool, range(*frames_of(stopped_spool)[1]))
+
+
+def _check_flipped(stopped_spool: Path, places: Iterable[int]) -> None:
+    """Each place lies in the second frame of five."""
     path = segments(stopped_spool)[-1]
     content = path.read_bytes()
-    start, end = frames_of(stopped_spool)[1]
-    for at in range(start, end):
+    for at in places:
         flipped = bytearray(content)
         flipped[at] ^= 1 << (at % 8)
         path.write_bytes(flipped)
@@ -228,13 +244,25 @@ def pristine_spool(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.deep(stands_in="test_a_bad_header_before_good_frames_is_damage")
+def test_what_stands_before_a_tail_of_rubbish_or_zeros_is_kept(pristine_spool: Path) -> None:
+    for at, tail in itertools.product((0.01, 0.99), (b"\xff" * 40, b'{"a":1}' * 40, bytes(40))):
+        for rest in (False, True):
+            _check_tail(pristine_spool, at, tail, zeros=False, rest=rest)
+
+
+@pytest.mark.deep(stands_in="test_what_stands_before_a_tail_of_rubbish_or_zeros_is_kept")
 @examples(150)
 @hypothesis.given(
     at=st.floats(0, 1), rubbish=st.binary(max_size=600), zeros=st.booleans(), rest=st.booleans()
 )
 def test_whatever_the_tail_holds_what_stands_before_it_is_kept(
     pristine_spool: Path, at: float, rubbish: bytes, zeros: bool, rest: bool
+) -> None:
+    _check_tail(pristine_spool, at, rubbish, zeros=zeros, rest=rest)
+
+
+def _check_tail(
+    pristine_spool: Path, at: float, rubbish: bytes, *, zeros: bool, rest: bool
 ) -> None:
     root = pristine_spool.with_name("spoiled")
     shutil.rmtree(root, ignore_errors=True)

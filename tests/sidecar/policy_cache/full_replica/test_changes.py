@@ -108,7 +108,23 @@ async def test_what_was_replaced_or_removed_leaves_no_row(tmp_path: Path) -> Non
         assert role.clauses[0].version == 4
 
 
-@pytest.mark.deep(stands_in="test_a_change_that_was_killed_halfway_leaves_the_old_set")
+async def test_a_change_of_more_names_than_are_noted_leaves_no_row_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sidecar.policy_cache.full_replica.store.MAX_CHANGED_NAMES", 20)
+    async with fake_control_api() as control, polling_replica(tmp_path, control) as replica:
+        control.create_tenant()
+        control.publish(dict(many_roles(50)))
+        await replica.sync()
+        assert replica.rows() == 55
+        control.publish(dict.fromkeys(dict(many_roles(45))))
+        await replica.sync()
+        assert replica.policy_set.role("role-44") is None
+        assert replica.policy_set.role("role-45") is not None
+        assert replica.rows() == 10
+
+
+@pytest.mark.deep(stands_in="test_a_change_of_more_names_than_are_noted_leaves_no_row_behind")
 async def test_a_huge_change_leaves_no_row_behind_either(tmp_path: Path) -> None:
     async with fake_control_api() as control, polling_replica(tmp_path, control) as replica:
         control.create_tenant()

@@ -129,13 +129,8 @@ class _Counted(bytearray):
         super().__delitem__(which)
 
 
-@pytest.mark.deep(stands_in="test_the_work_is_linear_in_the_number_of_events")
-@pytest.mark.parametrize("size", [1, 1460])
-def test_the_work_is_linear_in_the_length_of_one_event(
-    size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def _check_one_event(count: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "bytearray", _Counted, raising=False)
-    count = 100_000
     body = b"data: " + b"x" * count
     work = []
     for times in (1, 2):
@@ -147,6 +142,22 @@ def test_the_work_is_linear_in_the_length_of_one_event(
     # Copied once, searched once with at most one byte twice a piece, and copied out once.
     assert count < work[0] < 5 * count
     assert work[1] < 2.1 * work[0]
+
+
+def test_the_work_is_linear_in_the_bytes_of_an_event_that_comes_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _check_one_event(2000, 1, monkeypatch)
+
+
+@pytest.mark.deep(
+    stands_in="test_the_work_is_linear_in_the_bytes_of_an_event_that_comes_one_by_one"
+)
+@pytest.mark.parametrize("size", [1, 1460])
+def test_the_work_is_linear_in_the_length_of_one_event(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _check_one_event(100_000, size, monkeypatch)
 
 
 def test_the_work_is_linear_in_the_number_of_events(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,87 @@
+"""How a sidecar's process begins and ends: its exit codes, its signals and its complaints."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from policies.ground.keys import make_key
+from sidecar.spool.errors import SpoolLocked
+from tests.sidecar.in_process import run_main
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "sidecar.key").write_text(make_key(b"k" * 32))
+    path = tmp_path / "sidecar.yaml"
+    path.write_text("control: http://127.0.0.1:8700\nkey_file: sidecar.key\n")
+    return path
+
+
+def test_without_an_argument_or_a_file_its_exit_code_is_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run_main(monkeypatch)
+    assert ended.value.code == 2
+    assert run_main(monkeypatch, "--config", str(tmp_path / "none.yaml")) == 2
+    assert "none.yaml" in caplog.text
+
+
+def test_complaints_about_the_log_come_with_those_about_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = {"SLUICE_LOG_LEVEL": "loud", "SLUICE_LOG_FORMAT": "prose"}
+    assert run_main(monkeypatch, "--config", str(tmp_path / "none.yaml"), **told) == 2
+    level, form, missing = caplog.messages
+    assert level == "SLUICE_LOG_LEVEL: `loud` is not one of debug, info, warning, error"
+    assert form == "SLUICE_LOG_FORMAT: `prose` is not one of json, text"
+    assert "none.yaml" in missing
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        SpoolLocked("held"),
+        OSError(98, "taken"),
+        ExceptionGroup("", [SpoolLocked("held")]),
+    ],
+    ids=["a lock", "a port", "in a group"],
+)
+def test_what_an_operator_can_mend_ends_it_with_1_and_one_line(
+    file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    failure: Exception,
+) -> None:
+    async def fails(*_: Any) -> None:
+        raise failure
+
+    monkeypatch.setattr("sidecar.__main__.serve", fails)
+    assert run_main(monkeypatch, "--config", str(file)) == 1
+    [record] = [each for each in caplog.records if each.levelname == "CRITICAL"]
+    assert record.getMessage().startswith("the sidecar ends: ")
+    assert record.exc_info is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_first_signal_stops_it_and_the_second_would_kill_it(
+    file: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    handlers: list[Any] = []
+
+    async def served(_s: Any, _c: Any, _r: Any, stop: asyncio.Event, announce: Any) -> None:
+        announce()
+        handlers.append(signal.getsignal(number))
+        os.kill(os.getpid(), number)
+        await stop.wait()
+        handlers.append(signal.getsignal(number))
+
+    monkeypatch.setattr("sidecar.__main__.serve", served)
+    assert run_main(monkeypatch, "--config", str(file)) == 0
+    default = signal.SIG_DFL if number == signal.SIGTERM else signal.default_int_handler
+    assert handlers[0] != default
+    assert handlers[1] == default
