@@ -99,6 +99,12 @@ async def test_of_two_processes_one_fires_and_one_attempts(world: OpenStore) -> 
         await loops.settled("dlv_1", "delivered")
         assert await world.store.write(TENANT, work) == [True, False, False]
         assert len(receiver.seen) == 1
+    # One that comes later finds that it has fired.
+    await loops.rules(rule("high_deny_rate", min_events=1))
+    await loops.denied()
+    for each in (loops, Loops(world)):
+        await each.evaluator.measure_grown()
+    assert sorted(each.rule_id for each in await loops.fired()) == ["alr_1", "alr_high_deny_rate"]
 
 
 async def test_what_fails_is_repeated_under_its_id_for_a_day_unless_it_is_final(

@@ -11,6 +11,7 @@ import random
 import resource
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -369,12 +370,12 @@ async def test_each_question_gets_computing_time_of_its_own_and_no_more(
     answers = io.BytesIO()
     with os.fdopen(reading, "rb", buffering=0) as jobs, monkeypatch.context() as patch:
         patch.setattr(program, "MAX_KEPT", sys.maxsize)
-        patch.setattr(program.resource, "setrlimit", limit)
-        patch.setattr(program.resource, "getrlimit", lambda _: (most, most))
-        patch.setattr(program.time, "process_time", lambda: next(spent))
-        patch.setattr(program.os, "nice", lambda _: None)
-        patch.setattr(program.sys, "stdin", SimpleNamespace(buffer=jobs))
-        patch.setattr(program.sys, "stdout", SimpleNamespace(buffer=answers))
+        patch.setattr(resource, "setrlimit", limit)
+        patch.setattr(resource, "getrlimit", lambda _: (most, most))
+        patch.setattr(time, "process_time", lambda: next(spent))
+        patch.setattr(os, "nice", lambda _: None)
+        patch.setattr(sys, "stdin", SimpleNamespace(buffer=jobs))
+        patch.setattr(sys, "stdout", SimpleNamespace(buffer=answers))
         assert program.main(["20", str(1 << 30), "60"]) == 0
     # A process that is killed at the hard limit does not say why.
     assert limits[:2] == [(20, most), (70, most)]

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from prometheus_client import CollectorRegistry
 
+from control_api.app_context import AppContext
+from control_api.assembly import authenticator
 from control_api.auth import rate_limit
 from control_api.auth.principal import Caller
 from control_api.auth.rate_limit import OverLimit, RateLimit
 from control_api.metrics.metrics import Instruments
+from control_api.settings import read
+from control_api.store.queries.tenants import Installation
 from policies.ground.clock import Clock
 from tests.support.control_api import SUPERADMIN, ControlApi, asked, running_control_api
 
@@ -136,13 +141,23 @@ def test_the_limit_is_checked_after_the_key_and_before_all_else(strict: ControlA
         assert strict.call("GET", "/v1/keys", key=SUPERADMIN).status == 403
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/test_settings.py::test_the_defaults_are_the_contract_s"
-)
+@pytest.mark.deep(stands_in="test_keys_are_limited_by_the_setting_alone")
 def test_without_the_setting_nothing_is_limited(tmp_path: Path) -> None:
     with running_control_api(tmp_path) as api:
         answers = [api.call("GET", "/v1/keys").status for _ in range(200)]
     assert set(answers) == {200}
+
+
+def test_keys_are_limited_by_the_setting_alone() -> None:
+    for given, limited in (({}, False), ({"SLUICE_RATE_LIMIT": "3"}, True)):
+        parts = SimpleNamespace(
+            settings=read(given),
+            tenants=None,
+            clock=Clock(lambda: 0, lambda: 0.0),
+            instruments=Instruments(CollectorRegistry()),
+        )
+        made = authenticator(cast(AppContext, parts), Installation("epoch", 0, bytes(32)))
+        assert isinstance(made, RateLimit) == limited
 
 
 def test_refusals_are_counted(strict: ControlApi) -> None:

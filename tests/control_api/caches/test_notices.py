@@ -133,7 +133,9 @@ async def test_a_change_there_is_in_force_here(
     await until_async("the key is in force", here.has_key("live"))
 
 
-@pytest.mark.deep(stands_in="test_a_change_there_is_in_force_here")
+@pytest.mark.deep(
+    stands_in="tests/control_api/caches/test_tenant_cache.py::test_a_revision_that_was_not_seen_here_hides_nothing"
+)
 async def test_two_replicas_that_write_at_once_agree(pair: tuple[Replica, Replica]) -> None:
     here, there = pair
     await publish(here.world, "first")
@@ -159,7 +161,9 @@ async def tenant_revision(connection: Any) -> int:
     return await documents.current(connection, TENANT)
 
 
-@pytest.mark.deep(stands_in="test_a_role_that_loses_its_right_later_costs_the_notices_only")
+@pytest.mark.deep(
+    stands_in="tests/control_api/caches/test_tenant_cache.py::test_notices_that_come_during_a_read_cost_one_more"
+)
 async def test_a_storm_of_notices_costs_few_reads(
     pair: tuple[Replica, Replica], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,7 +217,7 @@ async def test_a_transaction_that_rolls_back_sends_no_notice(
     assert here.heard == [Notice(TENANT, 1)]
 
 
-@pytest.mark.deep(stands_in="test_a_role_that_loses_its_right_later_costs_the_notices_only")
+@pytest.mark.deep(stands_in="test_only_what_we_write_is_a_notice")
 async def test_what_is_not_a_notice_is_ignored(pair: tuple[Replica, Replica]) -> None:
     """Every role of the database may send on the channel."""
     here, there = pair
@@ -257,7 +261,7 @@ async def test_a_listening_connection_that_ends_comes_back(
     assert told.count("notices of other processes' changes arrive again") == 2
 
 
-@pytest.mark.deep(stands_in="test_a_role_that_loses_its_right_later_costs_the_notices_only")
+@pytest.mark.deep(stands_in="test_a_listener_without_a_server_tries_again_and_says_so_once")
 async def test_a_server_that_is_away_is_tried_again(
     postgresql_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -272,7 +276,7 @@ async def test_a_server_that_is_away_is_tried_again(
     assert "s3cret" not in told
 
 
-@pytest.mark.deep(stands_in="test_a_role_that_loses_its_right_later_costs_the_notices_only")
+@pytest.mark.deep(stands_in="test_a_connection_whose_probe_does_not_arrive_is_refused")
 async def test_a_connection_that_brings_no_notices_is_refused(
     postgresql_url: str,
     postgres_server: Server,
@@ -291,7 +295,7 @@ async def test_a_connection_that_brings_no_notices_is_refused(
     assert "a notice that was sent through SLUICE_DATABASE_URL does not arrive" in told
 
 
-@pytest.mark.deep(stands_in="test_a_role_that_loses_its_right_later_costs_the_notices_only")
+@pytest.mark.deep(stands_in="test_a_connection_whose_probe_does_not_arrive_is_refused")
 async def test_a_pooler_in_transaction_mode_is_refused(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -306,6 +310,61 @@ async def test_a_pooler_in_transaction_mode_is_refused(
     assert "without a pooler in transaction mode" in told
 
 
+def test_only_what_we_write_is_a_notice() -> None:
+    for payload in ("", "7", f"-7 {TENANT}", f"x {TENANT}", f"{'9' * 40} {TENANT}", "7 ", "٧ a"):
+        assert notices.parse(payload) is None, payload
+    assert notices.parse(f"7 {TENANT}") == Notice(TENANT, 7)
+    assert notices.parse(f"{'9' * 18} a b") == Notice("a b", 10**18 - 1)
+
+
+async def test_a_listener_without_a_server_tries_again_and_says_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING, "sluice.store")
+    nowhere = parse_url("postgresql+asyncpg://sluice:s3cret@127.0.0.1:1/sluice")
+    states: list[bool] = []
+
+    async def probe(_: str) -> None:
+        raise AssertionError("there is no connection")
+
+    listener = NoticeListener(nowhere, SETTING, probe, lambda _: None, states.append)
+    running = asyncio.ensure_future(listener.run())
+    try:
+        await until_async("it has tried twice", lambda: len(states) >= 3)
+    finally:
+        running.cancel()
+    assert True not in states
+    (told,) = caplog.messages
+    assert told.startswith(f"{SETTING}: PostgreSQL at `127.0.0.1:1`: connection refused")
+    assert "s3cret" not in told
+
+
+async def test_a_connection_whose_probe_does_not_arrive_is_refused(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "sluice.store")
+    monkeypatch.setattr(notice_listener, "PROBE_SECONDS", 0.05)
+    states: list[bool] = []
+
+    async def elsewhere(_: str) -> None:
+        """Where it is sent, no one listens."""
+
+    listener = NoticeListener(
+        parse_url(postgresql_url), SETTING, elsewhere, lambda _: None, states.append
+    )
+    running = asyncio.ensure_future(listener.run())
+    try:
+        await until_async("the connection has changed twice", lambda: len(states) >= 3)
+    finally:
+        running.cancel()
+    assert True not in states
+    (told,) = caplog.messages
+    assert told.startswith(
+        f"{SETTING}: a notice that was sent through SLUICE_DATABASE_URL does not"
+    )
+    assert "without a pooler in transaction mode" in told
+
+
 async def test_a_url_that_can_never_work_is_fatal(postgresql_url: str) -> None:
     url = f"{postgresql_url}?nonsense=s3cret"
     with pytest.raises(ExceptionGroup) as raised:
@@ -315,7 +374,9 @@ async def test_a_url_that_can_never_work_is_fatal(postgresql_url: str) -> None:
     assert not raised.group_contains(UnusableDatabase, match="s3cret")
 
 
-@pytest.mark.deep(stands_in="test_a_url_that_can_never_work_is_fatal")
+@pytest.mark.deep(
+    stands_in="tests/control_api/caches/test_tenant_cache.py::test_notices_that_come_during_a_read_cost_one_more"
+)
 @pytest.mark.parametrize("failing", [TENANT, OTHER])
 async def test_a_tenant_that_can_not_be_read_drops_no_other_of_its_round(
     pair: tuple[Replica, Replica], monkeypatch: pytest.MonkeyPatch, failing: str
@@ -381,4 +442,6 @@ async def test_a_role_that_loses_its_right_later_costs_the_notices_only(
         assert not here.listens
         allowed = True
         await until_async("it listens", lambda: here.listens)
+    lost = f"{SETTING}: the connection was closed: changes of other processes are found within"
+    assert caplog.messages[0].startswith(lost)
     assert caplog.messages[-1] == "notices of other processes' changes arrive again"

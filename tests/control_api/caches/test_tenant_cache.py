@@ -3,6 +3,8 @@ other processes commit is in force here, in whichever order both are learned."""
 
 from __future__ import annotations
 
+import asyncio
+import functools
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 
 from control_api.caches.tenant_cache import TenantCache
+from control_api.store.notices import Notice
 from control_api.store.queries import tenants
 from control_api.store.transaction import Published, Transaction
 from policies.definitions.model import Key, TenantSettings
@@ -19,7 +22,8 @@ from policies.ground.keys import key_digest
 from policies.sets import policy_set
 from policies.sets.policy_set import key_document, key_name
 from tests.control_api.store.databases import postgresql_url
-from tests.support.open_store import TENANT, OpenStore, opened
+from tests.support.open_store import OTHER, TENANT, OpenStore, opened
+from tests.support.waiting import turns, until_async
 
 __all__ = ["postgresql_url"]
 DIGEST = key_digest("a key")
@@ -105,9 +109,7 @@ async def key_in_force(cache: TenantCache) -> str | None:
     return None if found is None else found.key_id
 
 
-@pytest.mark.deep(
-    stands_in="test_a_later_revision_that_was_read_first_is_not_replaced_by_an_older_one"
-)
+@pytest.mark.deep(stands_in="test_a_revision_that_was_not_seen_here_hides_nothing")
 async def test_a_write_here_hides_none_that_another_process_committed_before(
     pair: tuple[OpenStore, OpenStore],
 ) -> None:
@@ -119,6 +121,95 @@ async def test_a_write_here_hides_none_that_another_process_committed_before(
     await publish(there, None)
     await publish(here, None, other=b"1")  # the key's document is unchanged: only the other's goes
     assert await key_in_force(cache) is None
+
+
+@pytest.fixture
+async def two(tmp_path: Path) -> AsyncIterator[tuple[OpenStore, OpenStore]]:
+    """The same on a file, which costs less: neither tells the other of anything."""
+    url = f"sqlite:///{tmp_path}/sluice.db"
+    async with opened(url) as here, opened(url) as there:
+        yield here, there
+
+
+async def test_a_revision_that_was_not_seen_here_hides_nothing(
+    two: tuple[OpenStore, OpenStore],
+) -> None:
+    here, there = two
+    cache = TenantCache(here.store)
+    await publish(here, "live")
+    assert await key_in_force(cache) == "live"
+    await publish(there, None)
+    await publish(here, None, other=b"1")  # the key's document is unchanged: only the other's goes
+    assert await key_in_force(cache) is None
+    # The database goes back: the next revisions are other ones than those that were seen.
+    await publish(here, "lost", second=b"lost")
+    assert await key_in_force(cache) == "lost"
+    kept = key_document(Key("kept", "evaluate"))
+    await here.rows("UPDATE tenants SET revision = 1")
+    await here.rows(
+        "UPDATE documents SET revision = 1, body = :kept WHERE name LIKE 'key/%'", kept=kept
+    )
+    await cache.refresh()
+    assert await key_in_force(cache) == "kept"
+    await publish(there, "next")
+    await cache.refresh()
+    assert await key_in_force(cache) == "next"
+
+
+async def test_notices_that_come_during_a_read_cost_one_more(
+    two: tuple[OpenStore, OpenStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a tenant that can't be read drops no other of its round."""
+    here, there = two
+    cache = TenantCache(here.store)
+    states = {name: await cache.get(name) for name in (TENANT, OTHER)}
+    reads: list[str] = []
+    read, begun, released = here.database.reading, asyncio.Event(), asyncio.Event()
+    failing = {TENANT, OTHER}
+
+    @asynccontextmanager
+    async def held(tenant_id: str) -> AsyncIterator[Any]:
+        reads.append(tenant_id)
+        begun.set()
+        await released.wait()
+        if tenant_id in failing:
+            raise ConnectionError
+        async with read(tenant_id) as connection:
+            yield connection
+
+    monkeypatch.setattr(here.database, "reading", held)
+    following = asyncio.ensure_future(cache.follow_notices())
+    try:
+        for spared, failed in ((TENANT, OTHER), (OTHER, TENANT)):
+            reads.clear()
+            begun.clear()
+            released.clear()
+            revision = states[spared].policy_set.revision + 1
+            # The first round holds one that fails, so the second has both.
+            cache.noticed(Notice(failed, 100))
+            await begun.wait()
+            await publish_for(there, spared, spared)
+            for number in range(20):
+                cache.noticed(Notice(failed, 100 + number))
+                cache.noticed(Notice(spared, revision + number))
+            failing.discard(spared)
+            released.set()
+            await until_async(
+                "the spared one is read",
+                lambda: states[spared].policy_set.revision == revision,  # noqa: B023
+            )
+            await until_async("the other is read again", lambda: reads.count(failed) >= 2)  # noqa: B023
+            await turns()
+            assert sorted(reads) == sorted([failed, failed, spared])
+            failing.add(spared)
+    finally:
+        following.cancel()
+
+
+async def publish_for(world: OpenStore, tenant_id: str, key_id: str) -> None:
+    body = key_document(Key(key_id, "evaluate"))
+    work = functools.partial(Transaction.publish, changed={key_name(DIGEST): body})
+    await world.store.write(tenant_id, work)
 
 
 async def test_a_later_revision_that_was_read_first_is_not_replaced_by_an_older_one(
@@ -136,9 +227,7 @@ async def test_a_later_revision_that_was_read_first_is_not_replaced_by_an_older_
     assert await key_in_force(cache) == "theirs"
 
 
-@pytest.mark.deep(
-    stands_in="test_a_later_revision_that_was_read_first_is_not_replaced_by_an_older_one"
-)
+@pytest.mark.deep(stands_in="test_a_revision_that_was_not_seen_here_hides_nothing")
 async def test_a_database_that_went_back_is_followed(pair: tuple[OpenStore, OpenStore]) -> None:
     """Such as a standby that lacked the last commits: its next ones have revisions seen before."""
     here, there = pair

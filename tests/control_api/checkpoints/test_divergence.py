@@ -152,7 +152,7 @@ async def test_a_log_of_another_epoch_is_behind_whatever_its_size(
     await refused(world, notes.with_name("forged"), Reason.SIGNATURE_MISSING)
 
 
-async def signed_again(world: OpenStore, size: int) -> None:
+async def sign_again(world: OpenStore, size: int) -> None:
     """Puts a checkpoint of the log as it is in place of the published one, by the log's key."""
     (head,) = await world.rows("SELECT frontier FROM log_heads WHERE tenant_id = :t", t=TENANT)
     tree = Frontier.from_bytes(size, bytes(head.frontier))
@@ -172,7 +172,7 @@ async def test_a_log_rewritten_even_with_its_key_is_not_signed(
     await signing.make(TENANT)
     await rewritten(world, 2, change=True)
     await refused(world, notes, Reason.ROOT_MISMATCH)
-    await signed_again(world, 2)
+    await sign_again(world, 2)
     await refused(world, notes, Reason.ROOT_MISMATCH)
     await grow(world, 1)
     await refused(world, notes, Reason.ROOT_MISMATCH)
@@ -186,7 +186,7 @@ async def test_the_whole_log_rewritten(world: OpenStore, notes: Path, signed_aga
     await maker(world, notes).make(TENANT)
     await rewritten(world, 6, change=True)
     if signed_again:
-        await signed_again(world, 6)
+        await sign_again(world, 6)
     await refused(world, notes, Reason.ROOT_MISMATCH)
     await grow(world, 2)
     await refused(world, notes, Reason.ROOT_MISMATCH)

@@ -45,6 +45,10 @@ def test_a_cell_leads_to_the_clauses_and_the_agents(tenant: ControlApi) -> None:
     for more in ("&task=export", "&level=high"):
         assert "No request is allowed" in console.get(asked + more).text
     assert "files" not in clauses
+    refused = console.get("/console/access/why?agent_id=agt_clerk")
+    assert (refused.status, "source_id" in refused.text) == (422, True)
+    assert console.get("/console/access?cursor=wrong").status == 422
+    assert "No role matches" in console.get("/console/access?agent_role=none").text
 
 
 @pytest.mark.deep(stands_in="test_a_cell_leads_to_the_clauses_and_the_agents")

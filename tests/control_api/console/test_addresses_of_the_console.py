@@ -11,6 +11,7 @@ import pytest
 
 from control_api.console.failed_sign_ins import FailedSignIns
 from control_api.console.pages import PAGES
+from control_api.console.static import StaticFiles
 from tests.control_api.console.reader import Shown, Visitor
 from tests.support.certificates import authority
 from tests.support.control_api import ControlApi, running_control_api
@@ -85,7 +86,6 @@ def test_behind_a_proxy_the_configured_address_counts(proxied: ControlApi) -> No
     assert link.startswith(f"{PUBLIC}/console/sign-in#code=")
 
 
-@pytest.mark.deep(stands_in="test_what_a_request_says_of_its_way_here_is_not_believed")
 def test_an_address_by_http_gets_a_cookie_that_works_there(tmp_path: Path) -> None:
     with running_control_api(tmp_path, SLUICE_CONSOLE_URL="http://sluice.example:8700") as api:
         visitor = Visitor(api)
@@ -139,8 +139,9 @@ def test_failures_are_counted_by_the_peer_and_not_by_a_header(
 def test_switched_off_no_page_is_there_and_no_form_is_taken(tmp_path: Path) -> None:
     with running_control_api(tmp_path, SLUICE_CONSOLE="0") as api:
         visitor = Visitor(api)
-        for path in (SIGN_IN, "/console", "/console/", "/console/account", "/console/x"):
-            assert visitor.get(path).status == 404
+        paths = {page.path for page in PAGES} | {StaticFiles().address("console.css")}
+        for path in sorted(paths | {"/console/", "/console/x"}):
+            assert visitor.get(path).status == 404, path
         shown = visitor.post(SIGN_IN, {"key": api.admin_key}, follow=False)
         assert (shown.status, shown.headers.get_all("Set-Cookie", [])) == (404, [])
         assert api.call("POST", "/v1/console/sign-in-links").status == 404

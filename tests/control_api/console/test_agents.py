@@ -34,7 +34,36 @@ def lists_of(shown: Shown) -> dict[str, list[str]]:
     return {card.find("h3").text: [each.text for each in card.find_all("li")] for card in cards}
 
 
-@pytest.mark.deep(stands_in="test_a_step_needs_a_reason_and_keeps_what_was_typed")
+def test_an_unknown_agent_is_listed_until_it_is_registered_and_reads_once_approved(
+    tenant: ControlApi,
+) -> None:
+    console = Visitor(tenant).sign_in(tenant.admin_key)
+    for _ in range(2):
+        tenant.evaluate(agent_id="agt_asks", agent_role="support")
+    unknown = console.get("/console/agents").main.find("section", aria_labelledby="unknown")
+    [row] = unknown.find("tbody").find_all("tr")
+    assert "agt_asks unknown asked 2 times support handbook" in row.text
+    form = console.get(row.find("a", class_="button").attributes["href"])
+    assert form.main.find("input", id="f-agent_id").attributes["value"] == "agt_asks"
+    assert form.main.find("input", id="f-agent_role").attributes["value"] == "support"
+    console.submit(form, "/console/agents/register", owner="returns")
+    listed = console.get("/console/agents").main
+    assert not listed.find_all("section", aria_labelledby="unknown")
+    assert "agt_asks" in listed.find("section", aria_labelledby="queue").text
+    looked = decide(console, "agt_asks", "approved")
+    assert "handbook" in looked.main.find("section", aria_labelledby="may-read").text
+    assert lists_of(looked)["Tried, and denied"] == ["handbook 2"]
+    assert tenant.evaluate(agent_id="agt_asks")["decision"] == "ALLOW"
+    decide(console, "agt_asks", "suspended", "reads too much")
+    assert tenant.evaluate(agent_id="agt_asks")["decision"] == "DENY"
+    history = console.get("/console/agent/history?id=agt_asks")
+    reasons = [row.find_all("td")[-1].text for row in history.main.find("tbody").find_all("tr")]
+    assert reasons == ["reads too much", WHY, WHY, "–"]
+
+
+@pytest.mark.deep(
+    stands_in="test_an_unknown_agent_is_listed_until_it_is_registered_and_reads_once_approved"
+)
 def test_an_unknown_agent_is_registered_approved_and_suspended(tenant: ControlApi) -> None:
     console = Visitor(tenant).sign_in(tenant.admin_key)
     """The issue's journey: it appears, is looked at, approved, reads, is suspended, is denied."""

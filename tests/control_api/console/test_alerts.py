@@ -194,12 +194,17 @@ def test_a_freeze_is_begun_told_and_lifted(tenant: ControlApi) -> None:
     console = Visitor(tenant).sign_in(tenant.admin_key)
     page = console.get("/console/alerts/freeze")
     assert console.submit(page, "/console/alerts/freeze/begin", reason="  ").status == 422
+    too_long = console.submit(page, "/console/alerts/freeze/begin", reason="x" * 4097)
+    assert too_long.status == 422
+    assert "x" * 4097 in too_long.main.find("textarea", name="reason").text
     frozen = console.submit(page, "/console/alerts/freeze/begin", reason="a leaked key")
     assert frozen.heading == "Freeze frozen"
     assert "a leaked key" in frozen.text
     assert tenant.evaluate()["policy_name"] == "tenant_frozen"
-    banner = console.get("/console/keys").page.find("aside", class_="banner")
-    assert "every evaluation is denied" in banner.text
+    reader = Visitor(tenant).sign_in(tenant.new_key("read"))
+    for visitor, address in ((console, "/console/keys"), (reader, "/console/decisions")):
+        banner = visitor.get(address).page.find("aside", class_="banner")
+        assert "every evaluation is denied" in banner.text
     assert console.submit(frozen, "/console/alerts/freeze/lift").status == 422  # the box
     lifted = console.submit(frozen, "/console/alerts/freeze/lift", sure="yes")
     assert not lifted.page.find_all("aside", class_="banner")

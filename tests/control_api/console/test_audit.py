@@ -10,12 +10,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from control_api.verifier.__main__ import main as verifier
 from policies.ground.canonical import unb64
-from policies.trail.proofs.signed_note import COSIGNATURE, ED25519, VerifierKey
-from tests.control_api.console.reader import Visitor
+from policies.ground.signing import Signer
+from policies.trail.proofs.cosignature import cosign
+from policies.trail.proofs.signed_note import COSIGNATURE, ED25519, VerifierKey, parse
+from tests.control_api.console.reader import Element, Visitor
 from tests.control_api.witness.running_witness import WitnessProcess, configure
 from tests.support.control_api import ControlApi, running_control_api
 from tests.support.waiting import until
@@ -50,6 +54,14 @@ def _verified(api: ControlApi) -> None:
     until("the verification", lambda: not api.admin("GET", "/v1/audit/verification")["running"])
 
 
+def _other_signature(note: str) -> str:
+    """The note with a signature that does not fit."""
+    text, _, signature = note.rpartition(" ")
+    raw = bytearray(base64.b64decode(signature))
+    raw[-1] ^= 1
+    return f"{text} {base64.b64encode(raw).decode()}\n"
+
+
 def _tamper(api: ControlApi, event_id: str) -> int:
     """Another source in the event's stored bytes. Returns its entry's number."""
     with sqlite3.connect(api.directory / "data" / "sluice.db") as connection:
@@ -61,9 +73,7 @@ def _tamper(api: ControlApi, event_id: str) -> int:
     return int(seq)
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/console/browser/test_audit.py::test_a_tampered_row_turns_the_audit_page_red_as_soon_as_it_is_read"
-)
+@pytest.mark.deep(stands_in="test_a_sound_log_is_told_with_its_checkpoint_and_verified_offline")
 def test_a_sound_log_is_told_as_what_was_verified(fresh: ControlApi) -> None:
     fresh.evaluate()
     console = Visitor(fresh).sign_in(fresh.admin_key)
@@ -86,6 +96,131 @@ def test_a_sound_log_is_told_as_what_was_verified(fresh: ControlApi) -> None:
     assert "No witness is configured" in shown.text
 
 
+def test_a_sound_log_is_told_with_its_checkpoint_and_verified_offline(
+    api: ControlApi, console: Visitor, tmp_path: Path
+) -> None:
+    api.evaluate()
+    size = _signed(api)
+    _verified(api)
+    shown = console.get("/console/audit")
+    notice = shown.main.find("div", class_="notice")
+    assert "good" in notice.attributes["class"]
+    assert notice.text.startswith("Valid when the service last verified it")
+    latest = shown.main.find("section", aria_labelledby="latest")
+    assert latest.find("span", class_="badge").text == "signed"
+    memory = shown.main.find("div", data_verified_log="default")
+    assert int(memory.attributes["data-size"]) >= size
+    assert "No witness is configured" in shown.text
+    rows = console.get("/console/audit/checkpoints").main.find("tbody").find_all("tr")
+    assert any(str(size) in row.text.replace(",", "") for row in rows)
+    one = console.get(f"/console/audit/checkpoint?size={size}")
+    assert one.heading == f"Checkpoint of {size:,} entries"
+    note = console.get(f"/console/audit/checkpoint.txt?size={size}")
+    assert note.headers["Content-Type"].startswith("text/plain")
+    assert note.raw.decode() == api.call("GET", f"/v1/audit/checkpoint?size={size}").raw.decode()
+    assert note.raw.decode().strip() in "".join(map(str, one.main.find("pre").children))
+    page = console.get("/console/audit/downloads")
+    key = page.main.find("section", aria_labelledby="offline").find("pre").text
+    log = tmp_path / "log.ndjson"
+    log.write_bytes(console.get("/console/audit/download?openings=none").raw)
+    (tmp_path / "log.key").write_text(key)
+    command = [str(log), "--key", str(tmp_path / "log.key"), "--recompute"]
+    assert verifier(command) == 0
+    log.write_bytes(log.read_bytes().replace(b'"handbook"', b'"contract"'))
+    assert verifier(command) == 1
+
+
+def test_a_reader_begins_a_verification_and_is_told_of_its_progress(
+    api: ControlApi, reader: Visitor
+) -> None:
+    _verified(api)
+    shown = reader.submit(reader.get("/console/audit"), "/console/audit/verify")
+    assert shown.status == 200
+    found = json.loads(reader.get("/console/audit/progress", Accept="application/json").raw)
+    assert found.keys() >= {"running", "first", "reached", "total"}
+
+
+def test_each_damage_turns_the_page_red_and_is_named(fresh: ControlApi) -> None:
+    console = Visitor(fresh).sign_in(fresh.admin_key)
+    event_id = fresh.evaluate()["event_id"]
+    fresh.evaluate()
+    fresh.new_key("read")
+    size = _signed(fresh)
+    database = fresh.directory / "data" / "sluice.db"
+
+    def change(statement: str, *values: object) -> None:
+        with sqlite3.connect(database) as connection:
+            connection.execute(statement, values)
+
+    def read(query: str, *values: object) -> Any:
+        with sqlite3.connect(database) as connection:
+            return connection.execute(query, values).fetchone()
+
+    def told() -> Element:
+        notice = console.get("/console/audit").main.find("div", class_="notice")
+        assert "bad" in notice.attributes["class"]
+        return notice
+
+    (note,) = read("SELECT note FROM checkpoints WHERE size = ?", size)
+    changed = _other_signature(note)
+    change("UPDATE checkpoints SET note = ? WHERE size = ?", changed, size)
+    assert told().text.startswith("NOT SIGNED")
+    assert "NOT SIGNED" in console.get(f"/console/audit/checkpoint?size={size}").text
+    change("UPDATE checkpoints SET note = ? WHERE size = ?", note, size)
+    change("UPDATE log_heads SET size = size - 2")
+    assert told().text.startswith("ENTRIES ARE MISSING")
+    change("UPDATE log_heads SET size = size + 2")
+
+    where = "FROM log_entries WHERE kind = 'change' ORDER BY seq DESC LIMIT 1"
+    eid, entry = read(f"SELECT eid, entry {where}")
+    damaged = bytes(entry).replace(b'"read"', b'"read!"')
+    change("UPDATE log_entries SET entry = ? WHERE eid = ?", damaged, eid)
+    _verified(fresh)
+    notice = told()
+    assert f"Record {eid} , which is no decision" in notice.text
+    assert not notice.find_all("a")
+
+    seq = _tamper(fresh, event_id)
+    _verified(fresh)
+    notice = told()
+    assert notice.text.startswith(f"DAMAGED at entry {seq}")
+    assert event_id in notice.text
+    assert notice.find("a").attributes["href"] == f"/console/decision?id={event_id}"
+
+
+def test_a_witness_is_behind_where_it_cosigned_an_earlier_checkpoint(tmp_path: Path) -> None:
+    signer = Signer(bytes(range(32)))
+    name = "auditor.example"
+    keys = [
+        VerifierKey(name, COSIGNATURE, signer.public).text(),
+        VerifierKey("away.example", COSIGNATURE, Signer(bytes(32)).public).text(),
+    ]
+    settings = {
+        "SLUICE_CHECKPOINT_SECONDS": "1",
+        "SLUICE_WITNESSES": ",".join(f"{key}@http://127.0.0.1:9" for key in keys),
+    }
+    with running_control_api(tmp_path, **settings) as api:
+        api.evaluate()
+        console = Visitor(api).sign_in(api.admin_key)
+        size = _signed(api)
+        with sqlite3.connect(api.directory / "data" / "sluice.db") as connection:
+            query = "SELECT note FROM checkpoints WHERE size = ?"
+            note = parse(connection.execute(query, (size,)).fetchone()[0])
+            line = cosign(note.text, name, signer, 1_767_225_600)
+            more = note._replace(signatures=(*note.signatures, line)).render()
+            connection.execute("UPDATE checkpoints SET note = ? WHERE size = ?", (more, size))
+
+        def told() -> list[str]:
+            shown = console.get("/console/audit").main.find("section", aria_labelledby="witnesses")
+            return [row.find("span", class_="badge").text for row in shown.find_all("tr")[1:]]
+
+        assert told() == ["up to date", "has not cosigned"]
+        assert name in console.get(f"/console/audit/checkpoint?size={size}").text
+        api.evaluate()
+        behind = _signed(api) - size
+        assert told() == [f"{behind} behind", "has not cosigned"]
+
+
 def test_what_came_after_the_verification_is_not_told_as_verified(fresh: ControlApi) -> None:
     _verified(fresh)
     fresh.evaluate()
@@ -93,9 +228,7 @@ def test_what_came_after_the_verification_is_not_told_as_verified(fresh: Control
     assert "is not verified yet" in shown.text or "at entry" in shown.text
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/console/browser/test_audit.py::test_a_tampered_row_turns_the_audit_page_red_as_soon_as_it_is_read"
-)
+@pytest.mark.deep(stands_in="test_a_reader_begins_a_verification_and_is_told_of_its_progress")
 def test_a_verification_is_begun_by_a_reader_and_shows_its_progress(fresh: ControlApi) -> None:
     reader = Visitor(fresh).sign_in(fresh.new_key("read"))
     until("the button", lambda: "Verify again" in reader.get("/console/audit").text)
@@ -111,9 +244,7 @@ def test_a_verification_is_begun_by_a_reader_and_shows_its_progress(fresh: Contr
     assert reader.get("/console/audit").main.find_all("form", action="/console/audit/verify")
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/console/browser/test_audit.py::test_a_tampered_row_turns_the_audit_page_red_as_soon_as_it_is_read"
-)
+@pytest.mark.deep(stands_in="test_each_damage_turns_the_page_red_and_is_named")
 def test_a_tampered_row_turns_the_page_red_and_names_itself(fresh: ControlApi) -> None:
     fresh.evaluate()
     event_id = fresh.evaluate()["event_id"]
@@ -133,9 +264,7 @@ def test_a_tampered_row_turns_the_page_red_and_names_itself(fresh: ControlApi) -
     assert not [each for each in shown.main.find_all("div", class_="good") if "Valid" in each.text]
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/console/browser/test_audit.py::test_a_tampered_row_turns_the_audit_page_red_as_soon_as_it_is_read"
-)
+@pytest.mark.deep(stands_in="test_each_damage_turns_the_page_red_and_is_named")
 def test_a_damaged_record_that_is_no_decision_is_named_without_a_link(fresh: ControlApi) -> None:
     fresh.new_key("read")
     _signed(fresh)
@@ -152,9 +281,7 @@ def test_a_damaged_record_that_is_no_decision_is_named_without_a_link(fresh: Con
     assert not notice.find_all("a")
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/console/browser/test_audit.py::test_a_tampered_row_turns_the_audit_page_red_as_soon_as_it_is_read"
-)
+@pytest.mark.deep(stands_in="test_each_damage_turns_the_page_red_and_is_named")
 def test_a_log_that_lost_its_newest_entries_is_red(fresh: ControlApi) -> None:
     for _ in range(3):
         fresh.evaluate()
@@ -166,7 +293,7 @@ def test_a_log_that_lost_its_newest_entries_is_red(fresh: ControlApi) -> None:
     assert "bad" in shown.main.find("div", class_="notice").attributes["class"]
 
 
-@pytest.mark.deep(stands_in="test_what_came_after_the_verification_is_not_told_as_verified")
+@pytest.mark.deep(stands_in="test_each_damage_turns_the_page_red_and_is_named")
 def test_a_note_that_was_changed_is_told_as_not_signed(fresh: ControlApi) -> None:
     fresh.evaluate()
     console = Visitor(fresh).sign_in(fresh.admin_key)
@@ -174,10 +301,7 @@ def test_a_note_that_was_changed_is_told_as_not_signed(fresh: ControlApi) -> Non
     with sqlite3.connect(fresh.directory / "data" / "sluice.db") as connection:
         query = "SELECT note FROM checkpoints WHERE size = ?"
         note = connection.execute(query, (size,)).fetchone()[0]
-        text, _, signature = note.rpartition(" ")
-        raw = bytearray(base64.b64decode(signature))
-        raw[-1] ^= 1
-        changed = f"{text} {base64.b64encode(raw).decode()}\n"
+        changed = _other_signature(note)
         connection.execute("UPDATE checkpoints SET note = ? WHERE size = ?", (changed, size))
     shown = console.get(f"/console/audit/checkpoint?size={size}")
     assert "NOT SIGNED" in shown.text
@@ -185,7 +309,7 @@ def test_a_note_that_was_changed_is_told_as_not_signed(fresh: ControlApi) -> Non
     assert "NOT SIGNED" in console.get("/console/audit").text
 
 
-@pytest.mark.deep(stands_in="test_what_came_after_the_verification_is_not_told_as_verified")
+@pytest.mark.deep(stands_in="test_a_witness_is_behind_where_it_cosigned_an_earlier_checkpoint")
 def test_a_witness_is_up_to_date_or_behind_or_has_not_cosigned(
     fresh: ControlApi, tmp_path: Path
 ) -> None:
@@ -221,7 +345,7 @@ def test_a_witness_is_up_to_date_or_behind_or_has_not_cosigned(
     until("it is behind", lambda: "behind" in told()[0])
 
 
-@pytest.mark.deep(stands_in="test_decisions_that_match_are_downloaded")
+@pytest.mark.deep(stands_in="test_a_sound_log_is_told_with_its_checkpoint_and_verified_offline")
 def test_checkpoints_are_listed_and_downloaded(api: ControlApi, console: Visitor) -> None:
     api.evaluate()
     size = _signed(api)
@@ -250,7 +374,7 @@ def test_the_list_of_checkpoints_tells_a_wrong_cursor(console: Visitor) -> None:
     assert "cursor" in shown.text
 
 
-@pytest.mark.deep(stands_in="test_decisions_that_match_are_downloaded")
+@pytest.mark.deep(stands_in="test_a_sound_log_is_told_with_its_checkpoint_and_verified_offline")
 def test_the_downloaded_log_is_verified_offline(
     api: ControlApi, console: Visitor, tmp_path: Path
 ) -> None:

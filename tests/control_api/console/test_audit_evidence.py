@@ -120,6 +120,8 @@ def test_evidence_of_a_session_is_verified_offline(
     assert given["proof"].startswith("c2sp.org/tlog-proof@v1\n")
     assert given["openings"]["user_id"][1] == "ann"
     assert given["log_key"] == key
+    file = console.get(f"/console/decision/proof.txt?id={ids[0]}")
+    assert file.raw.decode() == given["proof"]
     kept = tmp_path / "evidence.json"
     kept.write_bytes(console.get(f"/console/decision/evidence.json?id={ids[0]}").raw)
     assert verifier([str(kept), "--key", key]) == 0
@@ -147,7 +149,7 @@ def test_a_report_that_cannot_be_is_told_on_the_page(
     assert shown.main.find("div", role="alert").text
 
 
-@pytest.mark.deep(stands_in="test_what_is_no_export_is_refused")
+@pytest.mark.deep(stands_in="test_an_export_that_does_not_hold_gives_no_report")
 def test_a_log_that_does_not_hold_gives_no_report(fresh: ControlApi) -> None:
     event_id = fresh.evaluate()["event_id"]
     _signed(fresh, event_id)
@@ -199,6 +201,32 @@ async def test_what_is_no_export_is_refused() -> None:
     assert "/" not in raised.value.details.partition("`")[2].partition("`")[0]
 
 
+@pytest.mark.parametrize(("code", "told"), [(1, "FAILED"), (2, "can't be made")])
+async def test_an_export_that_does_not_hold_gives_no_report(
+    monkeypatch: pytest.MonkeyPatch, code: int, told: str
+) -> None:
+    says = f"import sys; print('entry 3 is damaged'); sys.exit({code})"
+    monkeypatch.setattr(report, "this_program", lambda _: (sys.executable, "-S", "-c", says))
+    with pytest.raises(Conflict, match=told) as raised:
+        await report.make_report(Stream("", _given(b"an export")), "event", "e")
+    assert raised.value.details == ("entry 3 is damaged" if code == 1 else "")
+
+
+async def test_a_report_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    writes = (
+        "import sys\n"
+        "for name in ('report.html', 'report.json'):\n"
+        "    open(f'{sys.argv[-1]}/{name}', 'w').write('12345')\n"
+    )
+    monkeypatch.setattr(report, "this_program", lambda _: (sys.executable, "-S", "-c", writes))
+    monkeypatch.setattr(report, "MAX_REPORT", 10)
+    made = await report.make_report(Stream("", _given(b"an export")), "event", "e")
+    assert [piece[:2] async for piece in made.pieces] == [b"PK"]
+    monkeypatch.setattr(report, "MAX_REPORT", 9)
+    with pytest.raises(TooLarge):
+        await report.make_report(Stream("", _given(b"an export")), "event", "e")
+
+
 async def test_a_report_takes_no_longer_than_it_may() -> None:
     slow = Stream("", _given(b"a", wait=30))
     with pytest.raises(Unavailable, match="not made within"):
@@ -211,7 +239,7 @@ async def test_an_export_is_no_larger_than_it_may_be(monkeypatch: pytest.MonkeyP
         await report.make_report(Stream("", _given(b"a" * 11)), "event", "e")
 
 
-@pytest.mark.deep(stands_in="test_an_export_is_no_larger_than_it_may_be")
+@pytest.mark.deep(stands_in="test_a_report_has_a_largest_size")
 async def test_a_report_is_no_larger_than_it_may_be(
     api: ControlApi, console: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

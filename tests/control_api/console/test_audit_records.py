@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import json
+from typing import Any, cast
 
 import pytest
 
+from control_api.app_context import AppContext
+from control_api.console.views.audit.changes import show_changes
+from control_api.console.views.audit.retention import show_retention_page
+from control_api.console.visit import Visit
 from control_api.maintenance import retention
+from control_api.responses.audit import PurgeAnchor, Retention
+from control_api.responses.management import RetentionSettings
+from control_api.responses.paging import Page
 from tests.control_api.console.reader import Element, Visitor
 from tests.support.control_api import ControlApi
 from tests.support.waiting import until
@@ -35,7 +43,22 @@ def test_a_change_names_who_made_it_and_what_changed(api: ControlApi, console: V
     assert not oldest.find_all("del")
 
 
-@pytest.mark.deep(stands_in="test_changes_tell_a_wrong_filter")
+async def test_changes_are_asked_for_by_page_and_filter(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, dict[str, Any]] = {}
+
+    async def call(_: Visit, operation: Any, **fields: Any) -> Any:
+        asked[operation.__name__] = fields
+        return Page([])
+
+    monkeypatch.setattr(Visit, "call", call)
+    query = {"object_type": "agent", "object_id": "a", "cursor": "here", "colour": "red", "to": ""}
+    shown = await show_changes(Visit(cast(AppContext, None), "/audit/changes", query))
+    filters = {"object_type": "agent", "object_id": "a"}
+    assert asked["list_changes"] == {"limit": "50", "cursor": "here", **filters}
+    assert shown.values["given"] == filters
+
+
+@pytest.mark.deep(stands_in="test_changes_are_asked_for_by_page_and_filter")
 def test_changes_are_paged_and_filtered(api: ControlApi, console: Visitor) -> None:
     for number in range(51):
         api.admin("POST", "/v1/agents", {"agent_id": f"agt_{number}", "agent_role": "paged"})
@@ -59,7 +82,7 @@ def test_changes_tell_a_wrong_filter(console: Visitor, query: str) -> None:
     assert none.main.find("input", name="object_id").attributes["value"] == "absent"
 
 
-@pytest.mark.deep(stands_in="test_a_reader_sees_holds_and_erasures_and_changes_neither")
+@pytest.mark.deep(stands_in="test_a_hold_is_listed_and_keeps_from_erasure_until_it_is_released")
 def test_a_hold_is_placed_keeps_from_erasure_and_is_released(
     api: ControlApi, console: Visitor
 ) -> None:
@@ -123,6 +146,30 @@ def test_a_hold_that_lacks_something_is_refused_and_keeps_what_was_typed(console
     assert console.post("/console/audit/holds/release", fields).status == 404
 
 
+def test_a_hold_is_listed_and_keeps_from_erasure_until_it_is_released(
+    tenant: ControlApi,
+) -> None:
+    tenant.evaluate(user_id="held", session_id="s-kept")
+    console = Visitor(tenant).sign_in(tenant.admin_key)
+    page = console.get("/console/audit/holds")
+    placed = console.submit(
+        page, "/console/audit/holds/place",
+        object_type="session", object_id="s-kept", reason="litigation 2026-8",
+    )  # fmt: skip
+    [row] = _rows(placed.main)
+    assert "litigation 2026-8" in row.text
+    erase = {"kind": "user_id", "whose": "held", "reason": "request 1", "final": "yes"}
+    page = console.get("/console/audit/erasures")
+    refused = console.submit(page, "/console/audit/erasures/erase", **erase)
+    assert (refused.status, "hold" in refused.main.find("div", role="alert").text) == (409, True)
+    released = console.submit(placed, "/console/audit/holds/release", why="settled")
+    assert "s-kept" not in released.text
+    assert "s-kept" in console.get("/console/audit/holds?all=yes").text
+    for told in ("Erased.", "There was nothing to erase"):
+        assert told in console.submit(page, "/console/audit/erasures/erase", **erase).text
+    assert tenant.events("?session_id=s-kept")[0]["user_id"] is None
+
+
 def test_a_reader_sees_holds_and_erasures_and_changes_neither(
     api: ControlApi, reader: Visitor
 ) -> None:
@@ -136,7 +183,25 @@ def test_a_reader_sees_holds_and_erasures_and_changes_neither(
         assert reader.post(f"/console/audit/{action}", {}).status == 403
 
 
-@pytest.mark.deep(stands_in="test_how_long_records_are_kept_is_changed")
+async def test_the_proof_that_is_offered_begins_with_what_was_purged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    anchor = PurgeAnchor(**PurgeAnchor.example)
+    answers: dict[str, Any] = {
+        "show_retention": Retention(**Retention.example | {"anchor": anchor}),
+        "show_retention_settings": RetentionSettings(**RetentionSettings.example),
+    }
+
+    async def call(_: Visit, operation: Any) -> Any:
+        return answers[operation.__name__]
+
+    monkeypatch.setattr(Visit, "call", call)
+    shown = await show_retention_page(Visit(cast(AppContext, None), "/audit/retention", {}))
+    assert shown.values["growth"] == f"/console/decision/growth?from={anchor.tree_size}"
+    assert shown.values["found"].anchor is anchor
+
+
+@pytest.mark.deep(stands_in="test_the_proof_that_is_offered_begins_with_what_was_purged")
 def test_what_was_purged_is_shown_with_its_proof(
     fresh: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:

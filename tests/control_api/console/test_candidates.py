@@ -16,6 +16,13 @@ policies:
     max_sensitivity: high
     denied_tasks: [marketing]
 """
+ONE = """\
+name: support-reads
+agent_role: support
+allowed_sources: [handbook, payroll]
+denied_sources: []
+max_sensitivity: low
+"""
 MENDED = WIDER.replace("contracts, payroll", "contracts, press")
 NEVER = {"name": "payroll-stays-closed", "never": {"sources": ["payroll"]}}
 FORM = "/console/policies/candidates/new"
@@ -70,6 +77,30 @@ def test_a_change_is_tried_reviewed_and_promoted(tenant: ControlApi) -> None:
         "audit",
         "support-reads",
     }
+
+
+def test_what_a_guardrail_refuses_is_mended_tried_and_promoted(tenant: ControlApi) -> None:
+    tenant.admin("POST", "/v1/guardrails", NEVER)
+    console = Visitor(tenant).sign_in(tenant.admin_key)
+    policy_id = tenant.admin("GET", "/v1/policies")[0]["policy_id"]
+    edit = console.get(f"/console/policy/edit?id={policy_id}")
+    refused = console.submit(edit, "/console/policy/review", text=ONE)
+    assert "widens access" in refused.text
+    assert "refused by a guardrail" in refused.text
+    assert "payroll-stays-closed" in refused.text
+    assert not refused.main.find_all("form", action="/console/policy/save")
+    mended = console.submit(refused, "/console/policy/review", text=ONE.replace("payroll", "press"))
+    assert "guardrails hold" in mended.text
+    assert "press" in mended.main.find("section", aria_labelledby="allowed").text
+    assert mended.main.find_all("form", action="/console/policy/save")
+    form = console.submit(mended, "/console/candidate/create")
+    console.submit(form, "/console/candidate/create", name="wider")
+    assert tenant.evaluate(source_id="press")["decision"] == "DENY"
+    tried = console.get("/console/policies/candidate?id=wider")
+    figures = [each.text for each in tried.main.find_all("div", class_="figure")]
+    assert "1 Newly allowed" in figures
+    assert "in force now" in promoted(console, review(console, "wider")).text
+    assert tenant.evaluate(source_id="press")["decision"] == "ALLOW"
 
 
 def test_a_guardrail_is_named_and_keeps_a_candidate_from_being_promoted(tenant: ControlApi) -> None:

@@ -80,6 +80,18 @@ def test_a_tail_goes_on_where_it_broke_off(api: ControlApi, console: Visitor) ->
     assert [event["user_id"] for event in seen] == ["meanwhile"]
 
 
+def test_a_tail_begins_where_its_page_ends(api: ControlApi, console: Visitor) -> None:
+    """With what is recorded after the page was made and before the tail begins."""
+    api.evaluate(user_id="before")
+    page = console.get("/console/decisions?user_id=before")
+    query = page.main.find("div", id="tail").attributes["data-live"].partition("/live")[2]
+    between = [api.evaluate(user_id="before")["event_id"] for _ in range(2)]
+    messages = _tail(api, console, query)
+    # They are in the first message, or in the next if a tail of before has not read them yet.
+    seen = next(messages)["events"] or next(messages)["events"]
+    assert [each["event_id"] for each in seen] == between
+
+
 def test_a_tail_needs_a_session(api: ControlApi) -> None:
     accept = {"Accept": "text/event-stream"}
     shown = Visitor(api).send("GET", "/console/decisions/live", None, accept)

@@ -9,6 +9,8 @@ from tests.control_api.console.browser.visitors import Visitors
 from tests.support.browsing import Watched
 from tests.support.company_week import CompanyWeek
 
+GOOD = "name: a\nagent_role: b\nallowed_sources: []\ndenied_sources: []\nmax_sensitivity: low"
+
 
 async def _opened(page: Page, world: CompanyWeek, text: str) -> None:
     await page.goto(f"/console/policy/edit?id={world.policy_id}")
@@ -54,8 +56,7 @@ async def test_keys_and_values_are_suggested_from_the_schema(
 @pytest.mark.deep(stands_in="test_the_editor_works_on_a_small_screen")
 async def test_faults_appear_at_their_lines_and_go(browser_page: Page, world: CompanyWeek) -> None:
     page, area = browser_page, browser_page.locator("#f-text")
-    good = "name: a\nagent_role: b\nallowed_sources: []\ndenied_sources: []\nmax_sensitivity: low"
-    await _opened(page, world, f"{good}\ncolour: <b>red</b>")
+    await _opened(page, world, f"{GOOD}\ncolour: <b>red</b>")
     faults = page.locator("#editor-faults li")
     await expect(faults).to_have_count(1)
     await expect(page.locator("#gutter .bad")).to_have_text("6")
@@ -65,7 +66,7 @@ async def test_faults_appear_at_their_lines_and_go(browser_page: Page, world: Co
     await expect(area).to_be_focused()
     await page.keyboard.press("Backspace")
     await page.keyboard.press("Backspace")
-    await expect(area).to_have_value(good)
+    await expect(area).to_have_value(GOOD)
     await expect(faults).to_have_count(0)
     await expect(page.locator("#editor-state")).to_have_text("No fault")
 
@@ -106,5 +107,27 @@ async def test_the_editor_works_on_a_small_screen(
     await page.keyboard.press("Escape")
     await expect(page.locator("#editor-faults li").first).to_be_visible()
     await expect(page.locator("#gutter .bad").first).to_be_visible()
+    # What is there already is suggested no more.
+    await page.keyboard.press("Enter")
+    await page.keyboard.press("Control+Space")
+    names = await page.locator("#suggestions code").all_text_contents()
+    assert "agent_role" in names
+    assert not {"name", "max_sensitivity"} & set(names)
+    await page.keyboard.press("Escape")
+    # The faults go with what was wrong.
+    await page.keyboard.press("Control+A")
+    await page.keyboard.insert_text(GOOD)
+    await expect(page.locator("#editor-state")).to_have_text("No fault")
+    await expect(page.locator("#editor-faults li")).to_have_count(0)
+    # Tab leaves, both ways, and takes no suggestion.
+    area = page.locator("#f-text")
+    await page.keyboard.press("Enter")
+    await page.keyboard.type("d")
+    await expect(page.locator("#suggestions")).to_be_visible()
     await page.keyboard.press("Tab")
-    await expect(page.locator("#f-text")).not_to_be_focused()
+    await expect(area).not_to_be_focused()
+    await page.keyboard.press("Shift+Tab")
+    await expect(area).to_be_focused()
+    await page.keyboard.press("Shift+Tab")
+    await expect(area).not_to_be_focused()
+    await expect(area).to_have_value(f"{GOOD}\nd")

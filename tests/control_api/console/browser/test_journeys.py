@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.control_api.console.browser.damage import turn_into_permission
+from control_api.verifier.__main__ import main as verifier
+from tests.control_api.console.browser.damage import rename_user, turn_into_permission
 from tests.control_api.console.browser.visitors import sign_in
 from tests.support.browser_tabs import Tabs
 from tests.support.browsing import watching
@@ -96,8 +97,19 @@ def _verify(file: Path, key: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
+async def _evidence_holds(api: ControlApi, tab: Page, file: Path) -> None:
+    """The evidence that the page offers is verified without the service."""
+    async with tab.expect_download() as begun:
+        await tab.get_by_role("link", name="Download the evidence").click()
+    await (await begun.value).save_as(file)
+    key = api.admin("GET", "/v1/audit/log-keys")["log_key"]
+    assert verifier([str(file), "--key", key]) == 0
+    file.write_text(file.read_text().replace("payroll", "payrise"))
+    assert verifier([str(file), "--key", key]) == 1
+
+
 async def test_a_tampered_row_turns_the_page_red_and_the_overview_names_it(
-    fresh: ControlApi, tabs: Tabs
+    fresh: ControlApi, tabs: Tabs, tmp_path: Path
 ) -> None:
     event_id = (await _asks(fresh, source_id="payroll"))["event_id"]
     later = (await _asks(fresh))["event_id"]
@@ -105,9 +117,12 @@ async def test_a_tampered_row_turns_the_page_red_and_the_overview_names_it(
     async with watching(tabs, f"http://127.0.0.1:{fresh.port}") as watched:
         tab = await watched.page()
         await sign_in(tab, fresh.admin_key)
-        await tab.goto(f"/console/decision?id={event_id}")
+        await tab.goto("/console/decisions?source_id=payroll")
+        await tab.locator("tbody tr a").first.click()
+        await tab.wait_for_url(f"**/console/decision?id={event_id}")
         verdict = tab.locator("#verdict")
         await expect(verdict).to_contain_text("Verified by this browser")
+        await _evidence_holds(fresh, tab, tmp_path / "evidence.json")
         seq = await tab.locator("[data-field=seq]").text_content()
 
         # The service refuses the proof too, which the browser's console notes.
@@ -125,10 +140,17 @@ async def test_a_tampered_row_turns_the_page_red_and_the_overview_names_it(
         # The others are what they were.
         await tab.goto(f"/console/decision?id={later}")
         await expect(verdict).to_contain_text("Verified by this browser")
+        # A name beside the entry, in place of the one that was hashed, is noticed too.
+        await asyncio.to_thread(rename_user, fresh, later)
+        watched.faults.expect("")
+        await tab.reload()
+        told = tab.locator("main .notice.bad").first
+        await expect(told).to_contain_text("FAILED")
+        await expect(told).to_contain_text(later)
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/console/test_agents.py::test_a_step_needs_a_reason_and_keeps_what_was_typed"
+    stands_in="tests/control_api/console/test_agents.py::test_an_unknown_agent_is_listed_until_it_is_registered_and_reads_once_approved"
 )
 async def test_an_unknown_agent_is_approved_reads_is_suspended_and_denied(
     fresh: ControlApi, tabs: Tabs
@@ -181,7 +203,7 @@ async def _decide(tab: Page, title: str, status: str, reason: str) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/console/test_candidates.py::test_a_change_is_tried_reviewed_and_promoted"
+    stands_in="tests/control_api/console/test_candidates.py::test_what_a_guardrail_refuses_is_mended_tried_and_promoted"
 )
 async def test_a_wider_policy_is_caught_refused_mended_tried_and_promoted(
     fresh: ControlApi, tabs: Tabs

@@ -45,7 +45,9 @@ async def _go_on(tab: Page) -> None:
     await expect(tab.locator("[data-verified-log].good")).to_be_visible()
 
 
-@pytest.mark.deep(stands_in="test_cosignatures_are_verified_and_their_keys_remembered")
+@pytest.mark.deep(
+    stands_in="tests/control_api/console/proofs/test_history.py::test_what_the_browser_can_not_decide_is_left_to_its_reader"
+)
 async def test_growth_that_a_purge_made_unprovable_is_the_readers_to_judge(
     fresh: ControlApi, tabs: Tabs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,7 +80,9 @@ def _purge(api: ControlApi) -> None:
         connection.execute(f"DELETE FROM checkpoints WHERE number < ({newest})")
 
 
-@pytest.mark.deep(stands_in="test_cosignatures_are_verified_and_their_keys_remembered")
+@pytest.mark.deep(
+    stands_in="tests/control_api/console/browser/test_proof.py::test_what_is_in_the_log_is_verified"
+)
 async def test_an_accepted_incarnation_is_explained_and_confirmed(
     tmp_path: Path, tabs: Tabs
 ) -> None:

@@ -51,7 +51,9 @@ async def test_a_pause_keeps_what_arrives_and_says_how_many(
     assert await browser_page.evaluate("announced") == ["Paused", "Live"]
 
 
-@pytest.mark.deep(stands_in="test_a_tail_of_an_ended_session_says_so_and_stays_ended")
+@pytest.mark.deep(
+    stands_in="tests/control_api/console/test_decisions.py::test_a_tail_begins_where_its_page_ends"
+)
 async def test_a_tail_begins_where_its_page_ends(
     world: CompanyWeek, browser_page: Page, monkeypatch: pytest.MonkeyPatch, watched: Watched
 ) -> None:
@@ -95,7 +97,26 @@ async def test_a_tail_of_an_ended_session_says_so_and_stays_ended(
     world: CompanyWeek, browser_page: Page, watched: Watched
 ) -> None:
     watched.faults.expect("401")
+    decide(world, "ended")
     await live(browser_page, "ended")
+    await browser_page.evaluate(ANNOUNCED)
+    rows = browser_page.locator("#rows tr")
+    await browser_page.keyboard.press("p")
+    decide(world, "ended", 2)
+    await expect(browser_page.locator(FIGURES)).to_contain_text("2 waiting")
+    await expect(rows).to_have_count(1)
+    await browser_page.get_by_role("button", name="Resume").click()
+    await expect(rows).to_have_count(3)
+    assert await browser_page.evaluate("announced") == ["Paused", "Live"]
+    # It goes on where it was, without a gap or a repetition.
+    await browser_page.evaluate("dispatchEvent(new Event('pagehide')); 0")
+    decide(world, "ended")
+    await browser_page.evaluate("dispatchEvent(new Event('pageshow')); 0")
+    await expect(rows).to_have_count(4)
+    decide(world, "ended")
+    await expect(rows).to_have_count(5)
+    links = [await each.get_attribute("href") for each in await rows.locator("td a").all()]
+    assert len({each for each in links if each and "/decision?" in each}) == 5
     # Its page is hidden, and shown again after the session has ended elsewhere.
     await browser_page.evaluate("dispatchEvent(new Event('pagehide')); 0")
     await browser_page.context.clear_cookies()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from playwright.async_api import Page
+from playwright.async_api import Page, expect
 
 from tests.control_api.console.browser.test_every_page import FINDINGS, RULES
 
@@ -13,6 +13,11 @@ async def test_letters_lead_to_areas_until_they_are_switched_off(browser_page: P
     await browser_page.keyboard.type("ga")
     await browser_page.wait_for_url("**/console/agents")
     await browser_page.keyboard.type("?")
+    shown = browser_page.get_by_role("dialog", name="Keyboard shortcuts")
+    await expect(shown).to_be_visible()
+    terms = await shown.locator("dl > dt > kbd").all_text_contents()
+    assert {"/", "?", "g a"} <= set(terms)
+    await expect(shown.locator("dl > dd")).to_have_count(len(terms))
     await browser_page.get_by_label("Shortcuts are on").press("Space")
     await browser_page.keyboard.press("Escape")
     await browser_page.keyboard.type("go")

@@ -8,6 +8,7 @@ const { Refused, b64, bytesOf, sha256, unb64 } = await load("encoding.js");
 const { endorsed, parseKey, verifyCheckpoint } = await load("notes.js");
 const { leafHash, verifyConsistency, verifyInclusion } = await load("tree.js");
 const { opens, parseProof, readEntry } = await load("entries.js");
+const { Unconfirmed, checkGrowth, numberOf } = await load("history.js");
 
 const raw = (text) => new Uint8Array(Buffer.from(text, "base64"));
 
@@ -20,6 +21,23 @@ async function checkpoint(note, origin, keys, witnesses) {
     root: b64(found.root),
     witnesses: found.witnesses.map(({ name, time }) => [name, String(time)]),
   };
+}
+
+// What becomes of a log that is known, and where the reader is told why not.
+async function growth(known, { size, root }, answer) {
+  const ask = async () => {
+    if (answer.message) throw Object.assign(new Error(answer.message), { status: answer.status });
+    return answer;
+  };
+  try {
+    const found = { size: BigInt(size), root: raw(root) };
+    return { told: await checkGrowth(known, found, "next", ask) };
+  } catch (error) {
+    const { message, title, next, smaller } = error;
+    if (error instanceof Unconfirmed) return { unconfirmed: message, title, next };
+    if (error instanceof Refused) return { refused: message, smaller };
+    return { failed: message };
+  }
 }
 
 const verdicts = {
@@ -42,6 +60,8 @@ const verdicts = {
     const [leaf, root] = [await leafHash(proof.entry), unb64(signed.root)];
     return (await verifyInclusion(leaf, proof.index, BigInt(signed.size), proof.path, root)).ok;
   },
+  growth,
+  incarnation: (origin, log) => numberOf(origin, log),
   sha256: async (text) => b64(await sha256(raw(text))),
 };
 

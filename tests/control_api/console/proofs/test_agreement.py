@@ -80,6 +80,13 @@ def test_golden_commitments_open() -> None:
     assert not any(agree([*wrong, *((*each[:3], 7) for each in cases)]))
 
 
+DATES = (
+    "2026-02-30T00:00:00.000000Z", "2026-02-28T24:00:00.000000Z", "2026-13-01T00:00:00.000000Z",
+    "0000-01-01T00:00:00.000000Z", "0001-01-01T00:00:00.000000Z", "2026-02-28T23:59:60.000000Z",
+    "2024-02-29T00:00:00.000000Z", "2026-02-28T00:00:00.000Z", "2026-02-28 00:00:00.000000Z",
+)  # fmt: skip
+
+
 def test_proofs_of_a_tiny_log_and_some_mutations_of_each_kind_get_the_same_verdict() -> None:
     roots = [naive_root(LEAVES[:size]) for size in range(8)]
     trees: list[Case] = []
@@ -100,6 +107,23 @@ def test_proofs_of_a_tiny_log_and_some_mutations_of_each_kind_get_the_same_verdi
     for text in ENTRIES[:2]:
         changed = (each.encode(errors="surrogatepass") for each in mutations(draw, text, 20))
         mutated += [("entry", b64(each)) for each in changed]
+        mutated += [("entry", b64(each)) for each in _rewritten(draw, text, 60)]
+        for ts in DATES:
+            entry = json.dumps(json.loads(text) | {"ts": ts}, sort_keys=True, separators=(",", ":"))
+            mutated.append(("entry", b64(entry.encode())))
+    # Each character that a format treats apart, in a name; and hashes of other lengths.
+    for character in INSERTED:
+        for name in ("witness.example", "default"):
+            longer, other = note.replace(name, f"{name}{character}"), note.replace(name, character)
+            mutated.append(("checkpoint", longer, "default", KEYS, [WITNESS]))
+            mutated.append(("checkpoint", other, "default", KEYS, []))
+        mutated.append(("key", WITNESS.replace("example", f"example{character}")))
+    for size in (0, 31, 33):
+        odd = b64(bytes(size))
+        mutated.append(("inclusion", odd, "0", "1", [], odd))
+        mutated.append(("consistency", "1", odd, "1", odd, []))
+        mutated.append(("consistency", "1", odd, "2", odd, [odd]))
+    mutated.append(("consistency", "7", b64(roots[7]), "7", b64(roots[7]), [b64(roots[1])]))
     told = agree([*trees, *mutated])
     assert all(told[: len(trees)])
     assert not all(told[len(trees) :])

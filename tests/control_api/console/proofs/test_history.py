@@ -1,0 +1,61 @@
+"""What a browser says of a log that it verified before: unchanged, refused, or for its reader."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from policies.ground.canonical import b64
+from policies.trail.merkle_tree import leaf_hash
+from tests import servers
+from tests.control_api.console.proofs.verdicts import Case, in_browser
+from tests.policies.trail.proofs.naive_proofs import naive_consistency
+from tests.policies.world import naive_root
+
+pytestmark = pytest.mark.skipif(servers.find("node") is None, reason=servers.how("node"))
+
+LEAVES = [leaf_hash(b"entry %d" % number) for number in range(9)]
+PURGED = {"status": 409, "message": "the first 5 entries were purged, and with them what proves it"}
+
+
+def grown(old: int, new: int, answer: Any = None, root: bytes | None = None) -> Case:
+    """That a log of `old` entries has `new` now; `answer` is the service's, if not the proof."""
+    known = {"size": str(old), "root": b64(root or naive_root(LEAVES[:old]))}
+    found = {"size": str(new), "root": b64(naive_root(LEAVES[:new]))}
+    if answer is None and old < new:
+        answer = {"hashes": [b64(each) for each in naive_consistency(old, LEAVES[:new])]}
+    return ("growth", known, found, answer)
+
+
+def test_what_the_browser_can_not_decide_is_left_to_its_reader() -> None:
+    unchanged, same, purged, away = in_browser(
+        [
+            grown(5, 9),
+            grown(9, 9),
+            grown(5, 9, PURGED),
+            grown(5, 9, {"status": 409, "message": "no checkpoint yet"}),
+        ]
+    )
+    assert unchanged["told"].startswith("The log's first 5 entries")
+    assert same == {"told": None}
+    assert purged["title"] == "Verified, but for the log's growth"
+    assert "the first 5 entries were purged" in purged["unconfirmed"]
+    assert naive_root(LEAVES).hex() in purged["unconfirmed"]
+    assert purged["next"] == "next"
+    assert away == {"failed": "no checkpoint yet"}
+
+
+def test_a_log_that_did_not_grow_is_refused() -> None:
+    other = bytes(32)
+    told = in_browser([grown(9, 5), grown(9, 9, root=other), grown(5, 9, root=other)])
+    assert ["put back" in told[0]["refused"], told[0]["smaller"]] == [True, True]
+    assert ["rewritten" in each["refused"] for each in told[1:]] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("origin", "number"),
+    [("a/b", 0), ("a/b#1", 1), ("a/b#12", 12), ("a/b#0", None), ("a/b#01", None), ("a/c#1", None)],
+)
+def test_an_origin_names_its_incarnation(origin: str, number: int | None) -> None:
+    assert in_browser([("incarnation", origin, "a/b")]) == [number]
