@@ -297,7 +297,25 @@ async def test_an_operator_accepts_a_new_incarnation(
         assert split_origin(row.origin) == (LOG, 1)
 
 
-@pytest.mark.deep(stands_in="test_an_operator_accepts_a_new_incarnation")
+async def test_a_log_that_was_purged_unseen_by_the_store_can_be_accepted(
+    sqlite_url: str, notes: Path
+) -> None:
+    async with opened(sqlite_url) as world:
+        await grow(world, 1)
+        await maker(world, notes).make(TENANT)
+        await grow(world, 1)
+        await keep_days(world, 1)
+        world.now.ahead += 2 * DAY
+        purging = maker(world, notes.with_name("other"))
+        assert (await Purge(world.store, RING, purging, event_id).run(TENANT)).removed == 2
+        with pytest.raises(Diverged) as raised:
+            await maker(world, notes).make(TENANT)
+        assert raised.value.finding.reason == Reason.PURGE_UNCOVERED
+        acceptance = Acceptance(world.store, RING, FileStore(notes), event_id)
+        assert (await acceptance.accept(TENANT, "known")).origin == f"{LOG}#1"
+
+
+@pytest.mark.deep(stands_in="test_a_log_that_was_purged_unseen_by_the_store_can_be_accepted")
 async def test_a_store_that_is_behind_a_purge_can_be_accepted(
     world: OpenStore, notes: Path
 ) -> None:
