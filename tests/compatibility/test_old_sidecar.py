@@ -13,9 +13,16 @@ import pytest
 
 from policies.ground.canonical import unb64
 from policies.ground.signing import receipt_message, verify
+from sidecar.spool.storage.frames import Header, frame_bytes, header_bytes
 from tests.compatibility.exchanges import RECORDED, Exchange, missing, read, restore
 from tests.support.control_api_process import ControlApiProcess, call
 
+# The beginning of a segment, as 0.1 writes it: a header, and a frame that another one follows.
+OLD_HEADER = (
+    b"sluice\x00\x01\x00\x00\x00> \x83/f"
+    b'{"first":3,"instance":"i1","prev":"AAAA","source":"sidecar-1"}'
+)
+OLD_FRAME = b'\x00\x00\x00\x07\xd6\x80F\xdd\x80\x00\x00\x00\x00\x00\x00\x03{"a":1}'
 VERSIONS = sorted(path.name for path in RECORDED.iterdir())
 
 
@@ -80,6 +87,9 @@ def test_every_request_gets_an_answer_that_an_old_sidecar_reads(
     assert report["valid"] is True
     decisions = call(control.ready(), admin, "GET", "/v1/audit/events?limit=100")[1]
     assert sum(each.get("source_id") == "payroll" for each in decisions) == 1
+    # After a downgrade, it reads the spool that today's sidecar has written.
+    assert header_bytes(Header("sidecar-1", "i1", 3, "AAAA")) == OLD_HEADER
+    assert b"".join(frame_bytes(3, b'{"a":1}', more=True)) == OLD_FRAME
 
 
 @pytest.mark.deep(

@@ -340,6 +340,8 @@ async def test_a_caller_that_leaves_ends_its_process_and_a_closed_one_keeps_none
     analyses = Analyses()
     asking = asyncio.ensure_future(analyses.answer("one", SMALL))
     await asyncio.sleep(0)
+    with pytest.raises(Unavailable, match="running already"):
+        await analyses.answer("one", SMALL)  # there is room, but not for the same tenant
     for tenant in ("one", "two"):
         with analyses.room("three"), pytest.raises(Unavailable, match="running already"):
             await analyses.answer(tenant, SMALL)
