@@ -165,12 +165,17 @@ async def test_a_log_rewritten_with_its_key_is_refused_and_its_level_says_so(
     async with opened(f"sqlite+aiosqlite:///{tmp_path / 'second.db'}") as world:
         asking, signing = Asking(world, notes, watching), maker(world, tmp_path / "emptied")
         async with asking.in_background():
-            for count, outcome in ((5, "ahead"), (10, "inconsistent")):
+            # Of fewer entries, of as many with another root, and of more.
+            for count, outcome, times in (
+                (5, "ahead", 1),
+                (4, "inconsistent", 1),
+                (6, "inconsistent", 2),
+            ):
                 await grow(world, count)
                 made = await signing.make(TENANT)
                 assert made is not None
                 asking.cosigner.offer(TENANT, made)
-                await asking.until_counted(watching, outcome)
+                await asking.until_counted(watching, outcome, times)
                 assert (made.origin, await asking.level(1)) == (LOG, (Level.signed, 0))
 
 

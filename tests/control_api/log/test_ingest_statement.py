@@ -123,7 +123,12 @@ async def test_cached_ends_are_compared_with_the_log_and_the_spool(postgresql_ur
             world, batch = (one, two)[number % 2], other.records(2)
             receipts = await asyncio.gather(*(take(world, other, batch) for _ in range(2)))
             assert set(receipts) == {IngestReceipt(other.n - 1, other.hashes[-1])}
-        await verified(one, 15)
+        # The spool's end is known, and the log's is that of before.
+        await take(two, other, other.records(2))
+        await one.log.append(TENANT, decision())
+        receipt = await take(two, other, other.records(2))
+        assert receipt == IngestReceipt(other.n - 1, other.hashes[-1])
+        await verified(one, 20)
 
 
 @pytest.mark.deep(stands_in="test_cached_ends_are_compared_with_the_log_and_the_spool")
@@ -140,6 +145,10 @@ async def test_what_another_process_took_in_is_not_taken_again(postgresql_url: s
             await take((one, two)[number % 2], spool, spool.records(5))
             await take((two, one)[number % 2], other, other.records(5))
         await verified(one, 75)
+        for world in (two, one):
+            await take(one, spool, spool.records(1))
+            await world.log.append(TENANT, decision())
+        await verified(one, 79)
         # A copy of the spool, written in two places.
         n, prev, hashes = spool.n, spool.prev, [*spool.hashes]
         await take(one, spool, spool.records(2))
@@ -149,7 +158,7 @@ async def test_what_another_process_took_in_is_not_taken_again(postgresql_url: s
             with pytest.raises(Conflict):
                 await take(world, copied, copied.records(2))
             copied = Spool(spool.source, spool.instance, n, prev, [*hashes])
-        await verified(two, 78)
+        await verified(two, 82)
 
 
 @pytest.mark.deep(stands_in="test_cached_ends_are_compared_with_the_log_and_the_spool")

@@ -64,7 +64,11 @@ def test_what_was_spooled_is_read_back_byte_for_byte(
 @pytest.mark.parametrize("kind", RECORDS)
 @pytest.mark.parametrize("n", [0, 3, 2**53 - 1])
 def test_every_kind_that_a_sidecar_may_send_is_read(kind: str, n: int) -> None:
-    assert read_payload(payload(RECORDS[kind], n)).columns.kind == kind
+    sent = payload(RECORDS[kind], n)
+    columns = read_payload(sent).columns
+    assert columns.kind == kind
+    # What followed a decision is found by it.
+    assert columns.ref == sent["core"]["pub"].get("event", {}).get("id")
     assert set(RECORDS) == KINDS
 
 
