@@ -31,7 +31,7 @@ async def old_log(world: OpenStore, held_at: int, **held: Any) -> None:
     ("object_type", "field"),
     [("session", "session_id"), ("agent", "agent_id"), ("user", "user_id")],
 )
-@pytest.mark.parametrize("held_at", [3, 38], ids=["indexed", "not yet indexed"])
+@pytest.mark.parametrize("held_at", [3, 30, 38], ids=["indexed", "in some", "not yet indexed"])
 async def test_retention_stops_before_what_is_held(
     world: OpenStore, small_steps: None, object_type: str, field: str, held_at: int
 ) -> None:
@@ -84,6 +84,7 @@ async def test_the_first_entry_that_a_hold_covers_is_found_in_and_behind_the_ind
         3: ("session", "session_id", "s", "s"),
         12: ("user", "user_id", "[EMAIL]", "ann@example.com"),
         21: ("agent", "agent_id", "a", "a"),
+        30: ("session", "session_id", "s-30", "s-30"),  # as far as other facets' indexes reach
         38: ("session", "session_id", "late", "late"),
     }
     await keep_days(world, 1)
