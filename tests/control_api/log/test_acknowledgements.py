@@ -67,7 +67,8 @@ async def test_the_first_record_at_each_newer_revision_counts(world: OpenStore) 
     assert await stored(world) == found
     # Retention keeps the newest of each sidecar.
     await ship(world, Spool(source="s-2"), beat(4))
-    await world.store.run("", lambda connection, _: forget_before(connection, TENANT, 100))
+    lane = world.store.lane(TENANT)
+    await world.store.run(lane, lambda connection, _: forget_before(connection, TENANT, 100))
     assert await stored(world) == [("s-2", 4, 14), ("sidecar-1", 9, 9)]
 
 
