@@ -12,6 +12,7 @@ from control_api.log import read
 from control_api.log import verify as verify_module
 from control_api.log.purge import PurgeResult
 from control_api.log.purge_plan import prove
+from control_api.log.scan import scan
 from control_api.log.search import EventFilters
 from control_api.store.queries import purges
 from policies.ground.errors import NotFound
@@ -158,7 +159,7 @@ async def test_a_verification_that_meets_a_purge_begins_again(
     world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await aged(world, 12, 4)
-    real = verify_module.scan
+    real = scan
 
     async def slow(*asked: Any) -> Any:
         monkeypatch.setattr(verify_module, "scan", real)

@@ -66,11 +66,11 @@ def test_the_readmes_user_may_do_everything_the_service_does(
         reader.answered(reader.ask("d/tenant"))
         reader.follows()
         assert metric(api, 'sluice_redis_pushes_total{outcome="rebuilt"}') >= 1
-    asyncio.run(a_rebuild(url, "acme"))
+    asyncio.run(a_rebuild(url, "rebuilt"))
     # On a cluster, a script finds all of a tenant's keys on one of its nodes.
     keys = [
-        *root.keys("sluice:*acme*"),
-        *(each("acme").encode() for each in (beats_key, doubts_key)),
+        *root.keys("sluice:*rebuilt*"),
+        *(each("rebuilt").encode() for each in (beats_key, doubts_key)),
     ]
     assert len(keys) == 5
     assert len({key_slot(each) for each in keys}) == 1

@@ -162,8 +162,17 @@ COUNTED = (
 )
 
 
+MANY_DECISIONS = (
+    "WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n < 4999)"
+    " INSERT INTO log_entries (tenant_id, seq, eid, kind, ts, entry, hash)"
+    " SELECT 'ten_many', n, 'e' || n, kind, ts, entry, hash FROM numbers,"
+    " (SELECT * FROM log_entries WHERE kind = 'decision' LIMIT 1)"
+)
+
+
 async def test_what_the_first_version_wrote_is_counted_and_mapped(sqlite_url: str) -> None:
-    """Decisions and documents of two tenants."""
+    """Decisions and documents of two tenants, and more decisions of a third than are read at
+    once."""
     async with opened(sqlite_url) as world:
         for number in range(12):
             made = decision(
@@ -182,9 +191,13 @@ async def test_what_the_first_version_wrote_is_counted_and_mapped(sqlite_url: st
     queries = (*COUNTED, "SELECT * FROM set_nodes ORDER BY tenant_id, node")
     written = [await sql(sqlite_url, query) for query in queries]
     assert all(written)
-    for statement in BEFORE_COUNTS:
+    for statement in (*BEFORE_COUNTS, MANY_DECISIONS):
         await sql(sqlite_url, statement)
     await migrate(sqlite_url)
+    many = "FROM tallies WHERE tenant_id = 'ten_many'"
+    assert await sql(sqlite_url, f"SELECT sum(allowed + denied) {many} AND facet = 0") == [(5000,)]
+    for table in ("tallies", "first_accesses"):
+        await sql(sqlite_url, f"DELETE FROM {table} WHERE tenant_id = 'ten_many'")
     assert [await sql(sqlite_url, query) for query in queries] == written
 
 
