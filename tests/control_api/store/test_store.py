@@ -17,7 +17,7 @@ from control_api.store.transaction import Published, Transaction
 from policies.ground.errors import Conflict, NotFound
 from policies.sets.policy_set import document_digest
 from policies.trail.change import change_record
-from tests.support.open_store import OTHER, TENANT, OpenStore, event_id, opened
+from tests.support.open_store import OTHER, TENANT, OpenStore, decision, event_id, opened
 
 RENAME = text("UPDATE tenants SET name = 'x'")
 Heard = tuple[str, int, dict[str, bytes | None]]
@@ -346,3 +346,8 @@ async def test_two_replicas_keep_one_order(postgresql_url: str) -> None:
             assert await documents.current(connection, TENANT) == 40
         assert [revision for _, revision, _ in heard] == sorted({each[1] for each in heard})
         assert len(heard) == 20
+        await asyncio.gather(
+            *(world.log.append(TENANT, decision()) for _ in range(20) for world in (one, two))
+        )
+        answer = await verify(one.store, TENANT)
+        assert (answer["valid"], answer["total"]) == (True, 80)
