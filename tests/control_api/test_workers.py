@@ -267,6 +267,7 @@ def test_a_first_start_makes_its_keys_once_and_every_worker_serves(start: Start)
 
 def test_of_several_workers_one_tells_of_the_start(shared: ControlApiProcess) -> None:
     port, key = shared.ready(), shared.first_keys()["admin_key"]
+    until("every worker is shown", lambda: len(by_worker(metrics(port), METRIC_OF_EACH)) == WORKERS)
     said, made = shared.said(), "the keys are in"
     assert said.count(made) == said.count("listens on") == 1
     assert said.index(made) < said.index("listens on")

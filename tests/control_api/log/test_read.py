@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from control_api.domain.event_filters import event_filters
 from control_api.log.ingest import ingest
 from control_api.log.read import EventFilters, event, events, lineage, session_trail
 from control_api.log.verify import verify
+from control_api.requests.event_filters import EventValues
 from control_api.store.log import index as log_index
 from control_api.store.queries.sessions import SessionClaimer
-from policies.ground.canonical import micros
+from policies.ground.canonical import micros, rfc3339
 from policies.ground.errors import NotFound
 from policies.trail.change import change_record
 from tests.support import properties
@@ -111,13 +113,18 @@ async def test_filters_find_exactly_the_matching_events(world: OpenStore) -> Non
     }
     for _ in range(properties.few(150)):
         names = draw.sample(list(choices), draw.randrange(1, 4))
-        filters = EventFilters(**{name: draw.choice(choices[name]) for name in names})
+        values = {name: draw.choice(choices[name]) for name in names}
+        times = [values.pop(name, None) for name in ("since", "until")]
+        texts = [None if each is None else rfc3339(each) for each in times]
+        filters = event_filters(EventValues(**values), *texts)
+        assert filters == EventFilters(**values, since=times[0], until=times[1])
         expected = [event for event in listed if matches(event, filters)]
         found = await everything(world, filters, draw.choice([1, 7, 1000]))
         assert found == expected, filters
     assert (await verify(world.store, TENANT))["valid"]
 
 
+@pytest.mark.deep(stands_in="test_filters_find_exactly_the_matching_events")
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize(
     "filters",

@@ -86,3 +86,10 @@ class Agent(RuleBasedStateMachine):
 
 def test_an_agent_lives_as_its_model_does(run: Run) -> None:
     run(Agent)
+    agent = Agent()  # through every status, whatever was drawn
+    agent.register()
+    for status in ("pending_approval", "approved", "suspended", "approved", "deprecated"):
+        agent.evaluate()
+        agent.move(status)
+        agent.it_is_shown_as_it_is()
+    agent.evaluate()

@@ -32,22 +32,26 @@ def test_events_are_listed_newest_first_with_every_field(tenant: ControlApi) -> 
     assert seen == events
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/log/test_read.py::test_filters_find_exactly_the_matching_events"
+)
 def test_filters_narrow(tenant: ControlApi) -> None:
+    tenant.approved("agt")
     tenant.evaluate(user_id="ann", session_id="s1")
     tenant.evaluate(user_id="bob", source_id="payroll")
-    tenant.evaluate(user_id="bob", agent_id="agt", agent_role="support")  # not registered
+    tenant.evaluate(user_id="bob", agent_id="agt", agent_role="support")
     tenant.evaluate(agent_role="other")
     newest = tenant.events("?limit=1")[0]["timestamp"]
     expected = {
-        "decision=ALLOW": 1,
-        "decision=DENY": 3,
+        "decision=ALLOW": 2,
+        "decision=DENY": 2,
         "agent_role=support": 3,
         "source_id=payroll": 1,
         "user_id=bob": 2,
         "agent_id=agt": 1,
         "session_id=s1": 1,
         "policy_name=default_deny": 1,
-        "user_id=bob&decision=DENY": 2,
+        "user_id=bob&decision=DENY": 1,
         f"from={newest}": 1,
         f"to={newest}": 3,
         "agent_role=nobody": 0,

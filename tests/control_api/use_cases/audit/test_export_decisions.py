@@ -230,7 +230,7 @@ def test_what_is_recorded_during_an_export_is_not_in_it(
 ) -> None:
     monkeypatch.setattr(decisions, "PAGE_ENTRIES", 2)
     filled(fresh, 5)
-    before, paused, go_on = exported(fresh), threading.Event(), threading.Event()
+    before, paused, go_on = listed(fresh), threading.Event(), threading.Event()
 
     async def rest(_: Pace) -> None:
         paused.set()
@@ -241,7 +241,8 @@ def test_what_is_recorded_during_an_export_is_not_in_it(
     assert paused.wait(30)
     fresh.evaluate(query="meanwhile")
     go_on.set()
-    assert response.read().count(b"\n") == len(before)
+    found = [json.loads(line)["event"]["sequence"] for line in response.read().splitlines()]
+    assert found == [each["seq"] for each in before]
     connection.close()
 
 

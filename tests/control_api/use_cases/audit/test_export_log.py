@@ -532,12 +532,7 @@ def test_checkpoints_stand_where_they_cover_what_came_before(either_tenant: Cont
 
     until("a checkpoint", lambda: covered(either_tenant) >= wanted)
     lines = exported(either_tenant)
-    at = header_of(lines).first
-    for line in lines:
-        if isinstance(line, EntryLine):
-            at += 1
-        if isinstance(line, CheckpointLine):
-            assert int(line.note.split("\n")[1]) == at
+    assert checkpoints_cover_what_came_before(lines)
     # A part ends with the proof of its last entry in the first checkpoint after it.
     *body, proof, note, _ = exported(either_tenant, f"?to={wanted - 1}")
     last = entries_of(body)[-1]
@@ -546,6 +541,16 @@ def test_checkpoints_stand_where_they_cover_what_came_before(either_tenant: Cont
     _, size, root = note.note.split("\n")[:3]
     leaf = leaf_hash(last.entry)
     assert inclusion.verify(leaf, wanted - 2, int(size), proof.hashes, unb64(root))
+
+
+def checkpoints_cover_what_came_before(lines: list[Line]) -> bool:
+    """Whether there are any, and each is of just the entries before it."""
+    sizes, at = list[tuple[int, int]](), header_of(lines).first
+    for line in lines:
+        at += isinstance(line, EntryLine)
+        if isinstance(line, CheckpointLine):
+            sizes.append((int(line.note.split("\n")[1]), at))
+    return bool(sizes) and all(size == before for size, before in sizes)
 
 
 def verdict(lines: bytes, path: Path) -> Any:
@@ -580,6 +585,7 @@ def test_a_part_that_ends_before_an_erasure_brings_it_along(
     assert isinstance(note, CheckpointLine)
     assert isinstance(erasure, ErasureLine)
     assert orjson.loads(erasure.entry)["seq"] == seq
+    assert checkpoints_cover_what_came_before(exported(either_tenant))
     # A part without openings needs none; the whole log has the entry itself.
     for query in (f"?to={end}&openings=none", ""):
         assert not [x for x in exported(either_tenant, query) if isinstance(x, ErasureLine)]

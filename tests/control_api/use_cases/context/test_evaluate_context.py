@@ -68,6 +68,9 @@ def test_a_call_that_fails_before_the_session_records_nothing_of_it(api: Control
     assert "session" not in facts[refused["event_id"]]
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/machines/test_agents.py::test_an_agent_lives_as_its_model_does"
+)
 def test_an_agent_may_evaluate_from_its_approval_to_its_deprecation(tenant: ControlApi) -> None:
     tenant.admin("POST", "/v1/agents", {"agent_id": "a", "agent_role": "support"})
     seen = []
