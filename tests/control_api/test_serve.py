@@ -473,7 +473,7 @@ def test_a_loop_that_dies_ends_the_process_with_1(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/store/test_store.py::test_a_cancelled_write_is_still_committed"
+    stands_in="tests/control_api/store/test_group_commit.py::test_a_caller_that_hangs_up_withdraws_nothing_and_disturbs_no_other"
 )
 def test_a_client_that_hangs_up_undoes_nothing(fresh: ControlApi) -> None:
     body = json.dumps(asked()).encode()

@@ -78,6 +78,24 @@ async def test_a_refused_item_does_not_affect_the_others() -> None:
     assert answers[2] == 28
 
 
+async def test_a_caller_that_hangs_up_withdraws_nothing_and_disturbs_no_other() -> None:
+    batches = Batches()
+    async with asyncio.TaskGroup() as group:
+        commits: GroupCommit[int, int] = GroupCommit(group, batches.commit)
+        batches.go_on.clear()
+        calls = [asyncio.ensure_future(commits.submit("a", n)) for n in (1, 2)]
+        await turns()
+        calls += [asyncio.ensure_future(commits.submit("a", n)) for n in (3, 4)]
+        await turns()
+        for call in calls[::2]:
+            call.cancel()
+        await turns()
+        batches.go_on.set()
+        assert [await call for call in calls[1::2]] == [4, 8]
+        assert await commits.submit("a", 5) == 10
+    assert [items for _, items in batches.seen] == [[1, 2], [3, 4], [5]]
+
+
 async def test_an_exception_reaches_the_callers_of_its_batch_alone() -> None:
     async with asyncio.TaskGroup() as group:
         commits: GroupCommit[int, int] = GroupCommit(group, Batches().commit)
