@@ -57,9 +57,14 @@ def test_a_base_class_of_a_library_is_refused_even_where_the_library_is_installe
     assert "Found 1 error in 1 file" in str(refused.value)
 
 
-@pytest.mark.deep(
-    stands_in="test_a_base_class_of_a_library_is_refused_even_where_the_library_is_installed"
-)
+def test_what_is_compiled_works_with_the_library_as_python(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    exec(USE, {})
+    shows_all_three(capsys.readouterr().out)
+
+
+@pytest.mark.deep(stands_in="test_what_is_compiled_works_with_the_library_as_python")
 @pytest.mark.skipif(missing() is not None, reason=f"nothing can be compiled here: {missing()}")
 def test_a_compiled_module_works_with_the_library_that_it_was_compiled_without(
     tmp_path: Path,
@@ -72,6 +77,10 @@ def test_a_compiled_module_works_with_the_library_that_it_was_compiled_without(
     file, _, metrics = shown.partition("\n")
     assert file.startswith(str(tmp_path))
     assert file.endswith(".so")
+    shows_all_three(metrics)
+
+
+def shows_all_three(metrics: str) -> None:
     assert 'made_total{kind="one"} 1.0' in metrics
     assert 'took_bucket{le="0.1"} 1.0' in metrics
     assert "depth 3.0" in metrics

@@ -15,6 +15,14 @@ import yaml
 
 from control_api.checkpoint_store.location import StoreLocation
 from deploy.init import compose
+from deploy.init.files import write
+from deploy.local.provision import AGENT_ID
+from policies.checks.finding import Facts
+from policies.definitions.load import load_file
+from policies.definitions.model import Agent, Key, Policy, TenantSettings
+from policies.evaluate import evaluate
+from policies.retrieval import Retrieval
+from policies.sets.role import compile_role
 from tests.deploy.launcher import ROOT, environ
 
 FOLDER = ROOT / "deploy/compose"
@@ -22,6 +30,9 @@ TEXT = (FOLDER / "compose.yaml").read_text("utf-8")
 FILE: dict[str, Any] = yaml.safe_load(TEXT)
 SERVICES: dict[str, dict[str, Any]] = FILE["services"]
 ONCE = {"migrate", "provision", "agent"}
+SIDECAR: dict[str, Any] = yaml.safe_load(
+    (FOLDER / "sidecar.yaml").read_text("utf-8").replace("@", "")
+)
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -126,7 +137,7 @@ def test_checkpoints_outlive_the_container_and_are_apart_from_the_database() -> 
     assert not [name for name, each in others.items() if any(host in volume for volume in each)]
 
 
-@pytest.mark.deep(stands_in="test_the_file_refers_to_nothing_that_init_does_not_write")
+@pytest.mark.deep(stands_in="test_a_container_has_no_right_that_it_does_not_need")
 def test_podman_compose_reads_the_file_as_we_do(tmp_path: Path) -> None:
     (tmp_path / "compose.yaml").write_text(TEXT)
     (tmp_path / ".env").write_text("SLUICE_UID=1000\nSLUICE_GID=1000\nSLUICE_CONTROL_IMAGE=c\n")
@@ -152,6 +163,51 @@ def test_podman_compose_reads_the_file_as_we_do(tmp_path: Path) -> None:
     assert read["services"]["control"]["user"] == "1000:1000"
     assert read["services"]["control"]["image"] == "c"
     assert read["services"]["control"]["cap_drop"] == ["ALL"]
+
+
+def test_what_is_missing_is_written_as_it_was_and_nothing_else(tmp_path: Path) -> None:
+    def written() -> dict[Path, bytes]:
+        write(tmp_path, compose.files(compose.prepare(tmp_path)))
+        return {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    before, edited = written(), tmp_path / "compose.yaml"
+    for name in (*compose.SECRETS.values(), "secrets/database-url"):
+        (tmp_path / name).unlink()
+    edited.write_text("edited")
+    assert written() == before | {edited: b"edited"}
+
+
+def test_the_sample_agent_may_read_one_of_its_sources_by_its_policy() -> None:
+    agent, [source] = SIDECAR["agent"], SIDECAR["sources"]
+    [definition] = load_file(ROOT / "policies/definitions/default/retail/customer_support.yaml")
+    policy = Policy.from_wire({**definition.body, "policy_id": "p", "version": 1})
+    assert (agent["role"], agent["id"]) == (policy.agent_role, AGENT_ID)
+    agent_of = Agent(AGENT_ID, "approved", (agent["role"],))
+    facts = Facts(
+        TenantSettings("t"),
+        Key("k", "evaluate"),
+        agent_of,
+        None,
+        compile_role(policy.agent_role, [policy]),
+        1,
+    )
+    answers = {
+        route["path"]: evaluate(
+            Retrieval(
+                agent["role"], "u", route["source_id"], route["sensitivity"], agent_id=AGENT_ID
+            ),
+            facts,
+        )
+        for route in source["routes"]
+    }
+    assert {path: each.decision for path, each in answers.items()} == {
+        "/handbook/**": "ALLOW",
+        "/products/**": "ALLOW",
+        "/payroll/**": "DENY",
+    }
+    assert "denied_sources" in answers["/payroll/**"].reason
+    documents = {f"/{each.parent.name}/**" for each in (FOLDER / "source").rglob("*.txt")}
+    assert documents == answers.keys()
 
 
 def test_the_secrets_follow_from_the_seed_alone(tmp_path: Path) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
+from tests.architecture.tree import ROOT
 from tests.deploy.container_tools import docker
 from tests.deploy.launcher import environ
 from tests.support.documents import commands, paste, put
@@ -38,9 +41,29 @@ def settings(tmp_path: Path) -> dict[str, str]:
     return environ(PATH=path, ASKED=str(tmp_path / "asked"))
 
 
-@pytest.mark.deep(
-    stands_in="tests/deploy/compose/test_compose_file.py::test_the_file_refers_to_nothing_that_init_does_not_write"
-)
+def test_the_commands_name_what_the_file_has() -> None:
+    init, enter, up, run = map(shlex.split, SCRIPT.splitlines()[1:])
+    assert init[:4] == ["sluice", "init", "--target", "compose"]
+    assert enter == ["cd", init[init.index("--dir") + 1]]
+    assert up == ["docker", "compose", "up", "--detach"]
+    services = yaml.safe_load((ROOT / "deploy/compose/compose.yaml").read_text())["services"]
+    assert services.keys() == {
+        *("postgres", "redis", "migrate", "control", "provision", "sidecar", "source"),
+        *("agent", "prometheus", "grafana"),
+    }
+    assert run[:3] == ["docker", "compose", "--profile"]
+    assert run[4:6] == ["run", "--rm"]
+    profile, service, *documents = run[3], *run[6:]
+    assert services[service]["profiles"] == [profile]
+    # What is not of a profile runs after `up`.
+    assert {each for each in services if "profiles" in services[each]} == {
+        *("agent", "prometheus", "grafana")
+    }
+    for document in documents:
+        assert (ROOT / "deploy/compose/source" / document).is_file()
+
+
+@pytest.mark.deep(stands_in="test_the_commands_name_what_the_file_has")
 def test_compose_is_told_what_the_readme_says(tmp_path: Path) -> None:
     compose = Path(sys.executable).with_name("podman-compose")
     if not os.access(compose, os.X_OK):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy.init.provision import provision
 from tests.deploy.launcher import SLUICE, environ, sluice
 from tests.support.control_api_process import ControlApiProcess, call
 from tests.support.ports import free_port
@@ -71,7 +72,7 @@ def test_only_the_containers_user_reads_the_secrets(written: Path) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/deploy/compose/test_compose_file.py::test_the_secrets_follow_from_the_seed_alone"
+    stands_in="tests/deploy/compose/test_compose_file.py::test_what_is_missing_is_written_as_it_was_and_nothing_else"
 )
 def test_a_second_run_writes_a_missing_secret_as_it_was(written: Path) -> None:
     before = contents(written)
@@ -109,7 +110,9 @@ def control(written: Path, tmp_path: Path) -> Iterator[int]:
         process.process.wait()
 
 
-@pytest.mark.deep(stands_in="test_a_refused_key_is_a_failure_and_says_so")
+@pytest.mark.deep(
+    stands_in="tests/deploy/compose/test_compose_file.py::test_the_sample_agent_may_read_one_of_its_sources_by_its_policy"
+)
 def test_the_sample_agent_gets_what_its_policy_allows(written: Path, control: int) -> None:
     key = written / "secrets/keys/admin.key"
     provision = ("provision", "--url", f"http://127.0.0.1:{control}", "--key-file", str(key))
@@ -148,18 +151,19 @@ def test_the_sample_agent_gets_what_its_policy_allows(written: Path, control: in
     assert codes[1] == 0
 
 
-def test_a_refused_key_is_a_failure_and_says_so(written: Path, control: int) -> None:
+def test_a_refused_key_is_a_failure_and_says_so(
+    written: Path, control: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     url = f"http://127.0.0.1:{control}"
     keys, folder = written / "secrets/keys", str(written / "secrets/agent")
     wrong = written / "wrong.key"
     wrong.write_text("slc_" + "0" * 49)
     wrong.chmod(0o600)
-    answer = sluice("provision", "--url", url, "--key-file", str(wrong), "--dir", folder)
-    assert answer.returncode in (1, 2)
-    assert answer.stderr.startswith("sluice: ")
-    assert sluice("provision", "--url", url, "--dir", folder).returncode == 2
-    missing = ("--key-file", str(keys / "admin.key"), "--dir", str(written / "absent"))
-    assert sluice("provision", "--url", url, *missing).returncode == 1
+    assert provision(["--url", url, "--key-file", str(wrong), "--dir", folder], {}) in (1, 2)
+    assert capsys.readouterr().err.startswith("sluice: ")
+    assert provision(["--url", url, "--dir", folder], {}) == 2
+    missing = ["--key-file", str(keys / "admin.key"), "--dir", str(written / "absent")]
+    assert provision(["--url", url, *missing], {}) == 1
 
 
 def _without_containers(written: Path, control: int, ports: dict[str, int]) -> Path:

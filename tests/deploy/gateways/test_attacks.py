@@ -89,7 +89,17 @@ def test_without_a_safety_line_its_probe_gets_past(
         assert PROBES[line](world, port)
 
 
-@pytest.mark.deep(stands_in="test_what_is_allowed_arrives_unchanged_and_what_is_denied_does_not")
+def test_the_paths_of_the_readme_are_answered_as_it_says(
+    world: Protected, gateways: Gateways
+) -> None:
+    port, script = gateways.port("nginx"), documents.commands("deploy/gateways/README.md", "ask")
+    asked = re.findall(r'^curl -i "\$GATEWAY(/\S*)" +# (\d+),', script, re.MULTILINE)
+    assert [code for _, code in asked] == ["200", "403"]
+    for path, code in asked:
+        assert status(one(port, get(path))) == int(code)
+
+
+@pytest.mark.deep(stands_in="test_the_paths_of_the_readme_are_answered_as_it_says")
 def test_the_readme_s_questions_are_answered(
     world: Protected, gateways: Gateways, tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests import servers
+from tests.architecture.tree import ROOT
 from tests.deploy.gateways.gateway_programs import PROGRAMS, STARTED, gateway
 from tests.deploy.gateways.protected import Protected, protected
 from tests.deploy.gateways.raw_requests import get, one, status
@@ -38,6 +39,14 @@ AWAY = {
 """What a gateway answers by itself while the sidecar is away; its README says so."""
 HANGING = {"caddy": 504, "traefik": 0}
 """Where that is another while the sidecar hangs."""
+LIMITS = {
+    "caddy": ("Caddyfile", "response_header_timeout 2s\n"),
+    "envoy-grpc": ("envoy.yaml", "timeout: 2s\n"),
+    "envoy-http": ("envoy.yaml", "timeout: 2s}\n"),
+    "haproxy": ("sluice.lua", "timeout = 2000 }\n"),
+    "nginx": ("nginx.conf", "proxy_read_timeout 2s;\n"),
+}
+"""Where a recipe says how long its gateway waits for a check. Traefik's can't."""
 FULL = {"envoy-grpc": 503}
 """Where a request without a decision gets another status than 403: over gRPC it is 503."""
 
@@ -109,7 +118,13 @@ def stopped(world: Protected, service: str) -> Iterator[None]:
         process.signal(signal.SIGCONT)
 
 
-@pytest.mark.deep(stands_in="test_nothing_passes_while_the_sidecar_is_down_or_starts")
+@pytest.mark.parametrize("name", LIMITS)
+def test_a_recipe_waits_two_seconds_for_a_check(name: str) -> None:
+    file, limit = LIMITS[name]
+    assert f" {limit}" in (ROOT / "deploy/gateways" / name / file).read_text().replace("\t", " ")
+
+
+@pytest.mark.deep(stands_in="test_a_recipe_waits_two_seconds_for_a_check")
 def test_nothing_passes_while_the_sidecar_hangs(fronted: Fronted) -> None:
     with stopped(fronted.world, "sidecar"):
         found = fronted.refusals()

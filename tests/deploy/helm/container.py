@@ -45,6 +45,11 @@ class Container:
         }
         self._log = folder / f"{self.spec['name']}.log"
 
+    def paths(self) -> list[Path]:
+        """Every path that its arguments and settings name, but that of its scratch folder."""
+        named = [*self.environ.values(), *map(self._here, self.spec["args"])]
+        return [Path(text) for text in named if text.startswith("/") and text != "/tmp"]
+
     def start(self, *arguments: str, **changed: str) -> subprocess.Popen[bytes]:
         """The container's command, or `sluice` with other `arguments`, as by `kubectl exec`."""
         kept = {name: text for name, text in os.environ.items() if "SLUICE" not in name}

@@ -99,7 +99,8 @@ def test_every_combination_renders_valid_objects(store: str, files: tuple[Path, 
 
 def test_the_service_reads_the_settings_as_they_were_given() -> None:
     found = environment(rendered(checkpoints(store=BUCKET, witnesses=WITNESSES, quorum=2)))
-    assert StoreLocation.parse(found["SLUICE_CHECKPOINT_STORE"]).bucket == "trail-1.example"
+    location = StoreLocation.parse(found["SLUICE_CHECKPOINT_STORE"])
+    assert (location.bucket, location.prefix) == ("trail-1.example", "sluice/prod")
     assert found["SLUICE_CHECKPOINT_STORE"] == BUCKET
     assert found["SLUICE_WITNESSES"] == ",".join(WITNESSES)
     assert all(mark in found["SLUICE_WITNESSES"] for mark in "+@,/")
@@ -143,9 +144,25 @@ def test_the_volume_is_shared_by_replicas_and_outlives_the_release() -> None:
     assert not [each for each in yours if each["kind"] == "PersistentVolumeClaim"]
     [volume] = [each for each in control(yours)["volumes"] if each["name"] == "checkpoints"]
     assert volume["persistentVolumeClaim"] == {"claimName": "trail"}
+    # The service writes into a folder of the mount.
+    mounts = control(yours)["containers"][0]["volumeMounts"]
+    [mount] = [each["mountPath"] for each in mounts if each["name"] == "checkpoints"]
+    written = StoreLocation.parse(environment(yours)["SLUICE_CHECKPOINT_STORE"]).directory
+    assert written.parent == Path(mount)
 
 
-@pytest.mark.deep(stands_in="test_every_combination_renders_valid_objects")
+def test_the_ports_of_a_bucket_its_credentials_and_the_witnesses_are_opened() -> None:
+    only = {"networkPolicies": {"egressPorts": [5432], "apiServerPorts": [6443]}}
+    store = {**STORES["bucket elsewhere"], "witnesses": WITNESSES}
+    found = rendered({**only, **checkpoints(**store)})
+    # A port is named once, and the jobs ask neither.
+    assert sorted(egress(found)) == [443, 5432, 6443, 8443, 9000, 9443]
+    assert egress(found, "sluice-jobs") == [5432, 6443]
+
+
+@pytest.mark.deep(
+    stands_in="test_the_ports_of_a_bucket_its_credentials_and_the_witnesses_are_opened"
+)
 def test_the_network_policy_opens_the_ports_of_bucket_and_witnesses() -> None:
     only = {"networkPolicies": {"egressPorts": [5432], "apiServerPorts": [6443]}}
     assert egress(rendered(only)) == [5432, 6443]
@@ -206,7 +223,14 @@ def test_values_that_can_not_be_used_are_refused(values: Values, said: str) -> N
     assert said in str(raised.value)
 
 
-@pytest.mark.deep(stands_in="test_nothing_is_set_by_default")
+def test_the_notes_warn_unless_something_says_where_checkpoints_go() -> None:
+    warning = "`checkpoints.store` is not set"
+    elsewhere = {"control": {"environment": {"SLUICE_CHECKPOINT_STORE": BUCKET}}}
+    assert warning in notes(checkpoints(witnesses=WITNESSES))
+    assert warning not in notes(elsewhere)
+
+
+@pytest.mark.deep(stands_in="test_the_notes_warn_unless_something_says_where_checkpoints_go")
 def test_the_notes_warn_where_checkpoints_are_lost() -> None:
     warning = "`checkpoints.store` is not set"
     elsewhere = {"control": {"environment": {"SLUICE_CHECKPOINT_STORE": BUCKET}}}
@@ -233,7 +257,7 @@ def test_the_control_api_keeps_its_checkpoints_on_the_volume(tmp_path: Path) -> 
     assert not (tmp_path / "volumes" / "data" / "checkpoints").exists()
 
 
-@pytest.mark.deep(stands_in="test_credentials_come_from_a_secret_or_the_service_account")
+@pytest.mark.deep(stands_in="test_the_service_reads_the_settings_as_they_were_given")
 def test_the_control_api_keeps_its_checkpoints_in_a_bucket(tmp_path: Path) -> None:
     session = pytest.importorskip("botocore.session").Session()
     session.set_credentials("key", "secret")

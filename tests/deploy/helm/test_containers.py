@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
+from control_api.admission.settings import read as read_webhook
 from control_api.maintenance.keys_secret import fresh_keys
+from control_api.settings import read
 from tests.deploy.helm.chart import DEV, Choice, Manifest, find, rendered
 from tests.deploy.helm.container import Container
 from tests.support.certificates import authority
@@ -88,7 +90,61 @@ def secrets_of(keys: dict[str, bytes], url: str = "") -> dict[str, str]:
     }
 
 
-@pytest.mark.deep(stands_in="test_the_webhook_serves_with_certificates_from_files")
+def test_each_container_of_the_chart_finds_its_settings_and_files(tmp_path: Path) -> None:
+    keys, text = fresh_keys(os.urandom), AUTHORITY.path.read_text()
+    tls = {"secretName": "sluice-tls", "ca": text}
+    control = {"tls": tls, "piiMasking": True, "policies": {"default/demo/support.yaml": POLICY}}
+    pair = AUTHORITY.issue("127.0.0.1")
+    volumes = {
+        "keys": keys,
+        "tls": {"tls.crt": pair.certificate.read_bytes(), "tls.key": pair.key.read_bytes()},
+        "ca": {"ca.crt": text.encode()},
+        "policies": {"default/demo/support.yaml": POLICY.encode()},
+        **ACCOUNT,
+    }
+    address = "postgresql+asyncpg://{}:p@db/sluice"
+    secrets = {
+        "sluice-keys/superadmin.key": keys["superadmin.key"].decode(),
+        "sluice-database/url": address.format("sluice"),
+        "sluice-database/migrate-url": address.format("owner"),
+    }
+    whole = rendered({"control": control})
+    small = rendered({**Choice(size="dev").values, "control": control}, DEV)
+    found = {}
+    for number, spec in enumerate(
+        (
+            pod(whole, "Job", "sluice-migrate"),
+            pod(whole, "Deployment", "sluice-control"),
+            pod(small, "StatefulSet", "sluice-control"),
+            find(whole, "Pod", "sluice-test")["spec"],
+        )
+    ):
+        container = Container(spec, tmp_path / str(number), volumes, secrets)
+        # Every path that it is told is one of a volume, and what is read from there is there.
+        for path in container.paths():
+            assert path.is_relative_to(tmp_path), path
+            assert path.exists() or path.suffix not in (".crt", ".key"), path
+        found[number] = container.environ
+    whole = Choice(certificates="cert-manager").manifests
+    fragment = find(whole, "ConfigMap", "sluice-injection")["data"]["injection.yaml"]
+    spec = pod(whole, "Deployment", "sluice-webhook")
+    injecting = {"injection": {"injection.yaml": fragment.encode()}, "tls": volumes["tls"]}
+    webhook = Container(spec, tmp_path / "webhook", injecting, {})
+    assert all(path.exists() for path in webhook.paths())
+    # No API server is here.
+    listen = read_webhook({**webhook.environ, "SLUICE_WEBHOOK_EVENTS": "0"}).listen
+    assert listen.port == webhook.ports[8443]
+    migrate, production, dev = (read({**found[number]}) for number in range(3))
+    assert migrate.database_url == address.format("sluice")
+    assert found[0]["SLUICE_MIGRATE_DATABASE_URL"] == address.format("owner")
+    assert production.database_url == address.format("sluice")
+    assert production.pii_masking
+    for settings in (production, dev):
+        assert settings.policy_dir is not None
+        assert (settings.policy_dir / "default/demo/support.yaml").exists()
+
+
+@pytest.mark.deep(stands_in="test_each_container_of_the_chart_finds_its_settings_and_files")
 def test_production_migrates_and_serves_on_postgresql(postgres_url: str, tmp_path: Path) -> None:
     keys = fresh_keys(os.urandom)
     values = {"control": {"piiMasking": True, "rateLimit": 50}}
@@ -119,7 +175,7 @@ def test_production_migrates_and_serves_on_postgresql(postgres_url: str, tmp_pat
         assert one.start("agents", "list", SLUICE_URL=url).wait(60) == 0, one.said()
 
 
-@pytest.mark.deep(stands_in="test_the_webhook_serves_with_certificates_from_files")
+@pytest.mark.deep(stands_in="test_each_container_of_the_chart_finds_its_settings_and_files")
 def test_dev_serves_on_sqlite_with_policies_and_tls_of_the_values(tmp_path: Path) -> None:
     keys = fresh_keys(os.urandom)
     policies = {
@@ -154,6 +210,7 @@ def test_the_test_pod_lists_the_agents(tmp_path: Path) -> None:
     assert "127.0.0.1:9" in container.said()
 
 
+@pytest.mark.deep(stands_in="test_each_container_of_the_chart_finds_its_settings_and_files")
 def test_the_webhook_serves_with_certificates_from_files(tmp_path: Path) -> None:
     manifests = Choice(certificates="cert-manager").manifests
     pair = AUTHORITY.issue("127.0.0.1")
@@ -173,7 +230,7 @@ def test_the_webhook_serves_with_certificates_from_files(tmp_path: Path) -> None
         assert status(f"http://127.0.0.1:{webhook.ports[8701]}/metrics") == 200
 
 
-@pytest.mark.deep(stands_in="test_the_test_pod_lists_the_agents")
+@pytest.mark.deep(stands_in="test_each_container_of_the_chart_finds_its_settings_and_files")
 def test_the_test_pod_trusts_the_authority_of_the_values(tmp_path: Path) -> None:
     tls = {"secretName": "sluice-tls", "ca": AUTHORITY.path.read_text()}
     manifests = rendered({"control": {"tls": tls}})

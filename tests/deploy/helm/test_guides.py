@@ -7,17 +7,22 @@ kubectl are parsed by the real one, which then finds no server.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+import yaml
 
 from control_api.maintenance.keys_secret import fresh_keys
+from deploy.overview import COMMANDS
 from tests import servers
 from tests.deploy.helm.chart import DEV, ROOT, find, rendered
 from tests.deploy.helm.container import Container
@@ -30,6 +35,18 @@ GUIDES = {
     ROOT / "deploy" / "kustomize" / "README.md": ("kustomize", "render"),
     ROOT / "control_api" / "admission" / "README.md": ("keys in a Secret", "inject"),
 }  # fmt: skip
+# A program and its command, wherever a shell takes one.
+COMMAND = re.compile(
+    r"(?:^|[|&;({] *)(kubectl|helm|kind|docker|sluice)(?: -n \S+)* ([a-z-]+)", re.MULTILINE
+).findall
+KNOWN = {
+    "kubectl": {"annotate", "apply", "create", "delete", "exec", "get", "label", "logs", "patch"}
+    | {"port-forward", "rollout", "run", "scale", "wait"},
+    "helm": {"install", "rollback", "template", "test", "upgrade"},
+    "kind": {"create", "load"},
+    "docker": {"build", "inspect", "pull"},
+    "sluice": COMMANDS.keys(),
+}
 # Commands that only a cluster can answer: the real kubectl parses them, and finds no server.
 KUBECTL = r"""#!/usr/bin/env bash
 set -euo pipefail
@@ -162,7 +179,21 @@ def run(place: tuple[Path, dict[str, str]], script: str) -> subprocess.Completed
     )
 
 
-@pytest.mark.deep(stands_in="test_a_cluster_without_objects_has_findings")
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: str(page.parent.name))
+def test_the_commands_of_a_guide_are_known(page: Path) -> None:
+    for title in GUIDES[page]:
+        text = block(page, title).replace("\\\n", " ")
+        for program, command in COMMAND(text):
+            assert command in KNOWN[program], f"{program} {command}"
+        for line in text.splitlines():
+            words = shlex.split(line, comments=True) if line.startswith("sluice agents") else []
+            if words:
+                parser = argparse.ArgumentParser()
+                import_module("deploy.client.agents").add_arguments(parser)
+                parser.parse_args(words[2:])
+
+
+@pytest.mark.deep(stands_in="test_the_commands_of_a_guide_are_known")
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: str(page.parent.name))
 def test_every_command_of_a_guide_works_as_it_is_written(
     page: Path, place: tuple[Path, dict[str, str]]
@@ -181,7 +212,21 @@ def test_a_cluster_without_objects_has_findings(place: tuple[Path, dict[str, str
     assert "injection" in done.stdout
 
 
-@pytest.mark.deep(stands_in="test_a_cluster_without_objects_has_findings")
+def test_the_guide_names_the_service_account_and_the_role_of_the_demo() -> None:
+    text = block(ROOT / "deploy" / "README.md", "agent")
+    [workload] = re.findall(r"--workload (\S+)", text)
+    [role] = re.findall(r"--role (\S+)", text)
+    demo = (ROOT / "deploy/kustomize/demo/agent.yaml").read_text()
+    [pod] = [each for each in yaml.safe_load_all(demo) if each["kind"] == "Deployment"]
+    account = pod["spec"]["template"]["spec"]["serviceAccountName"]
+    namespace = pod["metadata"]["namespace"]
+    assert workload.endswith(f":system:serviceaccount:{namespace}:{account}")
+    sample = yaml.safe_load(DEV.read_text())["control"]["policies"]["default/demo/support.yaml"]
+    [policy] = yaml.safe_load(sample)["policies"]
+    assert (policy["name"], policy["agent_role"]) == ("support-reads-the-handbook", role)
+
+
+@pytest.mark.deep(stands_in="test_the_guide_names_the_service_account_and_the_role_of_the_demo")
 def test_the_guides_register_the_agent_that_the_demo_is(
     place: tuple[Path, dict[str, str]],
 ) -> None:
@@ -195,7 +240,9 @@ def test_the_guides_register_the_agent_that_the_demo_is(
     assert "support-reads-the-handbook" in policies.stdout
 
 
-@pytest.mark.deep(stands_in="test_a_cluster_without_objects_has_findings")
+@pytest.mark.deep(
+    stands_in="tests/deploy/helm/test_values.py::test_values_that_can_not_be_used_are_refused"
+)
 def test_a_mistyped_command_would_be_found(place: tuple[Path, dict[str, str]]) -> None:
     for wrong in (
         "kubectl -n agents rollout statuss deployment/support",

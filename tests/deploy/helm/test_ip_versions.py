@@ -93,7 +93,7 @@ def sidecar_of(manifests: list[Manifest], folder: Path, pod: Namespace, keys: Fi
 
 
 @pytest.mark.deep(
-    stands_in="tests/deploy/helm/test_containers.py::test_the_test_pod_lists_the_agents"
+    stands_in="tests/deploy/helm/test_rendering.py::test_every_port_is_opened_for_both_ip_versions"
 )
 @pytest.mark.parametrize("name", PODS)
 def test_probes_are_answered_at_the_address_of_the_pod(name: str, tmp_path: Path) -> None:

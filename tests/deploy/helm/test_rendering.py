@@ -18,6 +18,7 @@ from tests.deploy.helm.chart import (
     ROOT,
     Choice,
     Manifest,
+    find,
     helm,
     pods,
     rendered,
@@ -56,16 +57,18 @@ def valid_for(manifest: Manifest, version: str) -> bool:
     return float(version) >= SINCE.get(kind, 1.0)
 
 
-@pytest.mark.deep(
-    stands_in="tests/deploy/helm/test_values.py::test_values_that_can_be_used_are_accepted"
-)
+def test_the_chart_passes_the_strict_lint_with_its_defaults() -> None:
+    assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART))
+
+
+@pytest.mark.deep(stands_in="test_the_chart_passes_the_strict_lint_with_its_defaults")
 def test_the_chart_passes_the_strict_lint() -> None:
     assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART))
     assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART), "--values", str(DEV))
 
 
 @pytest.mark.deep(
-    stands_in="tests/deploy/helm/test_kustomize.py::test_the_bases_are_what_the_chart_renders"
+    stands_in="tests/deploy/helm/test_security.py::test_every_object_is_valid_on_the_version_it_is_for"
 )
 def test_every_rendered_object_is_valid_on_every_version() -> None:
     every = unique()
@@ -142,3 +145,22 @@ def test_a_digest_replaces_the_tag() -> None:
         for container in spec["containers"]
     }
     assert found == {f"registry.example/sluice@{digest}"}
+
+
+def test_every_port_is_opened_for_both_ip_versions() -> None:
+    manifests = rendered(
+        Choice(size="dev", certificates="cert-manager", identity="secret").values, DEV
+    )
+    listening = {
+        each["name"]: each["value"]
+        for _, spec in pods(manifests)
+        for container in spec["containers"]
+        for each in container.get("env", [])
+        if each["name"].endswith("_LISTEN")
+    }
+    assert len(listening) >= 4
+    assert {each.partition(":")[0] for each in listening.values()} == {"*"}
+    fragment = find(manifests, "ConfigMap", "sluice-injection")["data"]["injection.yaml"]
+    own = re.findall(r"\b(?:listen|metrics_listen): *\"?([^\s\",]+)", fragment)
+    assert own
+    assert not [each for each in own if each.startswith(("0.0.0.0", "127."))]

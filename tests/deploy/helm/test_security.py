@@ -5,9 +5,21 @@ from __future__ import annotations
 import json
 import re
 
+import kubernetes_validate
 import pytest
 
-from tests.deploy.helm.chart import CHOICES, NAMESPACE, Choice, Manifest, find, pods, rendered
+from tests.deploy.helm.chart import (
+    CHOICES,
+    NAMESPACE,
+    NEWEST,
+    OLDEST,
+    Choice,
+    Manifest,
+    find,
+    pods,
+    rendered,
+)
+from tests.deploy.helm.test_rendering import FOREIGN
 
 BOTH = [Choice(), Choice(size="dev"), Choice("policy"), Choice(certificates="secret")]
 
@@ -64,22 +76,36 @@ def grants(manifests: list[Manifest]) -> set[tuple[str, str, str, str]]:
     }
 
 
-@pytest.mark.deep(
-    stands_in="tests/deploy/helm/test_kustomize.py::test_the_bases_are_what_the_chart_renders"
-)
+@pytest.mark.parametrize("choice", BOTH[2:], ids="-".join)
+def test_every_object_is_valid_on_the_version_it_is_for(choice: Choice) -> None:
+    for each in choice.manifests:
+        if each["kind"] not in FOREIGN:
+            version = NEWEST if choice.engine == "policy" else OLDEST
+            kubernetes_validate.validate(each, version, strict=True)
+
+
+def check_rights(choice: Choice) -> None:
+    for role, resource, verb, names in grants(choice.manifests):
+        assert "*" not in (resource, verb)
+        if role.startswith("ClusterRole/"):
+            own_configuration = resource == "mutatingwebhookconfigurations"
+            assert names == "sluice-webhook" if own_configuration else resource == "events"
+            assert verb in ({"get", "patch"} if own_configuration else {"create"})
+        else:
+            assert resource in ("secrets", "leases")
+            assert verb in ({"create"} if role == "Role/sluice-keys" else {"get", "update"})
+            assert names != "*" or verb == "create"
+
+
+@pytest.mark.parametrize("choice", BOTH, ids="-".join)
+def test_the_rights_of_each_kind_are_these_and_no_more(choice: Choice) -> None:
+    check_rights(choice)
+
+
+@pytest.mark.deep(stands_in="test_the_rights_of_each_kind_are_these_and_no_more")
 def test_the_rights_are_these_and_no_more() -> None:
     for choice in CHOICES:
-        every = grants(choice.manifests)
-        for role, resource, verb, names in every:
-            assert "*" not in (resource, verb)
-            if role.startswith("ClusterRole/"):
-                own_configuration = resource == "mutatingwebhookconfigurations"
-                assert names == "sluice-webhook" if own_configuration else resource == "events"
-                assert verb in ({"get", "patch"} if own_configuration else {"create"})
-            else:
-                assert resource in ("secrets", "leases")
-                assert verb in ({"create"} if role == "Role/sluice-keys" else {"get", "update"})
-                assert names != "*" or verb == "create"
+        check_rights(choice)
     # Without a webhook nothing in the cluster may be changed, and no Secret be read.
     policy = grants(Choice("policy").manifests)
     assert policy == {("Role/sluice-keys", "secrets", "create", "*")}

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import jsonschema_rs
 import pytest
 import yaml
 
@@ -74,9 +75,11 @@ def objects(schema: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]
 
 
 def test_the_schema_is_closed_everywhere() -> None:
-    # Helm sets `global`. A source's other keys are the sidecar's, which checks them itself.
-    open_ones = {"/properties/global", "/definitions/source"}
-    found = [path for path, each in objects(SCHEMA) if "additionalProperties" not in each]
+    # Helm sets `global`. What a source and a rule of AuthZEN may hold besides, the sidecar checks.
+    rules = {f"/properties/authzen/properties/{each}/items" for each in ("resources", "actions")}
+    open_ones = {"/properties/global", "/definitions/source", *rules}
+    parts = [(path, each.get("additionalProperties", True)) for path, each in objects(SCHEMA)]
+    found = [path for path, others in parts if others is True]
     assert {*found} == open_ones
 
 
@@ -93,6 +96,32 @@ def test_every_default_is_described_by_the_schema_and_a_comment() -> None:
             assert above or lines[number - 2], line
 
 
+USABLE: list[Values] = [
+    {"control": {"tls": {"secretName": "sluice-tls", "ca": CERTIFICATE}}},
+    {"issuers": [], "identity": "secret"},
+    {"global": {"anything": 1}},
+    yaml.safe_load(DEV.read_text()),
+]
+
+
+def test_values_that_can_be_used_fit_the_schema() -> None:
+    schema = jsonschema_rs.Draft7Validator(SCHEMA)
+    for values in USABLE:
+        assert schema.is_valid(laid_over(VALUES, values)), values
+    assert not schema.is_valid(laid_over(VALUES, {"control": {"replica": 1}}))
+
+
+def laid_over(values: Values, others: Values) -> Values:
+    """As helm does: mappings by member, everything else replaced."""
+    found = dict(values)
+    for key, value in others.items():
+        old = found.get(key)
+        both = isinstance(old, dict) and isinstance(value, dict)
+        found[key] = laid_over(old or {}, value) if both else value
+    return found
+
+
+@pytest.mark.deep(stands_in="test_values_that_can_be_used_fit_the_schema")
 def test_values_that_can_be_used_are_accepted() -> None:
     template({"control": {"tls": {"secretName": "sluice-tls", "ca": CERTIFICATE}}})
     template({"issuers": [], "identity": "secret"})

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import argparse
 import http.client
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import sysconfig
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from deploy.init import run, systemd
+from deploy.init.files import write
 from tests.deploy.init.unit import Unit
 from tests.deploy.launcher import ROOT, environ
 from tests.servers import of_system
@@ -64,7 +68,40 @@ def test_files_have_the_modes_that_they_need(root: Path) -> None:
     assert (root / "etc/sluice/keys").stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.deep(stands_in="test_a_program_that_units_cannot_run_is_refused")
+def test_files_that_are_there_are_kept_and_no_link_is_followed(tmp_path: Path) -> None:
+    folder, trap = tmp_path / "root", tmp_path / "trap"
+    every = systemd.files(Path(PROGRAM))
+    assert all(written for _, written in write(folder, every))
+    edited, missing, link = (folder / each.path for each in every[:3])
+    edited.write_text("edited")
+    missing.unlink()
+    link.unlink()
+    link.symlink_to(trap)
+    assert dict(write(folder, every)) == {folder / each.path: False for each in every} | {
+        missing: True
+    }
+    assert (edited.read_text(), missing.read_text()) == ("edited", every[1].content)
+    assert link.is_symlink()
+    assert not trap.exists()
+
+
+def test_the_next_steps_make_the_keys_that_the_sidecar_reads() -> None:
+    steps = systemd.next_steps(Path("/"), Path(PROGRAM))
+    made = {}
+    for line in steps.splitlines():
+        if line.startswith(PROGRAM):
+            noun, *words = shlex.split(line)[1:]
+            parser = argparse.ArgumentParser()
+            import_module(f"deploy.client.{noun}").add_arguments(parser)
+            options = parser.parse_args(words)
+            if noun == "keys":
+                made[options.scope] = options.out
+    unit = (systemd.TEMPLATES / UNITS[1]).read_text().replace("%i", "agent")
+    read = dict(re.findall(r"^LoadCredential=(\S+):(\S+)$", unit, re.MULTILINE))
+    assert read == {"sidecar.key": made["sidecar"], "agent.key": made["evaluate"]}
+
+
+@pytest.mark.deep(stands_in="test_files_that_are_there_are_kept_and_no_link_is_followed")
 def test_a_second_run_replaces_nothing_and_adds_what_is_missing(
     root: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -164,7 +201,7 @@ def ready(port: int) -> bool:
         return False
 
 
-@pytest.mark.deep(stands_in="test_the_units_are_valid")
+@pytest.mark.deep(stands_in="test_the_next_steps_make_the_keys_that_the_sidecar_reads")
 def test_the_units_and_the_next_steps_lead_to_a_running_sidecar(root: Path, tmp_path: Path) -> None:
     folder = tmp_path / "root"
     shutil.copytree(root, folder)
