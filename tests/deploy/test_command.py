@@ -4,20 +4,50 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from control_api.admission.settings import WebhookSettings
+from control_api.command_line import parse
 from control_api.settings import Settings
+from deploy.command import main
 from deploy.local.settings import ENVIRONMENT, option
+from deploy.module_command import module_command
 from deploy.overview import COMMANDS
 from policies.ground.settings import sentences
 from tests.deploy.launcher import ANYWHERE, sluice
 
 
-@pytest.mark.deep(stands_in="test_a_misspelt_command_suggests_the_nearest")
+def test_what_this_process_can_not_run_is_2_and_says_how(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for words in ([], ["nothing"], ["up", "--nothing"], ["init"], ["agents"], ["keys", "nothing"]):
+        try:
+            code: object = main(words)
+        except SystemExit as usage:  # argparse's
+            code = usage.code
+        assert code == 2, words
+        assert "usage: sluice" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", [name for name, each in COMMANDS.items() if each.becomes])
+def test_a_service_takes_over_with_all_its_arguments(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = []
+    monkeypatch.setattr("os.execv", lambda *command: taken.append(command))
+    words = ["lint", "--a", "b c", "", "--help"]
+    main([name, *words])
+    [(program, command)] = taken
+    assert program == command[0] == sys.executable
+    assert command[-len(words) :] == words
+    assert command == module_command(*COMMANDS[name].becomes, *words)
+
+
+@pytest.mark.deep(stands_in="test_what_this_process_can_not_run_is_2_and_says_how")
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -56,15 +86,32 @@ def test_a_misspelt_command_suggests_the_nearest() -> None:
     assert "there is no command `sidcar`; did you mean `sidecar`?" in answer.stderr
 
 
-@pytest.mark.deep(stands_in="test_the_defaults_of_help_are_those_that_are_read")
+HELP = [
+    ("control", [field.name for field in fields(Settings)]),
+    ("migrate", ["data_dir", "database_url", "migrate_database_url"]),
+    ("purge", ["data_dir", "database_url", "database_connections", "log_level"]),
+    ("accept-incarnation", ["data_dir", "database_url", "checkpoint_store", "log_level"]),
+    ("rotate-key", ["data_dir"]),
+]
+
+
+@pytest.mark.parametrize(("command", "used"), HELP)
+def test_help_in_this_process_lists_the_settings_of_a_command(
+    command: str, used: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parse(["serve" if command == "control" else command, "--help"])
+    told = capsys.readouterr().out
+    assert told.startswith(f"usage: sluice {command} ")
+    listed = re.findall(r"^  SLUICE_(\w+)  \[\S.*\]\n      \S", told, re.MULTILINE)
+    assert {*used} <= {each.lower() for each in listed}
+
+
+@pytest.mark.deep(stands_in="test_help_in_this_process_lists_the_settings_of_a_command")
 @pytest.mark.parametrize(
     ("command", "used"),
     [
-        ("control", [field.name for field in fields(Settings)]),
-        ("migrate", ["data_dir", "database_url", "migrate_database_url"]),
-        ("purge", ["data_dir", "database_url", "database_connections", "log_level"]),
-        ("accept-incarnation", ["data_dir", "database_url", "checkpoint_store", "log_level"]),
-        ("rotate-key", ["data_dir"]),
+        *HELP,
         ("webhook", [f"webhook_{field.name}" for field in fields(WebhookSettings)]),
     ],
 )
@@ -116,7 +163,7 @@ def test_the_version_is_printed() -> None:
     assert answer.stdout.startswith("sluice ")
 
 
-@pytest.mark.deep(stands_in="test_every_command_explains_itself")
+@pytest.mark.deep(stands_in="test_a_service_takes_over_with_all_its_arguments")
 def test_lint_takes_over_the_process_and_its_exit_code(tmp_path: Path) -> None:
     assert sluice("policy", "lint", "policies/definitions").returncode == 0
     folder = tmp_path / "default" / "retail"
@@ -143,7 +190,7 @@ def test_a_missing_settings_file_is_reported_with_how_to_make_one(
     assert said == told
 
 
-@pytest.mark.deep(stands_in="test_a_missing_settings_file_is_reported_with_how_to_make_one")
+@pytest.mark.deep(stands_in="test_a_service_takes_over_with_all_its_arguments")
 def test_the_doctor_takes_over_with_all_its_arguments(tmp_path: Path) -> None:
     absent = str(tmp_path / "absent.yaml")
     assert sluice("doctor", "--config", absent).returncode == 2
@@ -152,9 +199,6 @@ def test_the_doctor_takes_over_with_all_its_arguments(tmp_path: Path) -> None:
     assert "`me` is not a user id" in answer.stderr
 
 
-@pytest.mark.deep(
-    stands_in="tests/stories/test_log_lines.py::test_complaints_and_failures_are_lines_too"
-)
 def test_a_control_api_with_unusable_settings_exits_with_2_and_all_complaints(
     tmp_path: Path,
 ) -> None:

@@ -14,7 +14,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from control_api.settings import names
 from tests.deploy.launcher import ROOT, environ
+from tests.runner import tiers
 from tests.servers import of_system
 from tests.support import postgres
 from tests.support.certificates import authority
@@ -48,6 +50,7 @@ wait $served
 """
 
 
+@tiers.sampled("page")
 @pytest.mark.parametrize(("page", "title"), MAKE)
 def test_make_knows_every_target_and_runs_what_is_promised(
     page: str, title: str, tmp_path: Path
@@ -64,7 +67,7 @@ def test_make_knows_every_target_and_runs_what_is_promised(
 
 
 @pytest.mark.deep(
-    stands_in="tests/deploy/grafana/test_dashboards.py::test_the_files_are_what_the_code_generates"
+    stands_in="tests/deploy/grafana/test_dashboards.py::test_the_module_writes_both_files_beside_itself"
 )
 def test_the_dashboards_are_generated_in_a_clone(tmp_path: Path) -> None:
     for name in ("deploy", "policies"):
@@ -83,7 +86,19 @@ def test_the_dashboards_are_generated_in_a_clone(tmp_path: Path) -> None:
     assert [path.read_bytes() for path in made] == before
 
 
-@pytest.mark.deep(stands_in="test_make_knows_every_target_and_runs_what_is_promised")
+def test_the_settings_of_a_control_api_by_hand_are_its_own() -> None:
+    script = commands("deploy/README.md", "PostgreSQL")
+    told = re.findall(r"\bSLUICE_(\w+)=", script)
+    assert {f"SLUICE_{each}" for each in told} <= {*names(), "SLUICE_MIGRATE_DATABASE_URL"}
+    assert {"DATABASE_URL", "MIGRATE_DATABASE_URL", "CONTROL_LISTEN", "REDIS_URL"} <= {*told}
+    # Who makes what, and who owns it.
+    assert "CREATE DATABASE sluice OWNER sluice_owner" in script
+    users = dict(re.findall(r"SLUICE_(\w*DATABASE_URL)=postgresql\+asyncpg://(\w+):", script))
+    assert users == {"DATABASE_URL": "sluice", "MIGRATE_DATABASE_URL": "sluice_owner"}
+    assert [line for line in script.splitlines() if line.endswith("sluice migrate")]
+
+
+@pytest.mark.deep(stands_in="test_the_settings_of_a_control_api_by_hand_are_its_own")
 def test_a_control_api_is_set_up_by_hand(tmp_path: Path, postgres_url: str) -> None:
     if shutil.which("psql") is None or shutil.which("curl") is None:
         pytest.skip("needs psql and curl")

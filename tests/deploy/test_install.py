@@ -6,12 +6,15 @@ import os
 import shutil
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
 import pytest
 
+from deploy import install
 from deploy.install import LOCK, TEST_PART, pins
 from tests.deploy.launcher import ROOT
+from tests.support.documents import put
 
 
 def names(text: str) -> set[str]:
@@ -28,6 +31,53 @@ def test_running_needs_no_test_tool() -> None:
 def test_a_pin_keeps_its_hashes() -> None:
     first, second = "a==1 \\\n    --hash=x \\\n    --hash=y\n", "b==2 \\\n    --hash=z\n"
     assert pins(f"# a comment\n{first}{second}") == [first, second]
+
+
+@pytest.fixture
+def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A lock's pins, with a `.venv` of another Python, which has none of them."""
+    pinned = [f"{name}==1 \\\n    --hash=sha256:{name * 64}\n" for name in "abcdef"]
+    (tmp_path / "lock").write_text("".join(pinned))
+    put(tmp_path, "python", "#!/bin/sh\necho '3.13.0 (elsewhere)'\n")
+    monkeypatch.setattr(install, "PYTHON", tmp_path / "python")
+    monkeypatch.setattr(install, "LOCK", tmp_path / "lock")
+    monkeypatch.setattr(install, "FETCHED", tmp_path / "fetched")
+    return pinned
+
+
+def test_pip_is_told_the_hash_of_each_pin(lock: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, ...]] = []
+    files: list[str] = []
+
+    def pip(log: Path, *words: str) -> subprocess.Popen[bytes]:
+        asked.append(words)
+        files.extend(pins(Path(words[-1]).read_text()) if "-r" in words else [])
+        with log.open("wb") as output:
+            return subprocess.Popen(["true"], stdout=output)
+
+    monkeypatch.setattr(install, "_pip", pip)
+    assert install.main("run") == 0
+    # Once to download, in several parts, and once to install.
+    assert sorted(files) == sorted(lock * 2)
+    for words in asked[:-1]:
+        assert "--require-hashes" in words
+        assert {"--no-index", "--only-binary"} & {*words}
+    assert asked[-1][-2:] == ("-e", str(ROOT))
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.usefixtures("lock")
+def test_a_venv_of_another_python_is_made_anew_where_one_is_named(
+    named: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    created: list[dict[str, object]] = []
+    install.LOCK.write_text("")
+    monkeypatch.setattr(venv, "create", lambda _, **how: created.append(how))
+    monkeypatch.setattr(install, "_pip", lambda *_: subprocess.Popen(["true"]))
+    assert install.main("run", this_python=named) == 0
+    assert [(how["clear"], how["with_pip"]) for how in created] == [(True, True)] * named
+    said = capsys.readouterr().out
+    assert (".venv runs Python 3.13.0, not the one asked for" in said) is named
 
 
 @pytest.fixture
@@ -69,7 +119,7 @@ def test_a_missing_python_is_reported_with_what_to_do(clone: Path) -> None:
     assert not (clone / ".venv").exists()
 
 
-@pytest.mark.deep(stands_in="test_a_missing_python_is_reported_with_what_to_do")
+@pytest.mark.deep(stands_in="test_pip_is_told_the_hash_of_each_pin")
 def test_a_lock_that_does_not_match_installs_nothing(clone: Path) -> None:
     wheel = clone / "wheels" / "sample-1-py3-none-any.whl"
     wheel.parent.mkdir()
@@ -99,7 +149,7 @@ def other_venv(clone: Path) -> Path:
     return clone / ".venv"
 
 
-@pytest.mark.deep(stands_in="test_a_named_python_that_made_the_venv_leaves_it")
+@pytest.mark.deep(stands_in="test_a_venv_of_another_python_is_made_anew_where_one_is_named")
 def test_a_named_python_replaces_a_venv_of_another_one(clone: Path, other_venv: Path) -> None:
     answer = make(clone, "run", f"PYTHON={sys.executable}", PIP_NO_INDEX="1")
     assert "sluice of 3.13.0" not in answer.stdout

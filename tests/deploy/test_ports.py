@@ -9,7 +9,7 @@ import pytest
 
 from deploy.local import ports
 from deploy.local.ports import PortsTaken, hold_ports
-from deploy.local.settings import Address, UpSettings
+from deploy.local.settings import ENVIRONMENT, Address, UpSettings, read
 from tests.support.ports import free_port
 
 ANY = Address("127.0.0.1", 0)
@@ -34,6 +34,25 @@ def ephemeral(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str | None)
     if text is not None:
         file.write_text(text)
     monkeypatch.setattr(ports, "EPHEMERAL_RANGE", file)
+
+
+def test_free_ports_are_chosen_for_all_but_options(tmp_path: Path) -> None:
+    with listening(0) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        environ = dict.fromkeys(list(ENVIRONMENT.values())[1:], address)
+        options: dict[str, str | None] = {"data_dir": str(tmp_path)}
+        with pytest.raises(PortsTaken) as refused, hold_ports(read(options, environ)):
+            pass
+        assert str(refused.value).count("can't listen on") == 4
+        assert "sluice up --free-ports" in str(refused.value)
+        with hold_ports(read(options, environ, free_ports=True)) as held:
+            ports_ = chosen(held.settings)
+        assert len(ports_ - {taken.getsockname()[1]}) == 4
+        options["control_listen"] = address
+        named = read(options, environ, free_ports=True)
+        with pytest.raises(PortsTaken) as refused, hold_ports(named):
+            pass
+        assert str(refused.value).count("can't listen on") == 1
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from deploy.local import up
+from deploy.local.ports import hold_ports
+from deploy.local.processes import ChildProcesses
+from deploy.local.provision import FirstStart
+from deploy.local.settings import read
 from tests.architecture.tree import ROOT
 from tests.deploy.launcher import gone
 from tests.support.waiting import until
@@ -86,3 +91,72 @@ def test_no_child_outlives_the_launcher_and_one_that_dies_is_named(
         said, _ = launcher.communicate(timeout=30)
     assert told in said
     assert gone(children)
+
+
+SEQUENCE = """
+import os, sys
+from pathlib import Path
+from deploy.local import up
+from deploy.local.ports import hold_ports
+from deploy.local.settings import read
+from deploy.local.processes import StopRequested
+
+def start(children, held):
+    code = "import sys, time; print(sys.argv[2], flush=True); time.sleep(float(sys.argv[1]))"
+    warning = '{"level": "error", "message": "a fault in a file"}'
+    for name, seconds, line in (("first", 60, "runs"), ("second", sys.argv[2], warning)):
+        children.start(name, [sys.executable, "-c", code, str(seconds), line], {}, 5)
+    print(*(each.process.pid for each in children._children), flush=True)
+    if sys.argv[3] == "in the middle":
+        children.wait_ready("second", lambda: False, 60)
+
+up._start = start
+settings = read({"data_dir": sys.argv[1]}, {}, free_ports=True)
+with hold_ports(settings) as held:
+    sys.exit(up._run(held))
+"""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "when", "code"),
+    [(60, "in the middle", 0), (60, "while it runs", 0), (0.3, "while it runs", 1)],
+)
+def test_a_start_that_ends_stops_every_child_and_says_why(
+    seconds: float, when: str, code: int, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", SEQUENCE, str(tmp_path), str(seconds), when]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe, text=True) as launcher:
+        assert launcher.stdout is not None
+        assert launcher.stderr is not None
+        children = [psutil.Process(int(pid)) for pid in launcher.stdout.readline().split()]
+        told = launcher.stderr.readline()
+        if not code:
+            launcher.send_signal(signal.SIGINT)
+        said, problem = launcher.communicate(timeout=30)
+    assert launcher.returncode == code
+    assert told == "second: error: a fault in a file\n"
+    assert said.endswith("stopped\n")
+    if code:
+        assert "the second ended with exit code 0" in problem
+        assert str(tmp_path / "logs" / "second.log") in problem
+    assert gone(children)
+
+
+def test_no_key_is_shown_where_there_is_no_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The last step of a start, without the children that it waits for."""
+    first = FirstStart("default", "slc_admin", "slc_superadmin")
+    for name, value in (
+        ("_await", None), ("seed", 0), ("provision", "slc_agent"), ("_sign_in_link", None)
+    ):  # fmt: skip
+        monkeypatch.setattr(up, name, lambda *_, value=value: value)
+    monkeypatch.setattr(FirstStart, "read", lambda _: first)
+    monkeypatch.setattr(ChildProcesses, "start", lambda *_, **_more: None)
+    settings = read({"data_dir": str(tmp_path)}, {}, free_ports=True)
+    with hold_ports(settings) as held:
+        vars(up)["_start"](ChildProcesses(tmp_path / "logs"), held)
+    said = capsys.readouterr().out
+    assert str(tmp_path / "agent.key") in said
+    assert "slc_" not in said

@@ -22,7 +22,9 @@ from tests.support.waiting import until
 STARTED = "Paste into another terminal"
 
 
-@pytest.mark.deep(stands_in="tests/deploy/test_welcome.py::test_a_log_shows_where_the_keys_are")
+@pytest.mark.deep(
+    stands_in="tests/deploy/test_processes.py::test_no_key_is_shown_where_there_is_no_terminal"
+)
 def test_from_the_first_start_to_ctrl_c_and_again(tmp_path: Path) -> None:
     data = tmp_path / "a folder"
     with up(data) as first:
@@ -118,7 +120,7 @@ def test_sigterm_drains_like_ctrl_c_and_no_child_has_the_operators_key(tmp_path:
 
 
 @pytest.mark.deep(
-    stands_in="tests/deploy/test_processes.py::test_no_child_outlives_the_launcher_and_one_that_dies_is_named"
+    stands_in="tests/deploy/test_processes.py::test_a_start_that_ends_stops_every_child_and_says_why"
 )
 def test_ctrl_c_in_the_middle_of_the_start_leaves_nothing(tmp_path: Path) -> None:
     with up(tmp_path / "data") as launcher:
@@ -129,7 +131,7 @@ def test_ctrl_c_in_the_middle_of_the_start_leaves_nothing(tmp_path: Path) -> Non
 
 
 @pytest.mark.deep(
-    stands_in="tests/deploy/test_processes.py::test_no_child_outlives_the_launcher_and_one_that_dies_is_named"
+    stands_in="tests/deploy/test_processes.py::test_a_start_that_ends_stops_every_child_and_says_why"
 )
 def test_a_child_that_dies_stops_everything_and_is_named(tmp_path: Path) -> None:
     with up(tmp_path / "data") as launcher:
@@ -144,7 +146,7 @@ def test_a_child_that_dies_stops_everything_and_is_named(tmp_path: Path) -> None
 
 
 @pytest.mark.deep(
-    stands_in="tests/deploy/test_log_tail.py::test_warnings_and_errors_are_shown_once_and_the_rest_is_not"
+    stands_in="tests/deploy/test_processes.py::test_a_start_that_ends_stops_every_child_and_says_why"
 )
 def test_a_fault_in_a_policy_file_shows_on_the_terminal(tmp_path: Path) -> None:
     folder = tmp_path / "policies"
@@ -199,7 +201,7 @@ def test_every_taken_port_is_named_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/deploy/test_ports.py::test_a_chosen_port_is_not_one_that_another_setting_names"
+    stands_in="tests/deploy/test_ports.py::test_free_ports_are_chosen_for_all_but_options"
 )
 def test_free_ports_avoid_taken_ones_except_named_ones(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:

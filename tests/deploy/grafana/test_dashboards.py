@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import runpy
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import yaml
@@ -14,6 +17,7 @@ from deploy.grafana.agent import AGENT
 from deploy.grafana.board import Board, Graph
 from deploy.grafana.fleet import FLEET
 from deploy.grafana.render import rendered
+from tests.architecture.tree import ROOT
 from tests.deploy.prometheus.server import Prometheus, prometheus
 from tests.support import redis
 from tests.support.redis import running_redis
@@ -111,3 +115,14 @@ def test_prometheus_loads_the_rules_and_no_alert_fires_on_a_healthy_installation
     assert len(rules) > 20
     assert not [rule for rule in rules if rule.get("lastError")]
     assert not [rule["name"] for rule in rules if rule.get("state") == "firing"]
+
+
+def test_the_module_writes_both_files_beside_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = tmp_path / "__main__.py"
+    shutil.copy(ROOT / "deploy/grafana/__main__.py", module)
+    runpy.run_path(str(module), run_name="__main__")
+    assert capsys.readouterr().out.split() == ["fleet.json", "agent.json"]
+    for name in ("fleet.json", "agent.json"):
+        assert (tmp_path / name).read_bytes() == (ROOT / "deploy/grafana" / name).read_bytes()

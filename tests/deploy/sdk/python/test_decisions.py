@@ -193,7 +193,6 @@ async def test_many_tasks_get_their_own_answers(guard: Guard) -> None:
     await guard.aclose()
 
 
-@pytest.mark.deep(stands_in="test_a_denial_is_recorded")
 def test_both_errors_are_one_family() -> None:
     assert issubclass(Denied, NotAllowed)
     assert issubclass(Unavailable, NotAllowed)

@@ -228,7 +228,6 @@ async def test_a_name_that_does_not_exist() -> None:
     await refused("http://sidecar.invalid", match="no sidecar listens")
 
 
-@pytest.mark.deep(stands_in="test_tls_from_a_peer_that_speaks_none")
 async def test_a_peer_that_takes_no_data() -> None:
     """The request is larger than what the socket's buffers hold."""
     with socket.create_server(("127.0.0.1", 0)) as listener:

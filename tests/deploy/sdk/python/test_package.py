@@ -96,6 +96,14 @@ def test_the_guard_names_no_framework_but_in_its_own_modules() -> None:
         if path.name == "guard.py":
             allowed |= {"langchain_core"}  # for types only, as the next lines show
         assert tops - sys.stdlib_module_names <= allowed, path.name
+        # Such a module is imported where it is used, if at all.
+        at_once = [
+            node.module or ""
+            for node in ast.parse(path.read_text()).body
+            if isinstance(node, ast.ImportFrom)
+        ]
+        own = {f"sluice_guard.{name.removesuffix('.py')}" for name in OF_FRAMEWORKS}
+        assert not own & {*at_once}, path.name
 
 
 @pytest.mark.deep(stands_in="test_the_guard_names_no_framework_but_in_its_own_modules")
@@ -122,7 +130,20 @@ def test_the_readme_s_example_runs_as_installed(
     assert "Access to `payroll` was denied" in said
 
 
-@pytest.mark.deep(stands_in="test_the_readme_s_example_runs_as_installed")
+def test_the_readme_s_commands_name_what_is_there() -> None:
+    installing, running = (commands(PAGE, each) for each in ("install the guard", "run a recipe"))
+    [package] = re.findall(r"pip install \./(\S+)", installing)
+    assert (ROOT / package / "pyproject.toml").is_file()
+    [recipe] = re.findall(r"^python (\S+)$", running, re.MULTILINE)
+    assert (ROOT / recipe).is_file()
+    told = re.findall(r"\b(SLUICE_GUARD_\w+)=", running)
+    read = re.findall(r"\bSLUICE_GUARD_\w+", (PACKAGE / "guard.py").read_text())
+    assert {*told} <= {*read}
+    needed = {f"SLUICE_GUARD_{each}" for each in ("URL", "KEY_FILE", "AGENT_ID", "ROLE")}
+    assert {*told} == needed
+
+
+@pytest.mark.deep(stands_in="test_the_readme_s_commands_name_what_is_there")
 def test_the_readme_s_commands_install_the_guard_and_run_a_recipe(
     stack: Stack, tmp_path: Path
 ) -> None:

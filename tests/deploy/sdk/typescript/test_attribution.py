@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,6 +33,51 @@ def test_what_is_stated_is_in_the_body_and_the_baggage() -> None:
     assert "task_type" not in body
     assert headers["baggage"] == "sluice.user=%C3%A4nn%2C%20b%3Bc%3Dd,sluice.session=s%201"
     assert headers["x-api-key"] == "k"
+
+
+def test_what_runs_beside_a_context_is_not_in_it() -> None:
+    script = """
+    const guard = new Guard(given.url, "k", "a", "r");
+    const later = acting({ user: "ann" }, async () => {
+      await new Promise((resolve) => setImmediate(resolve));
+      await acting({ headers: { baggage: "sluice.user=b%C3%B6b" } }, () => guard.check("s"));
+      await guard.check("s");
+    });
+    await guard.check("s");
+    await later;
+    await guard.check("s");
+    guard.close();
+    """
+    with serving(says(response(ALLOW))) as server:
+        run(script, url=server.url)
+        bodies = [json.loads(each.partition(b"\r\n\r\n")[2]) for each in server.requests]
+    assert sorted(each["user_id"] for each in bodies) == ["a", "a", "ann", "böb"]
+
+
+def test_the_environment_says_who_asks_whom(tmp_path: Path) -> None:
+    file = tmp_path / "agent.key"
+    file.write_text("of-a-file\n")
+    script = """
+    const environ = { SLUICE_GUARD_URL: `${given.url}\\n`, SLUICE_GUARD_KEY: "k",
+                      SLUICE_GUARD_AGENT_ID: "agt", SLUICE_GUARD_ROLE: "support" };
+    const ask = async () => {
+      const made = Guard.fromEnviron(environ);
+      await made.check("s");
+      made.close();
+    };
+    await ask();
+    delete environ.SLUICE_GUARD_KEY;
+    environ.SLUICE_GUARD_KEY_FILE = given.file;
+    await ask();
+    delete environ.SLUICE_GUARD_KEY_FILE;
+    return await ask().catch((error) => error.message);
+    """
+    with serving(says(response(ALLOW))) as server:
+        assert run(script, url=server.url, file=str(file)) == "`SLUICE_GUARD_KEY` is not set"
+        first, second = server.requests
+    assert (b": k\r\n" in first, b": of-a-file\r\n" in second) == (True, True)
+    body = json.loads(second.partition(b"\r\n\r\n")[2])
+    assert (body["agent_id"], body["agent_role"]) == ("agt", "support")
 
 
 def test_a_request_s_own_headers_are_read_and_passed_on() -> None:

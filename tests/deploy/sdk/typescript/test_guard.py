@@ -43,7 +43,7 @@ def test_an_allow_is_recorded(stack: Stack) -> None:
 
 def test_a_deny_rejects_with_what_was_recorded(stack: Stack) -> None:
     script = """
-    const error = await guard.check("payroll").catch((error) => error);
+    const error = await guard.check("payroll", undefined, { query: "all" }).catch((error) => error);
     return [error instanceof Denied, error instanceof NotAllowed, error instanceof Error,
             error.name, error.eventId, error.policyName, error.reason, error.sourceId,
             error.message, error.decision.decision];
@@ -54,6 +54,8 @@ def test_a_deny_rejects_with_what_was_recorded(stack: Stack) -> None:
     event = event_of(stack, event_id)
     assert (event["policy_name"], event["reason"]) == (policy, reason)
     assert event["sensitivity_level"] == "critical"  # nothing else was said
+    assert (event["source_type"], event["source_id"], event["query"]) == ("sdk", "payroll", "all")
+    assert (event["agent_id"], event["user_id"]) == (stack.agent_id, stack.agent_id)
     assert reason in message
     assert event_id in message
 
@@ -183,7 +185,7 @@ def test_what_can_t_be_guarded_is_refused(body: str) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/deploy/sdk/typescript/test_attribution.py::test_what_is_stated_is_in_the_body_and_the_baggage"
+    stands_in="tests/deploy/sdk/typescript/test_attribution.py::test_what_runs_beside_a_context_is_not_in_it"
 )
 def test_user_and_session_follow_the_context(stack: Stack) -> None:
     script = """
@@ -210,7 +212,9 @@ def test_many_checks_at_once_get_their_own_answers(stack: Stack) -> None:
     assert told(stack, script) == ["Denied", "ALLOW"] * 100
 
 
-@pytest.mark.deep(stands_in="test_many_checks_at_once_get_their_own_answers")
+@pytest.mark.deep(
+    stands_in="tests/deploy/sdk/typescript/test_attribution.py::test_the_environment_says_who_asks_whom"
+)
 def test_the_environment_makes_a_guard(stack: Stack, tmp_path: Path) -> None:
     file = tmp_path / "agent.key"
     file.write_text(f"{stack.agent_key}\n")

@@ -35,9 +35,7 @@ def test_the_package_has_its_sources_and_nothing_else(packed: Path) -> None:
     assert not {"dependencies", "peerDependencies", "scripts"} & about.keys()
 
 
-@pytest.mark.deep(
-    stands_in="tests/deploy/sdk/typescript/test_guard.py::test_a_guarded_function_runs_after_an_allow_only"
-)
+@pytest.mark.deep(stands_in="test_the_package_has_its_sources_and_nothing_else")
 def test_three_lines_guard_a_function(packed: Path, tmp_path: Path) -> None:
     assert len(EXAMPLE.strip().splitlines()) == 3
     (tmp_path / "package.json").write_text('{"type": "module"}')
