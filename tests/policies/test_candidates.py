@@ -96,6 +96,41 @@ def check_remembered(calls: list[Situation], other: list[Policy]) -> None:
         assert differences(known, call, facts, allow) == expected
 
 
+def test_what_a_candidate_answers_depends_on_each_part_of_the_question() -> None:
+    """One set, asked for one thing after the other and once more, remembers each answer apart."""
+    narrow = replace(
+        POLICY,
+        name="narrow",
+        allowed_sources=("contracts",),
+        denied_sources=(),
+        allowed_tasks=("review",),
+        max_sensitivity="medium",
+        permitted_agent_ids=("agt_1",),
+    )
+    known = PolicySet({f"candidate/x/{POLICY.agent_role}": role_document([narrow])}.get)
+    settings = TenantSettings("t", candidates=(Candidate("x", 1),))
+    facts = FACTS._replace(settings=settings, role=None, revision=1)
+    allow = Decision("ALLOW", "p", "", None, None, None, ())
+    call = RETRIEVAL._replace(
+        agent_role=POLICY.agent_role,
+        source_id="contracts",
+        task_type="review",
+        sensitivity_level="low",
+        agent_id="agt_1",
+    )
+    denied = [
+        call._replace(source_id="payroll"),
+        call._replace(task_type="export"),
+        call._replace(sensitivity_level="high"),
+        call._replace(agent_id="agt_2"),
+    ]
+    for _ in range(2):
+        for other in denied:
+            assert differences(known, call, facts, allow) == []
+            [found] = differences(known, other, facts, allow)
+            assert (found.decision, found.policy_name) == ("DENY", "narrow"), other
+
+
 @given(situations())
 def test_the_records_facts_and_response_are_those_without_candidates(situation: Situation) -> None:
     call, facts, active = situation

@@ -175,7 +175,9 @@ async def test_each_source_of_one_request_has_its_own(
     assert [each["name"] for each in await last_candidates(sidecar)] == ["open"]
 
 
-@pytest.mark.deep(stands_in="test_a_replaced_candidate_is_the_new_one_and_a_dropped_one_is_gone")
+@pytest.mark.deep(
+    stands_in="tests/policies/test_candidates.py::test_what_a_candidate_answers_depends_on_each_part_of_the_question"
+)
 async def test_under_load_each_decision_is_by_the_sets_of_its_recorded_revision(
     sidecar: RunningSidecar, control: FakeControlApi
 ) -> None:
@@ -266,6 +268,7 @@ async def _asked(running: RunningSidecar, bodies: list[dict[str, Any]]) -> Any:
     answer = await running.call("POST", BATCH, orjson.dumps({"items": bodies}))
     results = answer.json()["results"]
     assert all(each.pop("event_id") for each in results)
+    assert len(results) == len(bodies)
     return answer.status, results
 
 
@@ -280,7 +283,7 @@ async def _take(running: RunningSidecar) -> list[dict[str, Any]]:
 
 def _compare(plain: list[dict[str, Any]], listing: list[dict[str, Any]], oracle: Oracle) -> int:
     """Entries are equal but for `pub.candidates`. Returns how many have it."""
-    assert len(plain) == len(listing) == ITEMS
+    assert len(plain) == len(listing)
     differing = 0
     for one, other in zip(plain, listing, strict=True):
         assert other["pub"].get("candidates", []) == oracle.differing(other)
@@ -296,14 +299,19 @@ async def _counts(running: RunningSidecar) -> list[str]:
     return sorted(_COUNTS.findall(text))
 
 
-@pytest.mark.deep(
-    stands_in="tests/policies/test_candidates.py::test_the_records_facts_and_response_are_those_without_candidates"
-)
+async def test_a_few_answers_and_all_counts_are_those_without_candidates(tmp_path: Path) -> None:
+    await _are_alike(tmp_path, _PHASES, 20)
+
+
+@pytest.mark.deep(stands_in="test_a_few_answers_and_all_counts_are_those_without_candidates")
 async def test_answers_counts_and_entries_are_those_without_candidates(tmp_path: Path) -> None:
+    # A fifth of a fifth in a usual run: each request is sent to both.
+    await _are_alike(tmp_path, few(few(100_000)) // ITEMS, ITEMS)
+
+
+async def _are_alike(tmp_path: Path, count: int, items: int) -> None:
     """Two sidecars get the same requests; the tenant of one lists candidates."""
     draw = Random(SEED)
-    # A fifth of a fifth in a usual run: each request is sent to both.
-    count = few(few(100_000)) // ITEMS
     async with (
         fake_control_api.fake_control_api() as plain,
         fake_control_api.fake_control_api() as listing,
@@ -321,12 +329,12 @@ async def test_answers_counts_and_entries_are_those_without_candidates(tmp_path:
                 await holds(beside, world, role)
             oracle = Oracle(listing, world)
             for _ in range(count // _PHASES):
-                bodies = [candidate_tenants.body(draw) for _ in range(ITEMS)]
+                bodies = [candidate_tenants.body(draw) for _ in range(items)]
                 answers = [await _asked(running, bodies) for running, _, _ in sides]
                 assert answers[0] == answers[1]
                 plain_records, listing_records = [await _take(each) for each, _, _ in sides]
                 differing += _compare(plain_records, listing_records, oracle)
         # A comparison without differences would prove nothing.
-        assert differing > count * ITEMS / 50
+        assert differing > count * items / 50
         counts = [await _counts(running) for running, _, _ in sides]
         assert counts[0] == counts[1]

@@ -69,7 +69,9 @@ async def test_a_stop_finishes_what_is_under_way_and_takes_nothing_new(tmp_path:
         assert decided_in(control) == [answer["event_id"]]
 
 
-@pytest.mark.deep(stands_in="test_a_stop_signal_ships_what_is_left_and_exits_0")
+@pytest.mark.deep(
+    stands_in="tests/sidecar/test_lifetime.py::test_what_can_not_ship_at_a_stop_stays_in_the_spool_and_is_no_failure"
+)
 async def test_a_stop_without_the_control_api_keeps_the_records_for_the_next_start(
     tmp_path: Path,
 ) -> None:
@@ -94,7 +96,7 @@ async def test_a_stop_without_the_control_api_keeps_the_records_for_the_next_sta
 
 
 @pytest.mark.deep(
-    stands_in="tests/sidecar/spool/test_kill.py::test_after_kill_9_every_durable_record_is_there_once_and_the_chain_holds"
+    stands_in="tests/sidecar/test_recorder.py::test_no_answer_leaves_before_its_record_is_on_disk"
 )
 async def test_killed_at_any_moment_every_answered_decision_is_logged_once(
     tmp_path: Path,

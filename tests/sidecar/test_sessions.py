@@ -8,7 +8,12 @@ import pytest
 
 from policies.definitions.model import TenantSettings
 from policies.ground.canonical import rfc3339
-from policies.sets.policy_set import role_document, role_name
+from policies.sets.policy_set import (
+    role_document,
+    role_name,
+    session_document,
+    session_name,
+)
 from sidecar import sessions as sessions_module
 from tests.support import waiting
 from tests.support.fake_control_api import (
@@ -159,13 +164,17 @@ async def test_known_sessions_survive_a_restart_without_the_control_api(tmp_path
     async with fake_control_api() as control:
         control.create_tenant()
         async with running_sidecar(tmp_path, control) as running:
-            assert (await running.evaluate(session_id="s-1"))["decision"] == "ALLOW"
+            for session in ("s-1", "s-2"):
+                assert (await running.evaluate(session_id=session))["decision"] == "ALLOW"
+            control.publish({session_name("s-2"): session_document("s-2")})
+            await running.follows(control.revision)
         await control.stop()
         async with running_sidecar(tmp_path, control, synced=False) as running:
             assert (await running.evaluate(session_id="s-1"))["decision"] == "ALLOW"
             other = await running.evaluate(session_id="s-1", agent_id=None)
             assert other["policy_name"] == "session_agent_mismatch"
-            assert len(control.claims) == 1
+            assert (await running.evaluate(session_id="s-2"))["policy_name"] == "session_revoked"
+            assert len(control.claims) == 2
 
 
 async def denied_unclaimed(running: RunningSidecar, why: str) -> None:

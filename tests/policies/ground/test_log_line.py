@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import json
+import logging
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.ground.log_line import LONGEST_ERROR, LONGEST_MESSAGE, Entry, json_line, text_line
+from control_api import json_logging as theirs
+from policies.ground.log_line import (
+    LONGEST_ERROR,
+    LONGEST_MESSAGE,
+    Entry,
+    json_line,
+    renderer,
+    text_line,
+)
+from sidecar.platform import json_logging as ours
 from tests.support.properties import examples
 
 ENTRY = Entry(0, "warning", "sluice.test", "it is so", "find-me", "Traceback:\n  boom")
@@ -30,6 +42,36 @@ def test_text_is_for_people() -> None:
         "    | Traceback:\n"
         "    |   boom"
     )
+
+
+def test_a_terminal_gets_text_and_anything_else_json_unless_told_otherwise() -> None:
+    for form, terminal, expected in (
+        (None, True, text_line), (None, False, json_line), ("prose", True, text_line),
+        ("text", True, text_line), ("text", False, text_line),
+        ("json", True, json_line), ("json", False, json_line),
+    ):  # fmt: skip
+        assert renderer(form, terminal=terminal) is expected, (form, terminal)
+
+
+@pytest.mark.parametrize("service", [ours, theirs])
+@pytest.mark.parametrize("form", ["json", "text", None])
+def test_each_service_looks_whether_it_writes_to_a_terminal(service: Any, form: str | None) -> None:
+    root = logging.getLogger()
+    before, level = list(root.handlers), root.level
+    levels = {name: logging.getLogger(name).level for name in ("sidecar", "sluice")}
+    for terminal in (True, False):
+        stream = io.StringIO()
+        stream.isatty = lambda terminal=terminal: terminal  # type: ignore[method-assign,misc]
+        try:
+            service.configure("info", lambda: 0, stream, form)
+            logging.getLogger("any").error("it is so")
+        finally:
+            root.handlers[:] = before
+            root.setLevel(level)
+            for name, each in levels.items():
+                logging.getLogger(name).setLevel(each)
+        is_text = form == "text" or (form is None and terminal)
+        assert stream.getvalue().startswith("1970" if is_text else '{"time"')
 
 
 @pytest.mark.parametrize("end", ["\n", "\r", "\x1b[2K", "\x85", "\u2028", "\x0b", "\x00", "\u202e"])

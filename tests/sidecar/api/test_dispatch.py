@@ -2,6 +2,7 @@
 
 import gc
 import re
+import tracemalloc
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
@@ -22,6 +23,26 @@ async def test_without_a_key_every_path_under_v1_is_401(
 ) -> None:
     await refused(sidecar, 401, method, path, key=None)
     await refused(sidecar, 401, method, path, key="")
+
+
+async def test_refused_bodies_leave_no_memory_and_no_record(sidecar: RunningSidecar) -> None:
+    async def flood(count: int) -> None:
+        for number in range(count):
+            name = b"%d" % number + b"x" * 5000  # each is new: what remembered it would grow
+            for body in (b'["%b"]', b'{"agent_role": "%b', b'{"%b": 1}', b'{"agent_role": "%b"}'):
+                answer = await sidecar.call("POST", EVALUATE, body % name)
+                assert answer.status in (400, 422)
+
+    await flood(5)
+    tracemalloc.start()
+    try:
+        await flood(10)
+        gc.collect()
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 50_000, "a quarter of them would take as much"
+    assert await sidecar.records() == []
 
 
 @pytest.mark.parametrize(

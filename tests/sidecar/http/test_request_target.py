@@ -122,7 +122,14 @@ ANY = st.text(
 ).map(lambda tail: "/" + tail)
 
 
-@pytest.mark.deep(stands_in="test_a_canonical_path_hides_nothing")
+@pytest.mark.parametrize("raw", [raw for raw, *_ in READ])
+def test_what_is_forwarded_has_the_form_that_was_judged(raw: str) -> None:
+    judged = canonical(raw)
+    assert canonical(judged.forwarded) == judged
+    assert canonical(judged.forwarded).forwarded == judged.forwarded
+
+
+@pytest.mark.deep(stands_in="test_what_is_forwarded_has_the_form_that_was_judged")
 @given(ANY)
 @example("/%2e")
 @example("/%25%32%65")

@@ -209,13 +209,24 @@ async def test_closing_does_not_wait_for_ever_for_a_disk_that_hangs(tmp_path: Pa
     disk.release()
 
 
-@pytest.mark.deep(
-    stands_in="tests/sidecar/spool/reading/test_backlog.py::test_the_age_is_that_of_the_oldest_and_needs_little_memory"
-)
+async def test_what_went_through_leaves_nothing_in_memory(tmp_path: Path) -> None:
+    before, after = await _held_after(tmp_path, 200, 600, at_once=100)
+    assert after - before < 50_000
+
+
+@pytest.mark.deep(stands_in="test_what_went_through_leaves_nothing_in_memory")
 async def test_memory_does_not_grow_with_what_went_through(tmp_path: Path) -> None:
+    before, after = await _held_after(tmp_path, 3000, 20_000, at_once=1000)
+    assert before < 400_000
+    assert after - before < 50_000
+
+
+async def _held_after(tmp_path: Path, first: int, then: int, *, at_once: int) -> tuple[int, int]:
+    """The bytes in memory after so many records, and after so many more."""
+
     async def through(spool: Spool, records: int) -> int:
-        for _ in range(records // 1000):
-            await keep(spool, *range(1000))
+        for _ in range(records // at_once):
+            await keep(spool, *range(at_once))
             while (batch := await spool.batch(MIB)) is not None:
                 await spool.acknowledge(batch.instance, batch.last_n)
             del batch
@@ -225,12 +236,9 @@ async def test_memory_does_not_grow_with_what_went_through(tmp_path: Path) -> No
     async with running_spool(tmp_path) as spool:
         tracemalloc.start()
         try:
-            before = await through(spool, 3000)
-            after = await through(spool, 20_000)
+            return await through(spool, first), await through(spool, then)
         finally:
             tracemalloc.stop()
-    assert before < 400_000
-    assert after - before < 50_000
 
 
 async def test_a_bug_in_the_writer_ends_run(tmp_path: Path) -> None:

@@ -141,7 +141,9 @@ async def test_a_disk_that_fails_while_the_spool_drops_costs_no_record(
     assert [each["lost"] for each in gaps(cores)] in ([], [0])
 
 
-@pytest.mark.deep(stands_in="test_what_has_no_receipt_ships_whatever_the_spool_drops_around_it")
+@pytest.mark.deep(
+    stands_in="tests/sidecar/spool/storage/test_segment_pool.py::test_a_segment_is_whole_or_gone_and_a_spare_is_empty_at_every_moment"
+)
 async def test_a_spool_killed_at_any_step_of_a_drop_goes_on_where_it_was(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.sidecar.spool.quiet_process", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, timeout=120, check=True)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
-import pytest
 
 from sidecar.settings.model import TraceSettings
 from sidecar.tracing.exporter import SpanExporter
@@ -162,7 +161,6 @@ async def test_an_evaluation_has_a_span_under_its_caller_s(tmp_path: Path) -> No
     assert len(events) == 3
 
 
-@pytest.mark.deep(stands_in="test_spans_hold_no_query_and_no_user")
 async def test_a_collector_that_fails_costs_spans_and_nothing_else(tmp_path: Path) -> None:
     async with traced(tmp_path) as setup:
         setup.collector.status = 503

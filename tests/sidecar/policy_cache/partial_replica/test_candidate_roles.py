@@ -70,6 +70,11 @@ async def test_a_missing_document_is_an_error_until_it_was_fetched(tmp_path: Pat
         assert (await evaluated(running, **asked))[0] == "ALLOW"
         await fetched(running, TELLER)
         assert await evaluated(running, **asked) == ("ALLOW", ["DENY"])
+        # A role that neither set has is denied by both, once it is known that they don't.
+        asked["agent_role"] = "made-up"
+        assert (await evaluated(running, **asked))[0] == "DENY"
+        await fetched(running, "made-up")
+        assert await evaluated(running, **asked) == ("DENY", [])
 
 
 @pytest.mark.deep(stands_in="test_a_document_that_is_lost_in_redis_fails_no_decision")

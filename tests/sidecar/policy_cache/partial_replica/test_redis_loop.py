@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from policies.definitions.model import Key
+from policies.definitions.model import Key, TenantSettings
 from policies.ground.keys import key_digest, make_key
 from policies.ground.signing import Signer
 from policies.sets.merkle_map import path
 from policies.sets.policy_set import (
+    TENANT,
     agent_name,
     key_document,
     key_name,
@@ -20,6 +21,7 @@ from policies.sets.policy_set import (
     role_name,
     session_document,
     session_name,
+    tenant_document,
 )
 from policies.sets.redis_keys import (
     beats_key,
@@ -240,6 +242,25 @@ async def test_a_revoked_sidecar_decides_no_more(tmp_path: Path) -> None:
                 "it is barred", lambda: "policy_set" in running.parts.readiness.problems()
             )
             assert (await running.evaluate())["policy_name"] == "policy_set_stale"
+
+
+async def test_a_deactivated_tenant_s_sidecar_stops_and_goes_on_with_it(tmp_path: Path) -> None:
+    async with fake_control_api_with_redis(tmp_path) as control:
+        control.create_tenant()
+        async with running_sidecar(tmp_path, control, staleness_seconds=LIMIT) as running:
+            assert await allowed(running)
+            for active in (False, True):
+                tenant = TenantSettings("default", active=active)
+                control.publish({TENANT: tenant_document(tenant)})
+                await until_async(
+                    "it follows",
+                    lambda active=active: (
+                        active is not ("policy_set" in running.parts.readiness.problems())
+                    ),
+                )
+                answer = await running.evaluate()
+                assert (answer["decision"] == "ALLOW") is active
+                assert active or "deactivated" in answer["reason"]
 
 
 async def test_a_published_claim_needs_no_request(tmp_path: Path) -> None:
