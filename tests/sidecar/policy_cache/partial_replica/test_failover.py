@@ -184,7 +184,9 @@ async def test_it_starts_without_redis(tmp_path: Path) -> None:
             await control.stop()
 
 
-@pytest.mark.deep(stands_in="test_decisions_and_revocations_go_on_without_redis")
+@pytest.mark.deep(
+    stands_in="tests/sidecar/policy_cache/partial_replica/test_request_coalescer.py::test_one_read_serves_all_waiting_callers"
+)
 async def test_an_unknown_key_is_refused_and_a_known_one_taken_while_redis_is_away(
     tmp_path: Path,
 ) -> None:
@@ -221,7 +223,9 @@ async def test_an_older_redis_is_not_returned_to(tmp_path: Path) -> None:
         assert not await allowed(running)
 
 
-@pytest.mark.deep(stands_in="test_decisions_and_revocations_go_on_without_redis")
+@pytest.mark.deep(
+    stands_in="tests/sidecar/policy_cache/partial_replica/test_control_loop.py::test_an_answer_that_is_late_or_fails_confirms_nothing"
+)
 async def test_with_both_away_the_set_grows_stale_and_either_brings_it_back(tmp_path: Path) -> None:
     for first in ("redis", "control"):
         async with away(tmp_path / first) as (control, running):
@@ -277,7 +281,9 @@ async def test_an_older_set_is_refused_from_the_control_api_too(tmp_path: Path) 
         control.revision = seen
 
 
-@pytest.mark.deep(stands_in="test_an_older_set_is_refused_from_the_control_api_too")
+@pytest.mark.deep(
+    stands_in="tests/sidecar/policy_cache/partial_replica/test_control_loop.py::test_an_answer_of_another_tenant_or_signer_is_refused"
+)
 @pytest.mark.parametrize("what", ["tenant", "key"])
 async def test_another_tenant_s_or_signer_s_answer_is_refused(tmp_path: Path, what: str) -> None:
     async with away(tmp_path) as (control, running):
@@ -327,7 +333,9 @@ async def test_another_store_replaces_everything(tmp_path: Path) -> None:
         assert await allowed(running, source_id="rates")
 
 
-@pytest.mark.deep(stands_in="test_another_store_replaces_everything")
+@pytest.mark.deep(
+    stands_in="tests/sidecar/policy_cache/partial_replica/test_control_loop.py::test_more_changes_than_a_page_holds_leave_nothing_old"
+)
 async def test_more_changes_than_a_page_holds_leave_nothing_old(tmp_path: Path) -> None:
     async with away(tmp_path) as (control, running):
         assert not await allowed(running, agent_role="role-7", agent_id=None)

@@ -85,7 +85,6 @@ async def test_queries_keep_their_arrays_parallel(marked: Front) -> None:
     assert found["metadatas"] is None
 
 
-@pytest.mark.deep(stands_in="test_the_callers_condition_can_not_undo_ours")
 async def test_asking_for_a_hidden_record_by_its_id_shows_none(marked: Front) -> None:
     def read() -> Any:
         return collection(marked, marked.port).get(ids=["id1", "id3", "id5"])

@@ -185,7 +185,6 @@ async def test_a_list_of_which_all_may_be_read_is_chromas_byte_for_byte(
         assert len(answered.json) == 3
 
 
-@pytest.mark.deep(stands_in="test_a_collection_named_like_another_ones_id_is_its_own")
 async def test_the_client_lists_and_counts(front: Front) -> None:
     def read() -> tuple[list[str], int]:
         through = client(front, front.port)

@@ -26,7 +26,6 @@ from tests.support.proxy import listening, policy, source
 from tests.support.scripted_source import data_source
 
 
-@pytest.mark.deep(stands_in="test_an_allowed_answer_is_chromas_byte_for_byte")
 async def test_the_client_reads_through_the_listener_as_from_chroma(front: Front) -> None:
     def read(port: int) -> list[Any]:
         collection = client(front, port).get_collection("open_docs", embedding_function=None)

@@ -105,9 +105,6 @@ async def test_concurrent_reads_and_renames_never_read_a_closed_collection(
         assert sum(await asyncio.gather(*readers)) > 0
 
 
-@pytest.mark.deep(
-    stands_in="tests/sidecar/protocols/chroma/test_reads.py::test_plain_names_and_levels_come_from_the_configuration"
-)
 async def test_concurrent_requests_are_judged_separately(front: Front) -> None:
     async def ask(number: int) -> tuple[str, int, bytes]:
         name = "open_docs" if number % 2 else "shut_docs"

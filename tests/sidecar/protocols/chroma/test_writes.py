@@ -57,7 +57,6 @@ async def test_allowed_writes_are_judged_like_reads(
     assert found["documents"] == ["text of shut_docs"]
 
 
-@pytest.mark.deep(stands_in="test_allowed_writes_are_judged_like_reads")
 async def test_an_allowed_write_is_made_and_recorded(writing: Front) -> None:
     def write() -> list[str]:
         through = client(writing, writing.port)

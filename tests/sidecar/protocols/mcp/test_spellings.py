@@ -168,7 +168,6 @@ def _members(last: bool, folding: bool, found: list[tuple[str, Any]]) -> dict[st
     return {(key.casefold() if folding else key): value for key, value in ordered}
 
 
-@pytest.mark.deep(stands_in="test_a_resource_that_arrives_is_allowed_as_any_parser_reads_it")
 @given(BODIES)
 @examples(300)
 def test_a_call_that_arrives_is_allowed_as_any_parser_reads_it(

@@ -4,8 +4,6 @@ requests. In front of a minimal server, since no wheel has the real one."""
 import json
 from typing import Any
 
-import pytest
-
 from tests.sidecar.protocols.minimal import Minimal
 from tests.sidecar.protocols.opensearch.front import (
     forwarded,
@@ -40,9 +38,6 @@ LOOKED_UP = [
 ]  # fmt: skip
 
 
-@pytest.mark.deep(
-    stands_in="tests/sidecar/protocols/opensearch/test_spellings.py::test_what_arrives_is_what_was_judged"
-)
 async def test_an_index_that_a_body_looks_up_is_judged(front: Minimal) -> None:
     for body in LOOKED_UP:
         # A shape look-up without an index uses the index `shapes`.

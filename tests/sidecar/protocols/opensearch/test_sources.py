@@ -83,15 +83,23 @@ async def test_a_path_without_an_index_is_allowed_if_every_index_is(tmp_path: Pa
         assert {each[0] for each in await front.sources()} == {"ALLOW"}
 
 
-@pytest.mark.deep(stands_in="test_an_index_may_have_a_plain_name_in_policies")
+async def test_a_parameter_of_a_search_that_could_name_an_index_is_refused(front: Minimal) -> None:
+    await _refuses_parameters(front, "/open_docs/_search")
+
+
+@pytest.mark.deep(stands_in="test_a_parameter_of_a_search_that_could_name_an_index_is_refused")
 async def test_a_parameter_that_could_name_an_index_is_refused(front: Minimal) -> None:
+    await _refuses_parameters(front, "/open_docs/_search", "/open_docs/_doc/1", "/_search")
+
+
+async def _refuses_parameters(front: Minimal, *targets: str) -> None:
     for query in (
         "index=shut_docs", "source=%7B%7D", "=source=%7B%7D", "x=1;index=shut_docs", "i%6edex=x",
         "source_content_type=application/json", "q=a&q=b", "=index=shut_docs", "id=2", "from=%zz",
         "project_routing=x", "type=x", "scroll_id=x", "size=1&%73ize=2", "q=%ff",
         "expand_wildcards=x",
     ):  # fmt: skip
-        for target in ("/open_docs/_search", "/open_docs/_doc/1", "/_search"):
+        for target in targets:
             case = ("GET", f"{target}?{query}", None)
             await refused(front, case, "unreadable_request", 400)
     assert front.lines == []

@@ -169,8 +169,37 @@ def runner_and_front() -> Iterator[tuple[asyncio.Runner, Minimal]]:
 @given(
     st.sampled_from(["GET", "POST", "PUT", "DELETE"]), _EXPRESSIONS, _VERBS, BODIES, LINES, SPELT
 )
+@examples(250)
+def test_what_arrives_of_some_requests_is_what_was_judged(
+    runner_and_front: tuple[asyncio.Runner, Minimal],
+    method: str,
+    expression: str,
+    verb: str,
+    body: Any,
+    several: list[Any],
+    how: str,
+) -> None:
+    _check_what_arrives(runner_and_front, method, expression, verb, body, several, how)
+
+
+@pytest.mark.deep(stands_in="test_what_arrives_of_some_requests_is_what_was_judged")
+@given(
+    st.sampled_from(["GET", "POST", "PUT", "DELETE"]), _EXPRESSIONS, _VERBS, BODIES, LINES, SPELT
+)
 @examples(600)
 def test_what_arrives_is_what_was_judged(
+    runner_and_front: tuple[asyncio.Runner, Minimal],
+    method: str,
+    expression: str,
+    verb: str,
+    body: Any,
+    several: list[Any],
+    how: str,
+) -> None:
+    _check_what_arrives(runner_and_front, method, expression, verb, body, several, how)
+
+
+def _check_what_arrives(
     runner_and_front: tuple[asyncio.Runner, Minimal],
     method: str,
     expression: str,
@@ -221,12 +250,20 @@ _TEXTS = st.one_of(
 )
 
 
-@pytest.mark.deep(
-    stands_in="tests/sidecar/protocols/opensearch/languages/test_languages.py::test_sql"
-)
+@given(_TEXTS)
+@examples(150)
+def test_the_sources_of_a_few_queries_include_all_they_read(text: str) -> None:
+    _includes_all(text)
+
+
+@pytest.mark.deep(stands_in="test_the_sources_of_a_few_queries_include_all_they_read")
 @given(_TEXTS)
 @examples(600)
 def test_the_sources_of_a_query_include_all_it_reads(text: str) -> None:
+    _includes_all(text)
+
+
+def _includes_all(text: str) -> None:
     """Every name that the most lenient of readers takes for a table is among the sources."""
     for reader, indices in (
         (loosely_in_sql, indices_of_sql),

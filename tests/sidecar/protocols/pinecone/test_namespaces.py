@@ -19,9 +19,6 @@ from tests.sidecar.protocols.pinecone.server import Server
 from tests.support.proxy import policy
 
 
-@pytest.mark.deep(
-    stands_in="tests/sidecar/protocols/pinecone/test_records.py::test_the_client_sees_only_what_it_may"
-)
 async def test_the_client_reads_through_the_listener_as_from_pinecone(front: Minimal) -> None:
     def read(port: int) -> list[Any]:
         made = index(port)

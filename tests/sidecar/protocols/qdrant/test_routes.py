@@ -75,9 +75,6 @@ async def test_what_is_closed_never_arrives(
     assert front.lines == []
 
 
-@pytest.mark.deep(
-    stands_in="tests/sidecar/protocols/qdrant/test_spellings.py::test_what_arrives_is_what_was_judged"
-)
 async def test_a_collection_can_not_be_created_from_another(tmp_path: Path, server: Server) -> None:
     async with minimal(tmp_path, "qdrant", scripted(server.answer), OPEN, writes="allow") as front:
         body = {"vectors": {"size": 2, "distance": "Dot"}, "init_from": SHUT}

@@ -16,7 +16,6 @@ from tests.sidecar.protocols.qdrant.server import Server
 from tests.support.proxy import policy
 
 
-@pytest.mark.deep(stands_in="test_plain_names_and_levels_come_from_the_configuration")
 async def test_the_client_reads_through_the_listener_as_from_qdrant(front: Minimal) -> None:
     def read(port: int) -> list[Any]:
         qdrant = client(port)

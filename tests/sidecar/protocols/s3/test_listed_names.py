@@ -6,8 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from sidecar.settings.model import NamedSource
 from tests.sidecar.protocols.s3.front import (
     KEYS,
@@ -18,7 +16,6 @@ from tests.sidecar.protocols.s3.front import (
 from tests.support.proxy import listening, policy
 
 
-@pytest.mark.deep(stands_in="test_every_page_is_filtered_and_none_is_lost")
 async def test_a_list_names_what_may_be_read(front: S3Front) -> None:
     bucket = {"Bucket": front.bucket}
 
@@ -68,7 +65,6 @@ async def test_a_page_that_ends_at_a_hidden_name_is_refused(front: S3Front) -> N
     assert b"longer prefix" in answered.raw
 
 
-@pytest.mark.deep(stands_in="test_a_list_of_which_all_may_be_seen_is_s3s_byte_for_byte")
 async def test_only_buckets_that_may_be_listed_are_named(front: S3Front) -> None:
     where = {"LocationConstraint": "eu-west-1"}
     other = {"Bucket": f"{front.bucket}-2", "CreateBucketConfiguration": where}

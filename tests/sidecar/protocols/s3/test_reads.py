@@ -16,7 +16,6 @@ from tests.sidecar.protocols.s3.front import (
 )
 
 
-@pytest.mark.deep(stands_in="test_keys_with_odd_characters_are_read")
 async def test_boto3_reads_through_the_listener_as_from_s3(front: S3Front) -> None:
     bucket = {"Bucket": front.bucket}
 

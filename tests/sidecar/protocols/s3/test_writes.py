@@ -25,9 +25,6 @@ async def test_writes_are_denied_unless_they_are_allowed(front: S3Front) -> None
     assert front.upstream.seen == []
 
 
-@pytest.mark.deep(
-    stands_in="tests/sidecar/protocols/s3/test_hosts.py::test_boto3_may_name_the_bucket_by_the_host"
-)
 async def test_boto3_writes_where_writes_are_allowed(writing: S3Front, tmp_path: Path) -> None:
     bucket = {"Bucket": writing.bucket}
     large = tmp_path / "large"

@@ -88,7 +88,6 @@ async def test_every_spelling_of_a_target_is_signed_as_aws_reads_it(
     assert fault(seen, "s3", SECRETS) is None
 
 
-@pytest.mark.deep(stands_in="test_every_spelling_of_a_target_is_signed_as_aws_reads_it")
 async def test_rclones_server_takes_the_signature(tmp_path: Path) -> None:
     (tmp_path / "data" / "lake" / "open").mkdir(parents=True)
     (tmp_path / "data" / "lake" / "open" / "a b+c!.txt").write_bytes(b"text")

@@ -78,7 +78,6 @@ def test_the_work_is_linear_in_the_size_of_the_request(request_of: Any) -> None:
     assert _steps(request_of(100)) < 4.4 * _steps(request_of(25))
 
 
-@pytest.mark.deep(stands_in="test_fragments_that_cannot_be_resolved_are_refused")
 def test_crossed_fragments_cost_as_much_as_they_name() -> None:
     # The largest that is accepted: 100 searches, each through 100 fragments on other collections.
     assert len(_named(_crossed(100))) == 102

@@ -43,7 +43,6 @@ def identities(answer: Any) -> list[str]:
     return [hit["_id"] for hit in answer["hits"]["hits"]]
 
 
-@pytest.mark.deep(stands_in="test_counts_and_aggregations_cover_visible_documents_only")
 async def test_only_visible_documents_come_back(front: Minimal) -> None:
     knn = {"knn": {"vector": {"vector": [1.0], "k": 9, "filter": {"exists": {"field": "page"}}}}}
     for body in (
