@@ -99,7 +99,8 @@ class PodView:
         """The volumes that are not ours by name. A pod that opted out has none of ours."""
         if self.opted_out:
             return objects(self.spec, "volumes")
-        ours = self.fragment.volume_names
+        # A tuple: in a set, a name that is no text can't be looked up.
+        ours = tuple(self.fragment.volume_names)
         return [each for each in objects(self.spec, "volumes") if each.get("name") not in ours]
 
     @property

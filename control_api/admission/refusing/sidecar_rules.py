@@ -76,7 +76,7 @@ def names(view: PodView) -> Iterator[str]:
 
 def mounts(view: PodView) -> Iterator[str]:
     """Containers of the pod's author that mount a volume of ours: its token, keys or records."""
-    ours = view.fragment.volume_names
+    ours = tuple(view.fragment.volume_names)
     for container in view.foreign:
         if any(each.get("name") in ours for each in objects(container, "volumeMounts")):
             yield name_of(container)
