@@ -30,7 +30,7 @@ def run(console: Visitor, tests: str, **fields: str) -> Shown:
 
 
 def test_a_case_that_fails_is_told_with_its_line_and_its_answer(console: Visitor) -> None:
-    assert "2 cases" in run(console, TESTS).text
+    assert "as they expect: 2 cases" in run(console, TESTS).text
     shown = run(console, TESTS, policies=OPEN)
     assert "1 of 2 cases failed" in shown.text
     row = shown.main.find("tbody").find("tr").text
@@ -41,7 +41,7 @@ def test_a_case_that_fails_is_told_with_its_line_and_its_answer(console: Visitor
 
 @pytest.mark.deep(stands_in="test_a_case_that_fails_is_told_with_its_line_and_its_answer")
 def test_a_file_of_tests_is_decided(console: Visitor, reader: Visitor) -> None:
-    assert "2 cases" in run(console, TESTS).text
+    assert "as they expect: 2 cases" in run(console, TESTS).text
     shown = run(reader, TESTS, policies=OPEN)
     assert "1 of 2 cases failed" in shown.text
     row = shown.main.find("tbody").find("tr").text
