@@ -11,6 +11,8 @@ from control_api.log import read
 from control_api.log.append import Log
 from control_api.log.purge import PurgeResult
 from control_api.log.search import EventFilters
+from control_api.log.verify import verify
+from policies.ground.signing import Signer
 from tests.control_api.log.purging import DAY, aged, fill, keep_days, purge, seqs, valid
 from tests.control_api.store.counters.test_counters import kept, walked
 from tests.support.open_store import OTHER, TENANT, OpenStore, opened
@@ -39,6 +41,10 @@ async def test_old_entries_go_and_the_rest_verifies(world: OpenStore) -> None:
         assert await world.rows(f"SELECT seq FROM {table} WHERE seq < 100") == []
     assert await world.rows("SELECT seq FROM log_spans WHERE until_seq <= 100") == []
     assert await world.rows("SELECT seq FROM log_spans WHERE until_seq > 100") != []
+    # Signed by another key than the log's, it would be no purge.
+    answer = await verify(world.store, TENANT, (Signer(b"\1" * 32).public,))
+    assert (answer["valid"], answer["anchor"]) == (False, None)
+    assert "not signed by the log's key" in answer["reason"]
 
 
 @pytest.mark.deep(stands_in="test_old_entries_go_and_the_rest_verifies")

@@ -182,11 +182,13 @@ async def test_verification_succeeds_while_rows_are_removed_and_added(world: Ope
     writers = [asyncio.ensure_future(write()) for _ in range(4)]
     work = asyncio.ensure_future(purge(world).run(TENANT))
     walks = 0
-    while not work.done():
-        await valid(world)
-        walks += 1
-    going = False
-    await asyncio.gather(*writers)
+    try:
+        while not work.done():
+            await valid(world)
+            walks += 1
+    finally:
+        going = False
+        await asyncio.gather(*writers)
     assert (await work).removed == 400
     assert walks > 1
     answer = await valid(world)

@@ -84,7 +84,7 @@ async def test_a_change_of_what_a_purge_left_is_found(either_url: str, statement
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/log/test_attacks.py::test_an_attack_is_found_by_its_means_and_not_by_less"
+    stands_in="tests/control_api/log/test_purge.py::test_old_entries_go_and_the_rest_verifies"
 )
 async def test_the_oldest_rows_deleted_as_if_by_retention_are_found(world: OpenStore) -> None:
     """With an anchor that is right in everything, but signed by another key."""
