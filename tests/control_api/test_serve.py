@@ -55,13 +55,24 @@ def command(
     for name in [name for name in os.environ if "SLUICE" in name]:
         monkeypatch.delenv(name)
 
+    def unhandled(*_: object) -> None:
+        raise AssertionError("it does not end by itself")
+
     def run(*arguments: str, **environ: str) -> tuple[int, str]:
         given = {"DATA_DIR": str(tmp_path / "data"), "CONTROL_LISTEN": "127.0.0.1:0"}
         settings = {f"SLUICE_{name}": value for name, value in given.items()} | environ
-        with monkeypatch.context() as patch:
-            for name, value in settings.items():
-                patch.setenv(name, value)
-            code = main([*arguments])
+        # A service that starts although it must not drains, and its code is 0.
+        late = threading.Timer(20, os.kill, (os.getpid(), signal.SIGTERM))
+        handler = signal.signal(signal.SIGTERM, unhandled)
+        late.start()
+        try:
+            with monkeypatch.context() as patch:
+                for name, value in settings.items():
+                    patch.setenv(name, value)
+                code = main([*arguments])
+        finally:
+            late.cancel()
+            signal.signal(signal.SIGTERM, handler)
         return code, "".join(capsys.readouterr())
 
     yield run
