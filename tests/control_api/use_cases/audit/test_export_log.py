@@ -385,9 +385,11 @@ async def test_a_response_whose_reader_takes_nothing_is_aborted(
     async with TestServer(app) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1)
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-        async with asyncio.timeout(30):
-            await asyncio.gather(ended.wait(), aborted.wait())
-        writer.close()
+        try:
+            async with asyncio.timeout(30):
+                await asyncio.gather(ended.wait(), aborted.wait())
+        finally:
+            writer.close()  # else the server would wait for a stream that never ends
     assert "gave up a stream" in caplog.text
     assert reader is not None
 
