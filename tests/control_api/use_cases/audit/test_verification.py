@@ -95,12 +95,14 @@ def test_a_run_that_was_asked_for_is_running_until_it_has_looked_again(
 
     monkeypatch.setattr(self_check.SelfChecker, "step", late)
     assert api.call("POST", PATH).body["running"]
+    again = api.call("POST", PATH, key=api.new_key("read"))
+    assert (again.status, again.body["running"]) == (202, True)
     assert api.admin("GET", PATH)["running"]
     held.set()
     until("the verification ends", lambda: not api.admin("GET", PATH)["running"])
 
 
-@pytest.mark.deep(stands_in="test_a_changed_row_is_named_and_its_repair_is_noticed")
+@pytest.mark.deep(stands_in="test_a_run_that_was_asked_for_is_running_until_it_has_looked_again")
 def test_a_run_can_be_asked_for_again_while_it_runs(api: ControlApi) -> None:
     for _ in range(12):
         api.evaluate()
