@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from itertools import product
 from typing import Any
 
 import pytest
 
-from control_api.analyses import here
+from control_api.analyses import here, questions
 from control_api.analyses.job import Job
+from control_api.analyses.questions import QUESTIONS
+from policies.analysis.matrix import Columns
 
 RULES = [{"name": "n", "never": {"sources": ["*customer*data*"]}}]
 
@@ -41,6 +44,50 @@ def policy(*sources: str) -> dict[str, Any]:
         "denied_sources": [],
         "max_sensitivity": "low",
     }
+
+
+def documents(roles: dict[str, list[dict[str, Any]]]) -> bytes:
+    """What is in force of these roles."""
+    stored = [
+        [
+            {**each, "policy_id": "", "version": 0, "name": str(at), "agent_role": role}
+            for at, each in enumerate(some)
+        ]
+        for role, some in roles.items()
+    ]
+    return json.dumps(stored).encode()
+
+
+def test_a_large_table_is_made_elsewhere_with_the_same_cells() -> None:
+    many = [f"source-{number:0100}" for number in range(700)]  # more than 64 KiB
+    roles = {"large": [policy(*many)], "small": [policy("handbook")]}
+    job = Job("matrix", Columns("source-*7", None, 2)._asdict(), (documents(roles),))
+    other: Any = Elsewhere()
+    asyncio.run(here.answer(other, "t", job))
+    assert other.asked
+    found = json.loads(QUESTIONS["matrix"](job))
+    assert found["sources"] == ["source-*7", many[7]]
+    cells = {row["agent_role"]: [each["level"] for each in row["cells"]] for row in found["roles"]}
+    assert cells == {"large": ["low", "low"], "small": [None, None]}
+
+
+def test_a_role_that_can_t_be_analysed_has_a_fault_beside_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(questions, "MAX_STEPS", 1_000)
+    words = [f"*{first}?{second}*" for first, second in product("abcdefgh", repeat=2)]
+    roles = {"r": [policy("handbook")], "wild": [policy(each) for each in words]}
+    options = Columns("handbook", None, 1)._asdict()
+    job = Job("matrix", options, (documents(roles),))
+    asked = QUESTIONS["matrix"](job)
+    rows = {row["agent_role"]: row for row in json.loads(asked)["roles"]}
+    assert (rows["r"]["fault"], rows["r"]["cells"][0]["level"]) == (None, "low")
+    assert rows["wild"]["cells"] is None
+    assert "overlap in too many ways" in rows["wild"]["fault"]
+    # Where a question is answered within the service's own process, it goes elsewhere.
+    other: Any = Elsewhere()
+    asyncio.run(here.answer(other, "t", job))
+    assert other.asked
 
 
 def test_a_small_question_is_answered_here() -> None:

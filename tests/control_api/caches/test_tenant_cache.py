@@ -16,14 +16,15 @@ import pytest
 from control_api.caches.tenant_cache import TenantCache
 from control_api.store.notices import Notice
 from control_api.store.queries import tenants
+from control_api.store.queries.sessions import SessionRow
 from control_api.store.transaction import Published, Transaction
 from policies.definitions.model import Key, TenantSettings
 from policies.ground.keys import key_digest
 from policies.sets import policy_set
-from policies.sets.policy_set import key_document, key_name
+from policies.sets.policy_set import key_document, key_name, session_document, session_name
 from tests.control_api.store.databases import postgresql_url
 from tests.support.open_store import OTHER, TENANT, OpenStore, opened
-from tests.support.waiting import turns, until_async
+from tests.support.waiting import PATIENCE, turns, until_async
 
 __all__ = ["postgresql_url"]
 DIGEST = key_digest("a key")
@@ -210,6 +211,30 @@ async def publish_for(world: OpenStore, tenant_id: str, key_id: str) -> None:
     body = key_document(Key(key_id, "evaluate"))
     work = functools.partial(Transaction.publish, changed={key_name(DIGEST): body})
     await world.store.write(tenant_id, work)
+
+
+async def test_what_another_process_commits_is_in_force_here_and_wakes_who_waits(
+    pair: tuple[OpenStore, OpenStore],
+) -> None:
+    here, there = pair
+    cache = TenantCache(here.store)
+    await publish(here, "live")
+    assert await key_in_force(cache) == "live"
+    state = await cache.get(TENANT)
+    session = SessionRow("s", "support", None, "ann", 0, 1 << 60)
+    state.sessions.keep(session)
+    async with asyncio.TaskGroup() as group:
+        waiter = group.create_task(state.wait(PATIENCE))
+        await turns()
+        await publish(there, "theirs", **{session_name("s"): session_document("s")})
+        await deactivate(there)
+        assert not waiter.done()
+        await cache.refresh()
+        await turns()
+        assert waiter.done()
+        waiter.cancel()
+    assert await key_in_force(cache) == "theirs"
+    assert (state.active, state.sessions.at("s", 0)) == (False, None)
 
 
 async def test_a_later_revision_that_was_read_first_is_not_replaced_by_an_older_one(

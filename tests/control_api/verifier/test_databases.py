@@ -22,6 +22,7 @@ from policies.trail.merkle_tree import Frontier
 from policies.trail.proofs import cosignature
 from policies.trail.proofs.signed_note import COSIGNATURE, VerifierKey
 from tests.control_api.log.purging import aged, keep_days, purge
+from tests.control_api.store.databases import postgresql_url
 from tests.control_api.verifier.world import SIGNER, Answer, run
 from tests.support.open_store import (
     TENANT,
@@ -34,6 +35,7 @@ from tests.support.open_store import (
     sql,
 )
 
+__all__ = ["postgresql_url"]
 Capture = pytest.CaptureFixture[str]
 SIZE = 12
 WITNESS = Signer(bytes([9]) * 32)
@@ -56,7 +58,13 @@ async def verify(capsys: Capture, url: str, *arguments: str) -> Answer:
     return await asyncio.to_thread(run, capsys, "--database", url, "--json", *arguments)
 
 
-@pytest.mark.deep(stands_in="test_a_copy_without_its_wal_is_read_and_stays_as_it_is")
+async def test_a_log_in_postgresql_holds(postgresql_url: str, capsys: Capture) -> None:
+    async with logged(postgresql_url):
+        answer = await verify(capsys, postgresql_url)
+    assert (answer.code, answer.json["entries"], answer.json["level"]) == (0, SIZE, "unsigned")
+
+
+@pytest.mark.deep(stands_in="test_a_log_in_postgresql_holds")
 async def test_a_log_holds_on_either_database(either_url: str, capsys: Capture) -> None:
     async with logged(either_url):
         answer = await verify(capsys, either_url)
@@ -76,7 +84,6 @@ DAMAGES = {
 }
 
 
-@pytest.mark.deep(stands_in="test_a_copy_without_its_wal_is_read_and_stays_as_it_is")
 @pytest.mark.parametrize("name", DAMAGES)
 async def test_each_damage_is_named(name: str, either_url: str, capsys: Capture) -> None:
     statement, reason, seq = DAMAGES[name]
@@ -163,6 +170,7 @@ async def test_a_purge_beyond_the_stores_checkpoint_is_named(
     notes, day = FileStore(tmp_path / "notes"), 86_400_000_000
     async with logged(sqlite_url) as world:
         notes.put(TENANT, 0, await note_of(world, 10))
+        await _compare_with_the_store(world, tmp_path, capsys)
         world.now.ahead += 2 * day
         await keep_days(world, 1)
         # An insider with the key, or a replica that does not share the store.
@@ -175,6 +183,27 @@ async def test_a_purge_beyond_the_stores_checkpoint_is_named(
     answer = await verify(capsys, sqlite_url, *key, "--store", f"file://{tmp_path}/notes")
     assert (answer.code, answer.reasons) == (1, ["purge_uncovered"])
     assert answer.json["findings"][0]["seq"] == SIZE
+    # The database was emptied.
+    for table in ("log_entries", "openings", "log_heads", "log_index", "log_spans", "purges"):
+        await sql(sqlite_url, f"DELETE FROM {table}")
+    store = ("--store", f"file://{tmp_path}/notes", "--log", TENANT)
+    answer = await verify(capsys, sqlite_url, *key, *store)
+    assert (answer.code, answer.reasons[0]) == (1, "log_behind_checkpoint")
+
+
+async def _compare_with_the_store(world: OpenStore, tmp_path: Path, capsys: Capture) -> None:
+    """The store's note of 10 entries proves them, and shows what the database hides."""
+    key = ["--key", base64.b64encode(SIGNER.public).decode()]
+    store = ["--store", f"file://{tmp_path}/notes"]
+    answer = await verify(capsys, world.url, *store, *key)
+    assert (answer.code, answer.json["level"]) == (0, "signed")
+    assert answer.json["unproven_tail"] == SIZE - 10
+    cosigned = [*key, "--witness", WITNESS_KEY.text()]
+    answer = await verify(capsys, world.url, *store, *cosigned)
+    assert (answer.json["level"], answer.reasons) == ("signed", ["quorum_missing"])
+    (tmp_path / "fork").write_text(await note_of(world, 10, fork=True))
+    known = ["--checkpoint", str(tmp_path / "fork")]
+    assert (await verify(capsys, world.url, *store, *key, *known)).reasons == ["root_mismatch"]
 
 
 @pytest.mark.deep(stands_in="test_a_purge_beyond_the_stores_checkpoint_is_named")

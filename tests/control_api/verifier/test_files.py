@@ -322,7 +322,23 @@ def test_an_erasure_behind_a_part_excuses_missing_openings(
 # ------------------------------------------------------------------------------------- the file
 
 
-@pytest.mark.deep(stands_in="test_every_truncation_of_gzip_is_told")
+def test_a_file_that_ends_within_or_between_lines_is_told(tmp_path: Path, capsys: Capture) -> None:
+    whole = export(ROWS[:2])
+    path = tmp_path / "log.jsonl"
+    ends = [at + 1 for at, byte in enumerate(whole[:-1]) if byte == ord("\n")]
+    for size in sorted({*ends, *(each - 1 for each in ends), *range(0, len(whole), 67)}):
+        path.write_bytes(whole[:size])
+        answer = run(capsys, str(path), "--json")
+        if size < ends[0]:
+            assert (answer.code, answer.out) == (2, "")
+            assert "is not an export of a log" in answer.err
+        else:
+            assert (answer.code, answer.reasons) == (1, ["file_truncated"]), size
+    path.write_bytes(whole[:-1])
+    assert run(capsys, str(path), "--json").reasons == ["file_truncated"]
+
+
+@pytest.mark.deep(stands_in="test_a_file_that_ends_within_or_between_lines_is_told")
 def test_every_truncation_is_told(tmp_path: Path, capsys: Capture) -> None:
     whole = export(ROWS[:2])
     path = tmp_path / "log.jsonl"

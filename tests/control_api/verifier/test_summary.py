@@ -57,9 +57,6 @@ def test_the_summary_says_what_is_proven(
     assert out == (GOLDEN / f"{name}.txt").read_text()
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/verifier/report/test_commands.py::test_the_readme_s_commands_write_and_verify_a_report"
-)
 def test_the_readme_s_command_verifies_a_file(tmp_path: Path) -> None:
     import gzip
 

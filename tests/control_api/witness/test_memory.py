@@ -79,16 +79,17 @@ def test_its_files_are_its_own(tmp_path: Path) -> None:
 
 
 def test_it_does_not_start_with_a_memory_that_is_not_its_own(tmp_path: Path) -> None:
-    log = Log("damaged.example", 3)
+    log = Log("damaged.example", 5)
     config = configure(tmp_path, log)
     with WitnessProcess(config) as witness:
-        assert submit(witness.port, log.body(0, 3)).status == 200
+        for old, size in ((0, 3), (3, 5)):
+            assert submit(witness.port, log.body(old, size)).status == 200
         witness.end()
     with WitnessProcess(configure(tmp_path, log, Log("two.example", 3))) as again:
         (warning,) = [each["message"] for each in again.log if each["level"] == "warning"]
         assert "`two.example` is known: its next begins it" in warning
         # What it signed before it ended binds it.
-        assert submit(again.port, log.rewritten(3).body(0, 3)).body == b"3\n"
+        assert submit(again.port, log.rewritten(3).body(0, 3)).body == b"5\n"
     configure(tmp_path, log)
     (note,) = (tmp_path / "state").glob("*.note")
     key, content = tmp_path / "witness.key", note.read_bytes()
@@ -96,7 +97,7 @@ def test_it_does_not_start_with_a_memory_that_is_not_its_own(tmp_path: Path) -> 
     for damaged in (b"", content[:-5], b"\xff" + content):
         note.write_bytes(damaged)
         assert "is damaged" in _refusal(config)
-    note.write_bytes(content.replace(b"\n3\n", b"\n2\n"))
+    note.write_bytes(content.replace(b"\n5\n", b"\n2\n"))
     assert "was exchanged" in _refusal(config)
     note.write_bytes(content)
     moved = note.rename(note.with_name("0" * 64 + ".note"))
@@ -114,8 +115,13 @@ def test_it_does_not_start_with_a_memory_that_is_not_its_own(tmp_path: Path) -> 
 
 
 def test_nothing_is_signed_while_the_state_can_not_be_written(tmp_path: Path) -> None:
-    log = Log("unwritable.example", 9)
-    with WitnessProcess(configure(tmp_path, log)) as witness:
+    log, raced = Log("unwritable.example", 9), Log("raced.example", 30)
+    with WitnessProcess(configure(tmp_path, log, raced)) as witness, ThreadPoolExecutor(8) as pool:
+        # Of several versions at once, one is signed.
+        versions = [raced, *(raced.rewritten(30 - n) for n in range(7))]
+        bodies = [each.body(0, len(each.leaves)) for each in versions]
+        answers = list(pool.map(lambda body: submit(witness.port, body).status, bodies))
+        assert sorted(answers) == [200, *[409] * 7]
         assert submit(witness.port, log.body(0, 3)).status == 200
         state = tmp_path / "state"
         # The directory is gone, as with a disk that was unmounted.

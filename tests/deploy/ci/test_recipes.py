@@ -151,6 +151,34 @@ def gitlab_jobs() -> dict[str, Steps]:
 
 
 RECIPES = pytest.mark.parametrize("recipe", [GITHUB, GITLAB], ids=["github", "gitlab"])
+FAILING = """\
+read -r step code tenant < "$HOME/failing"
+echo "$*" >> "$HOME/asked"
+test "$2" = "$step" || exit 0
+case "$* " in *"$tenant "*) exit "$code" ;; esac"""
+
+
+def fails_just_if_one_of_its_commands_does(recipe: Path, checkout: Path) -> None:
+    environment(checkout)
+    program(checkout.parent / "bin/sluice", FAILING)
+    for step, code, tenant, job in (
+        ("none", 0, "", "valid"),
+        ("lint", 1, "", "valid"),
+        ("test", 1, "", "valid"),
+        ("check", 1, "", "valid"),
+        ("none", 0, "", "widened"),
+        # 1 is a widened policy, 2 a tenant that the target does not have.
+        ("diff", 1, "--tenant one", "widened"),
+        ("diff", 2, "--tenant two", "widened"),
+    ):
+        (checkout.parent / "failing").write_text(f"{step} {code} {tenant}\n")
+        failed = failing(recipe, checkout, job)
+        assert [f"sluice policy {step}" in each for each in failed] == [True] * (code > 0), step
+    asked = [line.split() for line in (checkout.parent / "asked").read_text().splitlines()]
+    assert {each[1] for each in asked} == {"lint", "test", "check", "diff"}
+    for line in asked:
+        assert line[-1] == "policies"
+        assert line[1] != "diff" or line[2:4] == ["--fail-on", "widened"]
 
 
 @pytest.mark.deep(stands_in="test_the_hooks_pass_and_fail")
@@ -247,6 +275,9 @@ def test_the_hooks_pass_and_fail(checkout: Path) -> None:
     for text, code in ((WIDENED, 1), (NARROWED, 0)):
         (checkout / "policies/one/lending/loans.yaml").write_text(text)
         assert hook("diff", checkout, *alone) == code
+    # The recipes run the same commands, and make something of each.
+    for recipe in (GITHUB, GITLAB):
+        fails_just_if_one_of_its_commands_does(recipe, checkout)
 
 
 def test_the_readme_s_configuration_names_hooks_that_exist() -> None:

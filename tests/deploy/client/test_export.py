@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from deploy.client.export import command
+from deploy.client.export.partial_file import PartialFile
 from policies.trail.log_file.lines import EntryLine, HeaderLine, Line, PolicyLine, ProofLine
 from policies.trail.log_file.reader import LogFileReader
 from tests.deploy.client.conftest import Operator, evaluate
@@ -112,6 +113,9 @@ def test_it_comes_compressed_from_elsewhere(
     with relay(filled.control.port, 6_000) as url:
         operator.done("export", "-o", str(target), "--url", url)
     assert seqs_of(target) == whole(target)
+    # Also across connections, each document is there once.
+    documents = [line for line in lines_of(target) if isinstance(line, PolicyLine)]
+    assert len(documents) == len(set(documents)) >= 1
 
 
 @pytest.mark.deep(stands_in="test_it_comes_compressed_from_elsewhere")
@@ -148,7 +152,24 @@ def test_what_arrived_is_kept_for_the_next_run(
     assert b'"later"' not in target.read_bytes()  # the log as of the first run's start
 
 
-@pytest.mark.deep(stands_in="test_it_comes_compressed_from_elsewhere")
+def test_of_a_part_whose_end_is_missing_the_last_entry_is_asked_for_again(tmp_path: Path) -> None:
+    """The proof behind it comes with it."""
+    header = b'{"format":"sluice-log/1","log":"x","from":4,"to":7,"openings":"all"}\n'
+    entries = [b'{"entry":{"seq":%d}}\n' % seq for seq in (4, 5, 6)]
+    ending = [b'{"proof":[]}\n', b'{"checkpoint":"x"}\n', b'{"erasure":{}}\n', b'{"end":true']
+    path = tmp_path / "log.ndjson.part"
+    for kept in range(4):
+        for behind in range(len(ending) + 1 if kept == 3 else 1):
+            path.write_bytes(header + b"".join([*entries[:kept], *ending[:behind]]))
+            file = PartialFile(path)
+            file.close()
+            left = min(kept, 2)
+            assert (file.entries, file.next_seq) == (left, 4 + left if left else 0)
+            if left:
+                assert path.read_bytes() == header + b"".join(entries[:left])
+
+
+@pytest.mark.deep(stands_in="test_of_a_part_whose_end_is_missing_the_last_entry_is_asked_for_again")
 def test_a_connection_that_breaks_behind_the_last_entry_leaves_nothing_out(
     operator: Operator, filled: Stack, tmp_path: Path
 ) -> None:

@@ -42,7 +42,7 @@ def seen(out: Path) -> list[str]:
     return [json.loads(line)["user_id"] for line in whole.splitlines()]
 
 
-@pytest.mark.deep(stands_in="test_a_revoked_key_ends_it")
+@pytest.mark.deep(stands_in="test_many_new_events_are_read_in_pages_while_the_log_grows")
 def test_nothing_is_skipped_or_repeated_across_a_restart(
     operator: Operator, stack: Stack, tmp_path: Path
 ) -> None:
@@ -86,7 +86,6 @@ def test_a_revoked_key_ends_it(operator: Operator, stack: Stack, tmp_path: Path)
     assert "403" in out.with_suffix(".err").read_text()
 
 
-@pytest.mark.deep(stands_in="test_a_revoked_key_ends_it")
 @pytest.mark.parametrize("most", [None, 5, 6, 20])
 def test_many_new_events_are_read_in_pages_while_the_log_grows(
     stack: Stack, monkeypatch: pytest.MonkeyPatch, most: int | None

@@ -10,7 +10,7 @@ import pytest
 from control_api.store.queries import documents
 from policies.ground.errors import NotFound
 from tests.control_api.store.interleaving import after_statement
-from tests.support.open_store import TENANT, OpenStore, opened
+from tests.support.open_store import OTHER, TENANT, OpenStore, opened
 
 
 async def fetch(world: OpenStore, since: int, limit: int, max_bytes: int) -> documents.ChangePage:
@@ -105,6 +105,21 @@ async def test_following_while_others_publish_misses_nothing(world: OpenStore) -
     await asyncio.gather(*writers)
     async with world.store.reading(TENANT) as connection:
         assert (await documents.load(connection, TENANT))[1] == await follow(world, 3, 1000)
+
+
+async def test_all_of_a_kind_are_those_whose_names_begin_so(
+    world: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(documents, "CHUNK", 2)
+    for name in ("role/b", "role", "role/gone", "agent/a", "role/a", "role/a*"):
+        await publish(world, {name: name.encode()})
+    await publish(world, {"role/gone": None})
+    await world.store.write(OTHER, lambda tx: tx.publish({"role/theirs": b"1"}))
+    async with world.store.reading(TENANT) as connection:
+        found = await documents.all_of(connection, TENANT, "role/")
+        one = await documents.array_of(connection, TENANT, "role/a", exactly=True)
+    assert found == [b"role/b", b"role/a", b"role/a*"]
+    assert one == b"[role/a]"
 
 
 @pytest.mark.deep(stands_in="test_an_unknown_tenant_has_no_documents_by_name")

@@ -161,7 +161,9 @@ def test_a_question_about_nothing_is_refused(api: ControlApi) -> None:
     assert api.call("GET", f"{ROUTE}?source_id=a&level=top").status == 422
 
 
-@pytest.mark.deep(stands_in="test_the_rows_are_what_the_service_allows")
+@pytest.mark.deep(
+    stands_in="tests/control_api/store/queries/test_documents.py::test_all_of_a_kind_are_those_whose_names_begin_so"
+)
 def test_it_is_the_same_on_either_database(either: ControlApi) -> None:
     either.approved("agt_1")
     rows = access(either, source_id="handbook")

@@ -126,6 +126,9 @@ def test_a_source_chooses_the_columns_that_overlap_it(fresh: ControlApi) -> None
     assert (after["sources"], after["next_source"]) == (["b*", "bx"], None)
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/analyses/test_here.py::test_a_large_table_is_made_elsewhere_with_the_same_cells"
+)
 def test_a_large_table_is_made_in_a_process_of_its_own(fresh: ControlApi) -> None:
     many = [f"source-{number:0100}" for number in range(700)]  # more than 64 KiB
     add(fresh, policy("large", "large", many, "high"), *POLICIES)
@@ -136,7 +139,9 @@ def test_a_large_table_is_made_in_a_process_of_its_own(fresh: ControlApi) -> Non
     ] == "high"
 
 
-@pytest.mark.deep(stands_in="test_a_large_table_is_made_in_a_process_of_its_own")
+@pytest.mark.deep(
+    stands_in="tests/control_api/analyses/test_here.py::test_a_role_that_can_t_be_analysed_has_a_fault_beside_the_others"
+)
 def test_a_role_that_cant_be_analysed_says_so_beside_the_others(fresh: ControlApi) -> None:
     words = [f"*{first}{second}?*x" for first, second in product("abcdefgh", repeat=2)]
     add(fresh, *(policy(f"p{at}", "wild", [each], "low") for at, each in enumerate(words)))

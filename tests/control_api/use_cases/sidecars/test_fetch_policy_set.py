@@ -157,7 +157,7 @@ def test_a_change_wakes_a_waiting_sidecar(fresh: ControlApi, what: str) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/use_cases/tenants/test_tenants.py::test_another_process_learns_of_a_deactivation_within_a_second"
+    stands_in="tests/control_api/caches/test_tenant_cache.py::test_what_another_process_commits_is_in_force_here_and_wakes_who_waits"
 )
 def test_a_change_by_another_process_wakes_a_waiting_sidecar(tmp_path: Any) -> None:
     with running_control_api(tmp_path) as one:
@@ -228,9 +228,6 @@ def test_a_waiting_sidecar_is_answered_when_the_service_stops(fresh: ControlApi)
     fresh.start()
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/http/test_scopes.py::test_a_key_dies_before_the_answer_to_its_revocation_leaves"
-)
 def test_a_key_that_is_revoked_while_it_waits_learns_nothing(api: ControlApi) -> None:
     made = api.admin("POST", "/v1/keys", {"name": "sidecar", "scope": "sidecar"})
     page, _ = whole(api)

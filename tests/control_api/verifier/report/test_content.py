@@ -168,6 +168,13 @@ def test_hostile_values_are_text(tmp_path: Path, capsys: Capture) -> None:
     assert "\0" not in page
     for mark in ("U+202E", "U+0000", "U+000A", "&lt;script&gt;"):
         assert mark in page
+    # Were markup to get in all the same, the page's own policy lets none of it run.
+    [policy] = re.findall(r'<meta http-equiv="Content-Security-Policy" content="([^"]+)">', page)
+    directives = [each.split() for each in html.unescape(policy).split(";")]
+    assert ["default-src", "'none'"] in directives
+    others = {name for name, *sources in directives if sources != ["'none'"]}
+    assert others == {"style-src"}
+    assert "<title>Audit report</title>" in page
 
 
 @pytest.mark.parametrize(

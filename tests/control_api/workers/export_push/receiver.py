@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+from prometheus_client import CollectorRegistry
+
+from control_api.metrics.metrics import Instruments
 from tests.support.certificates import authority
 from tests.support.control_api import ControlApi, asked
+from tests.support.open_store import OpenStore
 from tests.support.ports import free_port
 from tests.support.waiting import until
 
@@ -82,6 +90,18 @@ class Receiver:
 
     def ids(self) -> list[str]:
         return [each[2] for each in self.taken()]
+
+
+def app_on(world: OpenStore, registry: CollectorRegistry, database_url: str = "") -> Any:
+    """What a loop of one target needs of the app. Set `stopping` for one last turn."""
+    return SimpleNamespace(
+        store=world.store,
+        clock=world.store.clock,
+        instruments=Instruments(registry),
+        settings=SimpleNamespace(database_url=database_url or world.url),
+        stopping=asyncio.Event(),
+        entropy=os.urandom,
+    )
 
 
 def decide(api: ControlApi, count: int, **changed: object) -> list[str]:

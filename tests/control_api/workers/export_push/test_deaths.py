@@ -40,7 +40,9 @@ def receiver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Receive
     made.kill()
 
 
-@pytest.mark.deep(stands_in="test_a_receiver_that_is_killed_at_any_time_misses_nothing")
+@pytest.mark.deep(
+    stands_in="tests/control_api/workers/export_push/test_log.py::test_what_was_not_acknowledged_is_sent_again_and_then_saved"
+)
 def test_a_receiver_that_dies_before_or_after_it_acknowledges_misses_nothing(
     receiver: Receiver, tmp_path: Path
 ) -> None:
@@ -102,7 +104,9 @@ def decided(port: int, key: str, count: int) -> list[str]:
     return [each["event_id"] for each in answer["results"]]
 
 
-@pytest.mark.deep(stands_in="test_a_receiver_that_is_killed_at_any_time_misses_nothing")
+@pytest.mark.deep(
+    stands_in="tests/control_api/workers/export_push/test_log.py::test_what_was_not_acknowledged_is_sent_again_and_then_saved"
+)
 def test_a_sender_that_is_killed_misses_nothing(receiver: Receiver, tmp_path: Path) -> None:
     target = tmp_path / "decisions"
     urls = f"{receiver.url},file://{target}?format=ecs"
@@ -137,7 +141,7 @@ def ids_in(target: Path) -> list[str]:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/workers/export_push/test_log.py::test_a_push_passes_over_what_was_purged_and_one_process_holds_a_log"
+    stands_in="tests/control_api/workers/export_push/test_log.py::test_one_replica_at_a_time_pushes_a_log"
 )
 def test_two_replicas_push_everything_once(tmp_path: Path, migrated_url: str) -> None:
     """And when one is killed, the other goes on."""

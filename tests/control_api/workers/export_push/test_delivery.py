@@ -111,7 +111,7 @@ def test_every_decision_comes_once_and_in_order(receiver: Receiver, tmp_path: Pa
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/workers/export_push/test_deaths.py::test_a_receiver_that_is_killed_at_any_time_misses_nothing"
+    stands_in="tests/control_api/workers/export_push/test_log.py::test_what_was_not_acknowledged_is_sent_again_and_then_saved"
 )
 def test_a_target_that_was_away_gets_everything_once_it_is_back(
     receiver: Receiver, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -8,25 +8,31 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from control_api.maintenance.purge_command import purge
-from control_api.metrics.metrics import Instruments
 from control_api.security.export_targets import ExportTarget
 from control_api.store.queries import export_positions
 from control_api.store.transaction import Transaction
+from control_api.workers.export_push import target_loop
 from control_api.workers.export_push.batch import read_batch
+from control_api.workers.export_push.senders.sender import TargetAway
 from control_api.workers.export_push.target_loop import TargetLoop
 from policies.ground.clock import Clock
 from policies.ground.random_buffer import RandomBuffer
-from tests.control_api.workers.export_push.receiver import Receiver, decide, lag, metric
+from tests.control_api.workers.export_push.receiver import (
+    Receiver,
+    app_on,
+    decide,
+    lag,
+    metric,
+)
 from tests.support.control_api import ControlApi
-from tests.support.open_store import TENANT, decision, opened, sql
-from tests.support.waiting import until
+from tests.support.open_store import OTHER, TENANT, decision, opened, sql
+from tests.support.waiting import until, until_async
 
 DAY = 86_400
 LOST = "sluice_export_lost_entries_total"
@@ -76,19 +82,78 @@ async def test_what_was_removed_before_its_turn_is_told_and_the_rest_is_sent(
         await world.rows(PURGED.format(TENANT))
         reached = "INSERT INTO export_positions VALUES (:tenant, :target, 2, '', 0)"
         await world.rows(reached, tenant=TENANT, target=target.identity)
-        app: Any = SimpleNamespace(
-            store=world.store,
-            clock=world.store.clock,
-            instruments=Instruments(registry),
-            settings=SimpleNamespace(database_url=world.url),
-            stopping=asyncio.Event(),
-        )
+        app = app_on(world, registry)
         app.stopping.set()  # so it is the last turn
         sender = Taking()
         await TargetLoop(app, target, 1, sender).run()
     assert sender.taken == made[6:]
     assert registry.get_sample_value(LOST, {"target": "1"}) == 4
     assert "retention removed 4 entries" in caplog.text
+
+
+async def test_what_was_not_acknowledged_is_sent_again_and_then_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(target_loop, "FIRST_PAUSE", 0.1)
+    monkeypatch.setattr(target_loop, "FIRST_BATCH", 3)
+    target, registry = ExportTarget.parse("otlp+http://127.0.0.1:1"), CollectorRegistry()
+
+    class AwayAtFirst(Taking):
+        settled = 0
+
+        async def settle(self) -> None:
+            self.settled += 1
+            if self.settled == 1:
+                raise TargetAway("it broke off")
+
+    async with opened(f"sqlite:///{tmp_path}/sluice.db") as world:
+        made = [(await world.log.append(TENANT, decision())).eid for _ in range(10)]
+        other = (await world.log.append(OTHER, decision())).eid
+        app, sender = app_on(world, registry), AwayAtFirst()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(TargetLoop(app, target, 1, sender).run())
+            await until_async("it is acknowledged", lambda: sender.settled > 1)
+            app.stopping.set()
+        # In order, each tenant's, and nothing a third time.
+        assert [each for each in sender.taken if each != other] == made * 2
+        assert sender.taken.count(other) == 2
+        last = Taking()
+        await TargetLoop(app, target, 1, last).run()
+        assert last.taken == []
+    assert registry.get_sample_value("sluice_export_failures_total", {"target": "1"}) == 1
+    counted = {"target": "1", "outcome": "acknowledged"}
+    assert registry.get_sample_value("sluice_export_decisions_total", counted) == 11
+    told = [each.getMessage() for each in caplog.records if each.name == "sluice.exports"]
+    assert ["is away" in each for each in told] == [True, False]
+    assert ["is back" in each for each in told] == [False, True]
+
+
+async def test_one_replica_at_a_time_pushes_a_log(tmp_path: Path) -> None:
+    target = ExportTarget.parse("otlp+http://127.0.0.1:1")
+    replicas = "postgresql://127.0.0.1/sluice"
+
+    class Slow(Taking):
+        def __init__(self) -> None:
+            super().__init__()
+            self.go_on = asyncio.Event()
+
+        async def settle(self) -> None:
+            await self.go_on.wait()
+
+    async with opened(f"sqlite:///{tmp_path}/sluice.db") as world:
+        made = [(await world.log.append(TENANT, decision())).eid for _ in range(10)]
+        one, other = (app_on(world, CollectorRegistry(), replicas) for _ in range(2))
+        slow, idle = Slow(), Taking()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(TargetLoop(one, target, 1, slow).run())
+            await until_async("one pushes", lambda: slow.taken == made)
+            other.stopping.set()
+            await TargetLoop(other, target, 1, idle).run()
+            slow.go_on.set()
+            one.stopping.set()
+        made.append((await world.log.append(TENANT, decision())).eid)
+        await TargetLoop(other, target, 1, idle).run()
+    assert (slow.taken, idle.taken) == (made[:-1], made[-1:])
 
 
 async def test_a_push_passes_over_what_was_purged_and_one_process_holds_a_log(

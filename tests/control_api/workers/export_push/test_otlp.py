@@ -10,12 +10,21 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
+from prometheus_client import CollectorRegistry
 
 from control_api.security.export_targets import ExportTarget
 from control_api.workers.export_push.senders.otlp import OtlpSender
 from control_api.workers.export_push.senders.sender import TargetAway
-from tests.control_api.workers.export_push.receiver import Receiver, decide, lag, metric
+from control_api.workers.export_push.target_loop import TargetLoop
+from tests.control_api.workers.export_push.receiver import (
+    Receiver,
+    app_on,
+    decide,
+    lag,
+    metric,
+)
 from tests.support.control_api import ControlApi, running_control_api
+from tests.support.open_store import TENANT, decision, opened
 from tests.support.waiting import until
 
 REFUSED = 'sluice_export_decisions_total{outcome="refused"'
@@ -105,6 +114,42 @@ async def test_only_what_is_bad_data_beside_good_is_left_out() -> None:
         assert taken == [b"a", b"b", b"c", b"d"]
 
 
+@pytest.mark.parametrize("mode", ["partial", "bad data"])
+async def test_what_a_target_refuses_is_counted_and_told_and_not_repeated(
+    tmp_path: Path, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    bodies, registry = list[bytes](), CollectorRegistry()
+
+    def answer(body: bytes) -> web.Response:
+        if mode == "bad data":
+            if b"payroll" in body:
+                return web.Response(status=400)
+            bodies.append(body)
+            return web.Response()
+        bodies.append(body)
+        return web.json_response({"partialSuccess": {"rejectedLogRecords": "2"}})
+
+    async with opened(f"sqlite:///{tmp_path}/sluice.db") as world, sending(answer) as sender:
+        made = [
+            (await world.log.append(TENANT, decision(source_id=source))).eid
+            for source in ("handbook", "payroll", "handbook", "payroll", "handbook")
+        ]
+        app = app_on(world, registry)
+        app.stopping.set()
+        target = ExportTarget.parse("otlp+http://127.0.0.1:1")
+        for _ in range(2):
+            await TargetLoop(app, target, 1, sender).run()
+    taken = b"".join(bodies)
+    wanted = [0 if mode == "bad data" and at % 2 else 1 for at in range(5)]
+    ids = [taken.count(b'"stringValue":"%s"' % eid.encode()) for eid in made]
+    assert [min(each, 1) for each in ids] == wanted
+    assert max(ids) == min(each for each in ids if each)
+    for outcome, count in (("refused", 2), ("acknowledged", 3)):
+        labels = {"target": "1", "outcome": outcome}
+        assert registry.get_sample_value("sluice_export_decisions_total", labels) == count
+    assert "refused 2 of 5 decisions for good" in caplog.text
+
+
 @pytest.mark.deep(stands_in="test_an_answer_that_takes_nothing_is_no_acknowledgement")
 @pytest.mark.parametrize("status", ["429", "503", "401", "404", "500", "302", "400"])
 def test_an_answer_that_takes_nothing_is_repeated(
@@ -122,7 +167,7 @@ def test_an_answer_that_takes_nothing_is_repeated(
     assert f"it answers {status}" in caplog.text or f"it answered {status}" in caplog.text
 
 
-@pytest.mark.deep(stands_in="test_only_what_is_bad_data_beside_good_is_left_out")
+@pytest.mark.deep(stands_in="test_what_a_target_refuses_is_counted_and_told_and_not_repeated")
 def test_a_partial_success_is_not_repeated(receiver: Receiver, tmp_path: Path) -> None:
     receiver.start("partial")
     with running_control_api(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
@@ -132,7 +177,7 @@ def test_a_partial_success_is_not_repeated(receiver: Receiver, tmp_path: Path) -
     assert receiver.ids() == made
 
 
-@pytest.mark.deep(stands_in="test_only_what_is_bad_data_beside_good_is_left_out")
+@pytest.mark.deep(stands_in="test_what_a_target_refuses_is_counted_and_told_and_not_repeated")
 def test_bad_data_is_left_out_and_what_is_beside_it_is_not(
     receiver: Receiver, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
