@@ -161,6 +161,7 @@ case "$* " in *"$tenant "*) exit "$code" ;; esac"""
 def fails_just_if_one_of_its_commands_does(recipe: Path, checkout: Path) -> None:
     environment(checkout)
     program(checkout.parent / "bin/sluice", FAILING)
+    (checkout / "policies/three").mkdir(exist_ok=True)  # a tenant without a past
     for step, code, tenant, job in (
         ("none", 0, "", "valid"),
         ("lint", 1, "", "valid"),
@@ -178,7 +179,8 @@ def fails_just_if_one_of_its_commands_does(recipe: Path, checkout: Path) -> None
     assert {each[1] for each in asked} == {"lint", "test", "check", "diff"}
     for line in asked:
         assert line[-1] == "policies"
-        assert line[1] != "diff" or line[2:4] == ["--fail-on", "widened"]
+        assert line[1] != "diff" or line[2:5] == ["--fail-on", "widened", "--tenant"]
+    assert {line[5] for line in asked if line[1] == "diff"} == {"one", "two", "three"}
 
 
 @pytest.mark.deep(stands_in="test_the_hooks_pass_and_fail")

@@ -255,9 +255,11 @@ def test_a_run_goes_on_where_a_process_that_died_had_come_to(
     assert (begun.next_seq, begun.counts) == (0, b"")
     assert again == continued(begun, first.reached)
     assert told(again)[-1] == told(begun)[-1]
+    asyncio.run(another_s_once_its_lease_is_over(tmp_path))
 
 
-async def test_a_run_whose_service_died_is_another_s_once_its_lease_is_over(tmp_path: Path) -> None:
+async def another_s_once_its_lease_is_over(tmp_path: Path) -> None:
+    """A run of a service that died is taken up by another once its lease is over."""
     async with opened(f"sqlite:///{tmp_path}/sluice.db") as world:
         app: Any = SimpleNamespace(store=world.store)
         here, there = (HeldRun(app, TENANT, "imp_1", lease) for lease in ("here", "there"))
@@ -320,7 +322,7 @@ def test_a_silent_process_keeps_the_run_until_it_is_cancelled(
     assert ended(api, started(api, monkeypatch, job, lines))["reason"] == "damaged"
 
 
-@pytest.mark.deep(stands_in="test_a_run_whose_service_died_is_another_s_once_its_lease_is_over")
+@pytest.mark.deep(stands_in="test_a_run_goes_on_where_a_process_that_died_had_come_to")
 def test_another_replica_continues_a_run(tmp_path: Path, postgresql_url: str) -> None:
     route = ROUTE
     with replicas(tmp_path, postgresql_url) as both:
