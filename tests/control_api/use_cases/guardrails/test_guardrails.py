@@ -408,7 +408,9 @@ def test_a_policy_that_is_too_much_to_analyse_is_refused(
     assert answer.status == 409
     assert "can't be checked, and nothing was changed" in answer.body["message"]
     # What the analysis itself gives up.
-    monkeypatch.setitem(GuardedRoles.__init__.__kwdefaults__, "steps", 3)
+    defaults = GuardedRoles.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "steps", 3)
     wild = {**BODY, "allowed_sources": ["pay*"], "denied_sources": ["payroll*"]}
     answer = tenant.call("POST", "/v1/policies", wild)
     assert answer.status == 409

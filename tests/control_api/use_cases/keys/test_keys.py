@@ -59,6 +59,7 @@ def test_the_secret_is_nowhere_in_the_data_directory(fresh: ControlApi) -> None:
 
 
 def test_an_expired_or_revoked_key_opens_nothing_and_can_t_be_rotated(fresh: ControlApi) -> None:
+    made: dict[str, Any] = {}
     for fields, days in (({}, 365), ({"expires_days": 3650}, 3650), ({"expires_days": 1}, 1)):
         made = fresh.admin("POST", "/v1/keys", {"name": "k", "scope": "read", **fields})
         lasts = micros(made["expires_at"]) - micros(made["created_at"])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from control_api.domain import policy_reload
+from control_api.domain import policy_plan, policy_reload
 from tests.support.control_api import POLICIES, ControlApi, asked, running_control_api
 from tests.support.waiting import until
 
@@ -80,7 +80,9 @@ def test_each_change_is_a_version_and_a_record_and_no_change_leaves_none(
     assert unwatched.admin("GET", "/v1/policies") == [first]
     assert unwatched.verified()["total"] == total
     unwatched.policy_file.write_text(POLICIES.replace("high", "low"))
-    nothing = {name: [] for name in ("added", "unchanged", "removed", "skipped", "warnings")}
+    nothing: dict[str, list[str]] = {
+        name: [] for name in ("added", "unchanged", "removed", "skipped", "warnings")
+    }
     assert reload(unwatched) == {**nothing, "updated": ["support-reads"]}
     asking = asked(sensitivity_level="medium")
     assert unwatched.admin("POST", "/v1/context/simulate", asking)["decision"] == "DENY"
@@ -309,7 +311,7 @@ def test_an_outdated_plan_is_made_again(
     assert len(calls) == 3
     monkeypatch.undo()
     # Another replica makes the same change between the plan and its check.
-    real, others = policy_reload.plan, list[Any]()
+    real, others = policy_plan.plan, list[Any]()
 
     def overtaking(*arguments: Any) -> Any:
         made = real(*arguments)

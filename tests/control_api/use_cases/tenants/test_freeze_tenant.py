@@ -36,6 +36,7 @@ def test_a_freeze_denies_whatever_other_settings_say_until_it_is_lifted(
     again = tenant.call("POST", "/v1/freeze", {"reason": "another"})
     assert (again.status, again.body) == (200, state)
     assert again.headers[HEADER] == first.headers[HEADER]
+    answer: dict[str, Any] = {}
     for changed in ({}, {"agent_id": "stranger"}, {"source_id": "payroll"}):
         answer = tenant.evaluate(**changed)
         assert (answer["decision"], answer["policy_name"]) == ("DENY", "tenant_frozen")

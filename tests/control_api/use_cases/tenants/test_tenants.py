@@ -60,7 +60,7 @@ def test_a_new_tenant_has_a_key_settings_of_its_own_and_nothing_else(api: Contro
     assert api.admin("POST", f"{path}/reactivate")["active"] is True
     assert api.call("GET", "/v1/keys", key=key).status == 200
     for method, each in (("DELETE", ""), ("POST", "/reactivate"), ("PATCH", "/settings")):
-        body = {} if method == "PATCH" else None
+        body: dict[str, Any] | None = {} if method == "PATCH" else None
         assert api.call(method, f"{TENANTS}/none{each}", body).status == 404
     assert api.call("POST", f"{TENANTS}/none/keys", {"name": "k", "scope": "read"}).status == 404
 
