@@ -89,7 +89,6 @@ def test_a_user_is_erased_and_the_report_is_for_them(
     assert again.out.startswith("nothing was erased: ")
 
 
-@pytest.mark.deep(stands_in="test_a_user_is_erased_and_the_report_is_for_them")
 def test_what_the_report_says_can_be_checked_with_its_own_commands(
     operator: Operator, stack: Stack, tmp_path: Path
 ) -> None:
