@@ -115,7 +115,9 @@ def test_what_no_code_caught_is_a_line_with_its_trace(tmp_path: Path) -> None:
             assert cause in errors, (package, done.stderr)
 
 
-@pytest.mark.deep(stands_in="test_complaints_and_failures_are_lines_too")
+@pytest.mark.deep(
+    stands_in="tests/policies/ground/test_log_line.py::test_a_terminal_gets_text_and_anything_else_json_unless_told_otherwise"
+)
 @pytest.mark.parametrize("form", ["json", "text", None])
 def test_a_terminal_is_written_to_for_people_unless_told_otherwise(
     tmp_path: Path, form: str | None

@@ -12,7 +12,7 @@ GROWTH = 6 * 2**20
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/http/test_malformed.py::test_a_body_that_is_not_a_json_object_is_400"
+    stands_in="tests/sidecar/api/test_dispatch.py::test_refused_bodies_leave_no_memory_and_no_record"
 )
 @pytest.mark.parametrize("service", ["sidecar", "control"])
 def test_a_flood_of_malformed_requests_leaves_no_entry_and_no_memory(

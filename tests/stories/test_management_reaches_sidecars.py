@@ -61,7 +61,9 @@ def test_policies_agents_and_keys(either_way: Stack) -> None:
     soon(stack, (403, ""))
 
 
-@pytest.mark.deep(stands_in="test_policies_agents_and_keys")
+@pytest.mark.deep(
+    stands_in="tests/sidecar/test_sessions.py::test_known_sessions_survive_a_restart_without_the_control_api"
+)
 def test_a_revoked_session_stays_so_without_the_control_api_and_over_a_restart(
     either_way: Stack,
 ) -> None:
@@ -79,7 +81,9 @@ def test_a_revoked_session_stays_so_without_the_control_api_and_over_a_restart(
     stack.control.start()
 
 
-@pytest.mark.deep(stands_in="test_policies_agents_and_keys")
+@pytest.mark.deep(
+    stands_in="tests/sidecar/policy_cache/partial_replica/test_redis_loop.py::test_a_deactivated_tenant_s_sidecar_stops_and_goes_on_with_it"
+)
 def test_a_tenant_s_sidecar_stops_and_goes_on_with_it(either_way: Stack) -> None:
     stack = either_way
     assert stack.evaluate()[1]["decision"] == "ALLOW"

@@ -117,7 +117,7 @@ def revoked_by(stack: Stack, port: int, key_id: str) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/publishing/test_reconcile.py::test_a_head_by_a_replaced_key_is_signed_again_on_request"
+    stands_in="tests/sidecar/policy_cache/test_key_pin.py::test_a_sidecar_that_starts_in_the_middle_of_a_rotation_believes_both"
 )
 @redis.needs_redis
 def test_while_replicas_are_started_again_one_after_the_other_both_are_believed(

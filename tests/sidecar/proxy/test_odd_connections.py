@@ -212,7 +212,9 @@ async def test_a_client_that_left_behind_more_requests_is_not_waited_for(
         assert [target for target in ports.upstream.targets if target != "/silent"] == []
 
 
-@pytest.mark.deep(stands_in="test_a_client_that_left_behind_more_requests_is_not_waited_for")
+@pytest.mark.deep(
+    stands_in="tests/sidecar/proxy/test_streaming.py::test_a_half_close_in_the_middle_of_an_answer_cuts_nothing_off"
+)
 async def test_a_client_that_half_closed_and_reads_slowly_gets_all_it_asked_for(
     tmp_path: Path,
 ) -> None:

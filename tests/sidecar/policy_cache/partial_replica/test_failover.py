@@ -221,6 +221,11 @@ async def test_an_older_redis_is_not_returned_to(tmp_path: Path) -> None:
         control.rebuild()
         await follows(running, "redis")
         assert not await allowed(running)
+        # Nor does it stay there: the next time it is away, the control API is followed again.
+        control.server.signal(KILL)
+        control.publish({role_name(ROLE): role_document([policy(version=3)])})
+        await in_force(running, control)
+        assert await allowed(running)
 
 
 @pytest.mark.deep(
@@ -347,7 +352,7 @@ async def test_more_changes_than_a_page_holds_leave_nothing_old(tmp_path: Path) 
 
 
 @pytest.mark.deep(
-    stands_in="tests/sidecar/policy_cache/partial_replica/test_redis_loop.py::test_a_revoked_sidecar_decides_no_more"
+    stands_in="tests/sidecar/policy_cache/partial_replica/test_control_loop.py::test_a_set_by_which_this_sidecar_may_not_decide_is_not_confirmed"
 )
 async def test_a_revoked_sidecar_decides_no_more(tmp_path: Path) -> None:
     async with away(tmp_path) as (control, running):

@@ -125,7 +125,6 @@ async def test_on_a_cluster_tenant_and_challenges_may_lie_apart(tmp_path: Path) 
         assert all(where), where
 
 
-@pytest.mark.deep(stands_in="test_a_missing_permission_shows_in_the_problem")
 async def test_a_server_with_an_untrusted_certificate_learns_nothing(
     tmp_path: Path,
 ) -> None:

@@ -131,9 +131,27 @@ async def test_a_flushed_redis_delays_and_changes_nothing(tmp_path: Path) -> Non
             assert not await allowed(running)
 
 
-@pytest.mark.deep(
-    stands_in="tests/sidecar/policy_cache/partial_replica/test_redis_client.py::test_the_readme_s_user_may_do_all_that_a_sidecar_does"
-)
+async def test_a_removed_document_is_found_among_more_than_one_read_compares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sidecar.policy_cache.partial_replica.incremental_sync.CHUNK", 5)
+    async with fake_control_api_with_redis(tmp_path) as control:
+        control.create_tenant()
+        control.publish(dict(many_roles(12)))
+        async with running_sidecar(tmp_path, control, staleness_seconds=LIMIT) as running:
+            for number in range(12):
+                assert await allowed(running, agent_role=f"role-{number}", agent_id=None)
+            control.pushes = False
+            control.redis.delete(changes_key(control.tenant_id))
+            control.publish({role_name("role-11"): None})
+            control.rebuild()
+            await caught_up(running, control)
+            answer = await running.evaluate(agent_role="role-11", agent_id=None)
+            assert answer["policy_name"] == "default_deny"
+            assert await allowed(running, agent_role="role-10", agent_id=None)
+
+
+@pytest.mark.deep(stands_in="test_a_removed_document_is_found_among_more_than_one_read_compares")
 async def test_changes_that_were_trimmed_away_are_found_by_comparing(tmp_path: Path) -> None:
     async with fake_control_api_with_redis(tmp_path) as control:
         control.create_tenant()
@@ -254,7 +272,7 @@ async def test_a_deactivated_tenant_s_sidecar_stops_and_goes_on_with_it(tmp_path
                 control.publish({TENANT: tenant_document(tenant)})
                 await until_async(
                     "it follows",
-                    lambda active=active: (
+                    lambda active=active: (  # type: ignore[misc]
                         active is not ("policy_set" in running.parts.readiness.problems())
                     ),
                 )
@@ -299,7 +317,9 @@ async def test_a_session_is_not_taken_for_alive_because_redis_says_nothing(tmp_p
             assert (await running.evaluate(session_id="s-1"))["policy_name"] == "session_revoked"
 
 
-@pytest.mark.deep(stands_in="test_many_changes_at_once_are_all_in_force")
+@pytest.mark.deep(
+    stands_in="tests/sidecar/policy_cache/partial_replica/test_request_coalescer.py::test_one_read_serves_all_waiting_callers"
+)
 async def test_lookups_of_tried_keys_are_combined(tmp_path: Path) -> None:
     """Looked up one by one, they would delay a revocation."""
     async with fake_control_api_with_redis(tmp_path) as control:

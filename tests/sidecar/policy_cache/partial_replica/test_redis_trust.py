@@ -93,7 +93,6 @@ async def test_an_older_document_in_place_of_the_newest_is_noticed(tmp_path: Pat
             assert answer["policy_name"] == "evaluation_error"
 
 
-@pytest.mark.deep(stands_in="test_withheld_news_makes_the_set_stale")
 async def test_an_older_set_as_a_whole_is_refused_and_grows_stale(tmp_path: Path) -> None:
     async with fake_control_api_with_redis(tmp_path) as control:
         control.create_tenant()

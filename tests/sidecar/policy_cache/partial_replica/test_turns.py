@@ -49,10 +49,10 @@ async def test_each_time_redis_is_silent_the_control_api_is_followed_until_it_co
     running = asyncio.create_task(failover.run())
     try:
         for turn in range(1, 4):
-            await until_async("it follows", lambda turn=turn: control.begun == turn)
+            await until_async("it follows", lambda n=turn: control.begun == n)  # type: ignore[misc]
             assert failover.feed == "control"
             redis.confirm()
-            await until_async("it has turned back", lambda turn=turn: control.ended == turn)
+            await until_async("it is back", lambda n=turn: control.ended == n)  # type: ignore[misc]
     finally:
         running.cancel()
     assert (redis.begun, redis.ended) == (1, 0)

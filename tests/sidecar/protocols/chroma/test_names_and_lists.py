@@ -122,7 +122,6 @@ async def test_a_list_shows_what_may_be_read(front: Front) -> None:
     assert await front.sidecar.decisions() == []
 
 
-@pytest.mark.deep(stands_in="test_a_long_list_is_walked_page_by_page")
 async def test_limit_and_offset_count_what_may_be_read(front: Front) -> None:
     for number in range(6):
         front.create(f"shut_{number}")
