@@ -127,7 +127,9 @@ async def named(world: OpenStore) -> list[tuple[int, str, int]]:
     ]
 
 
-@pytest.mark.deep(stands_in="test_the_index_follows_what_is_appended_and_removed")
+@pytest.mark.deep(
+    stands_in="test_an_upgraded_postgresql_database_gets_them_once_older_versions_are_excluded"
+)
 async def test_a_new_postgresql_database_gets_rows_of_several_entries(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,6 +169,8 @@ async def test_an_upgraded_postgresql_database_gets_them_once_older_versions_are
         await append(world, 40)
         assert await world.rows(f"{SEVERAL} AND seq < 48") == [(0,)]
         assert await world.rows(f"{SEVERAL} AND seq > 180") != [(0,)]
+        # A row names entries within the step.
+        assert await world.rows(f"{SEVERAL} AND 4 <= ANY (more)") == [(0,)]
         for session in range(5):
             await listed(world, f"s-{session}", [*range(session, 220, 5)][::-1])
         request = ErasureRequest(TENANT, ErasureTarget("user_id", "u-1"), "key", "asked")
@@ -197,9 +201,7 @@ async def listed(world: OpenStore, session: str, newest: list[int]) -> None:
             assert [row.seq for row in rows] == newest[max(0, at - 7) : at][::-1]
 
 
-@pytest.mark.deep(
-    stands_in="test_an_upgraded_postgresql_database_gets_them_once_older_versions_are_excluded"
-)
+@pytest.mark.deep(stands_in="test_the_index_follows_what_is_appended_and_removed")
 @pytest.mark.parametrize("seed", range(4))
 async def test_what_is_left_of_a_row_stays_in_the_index(
     world: OpenStore, monkeypatch: pytest.MonkeyPatch, seed: int
