@@ -432,7 +432,7 @@ async def test_no_log_line_and_no_repr_holds_a_key(
     stored = world.stored()
     for shown in (caplog.text, repr(stored), repr(stored.leaf), repr(replica.controller)):
         assert "PRIVATE" not in shown
-        assert "BEGIN" not in shown
+        assert "-----BEGIN" not in shown  # a service of another test may log its transactions
 
 
 def test_a_round_has_enough_steps_for_every_plan() -> None:
