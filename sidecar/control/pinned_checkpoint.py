@@ -68,6 +68,8 @@ class PinnedCheckpoint:
         if not isinstance(note, str):
             return
         try:
+            if not isinstance(proof, list | None):
+                raise ValueError("its proof is no list")
             at = checkpoint.read(note, checkpoint.unverified(note).origin, self._log_keys())
             hashes = [unb64(each) for each in (proof or ())[:_MAX_PROOF]]
         except (BadNote, TypeError, ValueError) as error:

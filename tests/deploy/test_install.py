@@ -93,7 +93,7 @@ def clone(tmp_path: Path) -> Path:
 
 def make(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     # The tests may run under `make test`, whose variables must not reach the make started here.
-    theirs = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MAKEOVERRIDES")
+    theirs = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MAKEOVERRIDES", "PYTHON")
     clean = {name: value for name, value in os.environ.items() if name not in theirs}
     return subprocess.run(
         ["make", *arguments],

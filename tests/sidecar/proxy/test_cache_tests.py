@@ -58,6 +58,7 @@ def test_what_is_told_of_a_cache_is_told_of_none(tmp_path: Path) -> None:
 
             def different(folder: str) -> dict[str, tuple[Any, Any]]:
                 environ = {**os.environ, **told}
+                (tmp_path / folder).mkdir()
                 straight, through = runner.run(both(tmp_path / folder, client, environ, port))
                 assert len(straight) == len(through) > 300
                 return {
