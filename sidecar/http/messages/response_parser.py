@@ -19,6 +19,9 @@ from sidecar.http.messages.response_head import (
 
 _HEAD_END = b"\r\n\r\n"
 _HTTP_1 = b"HTTP/1."
+MAX_INTERIM = 64
+"""The most interim responses before one response. A server that sends a `102` every ten seconds may
+work for ten minutes."""
 
 
 class ResponseParser:
@@ -35,6 +38,7 @@ class ResponseParser:
         """How much of the body is missing; None if that isn't known."""
         self._in_head = self._to_head = self._upgrade = False
         self._held = bytearray()
+        self._interim = self._interim_bytes = 0
         self.complete = True
         """Whether no response is expected, or all of it has arrived."""
         self.excess = False
@@ -47,6 +51,7 @@ class ResponseParser:
         101."""
         self._to_head, self._upgrade = to_head, upgrade
         self._in_head, self.complete = True, False
+        self._interim = self._interim_bytes = 0
 
     def feed(self, data: bytes) -> ResponseMessage | None:
         """Reads `data`. Returns the response if its head ends in it. Raises `BadResponse` if that
@@ -86,16 +91,25 @@ class ResponseParser:
                 return None
             data = bytes(held)
             held.clear()
-        while (end := data.find(_HEAD_END)) >= 0:
-            message, data = read_head(data[:end], self._limits), data[end + len(_HEAD_END) :]
+        begin = 0
+        while (end := data.find(_HEAD_END, begin)) >= 0:
+            message = read_head(data[begin:end], self._limits)
+            begin, size = end + len(_HEAD_END), end + len(_HEAD_END) - begin
             if message.status >= 200 or message.status == SWITCHING:
                 self._in_head = False
-                self._begin_body(message, data)
+                self._begin_body(message, data[begin:])
                 return message
-            # An interim response is not relayed (proxy.md A1), and has no body.
-        held += data
+            self._count_interim(size)
+        held += data[begin:]
         self._check_held()
         return None
+
+    def _count_interim(self, size: int) -> None:
+        """An interim response is not relayed, and has no body: nothing else bounds them."""
+        self._interim += 1
+        self._interim_bytes += size
+        if self._interim > MAX_INTERIM or self._interim_bytes > self._limits.field:
+            raise BadResponse("more or larger interim responses came than the limits allow")
 
     def _check_held(self) -> None:
         held, limits = self._held, self._limits

@@ -7,7 +7,7 @@ import pytest
 from sidecar.http.messages.body import BodyStream
 from sidecar.http.messages.request_parser import HeadLimits
 from sidecar.http.messages.response_head import BadResponse, ResponseMessage
-from sidecar.http.messages.response_parser import ResponseParser
+from sidecar.http.messages.response_parser import MAX_INTERIM, ResponseParser
 
 LIMITS = HeadLimits(line=100, field=100, fields=5)
 
@@ -133,6 +133,30 @@ def test_a_response_is_the_same_however_it_is_cut(name: str, extra: bytes) -> No
 def test_a_head_that_can_be_read_in_two_ways_is_refused_however_it_is_cut(name: str) -> None:
     for pieces in [[REFUSED[name]], *cuts(REFUSED[name])]:
         assert parse(pieces) is None, pieces
+
+
+@pytest.mark.parametrize(
+    ("one", "field", "most"),
+    [(b"HTTP/1.1 102 P\r\n\r\n", 64 * 1024, MAX_INTERIM),
+     (b"HTTP/1.1 103 E\r\nLink: " + b"x" * 974 + b"\r\n\r\n", 10_000, 10)],
+    ids=["many", "large"],
+)  # fmt: skip
+def test_interim_responses_are_few_and_small_however_they_are_cut(
+    one: bytes, field: int, most: int
+) -> None:
+    def read(count: int, size: int) -> bool:
+        parser = ResponseParser(HeadLimits(field, field, 5), BodyStream)
+        for _ in range(2):  # each response of a connection may have as many
+            parser.expect()
+            data = one * count + ok(b"Content-Length: 0\r\n")
+            if not any(parser.feed(data[at : at + size]) for at in range(0, len(data), size)):
+                return False
+        return True
+
+    for size in (1, 7, 1 << 20):
+        assert read(most, size)
+        with pytest.raises(BadResponse, match="interim"):
+            read(most + 1, size)
 
 
 @pytest.mark.parametrize("name", BROKEN)
