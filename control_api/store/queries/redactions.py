@@ -34,7 +34,8 @@ class ErasureTarget(NamedTuple):
 
 
 class ErasableEntry(NamedTuple):
-    """An entry that an erasure concerns. `opened` is whether it still has an opening."""
+    """An entry that an erasure concerns. `opened` is whether it still has an opening. Lineage that
+    was named by its own id has the session, agent and user of its event."""
 
     seq: int
     eid: str
@@ -63,8 +64,9 @@ async def entries_of(
                 log_entries.c.seq >= first_kept(tenant_id),
             )
             found += await connection.execute(query)
-        rows = sorted(row for row in found if row.seq in part)
-        return [_entry(row) for row in rows[:limit]]
+        rows = sorted(row for row in found if row.seq in part)[:limit]
+        events = await _events_of_lineage(connection, tenant_id, rows)
+        return [_entry(row, events.get(row.ref, row)) for row in rows]
     # The index holds exactly the entries below this size; those after it are scanned.
     indexed = indexed_size(FACETS.index(target.facet), await log_size(connection, tenant_id))
     before = range(part.start, min(part.stop, indexed))
@@ -82,7 +84,7 @@ async def entries_of(
         )
         query = tail.order_by(log_entries.c.seq).limit(limit - len(rows))
         rows += await connection.execute(query)
-    return [_entry(row) for row in rows]
+    return [_entry(row, row) for row in rows]
 
 
 async def lineage_of(
@@ -144,9 +146,21 @@ async def page(
     return list(await connection.execute(query.limit(limit)))
 
 
-def _entry(row: Row[Any]) -> ErasableEntry:
+async def _events_of_lineage(
+    connection: AsyncConnection, tenant_id: str, rows: Sequence[Row[Any]]
+) -> dict[str, Row[Any]]:
+    """The events, by id, that the lineage among these entries belongs to."""
+    found: dict[str, Row[Any]] = {}
+    for ids in chunks(sorted({row.ref for row in rows if row.kind == "lineage"})):
+        query = _ENTRIES.where(log_entries.c.tenant_id == tenant_id, log_entries.c.eid.in_(ids))
+        found |= {row.eid: row for row in await connection.execute(query)}
+    return found
+
+
+def _entry(row: Row[Any], event: Row[Any]) -> ErasableEntry:
+    """`event` is whose session, agent and user the entry has."""
     return ErasableEntry(
-        row.seq, row.eid, row.kind, row.session_id, row.agent_id, row.user_id, row.opened
+        row.seq, row.eid, row.kind, event.session_id, event.agent_id, event.user_id, row.opened
     )
 
 
@@ -158,6 +172,7 @@ _ENTRIES: Select[Any] = select(
     log_entries.c.seq,
     log_entries.c.eid,
     log_entries.c.kind,
+    log_entries.c.ref,
     log_entries.c.session_id,
     log_entries.c.agent_id,
     openings.c.user_id,

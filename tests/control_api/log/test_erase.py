@@ -191,6 +191,31 @@ async def test_an_erasure_can_be_repeated(world: OpenStore) -> None:
     assert len(await seqs(world)) == size
 
 
+@pytest.mark.parametrize(
+    ("object_type", "value"), [("session", "s-1"), ("agent", "agt_1"), ("user", SEED)]
+)
+async def test_lineage_is_held_with_the_event_it_belongs_to(
+    world: OpenStore, object_type: str, value: str
+) -> None:
+    made = await world.log.append(
+        TENANT, decision(user_id=SEED, session_id="s-1", agent_id="agt_1")
+    )
+    other = await world.log.append(TENANT, decision(user_id="u-2", session_id="s-2"))
+    lineage = [
+        (await world.log.append(TENANT, action(each.eid, each.leaf_hash, 1))).eid
+        for each in (made, other)
+    ]
+    hold_id = await hold(world, object_type, value)
+    before = await opened_seqs(world)
+    with pytest.raises(Conflict, match=hold_id):
+        await erase(world, *lineage)
+    assert await opened_seqs(world) == before
+    assert (await erase(world, lineage[1])).entries == 1
+    await release(world, hold_id)
+    assert (await erase(world, lineage[0])).entries == 1
+    await valid(world)
+
+
 @pytest.mark.deep(stands_in="test_a_user_is_erased_whole_and_once")
 async def test_a_session_loses_its_user_with_its_last_opening(world: OpenStore) -> None:
     ids = await seeded(world)
