@@ -11,7 +11,6 @@ that a witness missed gets its cosignature only indirectly, by the next one.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection
-from functools import partial
 
 from aiohttp import ClientSession
 
@@ -24,6 +23,7 @@ from control_api.checkpoints.witness_client import (
     WitnessClient,
     open_session,
 )
+from control_api.checkpoints.witness_queue import WitnessQueue
 from control_api.log.proofs.prove import prove_growth
 from control_api.metrics.witness_metrics import COSIGNED, FAILED, WitnessingMetrics
 from control_api.security.witness_addresses import WitnessAddress
@@ -37,8 +37,6 @@ from policies.trail.proofs.signed_note import Signature, VerifierKey
 
 TRIES = 3
 """Another replica may submit to the same witness in between."""
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
-"""Seconds until a witness that did not answer is asked again."""
 _log = logging.getLogger("sluice.witnesses")
 
 
@@ -58,19 +56,15 @@ class Cosigner:
         self._publics = publics
         self._metrics = metrics
         self._keys = tuple(each.key for each in addresses)
-        self._queues = {each: _Queue() for each in addresses}
+        self._queues = {each: WitnessQueue(store.clock.monotonic) for each in addresses}
         for address, queue in self._queues.items():
-            metrics.watch(
-                address.key.name,
-                (COSIGNED, FAILED, *Refusal),
-                partial(queue.waits, store.clock.monotonic),
-            )
+            metrics.watch(address.key.name, (COSIGNED, FAILED, *Refusal), queue.waits)
 
     def offer(self, tenant_id: str, made: StoredCheckpoint) -> None:
         """A checkpoint was published. Returns at once."""
         for address, queue in self._queues.items():
             if not merged(made.note, (), (address.key,))[1]:
-                queue.put(tenant_id, made, self._store.clock.monotonic())
+                queue.put(tenant_id, made)
 
     async def run(self) -> None:
         """Runs as long as the app."""
@@ -79,9 +73,9 @@ class Cosigner:
                 group.create_task(self._follow(address, queue, session))
 
     async def _follow(
-        self, address: WitnessAddress, queue: "_Queue", session: ClientSession
+        self, address: WitnessAddress, queue: WitnessQueue, session: ClientSession
     ) -> None:
-        client, sizes, pause = WitnessClient(address, session), dict[str, int](), FIRST_PAUSE
+        client, sizes = WitnessClient(address, session), dict[str, int]()
         while True:
             tenant_id, made = await queue.next()
             try:
@@ -92,13 +86,10 @@ class Cosigner:
             except Exception:  # noqa: BLE001  one log's fault must not stop the others
                 away = True
                 _log.exception("witness `%s` could not be asked", client.key.name)
-            if not away:
-                queue.done(tenant_id, made, self._store.clock.monotonic())
-                pause = FIRST_PAUSE
-                continue
-            queue.retry(tenant_id)
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+            if away:
+                queue.retry(tenant_id)
+            else:
+                queue.done(tenant_id, made)
 
     async def _ask(
         self, client: WitnessClient, sizes: dict[str, int], tenant_id: str, made: StoredCheckpoint
@@ -173,37 +164,3 @@ class Cosigner:
             _log.info("witness `%s` cosigns `%s`", key.name, made.origin)
         else:
             _log.warning("witness `%s` does not cosign `%s`: %s", key.name, made.origin, why)
-
-
-class _Queue:
-    """The latest checkpoint of each log that one witness has not cosigned, oldest wait first."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[str, tuple[StoredCheckpoint, float]] = {}
-        self._some = asyncio.Event()
-
-    def put(self, tenant_id: str, made: StoredCheckpoint, now: float) -> None:
-        _, since = self._waiting.get(tenant_id, (made, now))
-        # It keeps its place, and the time since when the log lacks a cosignature.
-        self._waiting[tenant_id] = (made, since)
-        self._some.set()
-
-    async def next(self) -> tuple[str, StoredCheckpoint]:
-        await self._some.wait()
-        tenant_id, (made, _) = next(iter(self._waiting.items()))
-        return tenant_id, made
-
-    def done(self, tenant_id: str, made: StoredCheckpoint, now: float) -> None:
-        newer, _ = self._waiting.pop(tenant_id)
-        if newer is not made:
-            self._waiting[tenant_id] = (newer, now)
-        if not self._waiting:
-            self._some.clear()
-
-    def retry(self, tenant_id: str) -> None:
-        self._waiting[tenant_id] = self._waiting.pop(tenant_id)
-
-    def waits(self, monotonic: Callable[[], float]) -> float:
-        """Seconds since when the log that waits longest has no cosignature."""
-        since = min((each for _, each in self._waiting.values()), default=None)
-        return 0.0 if since is None else monotonic() - since

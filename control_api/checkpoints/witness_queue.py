@@ -1,0 +1,74 @@
+"""What one witness still has to cosign: the latest checkpoint of each log.
+
+INVARIANT: a log that the witness refuses, or doesn't know, delays no other log: each has a pause of
+its own. Knows no request.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from control_api.store.queries.checkpoints import StoredCheckpoint
+
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+"""Seconds until a witness that has not cosigned a log is asked for it again."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Times as `monotonic` counts them."""
+
+    made: StoredCheckpoint
+    since: float
+    """When the log began to lack a cosignature."""
+    due: float
+    pause: float = FIRST_PAUSE
+
+
+class WitnessQueue:
+    """The checkpoints that wait for one witness. `monotonic` counts seconds."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._waiting: dict[str, _Waiting] = {}
+        self._changed = asyncio.Event()
+
+    def put(self, tenant_id: str, made: StoredCheckpoint) -> None:
+        """A log has a newer checkpoint. It keeps its turn, and the pause that it has."""
+        waiting = self._waiting.get(tenant_id)
+        if waiting is None:
+            now = self._monotonic()
+            self._waiting[tenant_id] = _Waiting(made, now, now)
+            self._changed.set()
+        else:
+            waiting.made = made
+
+    async def next(self) -> tuple[str, StoredCheckpoint]:
+        """The tenant whose turn it is, and the checkpoint of its log, once there is one."""
+        while True:
+            self._changed.clear()
+            due = min(self._waiting.items(), key=lambda each: each[1].due, default=None)
+            left = None if due is None else due[1].due - self._monotonic()
+            if due is not None and left is not None and left <= 0:
+                return due[0], due[1].made
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._changed.wait()
+
+    def done(self, tenant_id: str, made: StoredCheckpoint) -> None:
+        """Nothing is to be asked for `made` any more."""
+        waiting = self._waiting.pop(tenant_id)
+        if waiting.made is not made:
+            self.put(tenant_id, waiting.made)
+
+    def retry(self, tenant_id: str) -> None:
+        """Ask again after the log's pause, which doubles."""
+        waiting = self._waiting[tenant_id]
+        waiting.due = self._monotonic() + waiting.pause
+        waiting.pause = min(2 * waiting.pause, LONGEST_PAUSE)
+
+    def waits(self) -> float:
+        """Seconds since when the log that waits longest has no cosignature."""
+        since = min((each.since for each in self._waiting.values()), default=None)
+        return 0.0 if since is None else self._monotonic() - since
