@@ -1,4 +1,5 @@
-// Sends the code of a one-time link, which the fragment holds so that no log and no `Referer` does.
+// Offers to sign in by a one-time link, whose code the fragment holds so that no log and no `Referer`
+// does. Never without a click: a link on another site must not change who a visitor is.
 
 const code = new URLSearchParams(location.hash.slice(1)).get("code");
 const form = document.getElementById("link");
@@ -9,7 +10,5 @@ if (code && form) {
   form.elements.code.value = code;
   document.getElementById("by-key").hidden = true;
   form.hidden = false;
-  // Who is signed in already is asked: a foreign link must not change who they are.
-  if ("ask" in form.dataset) form.querySelector("button").focus();
-  else form.requestSubmit();
+  form.querySelector("button").focus();
 }

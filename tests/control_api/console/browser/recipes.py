@@ -181,8 +181,7 @@ RECIPES: dict[str, Recipe] = {
     "/console/sign-in": Recipe(
         "/console/sign-in", lambda world: {"key": world.keys["read"]}, by="anyone"
     ),
-    # A link asks who is signed in already, and has a button for that.
-    "/console/sign-in/link": Recipe("/console/sign-in", fragment=_link_code, by="someone"),
+    "/console/sign-in/link": Recipe("/console/sign-in", fragment=_link_code, by="anyone"),
     # The newest session, which is one's own.
     "/console/account/end-session": Recipe("/console/account", by="someone"),
     "/console/sign-out": Recipe("/console/agents", by="someone"),

@@ -108,6 +108,22 @@ async def _evidence_holds(api: ControlApi, tab: Page, file: Path) -> None:
     assert verifier([str(file), "--key", key]) == 1
 
 
+async def test_a_link_signs_nobody_in_without_a_click(fresh: ControlApi, tabs: Tabs) -> None:
+    link = await asyncio.to_thread(fresh.admin, "POST", "/v1/console/sign-in-links")
+    async with watching(tabs, f"http://127.0.0.1:{fresh.port}") as watched:
+        tab, posts = await watched.page(), list[str]()
+        tab.on("request", lambda sent: posts.append(sent.url) if sent.method == "POST" else None)
+        await tab.goto(str(link["url"]))
+        button = tab.get_by_role("button", name="Sign in with the link")
+        await expect(button).to_be_focused()
+        # A form that the page had sent would have been sent before this.
+        assert await tab.evaluate("fetch('/console/sign-in').then(told => told.status)") == 200
+        assert (posts, "code" in tab.url) == ([], False)
+        await button.click()
+        await tab.wait_for_url("**/console")
+        await expect(tab.locator("main")).to_be_visible()
+
+
 async def test_a_tampered_row_turns_the_page_red_and_the_overview_names_it(
     fresh: ControlApi, tabs: Tabs, tmp_path: Path
 ) -> None:
