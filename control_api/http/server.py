@@ -48,6 +48,8 @@ class _Connection(web.RequestHandler):
             access_log=None,  # type: ignore[arg-type]  # None turns it off, as aiohttp documents
             keepalive_timeout=KEEP_ALIVE_SECONDS,
             lingering_time=LINGER_SECONDS,
+            # INVARIANT: nothing is inflated before the caller is known, and never without a limit.
+            auto_decompress=False,
         )
         self._new_request_id = server.new_request_id
         self._response = server.response

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from tests.control_api.http.expected import CREATES
 from tests.control_api.http.refused_requests import heads, nothing_recorded, raw_request, refused
 from tests.control_api.http.test_scopes import BODIES, ids, path_of
 from tests.runner import tiers
-from tests.support.control_api import SUPERADMIN, ControlApi, asked
+from tests.support.control_api import SUPERADMIN, Answer, ControlApi, asked
 
 __all__ = ["heads", "nothing_recorded"]  # fixtures
 WITH_BODY = [route for route in ROUTES if route.has_body]
@@ -123,10 +124,54 @@ def test_a_chunked_body_over_one_mebibyte_is_413(api: ControlApi) -> None:
     assert answer.startswith(b"HTTP/1.1 413 ")
 
 
-def test_a_body_that_grows_over_one_mebibyte_when_unpacked_is_413(api: ControlApi) -> None:
-    raw = gzip.compress(b'{"name": "' + b"a" * (8 * 1024 * 1024) + b'"}')
-    headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
-    refused(api.call("POST", "/v1/keys", raw=raw, headers=headers), 413)
+def packed(api: ControlApi, raw: bytes, coding: str, **given: Any) -> Answer:
+    headers = {"Content-Encoding": coding, "Content-Type": "application/json"}
+    return api.call("POST", "/v1/context/simulate", raw=raw, headers=headers, **given)
+
+
+ASKED = json.dumps(asked()).encode()
+
+
+@pytest.mark.parametrize(
+    ("raw", "coding"),
+    [(gzip.compress(ASKED), "gzip"), (gzip.compress(ASKED), "X-GZIP"), (ASKED, "identity"),
+     (zlib.compress(ASKED), "deflate")],
+    ids=["gzip", "x-gzip", "identity", "deflate"],
+)  # fmt: skip
+def test_a_compressed_body_is_read(api: ControlApi, raw: bytes, coding: str) -> None:
+    assert packed(api, raw, coding).status == 200
+
+
+@pytest.mark.parametrize(
+    ("raw", "coding", "says"),
+    [(ASKED, "gzip", "not encoded with gzip"), (gzip.compress(ASKED), "deflate", "not encoded"),
+     (gzip.compress(ASKED)[:-1], "gzip", "cut short"), (b"", "gzip", "cut short"),
+     (gzip.compress(ASKED) * 2, "gzip", "something follows"),
+     (gzip.compress(gzip.compress(ASKED)), "gzip, gzip", "expected gzip, deflate or none"),
+     (ASKED, "br", "expected gzip, deflate or none")],
+    ids=["plain", "gzip as deflate", "cut short", "nothing", "two members", "twice", "unknown"],
+)  # fmt: skip
+def test_a_body_that_is_not_encoded_as_it_says_is_refused(
+    api: ControlApi, raw: bytes, coding: str, says: str
+) -> None:
+    assert says in refused(packed(api, raw, coding), 400)["message"]
+
+
+def test_a_body_that_grows_over_the_limit_when_it_is_inflated_is_413(api: ControlApi) -> None:
+    grows = b'{"name": "' + b"a" * (8 * 1024 * 1024) + b'"}'
+    for raw, coding in ((gzip.compress(grows), "gzip"), (zlib.compress(grows), "deflate")):
+        answer = refused(packed(api, raw, coding), 413)
+        assert "when it is inflated" in answer["message"]
+
+
+def test_nothing_is_inflated_for_a_caller_without_a_key(
+    api: ControlApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw, inflated = gzip.compress(ASKED), list[int]()
+    monkeypatch.setattr(zlib, "decompressobj", inflated.append)
+    refused(packed(api, raw, "gzip", key=None), 401)
+    refused(packed(api, raw, "gzip", key="sk_none"), 403)
+    assert inflated == []
 
 
 def test_a_body_just_under_the_limit_is_read(api: ControlApi) -> None:
