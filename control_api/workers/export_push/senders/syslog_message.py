@@ -8,6 +8,10 @@ from control_api.workers.export_push.senders.sender import AuditEvent
 ENTERPRISE = 32473
 """RFC 5612: the number for examples, until there is one of our own."""
 _LOG_AUDIT, _INFORMATIONAL, _WARNING = 13, 6, 4
+_ESCAPED = re.compile(r'["\\\]]')
+"""What stands behind a backslash in a parameter (RFC 5424, section 6.3.3). The id of an event comes
+from a sidecar."""
+_PARAMETERS = ("event_id", "seq", "hash")
 _NOT_IN_HOSTNAME = re.compile(r"[^!-~]")
 
 
@@ -18,11 +22,17 @@ def framed_message(
     reads the text as JSON would stumble over one."""
     severity = _INFORMATIONAL if event["decision"] == "ALLOW" else _WARNING
     host = _NOT_IN_HOSTNAME.sub("", hostname)[:255] or "-"
-    # An event id and a hash have none of the characters that must be escaped here.
+    parameters = " ".join(
+        f'{name}="{_ESCAPED.sub(_escape, str(event[name]))}"'
+        for name in ("event_id", "seq", "hash")
+    )
     head = (
         f"<{_LOG_AUDIT * 8 + severity}>1 {event['timestamp']} {host} sluice - decision "
-        f'[sluice@{ENTERPRISE} event_id="{event["event_id"]}" seq="{event["seq"]}" '
-        f'hash="{event["hash"]}"] '
+        f"[sluice@{ENTERPRISE} {parameters}] "
     )
-    message = head.encode("ascii") + line(event, tenant_id)
+    message = head.encode() + line(event, tenant_id)
     return b"%d %b" % (len(message), message)
+
+
+def _escape(found: re.Match[str]) -> str:
+    return f"\\{found.group()}"
