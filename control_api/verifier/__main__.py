@@ -6,6 +6,7 @@ Exit codes: 0 if all holds, 1 for findings, 2 for what can't be verified at all,
 with a checkpoint that was given.
 """
 
+import json
 import sys
 import time
 from argparse import Namespace
@@ -13,8 +14,6 @@ from importlib.util import find_spec
 from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
-
-import orjson
 
 from control_api.api_client.connection import RemoteApi
 from control_api.api_client.key_file import ServiceUnusable, read_key
@@ -28,7 +27,7 @@ from control_api.verifier.report.check import ReportOutcome, check_report
 from control_api.verifier.report.evidence import MAX_BYTES, begins
 from control_api.verifier.summary import summary
 from policies.ground.clock import Clock
-from policies.ground.output import for_a_reader
+from policies.ground.output import for_a_reader, printable
 
 SERVER = ("aiosqlite", "asyncpg", "sqlalchemy")
 """What a database is read with."""
@@ -40,7 +39,7 @@ def main(arguments: list[str]) -> int:
         options = parse(arguments)
         outcome = _verify(options)
     except (Unusable, ServiceUnusable) as error:
-        print(f"sluice verify: {error}", file=sys.stderr)
+        print(f"sluice verify: {printable(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("sluice verify: interrupted, nothing is proven", file=sys.stderr)
@@ -145,7 +144,7 @@ def _size(name: str) -> int | None:
 
 def _print(outcome: Outcome | ReportOutcome, options: Namespace) -> int:
     if options.json:
-        print(orjson.dumps(outcome.to_wire(), option=orjson.OPT_INDENT_2).decode())
+        print(json.dumps(outcome.to_wire(), indent=2))  # as ASCII: see `printable`
     else:
         text = outcome.text() if isinstance(outcome, ReportOutcome) else summary(outcome)
         print(text)

@@ -1,6 +1,7 @@
 """Explains an outcome to people: what is proven, what isn't, and what was found."""
 
 from control_api.verifier.outcome import Level, NotCompared, Outcome
+from policies.ground.output import printable
 from policies.trail.findings import Finding, Reason
 
 _INCOMPLETE = {
@@ -51,7 +52,8 @@ def summary(outcome: Outcome) -> str:
         lines += ["", "The log claims these keys. Ask its owner over another channel which of them"]
         lines += ["is right, and give it with --key:"]
         lines += [f"  {each}" for each in outcome.claimed_keys]
-    return "\n".join(lines)
+    # INVARIANT: what the file says can't look like a line of ours.
+    return "\n".join(map(printable, lines))
 
 
 def _headline(outcome: Outcome) -> str:

@@ -1,4 +1,5 @@
-"""Standard output whose reader, such as `head`, may go away before a command has written all."""
+"""What commands write: text of strangers that a terminal would take for commands, and standard
+output whose reader, such as `head`, may go away before all is written."""
 
 import os
 import sys
@@ -6,6 +7,14 @@ from collections.abc import Callable
 
 GONE = 0
 """The exit code of a command whose reader went away before the command had its own."""
+
+
+def printable(text: str) -> str:
+    """`text` on one line, with what isn't printable escaped: control characters, ends of lines and
+    paragraphs, and characters that change the writing direction. A terminal would obey them."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
 
 
 def for_a_reader(run: Callable[[], int], gone: int = GONE) -> int:

@@ -22,7 +22,7 @@ from control_api.verifier.report.check import check_report
 from control_api.verifier.report.gathering import gather
 from control_api.verifier.report.page import page
 from control_api.verifier.summary import summary
-from policies.ground.output import for_a_reader
+from policies.ground.output import for_a_reader, printable
 
 
 def main(arguments: list[str]) -> int:
@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> int:
     try:
         return _report(arguments)
     except Unusable as error:
-        print(f"sluice report: {error}", file=sys.stderr)
+        print(f"sluice report: {printable(str(error))}", file=sys.stderr)
     except KeyboardInterrupt:
         print("sluice report: interrupted, nothing is written", file=sys.stderr)
     return 2

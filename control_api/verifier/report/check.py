@@ -13,6 +13,7 @@ from control_api.verifier.outcome import Level, Outcome
 from control_api.verifier.report.evidence import BadReport, Evidence, Item, parse
 from control_api.verifier.summary import not_compared
 from control_api.verifier.trusted_keys import TrustedKeys
+from policies.ground.output import printable
 from policies.trail.checkpoint import Checkpoint
 from policies.trail.findings import Finding, Reason
 from policies.trail.merkle_tree import leaf_hash
@@ -79,7 +80,7 @@ class ReportOutcome:
             lines += ["", "The report claims these keys. Ask the log's owner over another channel"]
             lines += ["which of them is right, and give it with --key:"]
             lines += [f"  {each}" for each in outcome.claimed_keys]
-        return "\n".join(lines)
+        return "\n".join(map(printable, lines))
 
 
 def check_report(raw: bytes, subject: str, options: CheckOptions) -> ReportOutcome:

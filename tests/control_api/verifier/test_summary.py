@@ -1,5 +1,6 @@
 """What people read: golden texts of the summary, and the README's command."""
 
+import json
 import re
 import sys
 from collections.abc import Callable
@@ -76,3 +77,36 @@ def test_the_readme_s_command_verifies_a_file(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert re.search(r"^OK: `log.jsonl.gz` holds$", done.stdout, re.MULTILINE)
+
+
+EVIL = "\x1b[2J\x1b[H\r\nOK: the log holds\nlevel         witnessed\x9b31m\u2028\u202e\x7f"
+PLACES = (
+    *("format", "log", "origin", "key", "made_at", "eid", "kind", "ts", "prev", "policy_id"),
+    *("checkpoint", "sha256"),
+)
+"""The members of the file whose text begins with this."""
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]], ids=["text", "json"])
+@pytest.mark.parametrize("place", PLACES)
+def test_nothing_in_a_file_looks_like_a_line_of_ours_or_commands_a_terminal(
+    place: str, form: list[str], tmp_path: Path, capsys: Capture
+) -> None:
+    begins, content = b'"%b":"' % place.encode(), export()
+    assert begins in content
+    changed = content.replace(begins, begins + json.dumps(EVIL)[1:-1].encode())
+    answer = run(capsys, put(tmp_path, changed), "--key", KEY, *form)
+    assert answer.code in (1, 2)
+    for line in (answer.out + answer.err).split("\n"):
+        assert line.isprintable(), ascii(line)
+        assert not line.startswith("OK")
+        assert not re.match(r"level +witnessed", line)
+
+
+def test_nor_does_its_name(tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "log\x1b[2J\nOK: holds").write_bytes(b"")
+    for name in ("log\x1b[2J\nOK: holds", "gone\x1b[2J\nOK: holds"):
+        answer = run(capsys, str(tmp_path / name), "--key", KEY)
+        assert answer.code in (1, 2)
+        said = (answer.out + answer.err).split("\n")
+        assert all(line.isprintable() and not line.startswith("OK") for line in said)
