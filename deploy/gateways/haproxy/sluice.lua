@@ -24,9 +24,20 @@ local function is_passed_on(name)
     return false
 end
 
+-- The body, if all of it is here. Only a length that the client stated tells: of a chunked body, HAProxy
+-- knows no more than has come, and what comes later would reach the upstream unjudged.
+local function whole_body(txn, received)
+    local stated, body = received["content-length"], txn.f:req_body()
+    if stated ~= nil and stated[1] == nil and body ~= nil and tonumber(stated[0]) == #body then
+        return body
+    end
+    return nil
+end
+
 core.register_action("sluice", { "http-req" }, function(txn)
+    local received = txn.http:req_get_headers()
     local headers = {}
-    for name, values in pairs(txn.http:req_get_headers()) do
+    for name, values in pairs(received) do
         if is_passed_on(name) then
             headers[name] = {}
             for index = 0, #values do
@@ -38,9 +49,9 @@ core.register_action("sluice", { "http-req" }, function(txn)
     headers["x-forwarded-method"] = { txn.f:method() }
     headers["x-forwarded-uri"] = { txn.f:pathq() }
     local request = { url = URL, headers = headers, timeout = 2000 }
-    -- A body that did not fit the buffer is not sent, so that a source that needs it denies.
-    local body, answer = txn.f:req_body(), nil
-    if body ~= nil and #body > 0 and #body == txn.f:req_body_size() then
+    -- A body that is not here as a whole is not sent, so that a source that needs it denies.
+    local body, answer = whole_body(txn, received), nil
+    if body ~= nil and #body > 0 then
         request.body = body
         answer = core.httpclient():post(request)
     else

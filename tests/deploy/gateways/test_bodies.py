@@ -7,8 +7,11 @@ that of the recipe `mcp`.
 from __future__ import annotations
 
 import json
+import socket
+import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -22,7 +25,10 @@ from tests.deploy.gateways.recipes import Change
 
 WITHOUT_BODIES = ("caddy", "nginx")
 """Gateways that can't send a body with a check."""
+WITHOUT_CHUNKED_BODIES = ("haproxy",)
 WITH_BODIES = tuple(name for name in STARTED if name not in WITHOUT_BODIES)
+WAITED = 6.0
+"""Seconds: longer than any recipe lets its gateway wait for a body."""
 SAFETY = "headers"
 """The name of the safety lines that matter for bodies alone."""
 FIELDS = ("Content-Type: application/json", "Accept: application/json, text/event-stream")
@@ -134,6 +140,7 @@ def test_no_other_body_passes(name: str, world: Protected, asked: Gateways) -> N
 
 @pytest.mark.parametrize("name", WITH_BODIES)
 def test_a_chunked_body_is_judged_whole(name: str, world: Protected, asked: Gateways) -> None:
+    """Or not at all, by a gateway that can't tell whether it is whole."""
     world.upstream.take()
     allowed = call("search")
     half = len(allowed) // 2
@@ -142,7 +149,39 @@ def test_a_chunked_body_is_judged_whole(name: str, world: Protected, asked: Gate
     )
     head = get("/mcp", *FIELDS, "Transfer-Encoding: chunked", method="POST")
     answer = one(asked.port(name), head + pieces)
+    if name in WITHOUT_CHUNKED_BODIES:
+        assert (status(answer), world.upstream.take()) == (403, [])
+        return
     assert status(answer) == 200
     (seen,) = world.upstream.take()
     assert seen.body == allowed
     assert world.event(seen)["source_id"] == "mcp://tools/tool/search"
+
+
+def test_what_comes_after_the_check_reaches_no_upstream(world: Protected, asked: Gateways) -> None:
+    """The beginning of a body is an allowed message of its own, and the rest comes late: after all
+    time that a gateway waits for it."""
+    world.upstream.take()
+    allowed, denied = call("search"), call("delete_all")
+    stated = f"Content-Length: {len(allowed) + len(denied)}"
+    ports = {name: asked.port(name) for name in WITH_BODIES}
+
+    def send_slowly(name: str, *, chunked: bool) -> None:
+        framing = "Transfer-Encoding: chunked" if chunked else stated
+        begun, rest = allowed, denied
+        if chunked:
+            begun, rest = (b"%x\r\n%s\r\n" % (len(each), each) for each in (allowed, denied))
+            rest += b"0\r\n\r\n"
+        where = ("127.0.0.1", ports[name])
+        with socket.create_connection(where, timeout=60) as connection, suppress(ConnectionError):
+            connection.sendall(get("/mcp", *FIELDS, framing, method="POST") + begun)
+            time.sleep(WAITED)
+            connection.sendall(rest)
+            while connection.recv(65536):
+                pass
+
+    with ThreadPoolExecutor() as pool:
+        ways = [(name, chunked) for name in WITH_BODIES for chunked in (False, True)]
+        for each in [pool.submit(send_slowly, name, chunked=chunked) for name, chunked in ways]:
+            each.result()
+    assert [each.body for each in world.upstream.take() if each.body != allowed] == []
