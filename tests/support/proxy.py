@@ -71,7 +71,7 @@ def policy(**changes: Any) -> Policy:
 class Sidecar:
     """An enforcer with its spool, and the agent that speaks through it. `publish` puts the
     tenant's settings in force, `publish_document` any document by its name; `keys` are the
-    tenant's."""
+    tenant's, and `key_document` names the agent's."""
 
     def __init__(
         self,
@@ -81,7 +81,9 @@ class Sidecar:
         metrics: Metrics,
         publish_document: Callable[[str, bytes | None], None],
         keys: LiveKeys,
+        key_document: str,
     ) -> None:
+        self.key_document = key_document
         self.publish_document = publish_document
         self.keys = keys
         self.enforcer = enforcer
@@ -179,7 +181,8 @@ async def sidecar(
     try:
         keys = LiveKeys(policy_set, CLOCK)
         agent = AgentIdentity.of(None, ROLE, key, keys)
-        yield Sidecar(enforcer, opened, agent, metrics, publish, keys)
+        named = key_name(key_digest(key))
+        yield Sidecar(enforcer, opened, agent, metrics, publish, keys, named)
     finally:
         await control.__aexit__(None, None, None)
         running.cancel()

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from threading import get_ident
 
 from policies.checks.finding import Facts
+from policies.evaluate import admitted
 from policies.ground.errors import SluiceError
 from policies.ground.json_body import identifier_fault
 from policies.retrieval import Retrieval
@@ -55,7 +56,7 @@ class Denied(Exception):
     """A request that is denied and whose record is durable. The agent gets `status`."""
 
     def __init__(self, status: int, recorded: RecordedDecision, *, close: bool = False) -> None:
-        super().__init__()
+        super().__init__(recorded.decision.reason)
         self.status = status
         self.recorded = recorded
         self.decision = recorded.decision
@@ -80,7 +81,7 @@ class Authorizer:
         self.reports = reports
         self.tracer = enforcer.tracer
         self._kind = kind
-        self._whole = whole
+        self.whole = whole
         self._agent = agent
         self._enforcer = enforcer
 
@@ -112,17 +113,20 @@ class Authorizer:
         return decisions
 
     async def reauthorize(self, sources: Iterable[SourceRef], who: Attribution) -> None:
-        """Raises `Denied`, recorded, if one of the sources is no longer allowed."""
-        permits = await self.permission(who)
-        denied = [source for source in sources if not permits(source)]
-        # Only a denial is recorded: this runs every second for each tunnel.
+        """Raises `Denied`, recorded, if one of the sources is no longer allowed, or the caller
+        itself, where there are none."""
+        permits, named = await self.permission(who), tuple(sources)
+        denied = [source for source in named if not permits(source)]
+        if not named and not permits.admits():
+            denied = [self.whole]
+        # Only a denial is recorded: this runs every second for each tunnel and lasting response.
         if denied:
             await self.allow(denied, who)
 
     async def permission(self, who: Attribution) -> "Permission":
         """Tells which sources this caller may see in a list. Not recorded, because nothing is
         read."""
-        await self._enforcer.prepare(self.retrieval(self._whole, who), self._agent.key())
+        await self._enforcer.prepare(self.retrieval(self.whole, who), self._agent.key())
         return Permission(self, who)
 
     def passes_all(self) -> bool:
@@ -131,7 +135,7 @@ class Authorizer:
 
     def outlook(self, who: Attribution) -> Facts | None:
         """The facts that decide about this caller's requests now; None if nothing is permitted."""
-        return self._enforcer.outlook(self.retrieval(self._whole, who), self._agent.key())
+        return self._enforcer.outlook(self.retrieval(self.whole, who), self._agent.key())
 
     async def refuse(self, refused: Refused) -> Denied:
         """Records the refusal, and returns the denial, which the agent gets unless the request goes
@@ -140,7 +144,7 @@ class Authorizer:
         # A record that the log can't hold would block all records after it, so a name that the
         # agent chose is used only if it fits.
         if source is None or identifier_fault(source.source_id) is not None:
-            source = self._whole
+            source = self.whole
         retrieval = self.retrieval(source, refused.who)
         # INVARIANT: a request that could be read in two ways is never forwarded, in any mode.
         reports = self.reports and refused.policy_name != UNREADABLE
@@ -195,6 +199,14 @@ class Permission:
         """Consults the policy set. Only on the event loop."""
         self._all = self._authorizer.passes_all()
         self._facts = self._authorizer.outlook(self._who)
+
+    def admits(self) -> bool:
+        """Whether the caller may ask for anything at all. Only on the event loop."""
+        self.refresh()
+        if self._all:
+            return True
+        retrieval = self._authorizer.retrieval(self._authorizer.whole, self._who)
+        return self._facts is not None and admitted(retrieval, self._facts)
 
     def __call__(self, source: SourceRef) -> bool:
         if get_ident() == self._loop:

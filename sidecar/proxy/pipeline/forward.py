@@ -19,6 +19,7 @@ from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.local_response import LocalResponse
 from sidecar.proxy.messages.response_relay import RelayedResponse, relay
 from sidecar.proxy.pipeline.authorizer import Authorizer
+from sidecar.proxy.pipeline.lasting_response import NoLongerAllowed, judge_again, judged_again
 from sidecar.proxy.pipeline.lineage import COMPLETED, FAILED, TRUNCATED, LineageRecorder
 from sidecar.proxy.pipeline.request_context import AllowedRequest
 from sidecar.proxy.pipeline.response_inspector import (
@@ -112,11 +113,32 @@ class Forwarder:
         relayed: RelayedResponse,
     ) -> ResponseSent:
         """Relays the response in the way that the route asks for, and finishes it."""
-        prepared = allowed.prepared
+        authorizer, seconds = self._authorizer, self._limits.reauthorize_seconds
         if response.message.status == SWITCHING:
             return await run_websocket(
-                request, allowed, response, self._authorizer, self._limits, relayed
+                request, allowed, response, authorizer, self._limits, relayed
             )
+        body = response.message.body
+        try:
+            if self.lineage.now() - allowed.started > seconds:
+                await judge_again(allowed, authorizer, response)
+            with judged_again(request, allowed, body, authorizer, seconds):
+                return await self._relay_judged(request, allowed, response, identify, relayed)
+        except NoLongerAllowed as error:
+            if not relayed.started:
+                raise error.cause from None
+            relayed.outcome = TRUNCATED
+            return ResponseSent(keep_alive=False, status=relayed.status)
+
+    async def _relay_judged(
+        self,
+        request: HttpRequest,
+        allowed: AllowedRequest,
+        response: UpstreamResponse,
+        identify: Callable[[bytes], SourceRef | None] | None,
+        relayed: RelayedResponse,
+    ) -> ResponseSent:
+        prepared = allowed.prepared
         if identify is not None:
             return await self._inspector.relay_verified(request, allowed, response, identify)
         if prepared.filter_response is not None or prepared.filter_event is not None:
