@@ -108,7 +108,7 @@ async def _evidence_holds(api: ControlApi, tab: Page, file: Path) -> None:
     assert verifier([str(file), "--key", key]) == 1
 
 
-async def test_a_link_signs_nobody_in_without_a_click(fresh: ControlApi, tabs: Tabs) -> None:
+async def test_a_link_signs_in_only_by_a_click(fresh: ControlApi, tabs: Tabs) -> None:
     link = await asyncio.to_thread(fresh.admin, "POST", "/v1/console/sign-in-links")
     async with watching(tabs, f"http://127.0.0.1:{fresh.port}") as watched:
         tab, posts = await watched.page(), list[str]()

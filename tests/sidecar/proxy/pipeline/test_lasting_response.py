@@ -27,7 +27,7 @@ SIZED = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 GET = get("/a")
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-OFTEN = replace(LIMITS, reauthorize_seconds=0.01)
+OFTEN = replace(LIMITS, reauthorize_seconds=0.01)  # expires on purpose
 
 
 @pytest.fixture
