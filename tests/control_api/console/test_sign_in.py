@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
 
+from control_api.console import static
 from control_api.console.cookies import presented_cookie, session_cookie
 from control_api.console.page import Page
 from control_api.console.pages import PAGES
@@ -15,6 +17,7 @@ from tests.support.control_api import SUPERADMIN, ControlApi
 
 GUARDED = [page for page in PAGES if page.scopes is not None]
 COOKIE = "sluice_console"
+SCRIPTS = Path(static.__file__).with_name("static")
 
 
 def ids(page: Page) -> str:
@@ -164,6 +167,14 @@ def test_the_superadmin_s_sessions_are_of_no_tenant(api: ControlApi, superadmin:
     scopes = {each["scope"] for each in api.admin("GET", "/v1/console/sessions?limit=1000")}
     assert "superadmin" not in scopes
     assert is_signed_in(superadmin)
+
+
+@pytest.mark.parametrize("script", sorted(SCRIPTS.glob("*.js")), ids=lambda path: path.name)
+def test_no_script_sends_a_form(script: Path) -> None:
+    """A person does: a link on another site must not change who they are."""
+    text = script.read_text()
+    assert "submit" not in text.lower()
+    assert text.count(".click(") == (script.name == "shortcuts.js")  # which follows a link
 
 
 def test_a_link_signs_in_once(api: ControlApi) -> None:

@@ -108,6 +108,9 @@ async def _evidence_holds(api: ControlApi, tab: Page, file: Path) -> None:
     assert verifier([str(file), "--key", key]) == 1
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/console/test_sign_in.py::test_no_script_sends_a_form"
+)
 async def test_a_link_signs_in_only_by_a_click(fresh: ControlApi, tabs: Tabs) -> None:
     link = await asyncio.to_thread(fresh.admin, "POST", "/v1/console/sign-in-links")
     async with watching(tabs, f"http://127.0.0.1:{fresh.port}") as watched:
