@@ -219,9 +219,7 @@ def test_migrate_brings_a_database_to_head(tmp_path: Path) -> None:
     assert (tmp_path / "sluice.db").exists()
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/store/postgresql/test_connections.py::test_dead_connections_are_replaced_silently"
-)
+@pytest.mark.deep(stands_in="test_migrate_brings_a_database_to_head")
 def test_migrate_brings_a_postgresql_to_head_and_again(postgres_url: str, tmp_path: Path) -> None:
     for _ in range(2):
         answer = sluice("migrate", SLUICE_DATA_DIR=str(tmp_path), SLUICE_DATABASE_URL=postgres_url)
