@@ -23,7 +23,7 @@ class _Waiting:
     since: float
     """When the log began to lack a cosignature."""
     due: float
-    pause: float = FIRST_PAUSE
+    pause: float
 
 
 class WitnessQueue:
@@ -39,7 +39,7 @@ class WitnessQueue:
         waiting = self._waiting.get(tenant_id)
         if waiting is None:
             now = self._monotonic()
-            self._waiting[tenant_id] = _Waiting(made, now, now)
+            self._waiting[tenant_id] = _Waiting(made, now, now, FIRST_PAUSE)
             self._changed.set()
         else:
             waiting.made = made

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from control_api.checkpoint_store.cosigned import cosigned
 from control_api.checkpoint_store.file_store import FileStore
-from control_api.checkpoints import witnesses
+from control_api.checkpoints import witness_queue
 from control_api.checkpoints.level import Level, level_of
 from control_api.checkpoints.witnesses import Cosigner
 from control_api.metrics.witness_metrics import WitnessingMetrics
@@ -249,7 +249,7 @@ async def test_the_store_has_a_cosignature_before_the_database(
 async def test_a_witness_that_did_not_answer_is_asked_again(
     tmp_path: Path, notes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(witnesses, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(witness_queue, "FIRST_PAUSE", 0.01)
     async with (
         opened(f"sqlite+aiosqlite:///{tmp_path / 'again.db'}") as world,
         _answering(b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n") as failing,
