@@ -1,10 +1,12 @@
-"""What one witness still has to cosign: the latest checkpoint of each log.
+"""The latest checkpoint of each log that one witness has not cosigned yet, and when to ask for it.
 
-INVARIANT: a log that the witness refuses, or doesn't know, delays no other log: each has a pause of
-its own. Knows no request.
+INVARIANT: a log that the witness refuses, or has never heard of, delays no other log: each has a
+pause of its own. Requests are for others.
 """
 
 import asyncio
+import heapq
+import itertools
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,21 +19,23 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 
 @dataclass(slots=True)
 class _Waiting:
-    """Times as `monotonic` counts them."""
+    """`since` is when the log began to lack a cosignature, as `monotonic` counts it."""
 
     made: StoredCheckpoint
     since: float
-    """When the log began to lack a cosignature."""
-    due: float
     pause: float
 
 
 class WitnessQueue:
-    """The checkpoints that wait for one witness. `monotonic` counts seconds."""
+    """The checkpoints that wait for one witness. `monotonic` counts seconds. Between `next` and
+    `done` or `retry`, the log has no turn."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._waiting: dict[str, _Waiting] = {}
+        self._turns: list[tuple[float, int, str]] = []
+        """When each log is due, the earliest first: a heap, since there may be thousands."""
+        self._order = itertools.count()
         self._changed = asyncio.Event()
 
     def put(self, tenant_id: str, made: StoredCheckpoint) -> None:
@@ -39,7 +43,8 @@ class WitnessQueue:
         waiting = self._waiting.get(tenant_id)
         if waiting is None:
             now = self._monotonic()
-            self._waiting[tenant_id] = _Waiting(made, now, now, FIRST_PAUSE)
+            self._waiting[tenant_id] = _Waiting(made, now, FIRST_PAUSE)
+            self._due(tenant_id, now)
             self._changed.set()
         else:
             waiting.made = made
@@ -48,10 +53,10 @@ class WitnessQueue:
         """The tenant whose turn it is, and the checkpoint of its log, once there is one."""
         while True:
             self._changed.clear()
-            due = min(self._waiting.items(), key=lambda each: each[1].due, default=None)
-            left = None if due is None else due[1].due - self._monotonic()
-            if due is not None and left is not None and left <= 0:
-                return due[0], due[1].made
+            left = self._turns[0][0] - self._monotonic() if self._turns else None
+            if left is not None and left <= 0:
+                tenant_id = heapq.heappop(self._turns)[2]
+                return tenant_id, self._waiting[tenant_id].made
             with suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await self._changed.wait()
@@ -65,10 +70,13 @@ class WitnessQueue:
     def retry(self, tenant_id: str) -> None:
         """Ask again after the log's pause, which doubles."""
         waiting = self._waiting[tenant_id]
-        waiting.due = self._monotonic() + waiting.pause
+        self._due(tenant_id, self._monotonic() + waiting.pause)
         waiting.pause = min(2 * waiting.pause, LONGEST_PAUSE)
 
     def waits(self) -> float:
         """Seconds since when the log that waits longest has no cosignature."""
         since = min((each.since for each in self._waiting.values()), default=None)
         return 0.0 if since is None else self._monotonic() - since
+
+    def _due(self, tenant_id: str, when: float) -> None:
+        heapq.heappush(self._turns, (when, next(self._order), tenant_id))

@@ -1,5 +1,5 @@
-"""Reads a request's body, within limits of size and time, also of what it is inflated to. Knows no
-route and no format."""
+"""Reads a request's body, and inflates it if it is compressed, within limits of size and time.
+Routes and formats are for others."""
 
 import asyncio
 import zlib
@@ -18,7 +18,7 @@ BODY_SECONDS = 30.0
 
 
 PIECE = 256 * 1024
-"""Bytes that are inflated at once, in less than a millisecond."""
+"""Bytes that are inflated at once, and that this makes at once: in less than a millisecond."""
 _WINDOWS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 """How zlib names the formats (`wbits`). `deflate` is zlib's (RFC 9110, section 8.4.1.2)."""
 
@@ -81,30 +81,34 @@ async def read_body(request: web.BaseRequest, most: int = MAX_BODY) -> bytes:
     if len(body) > most:
         raise TooLarge(f"the body is larger than {most} bytes")
     coding = ", ".join(request.headers.getall("Content-Encoding", ())).lower()
-    return body if coding in ("", "identity") else await _inflated(body, coding, most)
+    return body if coding in ("", "identity") else await inflated(body, coding, most)
 
 
-async def _inflated(body: bytes, coding: str, most: int) -> bytes:
-    """A compressed body as it was before. Others get a turn after each piece."""
+async def inflated(body: bytes, coding: str, most: int) -> bytes:
+    """A compressed body as it was before, at most `most` bytes. Others get a turn after each piece.
+
+    Raises `TooLarge`, and `Malformed` if it is not one whole body of this `coding`.
+    """
     window = _WINDOWS.get(coding)
     if window is None:
         raise Malformed(f"the body's encoding is `{coding}`; expected gzip, deflate or none")
-    inflater, inflated = zlib.decompressobj(window), bytearray()
+    inflater, whole, at = zlib.decompressobj(window), bytearray(), 0
     try:
         while not inflater.eof:
-            piece = inflater.decompress(body, min(PIECE, most + 1 - len(inflated)))
-            body = inflater.unconsumed_tail
-            inflated += piece
-            if len(inflated) > most:
+            # A piece at a time, since the inflater copies what it leaves of each.
+            given = inflater.unconsumed_tail or body[at : (at := at + PIECE)]
+            piece = inflater.decompress(given, min(PIECE, most + 1 - len(whole)))
+            whole += piece
+            if len(whole) > most:
                 raise TooLarge(f"the body is larger than {most} bytes when it is inflated")
-            if not piece and not body and not inflater.eof:
+            if not piece and not given and not inflater.eof:
                 raise Malformed("the compressed body is cut short")
             await asyncio.sleep(0)
     except zlib.error:
         raise Malformed(f"the body is not encoded with {coding}") from None
-    if inflater.unused_data:
+    if inflater.unused_data or at < len(body):
         raise Malformed("something follows the compressed body")
-    return bytes(inflated)
+    return bytes(whole)
 
 
 async def _read(request: web.BaseRequest, most: int) -> bytes:

@@ -37,8 +37,9 @@ def judged_again(
     seconds: float,
 ) -> Iterator[None]:
     """Judge anew every `seconds` while the response with this `body` is read and relayed. If it is
-    not allowed any more, `body` fails with `NoLongerAllowed`, and the connection of an agent that
-    has part of it is reset: its end must not look like the response's.
+    not allowed any more, `body` fails with `NoLongerAllowed`. If the agent has part of it, or if it
+    is complete and still being inspected, the connection is reset: its end must not look like the
+    response's.
     """
     if body.complete:
         yield
@@ -95,5 +96,6 @@ async def _watch(
     except Exception as error:
         log.exception("a response can't be judged again, so it is cut")
         body.fail(NoLongerAllowed(SluiceError(str(error))))
-    if request.response_started:
+    # A body that is complete no longer fails, but what is made of it may not have left yet.
+    if request.response_started or body.complete:
         request.reset()

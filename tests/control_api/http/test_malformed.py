@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 import zlib
 from typing import Any
 
 import pytest
 
+from control_api.http.request_body import PIECE, inflated
 from control_api.http.routes import ROUTES
+from policies.ground.errors import Malformed, TooLarge
 from tests.control_api.http.expected import CREATES
 from tests.control_api.http.refused_requests import heads, nothing_recorded, raw_request, refused
 from tests.control_api.http.test_scopes import BODIES, ids, path_of
@@ -155,6 +158,36 @@ def test_a_body_that_is_not_encoded_as_it_says_is_refused(
     api: ControlApi, raw: bytes, coding: str, says: str
 ) -> None:
     assert says in refused(packed(api, raw, coding), 400)["message"]
+
+
+@pytest.mark.parametrize("size", [0, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE])
+async def test_a_body_is_inflated_a_piece_at_a_time(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The inflater copies what it leaves of each piece: of the whole body, it would copy it all."""
+    given: list[int] = []
+    made = zlib.decompressobj
+
+    class Counted:
+        def __init__(self, window: int) -> None:
+            self._inflater = made(window)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._inflater, name)
+
+        def decompress(self, data: bytes, most: int) -> bytes:
+            given.append(len(data))
+            return self._inflater.decompress(data, most)
+
+    monkeypatch.setattr(zlib, "decompressobj", Counted)
+    for raw in (bytes(size), random.Random(size).randbytes(size)):
+        assert await inflated(gzip.compress(raw), "gzip", size) == raw
+        with pytest.raises(Malformed, match="something follows"):
+            await inflated(gzip.compress(raw) + bytes(2 * PIECE), "gzip", size)
+        if size:
+            with pytest.raises(TooLarge):
+                await inflated(gzip.compress(raw), "gzip", size - 1)
+    assert max(given) <= PIECE
 
 
 def test_a_body_that_grows_over_the_limit_when_it_is_inflated_is_413(api: ControlApi) -> None:

@@ -13,9 +13,15 @@ import pytest
 from policies.definitions.model import TenantSettings
 from policies.sets.policy_set import role_document, role_name
 from sidecar.http.attribution import Attribution
+from sidecar.http.server.request import HttpRequest
+from sidecar.http.server.response import ResponseSent
 from sidecar.protocols.messages import SourceRef
 from sidecar.proxy.limits import LIMITS
+from sidecar.proxy.messages.response_relay import write_whole
 from sidecar.proxy.pipeline.authorizer import Authorizer, Denied
+from sidecar.proxy.pipeline.forward import Forwarder
+from sidecar.proxy.pipeline.request_context import AllowedRequest
+from sidecar.proxy.upstream.response import UpstreamResponse
 from tests.sidecar.proxy.raw_client import Answered, ask, get, leave
 from tests.support import waiting
 from tests.support.proxy import ROLE, ProxySetup, policy, proxy_setup
@@ -146,6 +152,44 @@ async def test_a_revocation_before_the_head_came_is_a_denial(setup: ProxySetup) 
     answered = await asking
     assert answered.status == 403
     assert b"secret" not in answered.raw
+    assert [each[0] for each in await setup.sidecar.decisions()] == ["ALLOW", "DENY"]
+
+
+async def test_what_is_still_inspected_when_it_is_denied_does_not_leave(
+    setup: ProxySetup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def is_denied() -> bool:
+        return len(await setup.sidecar.decisions()) == 2
+
+    async def inspected(
+        self: Forwarder,
+        request: HttpRequest,
+        allowed: AllowedRequest,
+        response: UpstreamResponse,
+        *_: object,
+    ) -> ResponseSent:
+        whole = await response.read(1000)
+        await response.finish()
+        deny_the_role(setup)
+        await until_async("it is denied", is_denied)
+        await waiting.turns()
+        return await write_whole(request, whole, ())
+
+    monkeypatch.setattr(Forwarder, "_relay_judged", inspected)
+
+    async def in_two_parts(_seen: Seen, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsec")
+        await writer.drain()
+        await asyncio.sleep(OFTEN.reauthorize_seconds)
+        writer.write(b"ret")
+
+    setup.upstream.script = in_two_parts
+    reader, writer = await asyncio.open_connection("127.0.0.1", setup.port)
+    writer.write(GET)
+    writer.write_eof()
+    with pytest.raises(ConnectionError):
+        await reader.read()
+    writer.close()
     assert [each[0] for each in await setup.sidecar.decisions()] == ["ALLOW", "DENY"]
 
 
