@@ -1,5 +1,5 @@
-"""What commands write: text of strangers that a terminal would take for commands, and standard
-output whose reader, such as `head`, may go away before all is written."""
+"""Writes the output of commands safely: a terminal obeys no text of strangers, and a reader, such
+as `head`, may go away before all is written."""
 
 import os
 import sys

@@ -21,6 +21,8 @@ from tests.runner.progress import Progress
 from tests.runner.second_tries import Reports
 
 _COLLECTING_SECONDS = 5.0
+_MOST_SHOWN = 4000
+"""Characters of a failure that the second try forgives."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -159,6 +161,9 @@ class Runner:
                 Pool(session, 1, again).run([Batch((places[nodeid],), 0.0)])
                 if second_tries.judge(nodeid, first, again.reports, self._config.rootpath):
                     self._forgiven.append(nodeid)
+                    # A clone of CI is gone afterwards, and its record with it.
+                    how = second_tries.failed(first).longreprtext[-_MOST_SHOWN:]
+                    self._write(f"passed now; how it failed at first:\n{how}")
                     self._pass_on(again.reports)
                     continue
             self._pass_on(first)

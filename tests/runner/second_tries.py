@@ -30,16 +30,21 @@ def may_be_forgiven(nodeid: str) -> bool:
 def judge(nodeid: str, first: Reports, second: Reports, root: Path) -> bool:
     """Whether the second try lets the run pass; if so, the test is added to the record. Otherwise,
     what the second try showed is added to the first failure."""
-    failed = next(report for report in first if report.failed)
-    if not second or any(report.failed for report in second):
-        failed.sections.append(("second try", "failed again, alone"))
+    report = failed(first)
+    if not second or any(each.failed for each in second):
+        report.sections.append(("second try", "failed again, alone"))
         return False
     if _has_entry(nodeid, root):
         said = f"passed, but {RECORD} has it already: find the cause"
-        failed.sections.append(("second try", said))
+        report.sections.append(("second try", said))
         return False
-    _append(nodeid, failed, root)
+    _append(nodeid, report, root)
     return True
+
+
+def failed(reports: Reports) -> pytest.TestReport:
+    """The report of how the test failed."""
+    return next(each for each in reports if each.failed)
 
 
 def _has_entry(nodeid: str, root: Path) -> bool:
@@ -47,8 +52,8 @@ def _has_entry(nodeid: str, root: Path) -> bool:
     return record.exists() and f"| `{nodeid}` |" in record.read_text(encoding="utf-8")
 
 
-def _append(nodeid: str, failed: pytest.TestReport, root: Path) -> None:
-    lines = [line.strip() for line in failed.longreprtext.splitlines() if line.strip()]
+def _append(nodeid: str, report: pytest.TestReport, root: Path) -> None:
+    lines = [line.strip() for line in report.longreprtext.splitlines() if line.strip()]
     reason = (lines or ["no message"])[-1].replace("|", "\\|").replace("`", "'")
     day = dt.datetime.now(tz=dt.UTC).date()
     with (root / RECORD).open("a", encoding="utf-8") as record:

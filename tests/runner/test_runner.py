@@ -94,6 +94,8 @@ def test_failures_are_tried_again_and_a_dead_worker_is_replaced(project: Path) -
     assert re.search(r"=+ 2 failed, 3 passed, 1 warning in", said), said
     assert "exit code 3" in said
     assert "to be seen" in said
+    assert "how it failed at first" in said
+    assert "the first time" in said
     assert said.rstrip().splitlines()[-1].startswith("1 passed at the second try")
     record = (project / "tests/second_tries.md").read_text()
     assert record.count("test_fails_once") == 1

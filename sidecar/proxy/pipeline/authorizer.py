@@ -201,7 +201,7 @@ class Permission:
         self._facts = self._authorizer.outlook(self._who)
 
     def admits(self) -> bool:
-        """Whether the caller may ask for anything at all. Only on the event loop."""
+        """True if the caller may ask at all, whatever for. Only on the event loop."""
         self.refresh()
         if self._all:
             return True

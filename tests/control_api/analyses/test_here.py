@@ -47,7 +47,7 @@ def policy(*sources: str) -> dict[str, Any]:
 
 
 def documents(roles: dict[str, list[dict[str, Any]]]) -> bytes:
-    """What is in force of these roles."""
+    """The policies in force of these roles."""
     stored = [
         [
             {**each, "policy_id": "", "version": 0, "name": str(at), "agent_role": role}

@@ -110,18 +110,23 @@ async def key_in_force(cache: TenantCache) -> str | None:
     return None if found is None else found.key_id
 
 
-@pytest.mark.deep(stands_in="test_a_revision_that_was_not_seen_here_hides_nothing")
-async def test_a_write_here_hides_none_that_another_process_committed_before(
-    pair: tuple[OpenStore, OpenStore],
-) -> None:
-    """A key that is revoked there just before a write here does not stay valid here."""
-    here, there = pair
+async def cache_that_missed_a_revision(here: OpenStore, there: OpenStore) -> TenantCache:
+    """The cache of `here` after a key was revoked there and something else was written here."""
     cache = TenantCache(here.store)
     await publish(here, "live")
     assert await key_in_force(cache) == "live"
     await publish(there, None)
     await publish(here, None, other=b"1")  # the key's document is unchanged: only the other's goes
     assert await key_in_force(cache) is None
+    return cache
+
+
+@pytest.mark.deep(stands_in="test_a_revision_that_was_not_seen_here_hides_nothing")
+async def test_a_write_here_hides_none_that_another_process_committed_before(
+    pair: tuple[OpenStore, OpenStore],
+) -> None:
+    """A key that is revoked there just before a write here does not stay valid here."""
+    await cache_that_missed_a_revision(*pair)
 
 
 @pytest.fixture
@@ -136,12 +141,7 @@ async def test_a_revision_that_was_not_seen_here_hides_nothing(
     two: tuple[OpenStore, OpenStore],
 ) -> None:
     here, there = two
-    cache = TenantCache(here.store)
-    await publish(here, "live")
-    assert await key_in_force(cache) == "live"
-    await publish(there, None)
-    await publish(here, None, other=b"1")  # the key's document is unchanged: only the other's goes
-    assert await key_in_force(cache) is None
+    cache = await cache_that_missed_a_revision(here, there)
     # The database goes back: the next revisions are other ones than those that were seen.
     await publish(here, "lost", second=b"lost")
     assert await key_in_force(cache) == "lost"

@@ -9,8 +9,8 @@ ENTERPRISE = 32473
 """RFC 5612: the number for examples, until there is one of our own."""
 _LOG_AUDIT, _INFORMATIONAL, _WARNING = 13, 6, 4
 _ESCAPED = re.compile(r'["\\\]]')
-"""What stands behind a backslash in a parameter (RFC 5424, section 6.3.3). The id of an event comes
-from a sidecar."""
+"""Characters that a parameter escapes with a backslash (RFC 5424, section 6.3.3). Needed, since an
+event's id comes from a sidecar."""
 _PARAMETERS = ("event_id", "seq", "hash")
 _NOT_IN_HOSTNAME = re.compile(r"[^!-~]")
 

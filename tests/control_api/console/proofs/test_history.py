@@ -1,4 +1,5 @@
-"""What a browser says of a log that it verified before: unchanged, refused, or for its reader."""
+"""A browser that has verified a log before says how it changed: not at all, wrongly, or as only
+a reader can judge."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ PURGED = {"status": 409, "message": "the first 5 entries were purged, and with t
 
 
 def grown(old: int, new: int, answer: Any = None, root: bytes | None = None) -> Case:
-    """That a log of `old` entries has `new` now; `answer` is the service's, if not the proof."""
+    """A log that had `old` entries and has `new` now. The service answers with `answer` if it is
+    given, else with the proof."""
     known = {"size": str(old), "root": b64(root or naive_root(LEAVES[:old]))}
     found = {"size": str(new), "root": b64(naive_root(LEAVES[:new]))}
     if answer is None and old < new:
