@@ -19,6 +19,17 @@ from sidecar.settings.model import Pair
 
 _NOW = dt.datetime.now(dt.UTC)
 _PEM = serialization.Encoding.PEM
+_SIGNS_CERTIFICATES = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 @dataclass
@@ -40,6 +51,7 @@ class Authority:
         made = (
             _builder(names[0], self._certificate.subject, key)
             .add_extension(x509.SubjectAlternativeName([_name(each) for each in names]), False)
+            .add_extension(_names_issuer(self._key), False)
             .sign(self._key, hashes.SHA256())
         )
         stem = self.folder / f"{self.name}-{made.serial_number:x}"
@@ -53,8 +65,9 @@ class Authority:
         return pair
 
     def client(self, pair: Pair | None = None) -> ssl.SSLContext:
-        """What a client is to trust this authority by, and to show."""
+        """What a client is to trust this authority by, and to show. As strict as Python 3.13."""
         context = ssl.create_default_context(cafile=self.path)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
         if pair is not None:
             context.load_cert_chain(pair.certificate, pair.key)
         return context
@@ -79,6 +92,7 @@ def authority(name: str = "authority") -> Authority:
         _builder(name, subject, key)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
+        .add_extension(_SIGNS_CERTIFICATES, True)
         .sign(key, hashes.SHA256())
     )
     folder = Path(mkdtemp(prefix="sluice-tls-"))
@@ -86,6 +100,10 @@ def authority(name: str = "authority") -> Authority:
     authority = Authority(folder, name, key, made)
     authority.path.write_bytes(made.public_bytes(_PEM))
     return authority
+
+
+def _names_issuer(key: ec.EllipticCurvePrivateKey) -> x509.AuthorityKeyIdentifier:
+    return x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
 
 
 def _builder(

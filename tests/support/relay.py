@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
-import ipaddress
 import socket
 import ssl
 import threading
 from collections.abc import Iterator
-from pathlib import Path
-
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 
 class Relay:
@@ -85,37 +78,3 @@ def relaying(target: int, tls: ssl.SSLContext | None = None) -> Iterator[Relay]:
         yield relay
     finally:
         relay.close()
-
-
-def certificate(folder: Path) -> tuple[ssl.SSLContext, Path]:
-    """A certificate for a server on 127.0.0.1, and the file by which a client trusts it."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "redis")])
-    now = dt.datetime.now(dt.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]),
-            critical=False,
-        )
-        .sign(key, hashes.SHA256())
-    )
-    shown, secret = folder / "cert.pem", folder / "key.pem"
-    shown.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    secret.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(shown, secret)
-    return context, shown

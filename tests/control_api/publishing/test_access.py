@@ -19,10 +19,11 @@ from tests.control_api.publishing.reader import Reader
 from tests.control_api.publishing.test_faults import metric
 from tests.control_api.publishing.test_sessions import claim, state
 from tests.support import redis
+from tests.support.certificates import authority
 from tests.support.control_api import running_control_api
 from tests.support.redis import running_redis
 from tests.support.redis_users import CONTROL, SECRET, SIDECAR, make_user, refusals
-from tests.support.relay import certificate, relaying
+from tests.support.relay import relaying
 from tests.support.waiting import until
 
 pytestmark = redis.needs_redis
@@ -136,7 +137,7 @@ def test_a_wrong_password_is_logged_without_the_password(
 
 @pytest.mark.deep(stands_in="test_only_a_server_whose_certificate_is_trusted_gets_data")
 def test_tls_uses_the_configured_authority(tmp_path: Path, server: redis.Redis) -> None:
-    context, shown = certificate(tmp_path)
+    context, shown = authority().server("127.0.0.1"), authority().path
     with relaying(server.port, context) as relay:
         url = f"rediss://127.0.0.1:{relay.port}/0?ssl_ca_certs={shown}"
         with running_control_api(tmp_path, SLUICE_REDIS_URL=url) as api:
@@ -148,7 +149,7 @@ def test_only_a_server_whose_certificate_is_trusted_gets_data(
     tmp_path: Path, server: redis.Redis
 ) -> None:
     redis_py.Redis(port=server.port).flushall()
-    context, shown = certificate(tmp_path)
+    context, shown = authority().server("127.0.0.1"), authority().path
     with (
         relaying(server.port, context) as relay,
         running_control_api(tmp_path, SLUICE_REDIS_URL=f"rediss://127.0.0.1:{relay.port}/0") as api,

@@ -23,11 +23,12 @@ from policies.sets.policy_set import (
 from policies.sets.redis_keys import CHALLENGES, changes_key, document_field, session_key, set_key
 from policies.sets.signed_head import Claim
 from tests.support import redis
+from tests.support.certificates import authority
 from tests.support.fake_control_api import AGENT, EVALUATE_KEY, FAR, ROLE, many_roles, policy
 from tests.support.fake_control_api_with_redis import FakeControlApiWithRedis
 from tests.support.redis import running_redis
 from tests.support.redis_users import SECRET, SIDECAR, make_user, refusals
-from tests.support.relay import certificate, relaying
+from tests.support.relay import relaying
 from tests.support.sidecar import EVALUATE, RunningSidecar, running_sidecar
 from tests.support.waiting import until_async
 
@@ -50,7 +51,7 @@ async def reached(
             nodes = [stack.enter_context(running_redis(tmp_path / "redis"))]
             url = f"redis://{WHO}:{nodes[0].port}"
         if way == "tls":
-            context, shown = certificate(tmp_path)
+            context, shown = authority().server("127.0.0.1"), authority().path
             relay = stack.enter_context(relaying(nodes[0].port, context))
             url = f"rediss://{WHO}:{relay.port}/0?ssl_ca_certs={shown}"
         roots: list[Any] = [redis_py.Redis(port=node.port, protocol=2) for node in nodes]
