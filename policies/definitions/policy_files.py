@@ -155,7 +155,9 @@ def _has_folder(root: Path, tenant_id: str) -> bool:
 def leads_inside(path: Path, home: Path) -> bool:
     """Whether `path`, which may be a link, leads to something inside `home`, a resolved path."""
     try:
-        return path.resolve().is_relative_to(home)
+        found = path.resolve()
+        # From Python 3.13 on, a link that points to itself is returned as it is.
+        return found.is_relative_to(home) and not found.is_symlink()
     except (OSError, RuntimeError):  # a link that points to itself
         return False
 

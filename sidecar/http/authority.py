@@ -91,6 +91,16 @@ def _ipv6(text: str) -> str:
         # A zone names a network interface, which means something else on each host (RFC 4007).
         raise Malformed("the host is an IPv6 address with a zone, which is not allowed")
     try:
-        return str(IPv6Address(text))
+        return compressed(IPv6Address(text))
     except AddressValueError:
         raise Malformed("the host is not a valid IPv6 address") from None
+
+
+def compressed(address: IPv6Address) -> str:
+    """The address in its one form, which is the same in every version of Python: 3.13 writes the
+    last half of `::ffff:102:304` as an IPv4 address."""
+    mapped = address.ipv4_mapped
+    if mapped is None:
+        return str(address)
+    high, low = divmod(int(mapped), 1 << 16)
+    return f"::ffff:{high:x}:{low:x}"

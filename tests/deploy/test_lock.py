@@ -18,6 +18,8 @@ from tests.deploy.launcher import ROOT
 
 CONFIG: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
+OLDEST_PYTHON = (3, 11)
+
 
 def pinned(extra: str) -> set[str]:
     return {block.partition("==")[0] for block in pins(part(LOCK.read_text(), [extra]))}
@@ -57,7 +59,10 @@ def test_the_lock_says_what_each_extra_needs(extra: str) -> None:
     older = {
         block.partition("==")[0] for block in pins(LOCK.read_text()) if "python_version <" in block
     }
-    assert pinned(extra) - older == expected - older
+    needed, locked = expected - older, pinned(extra) - older
+    assert needed <= locked
+    # A newer one may need less: the lock is made with the oldest.
+    assert locked == needed or sys.version_info[:2] > OLDEST_PYTHON
 
 
 def test_every_extra_of_users_is_known() -> None:

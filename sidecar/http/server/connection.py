@@ -171,14 +171,12 @@ class ServerConnection(asyncio.Protocol):
     def end(self) -> None:
         """Ends the connection once what was written is sent. What the client still sends is
         discarded: a socket that is closed with unread bytes resets the connection, and its client
-        could lose the response (RFC 9112 section 9.6)."""
+        could lose the response (RFC 9112 section 9.6), or within TLS the alert behind it."""
         transport, incoming = self.transport, self._incoming
         incoming.stop()
         if transport is None or transport.is_closing():
             return
-        # Within TLS, an alert tells the client of the end before any reset could.
-        tls = transport.get_extra_info("ssl_object") is not None
-        if incoming.half_closed or tls or not transport.can_write_eof():
+        if incoming.half_closed or not transport.can_write_eof():
             transport.close()
             return
         transport.write_eof()

@@ -10,7 +10,7 @@ import struct
 from ipaddress import IPv4Address, IPv6Address
 from typing import Protocol
 
-from sidecar.http.authority import Authority
+from sidecar.http.authority import Authority, compressed
 
 # <linux/netfilter_ipv4.h> SO_ORIGINAL_DST, <linux/netfilter_ipv6/ip6_tables.h>
 # IP6T_SO_ORIGINAL_DST: the same number at two levels.
@@ -36,7 +36,7 @@ def original_destination(sock: SocketLike) -> Authority | None:
         found = _query(sock, socket.IPPROTO_IPV6, _IPV6)
         if found is not None:
             port, address = found
-            return Authority(str(IPv6Address(address)), int.from_bytes(port))
+            return Authority(compressed(IPv6Address(address)), int.from_bytes(port))
     # An IPv4 connection to an IPv6 socket is tracked as IPv4.
     found = _query(sock, socket.IPPROTO_IP, _IPV4)
     if found is None:

@@ -66,11 +66,11 @@ class Plain:
 class OverTls:
     """What passes inside of TLS."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "kb.test") -> None:
         self.ended = False
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         context = authority().client()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname="kb.test")
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
 
     async def shake(self, wire: "Wire") -> None:
         while True:
@@ -98,9 +98,10 @@ class OverTls:
         try:
             while more := self._tls.read(65536):
                 plain += more
+            self.ended = True
         except ssl.SSLWantReadError:
             pass
-        except ssl.SSLZeroReturnError:
+        except ssl.SSLZeroReturnError:  # in place of b"" once both sides have ended
             self.ended = True
         return plain, self._outgoing.read()
 

@@ -1,6 +1,7 @@
 """CONNECT: which tunnels are granted, and the requests that are decided one by one inside them."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -8,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from sidecar.proxy.limits import LIMITS
+from tests.sidecar.proxy.other_ways_in import OverTls, Wire
 from tests.sidecar.proxy.raw_client import Answered, ask, get
 from tests.sidecar.proxy.tunnel.tunnels import CLOSE, Opened, Tunnels, broken, read, tunnels
+from tests.support import waiting
 from tests.support.loop_clock import LoopClock
 from tests.support.proxy import policy
 from tests.support.scripted_source import Seen
@@ -47,6 +50,26 @@ async def test_requests_within_tls_that_ends_here_are_judged_one_by_one(made: Tu
     assert [each[::2] for each in await made.sidecar.decisions()] == [
         ("ALLOW", "rest://seen/a"), ("DENY", "rest://seen/secret"), ("ALLOW", "rest://seen/b"),
     ]  # fmt: skip
+
+
+async def test_what_arrives_behind_the_last_answer_within_tls_resets_nothing(made: Tunnels) -> None:
+    """A reset could take the answer with it (RFC 9112 section 9.6)."""
+    where, form = made.where("seen"), OverTls("seen.test")
+    wire = Wire(socket.create_connection(("127.0.0.1", made.port)))
+    await wire.send(f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n\r\n".encode())
+    assert (await wire.read_head()).startswith(b"HTTP/1.1 200 ")
+    await form.shake(wire)
+    await wire.send(form.out(get("/base/secret", CLOSE, host=where)))
+    told = b""
+    while not form.ended:
+        told += form.back(await wire.read())[0]
+    assert told.startswith(b"HTTP/1.1 403 ")
+    for _ in range(3):
+        await wire.send(form.out(bytes(1000)))
+        await waiting.turns()
+    wire.end()
+    assert await wire.read() == b""
+    wire.close(reset=False)
 
 
 @pytest.mark.parametrize(
