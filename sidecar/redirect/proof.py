@@ -12,6 +12,7 @@ from contextlib import ExitStack, closing
 from errno import EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT, EHOSTUNREACH, ENETUNREACH
 from ipaddress import IPv6Address
 from time import sleep
+from typing import NamedTuple
 
 from sidecar.platform.reserved_address import RESERVED, RESERVED_PORT
 from sidecar.proxy.tunnel.original_destination import original_destination
@@ -49,7 +50,7 @@ def prove(plan: RedirectPlan) -> Iterator[str]:
                 continue
             for to in ((address, _port(plan)), (RESERVED[version], RESERVED_PORT)):
                 if address == NOWHERE[version] or to[0] == address:
-                    _prove_tcp(plan, version, to, listeners[version])
+                    _prove_tcp(Way(plan, version, to), listeners[version])
                     yield f"IPv{version}: TCP to {to[0]} port {to[1]} lands on port {plan.port}"
             _prove_udp(version, address)
             yield f"IPv{version}: UDP to {address} port {HTTPS} is rejected"
@@ -118,23 +119,36 @@ def _port(plan: RedirectPlan) -> int:
     return secrets.choice(free)
 
 
-def _prove_tcp(
-    plan: RedirectPlan, version: int, to: tuple[str, int], listener: socket.socket | None
-) -> None:
-    what = f"TCP to {to[0]} port {to[1]}"
-    with closing(socket.socket(_FAMILY[version])) as connection:
+class Way(NamedTuple):
+    """TCP of this version to an address and port `to`, which must land on the plan's port."""
+
+    plan: RedirectPlan
+    version: int
+    to: tuple[str, int]
+
+    def __str__(self) -> str:
+        return f"TCP to {self.to[0]} port {self.to[1]}"
+
+    def connect(self, stack: ExitStack) -> socket.socket:
+        connection = stack.enter_context(closing(socket.socket(_FAMILY[self.version])))
         connection.settimeout(_SECONDS)
         try:
-            connection.connect(to)
+            connection.connect(self.to)
         except OSError as error:
-            raise NotProven(f"{what} does not arrive at port {plan.port}: {error}") from error
+            raise NotProven(f"{self} does not arrive at port {self.plan.port}: {error}") from error
+        return connection
+
+
+def _prove_tcp(way: Way, listener: socket.socket | None) -> None:
+    with ExitStack() as stack:
+        connection = way.connect(stack)
         if listener is None:
-            _expect_sidecar(plan, version, connection, what)
+            expect_sidecar(stack, way, connection)
             return
         challenge = secrets.token_bytes(_CHALLENGE_BYTES)
         connection.sendall(challenge)
-        if not any(_brings(listener, challenge, to) for _ in range(_STRANGERS)):
-            raise NotProven(f"{what} is answered, but not by port {plan.port} of this pod")
+        if not any(_brings(listener, challenge, way.to) for _ in range(_STRANGERS)):
+            raise NotProven(f"{way} is answered, but not by port {way.plan.port} of this pod")
 
 
 def _brings(listener: socket.socket, challenge: bytes, to: tuple[str, int]) -> bool:
@@ -152,17 +166,25 @@ def _brings(listener: socket.socket, challenge: bytes, to: tuple[str, int]) -> b
     return ours and original is not None and (original.host, original.port) == to
 
 
-def _expect_sidecar(plan: RedirectPlan, version: int, connection: socket.socket, what: str) -> None:
+def expect_sidecar(stack: ExitStack, way: Way, connection: socket.socket) -> None:
     """After a restart of the init container alone, the sidecar has the port: the kernel's table of
-    connections tells whether ours arrived there."""
-    peer = connection.getsockname()[:2]
+    connections tells whether ours arrived there.
+
+    Where another redirected connection of this pod has the same port as ours, the kernel gives ours
+    a new one on its way, and the table shows that. So each try adds a connection from another
+    port."""
+    plan, ours = way.plan, []
     for _ in range(_TRIES):
-        owner = owner_of_accepted((peer[0], peer[1]), plan.port, version)
-        if owner == plan.sidecar_user:
+        address, port, *_ = connection.getsockname()
+        ours.append((address, port))
+        if any(
+            owner_of_accepted(each, plan.port, way.version) == plan.sidecar_user for each in ours
+        ):
             return
         sleep(_PAUSE)
+        connection = way.connect(stack)
     raise NotProven(
-        f"{what} is answered, but not by a process of user {plan.sidecar_user} on port {plan.port}"
+        f"{way} is answered, but not by a process of user {plan.sidecar_user} on port {plan.port}"
     )
 
 

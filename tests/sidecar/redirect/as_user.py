@@ -15,7 +15,7 @@ import select
 import socket
 import sys
 from collections.abc import Callable
-from contextlib import closing, redirect_stdout, suppress
+from contextlib import ExitStack, closing, redirect_stdout, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import StringIO
 
@@ -63,6 +63,18 @@ def listen(word: str, port: str) -> str:
                 connection.sendall(word.encode())
                 connection.shutdown(socket.SHUT_WR)
             held.append(connection)  # as a server does, until the other side has closed too
+
+
+def hold(address: str, port: str, *own_ports: str) -> str:
+    """Keeps connections that come from these ports."""
+    with ExitStack() as stack:
+        for own in own_ports:
+            connection = stack.enter_context(closing(socket.socket(family(address))))
+            connection.bind(("", int(own)))
+            connection.connect((address, int(port)))
+        print("ready", flush=True)
+        sys.stdin.read()
+    return "let go"
 
 
 class DataSource(BaseHTTPRequestHandler):
@@ -124,6 +136,7 @@ WORDS: dict[str, Callable[..., str]] = {
     "tcp": tcp,
     "udp": udp,
     "listen": listen,
+    "hold": hold,
     "http": http,
     "dns": dns,
 }

@@ -138,6 +138,19 @@ def test_a_pod_without_any_route_proves_nothing(pod: Pod) -> None:
 
 
 @NEEDS_A_TOOL
+@pytest.mark.deep(
+    stands_in="tests/sidecar/redirect/test_proof.py::test_a_connection_that_came_from_another_port_is_not_the_last"
+)
+def test_the_sidecar_is_found_however_many_connections_it_has(pod: Pod) -> None:
+    """Where two of them come from one port, the kernel changes that of the second."""
+    pod.start(SIDECAR, "listen", "sidecar", PORT)
+    pod.redirected()
+    pod.script("echo 20000 20015 > /proc/sys/net/ipv4/ip_local_port_range")
+    pod.start(AGENT, "hold", ELSEWHERE[0], 443, *range(20000, 20012))
+    pod.redirected()
+
+
+@NEEDS_A_TOOL
 def test_a_listener_of_another_user_on_the_port_is_not_the_sidecar(pod: Pod) -> None:
     pod.start(AGENT, "listen", "agent", PORT)
     ended = pod.redirect()
