@@ -76,7 +76,8 @@ def test_behind_a_proxy_the_configured_address_counts(proxied: ControlApi) -> No
         # Headers that anyone may send don't make it right.
         forged = {**FORGED, "Host": "sluice.example", "Origin": origin}
         assert sent(visitor, SIGN_IN, form, forged).status == 403
-    shown = sent(visitor, SIGN_IN, form, {**FORGED, "Origin": PUBLIC})
+    assert sent(visitor, SIGN_IN, form, {**FORGED, "Origin": PUBLIC}).status == 403
+    shown = sent(visitor, SIGN_IN, form, {**FORGED, "Host": "sluice.example", "Origin": PUBLIC})
     assert shown.status == 303
     assert shown.headers["Location"] == "/console"
     assert shown.headers["Set-Cookie"].startswith(f"{HOST}=default.")
@@ -112,9 +113,24 @@ def test_what_a_request_says_of_its_way_here_is_not_believed(api: ControlApi) ->
     # No answer repeats the host, so that no cache or person is led there.
     plain = Visitor(api).post(SIGN_IN, form, follow=False).headers["Set-Cookie"]
     assert "Secure" not in plain
-    away = Visitor(api).send("GET", "/console/account", None, FORGED)
+    away = Visitor(api).send("GET", "/console/account", None, {**FORGED, "Host": "127.0.0.1"})
     assert away.headers["Location"] == "/console/sign-in?to=%2Fconsole%2Faccount"
     assert b"evil.example" not in Visitor(api).send("GET", SIGN_IN, None, FORGED).raw
+
+
+def test_a_rebound_name_sees_no_page_and_begins_no_session(api: ControlApi) -> None:
+    visitor = Visitor(api).sign_in(api.admin_key)
+    style = visitor.get("/console/account").page.find("link", rel="stylesheet").attributes["href"]
+    for host in ("rebound.example", "rebound.example:8700", "127.0.0.1.rebound.example", "0.0.0.0"):
+        for path in ("/console", "/console/account", SIGN_IN, style, "/console/nothing"):
+            shown = visitor.send("GET", path, None, {"Host": host})
+            assert shown.status == 403, (host, path)
+            assert b"SLUICE_CONSOLE_URL" in shown.raw
+        given = {"Host": host, "Origin": f"http://{host}"}
+        shown = sent(Visitor(api), SIGN_IN, {"key": api.admin_key}, given)
+        assert (shown.status, shown.headers.get_all("Set-Cookie", [])) == (403, [])
+    for host in ("localhost", "LOCALHOST.:1", "127.0.0.1", "[::1]:8700", "[0:0::1]"):
+        assert visitor.send("GET", SIGN_IN, None, {"Host": host}).status in (200, 303), host
 
 
 def test_failures_are_counted_by_the_peer_and_not_by_a_header(
