@@ -69,7 +69,7 @@ def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlApi]:
 
 
 def test_behind_a_proxy_the_configured_address_counts(proxied: ControlApi) -> None:
-    visitor = Visitor(proxied)
+    visitor = Visitor(proxied, host="sluice.example")
     form = {"key": proxied.admin_key}
     for origin in (visitor.origin, "http://sluice.example", "https://sluice.example:8443", "null"):
         assert visitor.post(SIGN_IN, form, Origin=origin).status == 403
@@ -89,7 +89,7 @@ def test_behind_a_proxy_the_configured_address_counts(proxied: ControlApi) -> No
 
 def test_an_address_by_http_gets_a_cookie_that_works_there(tmp_path: Path) -> None:
     with running_control_api(tmp_path, SLUICE_CONSOLE_URL="http://sluice.example:8700") as api:
-        visitor = Visitor(api)
+        visitor = Visitor(api, host="sluice.example:8700")
         form = {"key": api.admin_key}
         assert visitor.post(SIGN_IN, form).status == 403
         shown = visitor.post(SIGN_IN, form, follow=False, Origin="http://sluice.example:8700")
@@ -97,6 +97,32 @@ def test_an_address_by_http_gets_a_cookie_that_works_there(tmp_path: Path) -> No
         assert cookie.startswith(f"{PLAIN}=default.")
         assert "Secure" not in cookie
         assert is_signed_in(visitor)
+
+
+def test_a_console_with_a_name_of_its_own_hands_no_cookie_to_other_hosts(tmp_path: Path) -> None:
+    """Else any local server of 127.0.0.1, an agent's too, gets the cookie of whoever visits it."""
+    name = "0123456789abcdef0123456789abcdef.localhost"
+    with running_control_api(tmp_path, SLUICE_CONSOLE_URL=f"http://{name}:8700") as api:
+        own = Visitor(api, host=f"{name}:8700")
+        form = {"key": api.admin_key}
+        shown = own.post(SIGN_IN, form, follow=False, Origin=f"http://{name}:8700")
+        assert shown.status == 303
+        assert "Domain" not in shown.headers["Set-Cookie"]
+        assert is_signed_in(own)
+        for host in ("127.0.0.1", f"127.0.0.1:{api.port}", "localhost", "[::1]", f"x{name}"):
+            other = Visitor(api, host=host)
+            shown = other.post(SIGN_IN, form, follow=False, Origin=f"http://{host}")
+            assert (shown.status, other.cookies) == (403, {})
+            # Nor is a cookie of another host taken, and the name is told to no visitor of it.
+            other.cookies = dict(own.cookies)
+            page = other.get("/console/account")
+            assert page.status == 403
+            assert "console-host" in page.text
+            assert name.encode() not in page.raw.replace(host.encode(), b"")
+        # No page of another site learns the name from a link.
+        assert own.get("/console/account").headers["Referrer-Policy"] == "same-origin"
+        link = api.admin("POST", "/v1/console/sign-in-links")["url"]
+        assert link.startswith(f"http://{name}:8700/console/sign-in#code=")
 
 
 def test_what_a_request_says_of_its_way_here_is_not_believed(api: ControlApi) -> None:
