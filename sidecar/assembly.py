@@ -238,7 +238,9 @@ class Components:
         hosts = settings.own_hosts
         if apart is None:
             routes |= api.metrics_routes()
-        answering = self.doors.beside(self._dispatcher(ApiPort(routes, PortNames(settings.listen, hosts))))
+        answering = self.doors.beside(
+            self._dispatcher(ApiPort(routes, PortNames(settings.listen, hosts)))
+        )
         tls = None if settings.listen_tls is None else server_context(settings.listen_tls)
         own = HttpServer(settings.listen, answering, self._loop_guard, self._heads(), tls)
         if apart is None:

@@ -2,7 +2,7 @@
 
 Browsers send a host's cookies to all its ports. At 127.0.0.1, any local server that a person visits
 would get the console's session, an agent's too. So the console has a name that no other program on
-this machine knows: `<random>.localhost`, which browsers resolve to loopback (RFC 6761, section 6.3).
+this machine knows: `<random>.localhost`, which browsers resolve to loopback (RFC 6761, 6.3).
 """
 
 from __future__ import annotations

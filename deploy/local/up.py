@@ -153,12 +153,16 @@ def _control(settings: UpSettings, console: str | None) -> dict[str, str]:
     # The last three are for the operator's commands, such as `sluice agents`.
     others = ("SLUICE_SIDECAR_", "SLUICE_UP_", "SLUICE_URL", "SLUICE_KEY_FILE", "SLUICE_API_KEY")
     named = {} if console is None else {"SLUICE_CONSOLE_URL": console}
-    return _environ("SLUICE_", without=others) | named | {
-        "SLUICE_DATA_DIR": str(settings.data_dir),
-        "SLUICE_CONTROL_LISTEN": str(settings.control_listen),
-        # By default, the control API loads no policies; the samples are for trying Sluice out.
-        "SLUICE_POLICY_DIR": str(policy_folder(os.environ, settings.data_dir)),
-    }
+    return (
+        _environ("SLUICE_", without=others)
+        | named
+        | {
+            "SLUICE_DATA_DIR": str(settings.data_dir),
+            "SLUICE_CONTROL_LISTEN": str(settings.control_listen),
+            # By default, the control API loads no policies; the samples are for trying Sluice out.
+            "SLUICE_POLICY_DIR": str(policy_folder(os.environ, settings.data_dir)),
+        }
+    )
 
 
 def _environ(*prefixes: str, without: tuple[str, ...] = ()) -> dict[str, str]:

@@ -20,7 +20,7 @@ INDENT = " " * 15
 UNRESOLVED = f"""\
 {INDENT}A browser that can't find this name (Safari) needs this line in /etc/hosts:
 {INDENT}127.0.0.1 {{host}}
-{INDENT}At 127.0.0.1 itself nobody can sign in: every local server would get the cookie."""
+{INDENT}No sign-in at 127.0.0.1 itself: every local server would get the cookie."""
 TEXT = """
 Sluice is up. Ctrl-C drains and stops everything.
 

@@ -100,7 +100,7 @@ def test_an_address_by_http_gets_a_cookie_that_works_there(tmp_path: Path) -> No
 
 
 def test_a_console_with_a_name_of_its_own_hands_no_cookie_to_other_hosts(tmp_path: Path) -> None:
-    """Else any local server of 127.0.0.1, an agent's too, gets the cookie of whoever visits it."""
+    """Else any local server of 127.0.0.1, an agent's too, gets the cookie of its visitors."""
     name = "0123456789abcdef0123456789abcdef.localhost"
     with running_control_api(tmp_path, SLUICE_CONSOLE_URL=f"http://{name}:8700") as api:
         own = Visitor(api, host=f"{name}:8700")
