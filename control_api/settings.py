@@ -131,8 +131,8 @@ class Settings:
     console: bool
     """Whether the console is served, under `/console`."""
     console_url: str | None
-    """The console's public address, such as `https://sluice.example`, if a proxy ends TLS: cookies
-    are then for HTTPS alone, and forms are accepted from this origin only."""
+    """The console's public address, such as `https://sluice.example`: it answers under this host
+    alone. By `https` cookies are for HTTPS alone; forms are accepted from this origin only."""
     console_idle_minutes: int
     """How long a session of the console lives without a request."""
     console_hours: int

@@ -1,6 +1,6 @@
 """Builds the components of one sidecar and connects them. Starts none of them."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Protocol
 
@@ -12,7 +12,7 @@ from policies.ground.random_buffer import RandomBuffer
 from sidecar.api.dispatch import Dispatcher
 from sidecar.api.handlers import Api
 from sidecar.api.http_server import HttpServer
-from sidecar.api.route import ApiRoute
+from sidecar.api.route import ApiPort
 from sidecar.api.source_catalog import SourceCatalog
 from sidecar.api.stopping import stop_routes
 from sidecar.authzen.routes import authzen_routes
@@ -28,6 +28,7 @@ from sidecar.enforce import Enforcer
 from sidecar.heartbeats import Heartbeats
 from sidecar.http.body_budget import BodyBudget
 from sidecar.http.loop_guard import LoopGuard
+from sidecar.http.port_names import PortNames
 from sidecar.http.rendered_response import ResponseRenderer
 from sidecar.http.server.head_cache import KEY_BYTES, HeadCache
 from sidecar.http.tls_contexts import server_context
@@ -234,26 +235,31 @@ class Components:
         api = Api(self.enforcer, catalog, self.readiness, self.metrics)
         agents, apart = self.replica.agent_documents(), settings.metrics_listen
         routes = {**api.routes(), **authzen_routes(settings, self.enforcer, agents, self.clock)}
+        hosts = settings.own_hosts
         if apart is None:
             routes |= api.metrics_routes()
-        answering = self.doors.beside(self._dispatcher(routes))
+        answering = self.doors.beside(
+            self._dispatcher(ApiPort(routes, PortNames(settings.listen, hosts)))
+        )
         tls = None if settings.listen_tls is None else server_context(settings.listen_tls)
         own = HttpServer(settings.listen, answering, self._loop_guard, self._heads(), tls)
-        return [own] if apart is None else [own, self._server(apart, api.metrics_routes())]
+        if apart is None:
+            return [own]
+        return [own, self._server(apart, ApiPort(api.metrics_routes(), PortNames(apart, hosts)))]
 
     def _stop_servers(
         self, settings: SidecarSettings, stop: Callable[[], None]
     ) -> list[HttpServer]:
         # A port of its own: that of the API is open to the kubelet, and so to the cluster.
         listen = settings.quit_listen
-        return [] if listen is None else [self._server(listen, stop_routes(stop))]
+        return [] if listen is None else [self._server(listen, ApiPort(stop_routes(stop), None))]
 
-    def _server(self, listen: ListenAddress, routes: Mapping[str, ApiRoute]) -> HttpServer:
-        return HttpServer(listen, self._dispatcher(routes), self._loop_guard, self._heads())
+    def _server(self, listen: ListenAddress, port: ApiPort) -> HttpServer:
+        return HttpServer(listen, self._dispatcher(port), self._loop_guard, self._heads())
 
-    def _dispatcher(self, routes: Mapping[str, ApiRoute]) -> Dispatcher:
+    def _dispatcher(self, port: ApiPort) -> Dispatcher:
         return Dispatcher(
-            routes,
+            port,
             self._keys,
             self._renderer,
             self.metrics,
@@ -308,7 +314,12 @@ class Components:
         if self._agent is None:
             return []
         shared = SharedParts(
-            self._agent, self.enforcer, self.clock, self._loop_guard, bodies=self.bodies
+            self._agent,
+            self.enforcer,
+            self.clock,
+            self._loop_guard,
+            bodies=self.bodies,
+            hosts=settings.hosts,
         )
         named = ProxyPorts(
             settings.forward_proxy,

@@ -1,6 +1,6 @@
 """The pipeline that every request below `/console` passes.
 
-    session > page > scope > form and its token > view > response
+    host > session > page > scope > form and its token > view > response
 
 What is not below `/console` goes to the API's pipeline. Knows the table of pages, and no page.
 """
@@ -17,6 +17,7 @@ from control_api.app_context import AppContext
 from control_api.console.cookies import presented_cookie
 from control_api.console.form import read_form
 from control_api.console.origin import is_led_from_elsewhere, is_secure, require_own_origin
+from control_api.console.own_host import require_own_host
 from control_api.console.page import ROOT, Answer, Data, Html, Page, See
 from control_api.console.rendering import Renderer
 from control_api.console.sessions import ConsoleSessions
@@ -84,6 +85,7 @@ class ConsolePipeline:
 
     async def _serve(self, request: web.BaseRequest, info: RequestInfo) -> HttpReply:
         path, _, query = info.target.partition("?")
+        require_own_host(request, self._app.settings.console_url)
         if path.startswith(_STATIC):
             info.operation = "console_static"
             found = self._static.find(path)

@@ -9,12 +9,18 @@ import shutil
 import sys
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from deploy.local.provision import AGENT_ID, ROLE, FirstStart
 from deploy.local.samples import COLLECTIONS, NEAREST
 from deploy.local.settings import Address, UpSettings
 
 SENSITIVITY = {collection.name: collection.sensitivity for collection in COLLECTIONS}
+INDENT = " " * 15
+UNRESOLVED = f"""\
+{INDENT}A browser that can't find this name (Safari) needs this line in /etc/hosts:
+{INDENT}127.0.0.1 {{host}}
+{INDENT}No sign-in at 127.0.0.1 itself: every local server would get the cookie."""
 TEXT = """
 Sluice is up. Ctrl-C drains and stops everything.
 
@@ -86,13 +92,21 @@ def hidden_keys(data_dir: Path, first: FirstStart | None) -> WelcomeKeys:
     return WelcomeKeys(f"in {agent}", f"in {file}", superadmin, read_agent, read_admin)
 
 
-def text(settings: UpSettings, keys: WelcomeKeys, policies: str, link: str | None = None) -> str:
-    """What `sluice up` prints. `link` signs a browser in to the console, once: for a terminal."""
-    console = f"http://{settings.control_listen}/console   the console"
+def console(settings: UpSettings, address: str | None, link: str | None) -> str:
+    """Where the console is. `address` is its own, None if the settings say another; `link` signs a
+    browser in, once: for a terminal."""
+    plain = address or os.environ.get("SLUICE_CONSOLE_URL") or f"http://{settings.control_listen}"
+    shown = f"{plain}/console   the console"
     if link is not None:
-        console = (
-            f"{link}\n               the console: this link signs you in, once, for ten minutes"
-        )
+        shown = f"{link}\n{INDENT}the console: this link signs you in, once, for ten minutes"
+    host = urlsplit(address or "").hostname
+    if host is None:
+        return shown
+    return f"{shown}\n{UNRESOLVED.format(host=host)}"
+
+
+def text(settings: UpSettings, keys: WelcomeKeys, policies: str, console: str) -> str:
+    """What `sluice up` prints. `console` says where the console is."""
     return TEXT.format(
         console=console,
         source=settings.source_listen,

@@ -6,7 +6,6 @@ Knows no particular route and no decision.
 
 import itertools
 import logging
-from collections.abc import Mapping
 from functools import partial
 
 from policies.definitions.model import Key
@@ -21,15 +20,16 @@ from policies.ground.errors import (
 from policies.sets.policy_set import NoPolicySet
 from sidecar.api.request_head import ApiHead, parse_head, trusted_framing
 from sidecar.api.route import (
+    ApiPort,
     ApiReply,
     ApiRequest,
-    ApiRoute,
     InvalidKey,
     StartAgain,
     describe_error,
 )
 from sidecar.http import request_body
 from sidecar.http.body_budget import BodyBudget, Lease
+from sidecar.http.port_names import ForeignRequest, PortNames
 from sidecar.http.rendered_response import RenderedResponse, ResponseRenderer
 from sidecar.http.request_body import read_whole, take_whole
 from sidecar.http.server.request import HttpRequest
@@ -48,12 +48,12 @@ _MAX_RESTARTS = 8
 
 
 class Dispatcher:
-    """Answers requests by a table of exact paths. The request ids that it makes start with
-    `prefix`."""
+    """Answers requests to `port` by its table of exact paths. The request ids that it makes start
+    with `prefix`."""
 
     def __init__(
         self,
-        routes: Mapping[str, ApiRoute],
+        port: ApiPort,
         keys: LiveKeys,
         renderer: ResponseRenderer,
         metrics: Metrics,
@@ -63,10 +63,11 @@ class Dispatcher:
     ) -> None:
         self._bodies = bodies
         self._document_fetcher = document_fetcher
-        self._routes = routes
+        self._routes, self._names = port
         self._keys = keys
         self._renderer = renderer
         self._responses = metrics.responses
+        self._foreign = metrics.foreign_requests
         self._prefix = prefix
         self._numbers = itertools.count(1)
 
@@ -96,14 +97,34 @@ class Dispatcher:
 
     def _read_head(self, request: HttpRequest) -> ApiHead:
         head = parse_head(request, self._routes)
+        if self._names is not None:
+            foreign = self._find_foreign(request, self._names, keyless=not head.needs_key)
+            head = head._replace(foreign=foreign)
         # Only decisions are frequent enough. A request id or a trace makes each head another one,
         # and a query could hold a credential.
         frequent = request.method == "POST" and not head.query and head.request_id is None
         # A fault would gain a traceback each time it is raised, and with it hold the requests.
-        refused = head.fault is not None or head.key_fault is not None
+        faults = (head.fault, head.key_fault, head.foreign)
+        refused = any(each is not None for each in faults)
         if frequent and not refused and not head.traceparent:
             request.remember(head)
         return head
+
+    def _find_foreign(
+        self, request: HttpRequest, names: PortNames, *, keyless: bool
+    ) -> SluiceError | None:
+        """Why the request is not for this port; `keyless` if its path asks for no key."""
+        try:
+            names.check_host(request.fields, request.local_host)
+            if keyless:
+                names.check_origin(request.fields)
+        except ForeignRequest as error:
+            self._foreign.add(error.cause)
+            log.info("a request to the sidecar's own port was refused: %s", error.message)
+            return error
+        except Malformed as error:
+            return error
+        return None
 
     def failed(self, _request: HttpRequest) -> RenderedResponse:
         """The response to a request where `serve` itself failed."""
@@ -182,7 +203,9 @@ class Dispatcher:
         """The caller's key, None if the path needs none. Raises a `SluiceError` if the request is
         not allowed."""
         # INVARIANT: key, path, method, scope, in the contract's order. A caller without a valid key
-        # learns nothing about the paths.
+        # learns nothing about the paths, and a page of another site nothing at all.
+        if head.foreign is not None:
+            raise head.foreign
         key = self._authenticate(head) if head.needs_key else None
         if head.fault is not None:
             raise head.fault

@@ -54,6 +54,9 @@ class ApiHead(NamedTuple):
     length: int
     """The stated length of the body in bytes; 0 if none is stated."""
     waits_for_continue: bool
+    foreign: SluiceError | None = None
+    """Why the request isn't for this port, or was sent by a page of another site; reported before
+    the key check."""
 
 
 def parse_head(message: RequestMessage, routes: Mapping[str, ApiRoute]) -> ApiHead:

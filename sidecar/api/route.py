@@ -1,12 +1,13 @@
 """The types of a route and of its handler's arguments and result. Knows no path and no HTTP."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 from policies.definitions.model import Key
 from policies.ground.errors import Forbidden, SluiceError
 from sidecar.http.body_budget import BodyBudgetExceeded
+from sidecar.http.port_names import PortNames
 from sidecar.http.rendered_response import JSON, NO_STORE
 
 
@@ -73,3 +74,11 @@ class ApiRoute(NamedTuple):
     """Whether a browser's request is refused, which any page can have it send to this host."""
     describe_error: DescribeError = describe_error
     """How errors look here. Another shape of the question may have other statuses for them."""
+
+
+class ApiPort(NamedTuple):
+    """What a port serves: its routes by their paths, to requests for one of `names`. None for a
+    port whose routes judge that themselves."""
+
+    routes: Mapping[str, ApiRoute]
+    names: PortNames | None

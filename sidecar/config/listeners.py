@@ -10,8 +10,8 @@ from policies.definitions.definition import shown
 from policies.ground.errors import Malformed
 from policies.ground.listen_address import ListenAddress
 from sidecar.config.sections import Section
+from sidecar.http.host_pattern import HostPattern
 from sidecar.proxy.routing.source_lookup import (
-    HostPattern,
     SourceTable,
     path_segments,
     upstream_parts,

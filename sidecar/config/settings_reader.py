@@ -9,7 +9,7 @@ from pathlib import Path
 from policies.ground.listen_address import ListenAddress
 from sidecar.config.authzen import read_authzen
 from sidecar.config.doors import check_doors, read_door
-from sidecar.config.listeners import loopback_of, refuse_conflicts
+from sidecar.config.listeners import hosts_of, loopback_of, refuse_conflicts
 from sidecar.config.sections import Section
 from sidecar.config.sources import read_source
 from sidecar.config.tls import check_redis, client_tls, pair_of
@@ -40,6 +40,7 @@ def read_settings(top: Section, base: Path, host: str) -> SidecarSettings:
         compress=top.choice("compress", COMPRESSIONS, "auto"),
         key_file=None if enrol is not None else _key_file(top, base),
         listen=top.listen("listen", "127.0.0.1:8710") or ListenAddress("127.0.0.1", 0),
+        hosts=hosts_of(top),
         listen_tls=pair_of(top, "listen_tls", base),
         metrics_listen=top.listen("metrics_listen"),
         quit_listen=loopback_of(top, "quit_listen"),

@@ -30,6 +30,7 @@ REFUSALS = (
     "route_denied",
     "write_denied",
     "unknown_destination",
+    "foreign_origin",
     "name_mismatch",
     "no_server_name",
     "encrypted_hello",
@@ -72,6 +73,11 @@ class Metrics:
             "sluice_requests_total",
             "Requests answered, by operation and status.",
             ("operation", "status"),
+        )
+        self.foreign_requests = counter(
+            "sluice_foreign_requests_total",
+            "Requests refused at ports without a key: for another host, or of another site's page",
+            ("cause",),
         )
         self.grpc_checks = counter(
             "sluice_grpc_checks_total",

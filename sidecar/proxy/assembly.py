@@ -9,12 +9,15 @@ from typing import NamedTuple
 
 from policies.ground.listen_address import ListenAddress
 from sidecar.http.server.head_cache import KEY_BYTES, HeadCache
+from sidecar.http.server.request import Serve
 from sidecar.http.tls_contexts import server_context
+from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.proxy.background_tasks import BackgroundTasks
 from sidecar.proxy.downstream.connection_acceptor import TcpAcceptor
 from sidecar.proxy.forward_proxy import ForwardProxy
 from sidecar.proxy.listener import HttpService, ProxyListener
 from sidecar.proxy.pipeline.passthrough import Passthrough
+from sidecar.proxy.routing.named_port import NamedPort, names_of_port
 from sidecar.proxy.routing.source_endpoint import SharedParts, SourceEndpoint
 from sidecar.proxy.routing.source_lookup import SourceTable
 from sidecar.proxy.routing.unknown_destination import UnknownDestination
@@ -135,17 +138,31 @@ class Proxy:
         pair = first.source.listen_tls
         tls = None if pair is None else server_context(pair)
         # Every request on such a port is for this source, so none has to find it first.
-        if len(endpoints) == 1 and first.source.path is None and first.source.kind != "tcp":
-            service = HttpService(first.pipeline.serve, first.record, tls)
-            return ProxyListener(listen, service, self._heads(), limits)
         unknown = self._unknown(listen)
+        if len(endpoints) == 1 and first.source.path is None and first.source.kind != "tcp":
+            serve = self._under_own_names(first.pipeline.serve, listen, endpoints, unknown)
+            service = HttpService(serve, first.record, tls)
+            return ProxyListener(listen, service, self._heads(), limits)
         if first.source.kind == "tcp":
             acceptor = TcpAcceptor(first, unknown, BackgroundTasks(), limits)
             return ProxyListener(listen, acceptor, self._heads(), limits)
         hosts = VirtualHosts(listen, endpoints, unknown)
-        return ProxyListener(
-            listen, HttpService(hosts.serve, unknown.record, tls=tls), self._heads(), limits
-        )
+        serve = self._under_own_names(hosts.serve, listen, endpoints, unknown)
+        service = HttpService(serve, unknown.record, tls)
+        return ProxyListener(listen, service, self._heads(), limits)
+
+    def _under_own_names(
+        self,
+        serve: Serve,
+        listen: ListenAddress,
+        endpoints: Sequence[SourceEndpoint],
+        unknown: UnknownDestination,
+    ) -> Serve:
+        sources = [each.source for each in endpoints]
+        names = names_of_port(listen, sources, self._shared.hosts)
+        refused = self._shared.enforcer.metrics.foreign_requests
+        whole = SourceNames(endpoints[0].source).whole if len(endpoints) == 1 else None
+        return NamedPort(names, serve, unknown, refused, whole).serve
 
     def _forward(self, listen: ListenAddress, named: ProxyPorts) -> ProxyListener:
         tasks, unknown = BackgroundTasks(), self._unknown(listen)

@@ -155,7 +155,7 @@ class Source:
     is then judged by its own."""
     hosts: tuple[str, ...] = ()
     """The host names under which agents reach it: `name`, or `*.name` for every name below it,
-    each with an optional port."""
+    each with an optional port; on its `listen`, besides those that the sidecar has."""
     path: str | None = None
     """The path prefix under which agents reach it on its `listen`; it is removed before a request
     is judged and forwarded."""
@@ -260,6 +260,9 @@ class SidecarSettings:
     `transparent`; while they don't, the sidecar is not ready. 0 never checks."""
     quit_listen: ListenAddress | None = None
     """An address of loopback that serves `POST /quitquitquit`, which stops the sidecar."""
+    hosts: tuple[str, ...] = ()
+    """The names by which programs call this sidecar's ports, besides loopback's and their own
+    address: `name`, or `*.name`, each with an optional port. Other hosts are refused."""
     listen_tls: Pair | None = None
     """The certificate with which `listen` serves TLS, for all that it serves; without one it serves
     plain HTTP."""
@@ -272,6 +275,12 @@ class SidecarSettings:
     """Where OpenTelemetry traces go, and how many; without it there are none."""
     authzen: AuthzenSettings = field(default_factory=AuthzenSettings)
     """How requests of the AuthZEN API are mapped to retrievals, and what its metadata says."""
+
+    @property
+    def own_hosts(self) -> tuple[str, ...]:
+        """The names in `hosts`, and the host of `authzen.url`, by which its clients call."""
+        public = None if self.authzen.url is None else urlsplit(self.authzen.url).hostname
+        return self.hosts if public is None else (*self.hosts, public)
 
     @property
     def compresses(self) -> bool:

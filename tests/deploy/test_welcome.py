@@ -10,15 +10,18 @@ import pytest
 
 from deploy.local.provision import FirstStart
 from deploy.local.settings import read
-from deploy.local.welcome import hidden_keys, shown_keys, text
+from deploy.local.welcome import console, hidden_keys, shown_keys, text
 
 FIRST = FirstStart("default", "slc_admin", "slc_super")
+
+
+CONSOLE = "http://0123.localhost:8700"
 
 
 def block(tmp_path: Path, *, terminal: bool, first: FirstStart | None = FIRST) -> str:
     settings = read({"data_dir": str(tmp_path)}, {})
     keys = shown_keys("slc_agent", first) if terminal else hidden_keys(tmp_path, first)
-    return text(settings, keys, "policies")
+    return text(settings, keys, "policies", console(settings, CONSOLE, None))
 
 
 def test_a_terminal_shows_the_keys_and_commands_that_hold_them(tmp_path: Path) -> None:
@@ -54,3 +57,13 @@ def test_the_commands_of_a_log_read_the_keys(
         )
         assert said.stdout == key, said.stderr
     assert ("curl" in block(folder, terminal=False)) == curl
+
+
+def test_the_console_is_shown_with_what_to_do_where_its_name_is_not_found(tmp_path: Path) -> None:
+    for shown in (block(tmp_path, terminal=True), block(tmp_path, terminal=False)):
+        assert f"{CONSOLE}/console " in shown
+        assert "127.0.0.1 0123.localhost" in shown
+        assert "Safari" in shown
+    settings = read({"data_dir": str(tmp_path)}, {})
+    assert "Safari" not in console(settings, None, None)
+    assert console(settings, CONSOLE, f"{CONSOLE}/console/sign-in#code=x").startswith(CONSOLE)

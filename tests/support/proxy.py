@@ -52,6 +52,8 @@ CLOCK = Clock(now=lambda: time.time_ns() // 1000, monotonic=time.monotonic)
 
 
 ROLE = "analyst"
+RAW_HOSTS = ("a", "api.test", "b", "h", "kb", "kb.test", "tcp.test", "x")
+"""The sidecar's `hosts`, by which raw requests of the tests call it."""
 
 
 def policy(**changes: Any) -> Policy:
@@ -106,7 +108,13 @@ class Sidecar:
     ) -> Proxy:
         """A proxy that leads the agent to `sources`; not started."""
         shared = SharedParts(
-            self.agent, self.enforcer, clock, self.own_ports, limits, bodies or BodyBudget()
+            self.agent,
+            self.enforcer,
+            clock,
+            self.own_ports,
+            limits,
+            bodies or BodyBudget(),
+            hosts=RAW_HOSTS,
         )
         return Proxy(sources, shared, named)
 

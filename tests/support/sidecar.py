@@ -224,6 +224,7 @@ def settings(tmp_path: Path, control: ControlApiPlace, **changed: Any) -> Sideca
         "spool": SpoolSettings(tmp_path / "spool", segment_bytes=1024 * 1024),
         "agent": AgentSettings(AGENT, ROLE, tmp_path / "agent.key"),
         "sources": (),
+        "hosts": ("a", "gateway", "kb", "crm.test", "x"),  # as raw requests of the tests call it
     }
     return SidecarSettings(**{**whole, **changed})
 

@@ -100,6 +100,13 @@ class HttpRequest(RequestMessage):
         return self.version == HTTP_10
 
     @property
+    def local_host(self) -> str | None:
+        """The address at which the connection arrived; None if it is gone."""
+        transport = self._connection.transport
+        name = None if transport is None else transport.get_extra_info("sockname")
+        return str(name[0]) if isinstance(name, tuple) else None
+
+    @property
     def keep_alive(self) -> bool:
         """Whether the connection may carry another request after this one."""
         return not self.should_close and not self._connection.ending

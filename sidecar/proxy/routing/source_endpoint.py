@@ -49,6 +49,8 @@ class SharedParts:
     bodies: BodyBudget = field(default_factory=BodyBudget)
     """Limits the bytes of request bodies that are held, over all sources."""
     worker: WorkerThread = field(default_factory=WorkerThread)
+    hosts: tuple[str, ...] = ()
+    """The sidecar's own names, by which agents may call the sources' ports."""
 
 
 class SourceEndpoint:

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from policies.ground.errors import Malformed
-from sidecar.http.authority import DEFAULT_PORTS, Authority, authority, canonical_host
+from sidecar.http.authority import DEFAULT_PORTS, Authority, authority
+from sidecar.http.host_pattern import HostPattern
 from sidecar.http.request_target import Target, canonical, encode_segment
 from sidecar.settings.model import Source
 
@@ -29,32 +29,6 @@ class FoundSource(NamedTuple):
     target: str
 
 
-class HostPattern(NamedTuple):
-    """An entry of `hosts`: a name, or with `wild` every name below it. `port` is None for any."""
-
-    name: str
-    port: int | None
-    wild: bool
-
-    @classmethod
-    def parse(cls, text: str) -> "HostPattern":
-        """Parses `name` or `*.name`, either with a port. Raises `Malformed`."""
-        wild = text.startswith("*.")
-        name = text[2:] if wild else text
-        # A colon inside the brackets of an IPv6 address doesn't begin a port.
-        if ":" in name.rpartition("]")[2]:
-            host, port = authority(name)
-            found = cls(host, port, wild)
-        else:
-            found = cls(canonical_host(name), None, wild)
-        if wild and (":" in found.name or found.name.rpartition(".")[2].isdigit()):
-            raise Malformed("an address has no names below it")
-        return found
-
-    def covers(self, host: str) -> bool:
-        return host.endswith(f".{self.name}") if self.wild else host == self.name
-
-
 class _Row(NamedTuple):
     source: Source
     host: HostPattern | None
@@ -66,8 +40,8 @@ class SharedPort:
     has none, an exact name before a wildcard, and a longer path before a shorter one."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
-        # A source that is alone on its address gets every request, whatever its host: agents that
-        # only changed the port still send the host they know.
+        # A source that is alone on its address gets every request that the port takes: which names
+        # those are is decided before (`port_names.py`).
         alone = len(sources) == 1
         rows = [
             _Row(source, pattern, path_segments(source.path))
@@ -80,7 +54,7 @@ class SharedPort:
         """`host` is the server that the request names, with port 0 if it names none; None if the
         request names no host."""
         for source, pattern, below in self._rows:
-            if pattern is not None and not _matches(pattern, host):
+            if pattern is not None and (host is None or not pattern.matches(host)):
                 continue
             rest = _below(below, target)
             if rest is not None:
@@ -202,12 +176,6 @@ def _order(row: _Row) -> tuple[int, int, int]:
     # An exact name, then a wildcard, then no host at all.
     kind = 2 if pattern is None else int(pattern.wild)
     return kind, 0 if pattern is None else -len(pattern.name), -len(row.below)
-
-
-def _matches(pattern: HostPattern, host: Authority | None) -> bool:
-    if host is None or not pattern.covers(host.host):
-        return False
-    return pattern.port is None or pattern.port == host.port
 
 
 def _below(segments: Segments, target: Target) -> str | None:

@@ -107,9 +107,12 @@ class Shown:
 
 class Visitor:
     """A browser's part: keeps the cookie, follows redirects to our own pages, sends forms with
-    their hidden fields."""
+    their hidden fields. `host` is the name by which it calls; None for the address."""
 
-    def __init__(self, api: ControlApi, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, api: ControlApi, tls: ssl.SSLContext | None = None, host: str | None = None
+    ) -> None:
+        self.host = host
         self.api = api
         self.tls = tls
         self.cookies: dict[str, str] = {}
@@ -181,6 +184,8 @@ class Visitor:
         if body is not None:
             sent["Content-Type"] = "application/x-www-form-urlencoded"
             sent["Origin"] = self.origin
+        if self.host is not None:
+            sent["Host"] = self.host
         if self.cookies:
             sent["Cookie"] = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
         sent |= {name.replace("_", "-"): value for name, value in headers.items()}

@@ -69,14 +69,15 @@ def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlApi]:
 
 
 def test_behind_a_proxy_the_configured_address_counts(proxied: ControlApi) -> None:
-    visitor = Visitor(proxied)
+    visitor = Visitor(proxied, host="sluice.example")
     form = {"key": proxied.admin_key}
     for origin in (visitor.origin, "http://sluice.example", "https://sluice.example:8443", "null"):
         assert visitor.post(SIGN_IN, form, Origin=origin).status == 403
         # Headers that anyone may send don't make it right.
         forged = {**FORGED, "Host": "sluice.example", "Origin": origin}
         assert sent(visitor, SIGN_IN, form, forged).status == 403
-    shown = sent(visitor, SIGN_IN, form, {**FORGED, "Origin": PUBLIC})
+    assert sent(visitor, SIGN_IN, form, {**FORGED, "Origin": PUBLIC}).status == 403
+    shown = sent(visitor, SIGN_IN, form, {**FORGED, "Host": "sluice.example", "Origin": PUBLIC})
     assert shown.status == 303
     assert shown.headers["Location"] == "/console"
     assert shown.headers["Set-Cookie"].startswith(f"{HOST}=default.")
@@ -88,7 +89,7 @@ def test_behind_a_proxy_the_configured_address_counts(proxied: ControlApi) -> No
 
 def test_an_address_by_http_gets_a_cookie_that_works_there(tmp_path: Path) -> None:
     with running_control_api(tmp_path, SLUICE_CONSOLE_URL="http://sluice.example:8700") as api:
-        visitor = Visitor(api)
+        visitor = Visitor(api, host="sluice.example:8700")
         form = {"key": api.admin_key}
         assert visitor.post(SIGN_IN, form).status == 403
         shown = visitor.post(SIGN_IN, form, follow=False, Origin="http://sluice.example:8700")
@@ -96,6 +97,32 @@ def test_an_address_by_http_gets_a_cookie_that_works_there(tmp_path: Path) -> No
         assert cookie.startswith(f"{PLAIN}=default.")
         assert "Secure" not in cookie
         assert is_signed_in(visitor)
+
+
+def test_a_console_with_a_name_of_its_own_hands_no_cookie_to_other_hosts(tmp_path: Path) -> None:
+    """Else any local server of 127.0.0.1, an agent's too, gets the cookie of its visitors."""
+    name = "0123456789abcdef0123456789abcdef.localhost"
+    with running_control_api(tmp_path, SLUICE_CONSOLE_URL=f"http://{name}:8700") as api:
+        own = Visitor(api, host=f"{name}:8700")
+        form = {"key": api.admin_key}
+        shown = own.post(SIGN_IN, form, follow=False, Origin=f"http://{name}:8700")
+        assert shown.status == 303
+        assert "Domain" not in shown.headers["Set-Cookie"]
+        assert is_signed_in(own)
+        for host in ("127.0.0.1", f"127.0.0.1:{api.port}", "localhost", "[::1]", f"x{name}"):
+            other = Visitor(api, host=host)
+            shown = other.post(SIGN_IN, form, follow=False, Origin=f"http://{host}")
+            assert (shown.status, other.cookies) == (403, {})
+            # Nor is a cookie of another host taken, and the name is told to no visitor of it.
+            other.cookies = dict(own.cookies)
+            page = other.get("/console/account")
+            assert page.status == 403
+            assert "console-host" in page.text
+            assert name.encode() not in page.raw.replace(host.encode(), b"")
+        # No page of another site learns the name from a link.
+        assert own.get("/console/account").headers["Referrer-Policy"] == "same-origin"
+        link = api.admin("POST", "/v1/console/sign-in-links")["url"]
+        assert link.startswith(f"http://{name}:8700/console/sign-in#code=")
 
 
 def test_what_a_request_says_of_its_way_here_is_not_believed(api: ControlApi) -> None:
@@ -112,9 +139,24 @@ def test_what_a_request_says_of_its_way_here_is_not_believed(api: ControlApi) ->
     # No answer repeats the host, so that no cache or person is led there.
     plain = Visitor(api).post(SIGN_IN, form, follow=False).headers["Set-Cookie"]
     assert "Secure" not in plain
-    away = Visitor(api).send("GET", "/console/account", None, FORGED)
+    away = Visitor(api).send("GET", "/console/account", None, {**FORGED, "Host": "127.0.0.1"})
     assert away.headers["Location"] == "/console/sign-in?to=%2Fconsole%2Faccount"
     assert b"evil.example" not in Visitor(api).send("GET", SIGN_IN, None, FORGED).raw
+
+
+def test_a_rebound_name_sees_no_page_and_begins_no_session(api: ControlApi) -> None:
+    visitor = Visitor(api).sign_in(api.admin_key)
+    style = visitor.get("/console/account").page.find("link", rel="stylesheet").attributes["href"]
+    for host in ("rebound.example", "rebound.example:8700", "127.0.0.1.rebound.example", "0.0.0.0"):
+        for path in ("/console", "/console/account", SIGN_IN, style, "/console/nothing"):
+            shown = visitor.send("GET", path, None, {"Host": host})
+            assert shown.status == 403, (host, path)
+            assert b"SLUICE_CONSOLE_URL" in shown.raw
+        given = {"Host": host, "Origin": f"http://{host}"}
+        shown = sent(Visitor(api), SIGN_IN, {"key": api.admin_key}, given)
+        assert (shown.status, shown.headers.get_all("Set-Cookie", [])) == (403, [])
+    for host in ("localhost", "LOCALHOST.:1", "127.0.0.1", "[::1]:8700", "[0:0::1]"):
+        assert visitor.send("GET", SIGN_IN, None, {"Host": host}).status in (200, 303), host
 
 
 def test_failures_are_counted_by_the_peer_and_not_by_a_header(
