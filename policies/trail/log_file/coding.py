@@ -4,20 +4,28 @@ An entry's line holds the stored bytes as they are, so it is joined and split by
 lines are canonical JSON.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import orjson
 
 from policies.ground.canonical import b64, encode, micros, unb64
+from policies.trail.incarnation import is_origin_of
 from policies.trail.log_file import lines
 
 _ENTRY, _OPENINGS, _POLICY = b'{"entry":', b',"openings":', b'{"policy":'
 _HASH = 32
+_ROW = rb'(null|"[A-Za-z0-9+/=]*")'
+_DAMAGED = re.compile(rb'\{"damaged":\{"entry":%b,"openings":%b,"seq":\d{1,16}\}\}' % (_ROW, _ROW))
 
 
 class BadLine(ValueError):
     """a line is not one of the format"""
+
+
+class BadHeader(BadLine):
+    """a header is too long, or contradicts itself"""
 
 
 def encode_line(line: lines.Line) -> bytes:
@@ -35,7 +43,7 @@ def encode_line(line: lines.Line) -> bytes:
 
 def parse_line(raw: bytes, with_openings: bool = True) -> lines.Line:
     """The line in `raw`, which has no line feed. `with_openings` is what the header says. Raises
-    `BadLine`.
+    `BadLine`, and `BadHeader` for a header whose members contradict each other.
 
     The bytes of an entry, of openings and of a document are not parsed: they may be anything.
     """
@@ -43,12 +51,19 @@ def parse_line(raw: bytes, with_openings: bool = True) -> lines.Line:
         return entry
     if raw.startswith(_POLICY) and raw.endswith(b"}"):
         return lines.PolicyLine(raw[len(_POLICY) : -1])
+    if len(raw) > lines.MAX_OTHER and not _DAMAGED.fullmatch(raw):
+        raise BadLine(
+            f"the line `{raw[:60].decode(errors='replace')}` of {len(raw)} bytes is longer than "
+            f"{lines.MAX_OTHER} bytes, and neither an entry, a document nor a damaged row"
+        )
     try:
         wire = orjson.loads(raw)
         line = _parsed(wire)
         # One spelling for each line: two readers can't see different things in it.
         if line is not None and (isinstance(line, lines.HeaderLine) or encode(wire) == raw):
             return line
+    except BadHeader:
+        raise
     except (ValueError, TypeError, LookupError):
         pass
     raise BadLine(f"the line `{raw[:60].decode(errors='replace')}` is not one of `{lines.FORMAT}`")
@@ -142,7 +157,7 @@ def _header(given_format: str, rest: dict[Any, Any]) -> lines.HeaderLine:
         raise ValueError(given_format)
     first_kept, first, until = (_count(rest[name]) for name in ("first", "from", "to"))
     openings = rest["openings"]
-    if openings not in ("all", "none") or not first_kept <= first <= until:
+    if openings not in ("all", "none"):
         raise ValueError(openings)
     log, origin, made_at = rest["log"], rest["origin"], rest["made_at"]
     micros(made_at)
@@ -152,7 +167,26 @@ def _header(given_format: str, rest: dict[Any, Any]) -> lines.HeaderLine:
     for key in keys:
         if not isinstance(key["key"], str):
             raise TypeError(key)
-    return lines.HeaderLine(log, origin, keys, first_kept, first, until, openings == "all", made_at)
+    header = lines.HeaderLine(
+        log, origin, keys, first_kept, first, until, openings == "all", made_at
+    )
+    if contradiction := _contradiction(header):
+        raise BadHeader(f"the header contradicts itself: {contradiction}")
+    return header
+
+
+def _contradiction(header: lines.HeaderLine) -> str | None:
+    """Why the members of a header can't all be true."""
+    if header.first_kept > header.first:
+        return (
+            f"`from` is {header.first}, though the oldest entry kept, `first`, is "
+            f"{header.first_kept}"
+        )
+    if header.first > header.until:
+        return f"`from` is {header.first}, larger than `to`, which is {header.until}"
+    if not is_origin_of(header.origin, header.log):
+        return f"`origin` is `{header.origin:.80}`, which is not one of log `{header.log:.80}`"
+    return None
 
 
 def _count(value: object) -> int:
