@@ -34,8 +34,9 @@ class Outcome:
     """The result of one verification. `first` and `size` are the range of entries, `size`
     exclusive; `oldest` is the first entry that the log still had. `covered` is the largest size
     that a checkpoint proves, None without one; `signer` is the key that signed that checkpoint, and
-    `covered_how` how it is trusted. `pinned` says whether keys were pinned. `to_end` says that no larger log is known
-    of. `notes` are lines for the summary about keys, witnesses and the rest."""
+    `covered_how` how it is trusted. `pinned` says whether keys were pinned. `to_end` says that no
+    larger log is known of. `notes` are lines for the summary about keys, witnesses and the
+    rest."""
 
     subject: str
     log: str = ""
