@@ -1,6 +1,6 @@
 """Lines that are JSON but have another form than the format's, on which both verifiers agree: a
-header that contradicts itself, an entry that is no object, openings that are none, an erasure that
-is no entry, and lines that are too long."""
+header that contradicts itself, an entry or openings that are no object, an erasure that is no
+entry, and lines that are too long."""
 
 from __future__ import annotations
 
@@ -89,6 +89,17 @@ def test_a_line_that_is_no_entry_has_a_limit(tmp_path: Path, capsys: Capture) ->
     lines, keys = _lines()
     lines.insert(_entries(lines)[2], b'{"checkpoint":"%b"}' % (b"x" * LONG))
     _agree(lines, keys, Verdict(1, None, "file_malformed"), tmp_path, capsys)
+
+
+def test_a_damaged_row_may_be_longer(tmp_path: Path, capsys: Capture) -> None:
+    lines, keys = _lines()
+    for row, reason, seq in (
+        (b'"%b"' % (b"A" * 2 * LONG), "not_an_entry", 2),
+        (b"[%b[]]" % (b"[]," * LONG), "file_malformed", None),
+    ):
+        changed = list(lines)
+        changed[_entries(lines)[2]] = b'{"damaged":{"entry":%b,"openings":null,"seq":2}}' % row
+        _agree(changed, keys, Verdict(1, seq, reason), tmp_path, capsys)
 
 
 def _agree(

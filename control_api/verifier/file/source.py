@@ -147,8 +147,8 @@ class LineChunks:
         return self._digest.hexdigest()
 
     def line(self, most: int = MAX_LINE) -> bytes | None:
-        """The next line alone; None if there is none. One that is longer than `most` bytes may be
-        left in `rest`."""
+        """The next line alone; None at the end. One that is longer than `most` bytes may be left
+        in `rest`."""
         chunk = next(self._chunks(1, most), None)
         if chunk is None:
             return None
