@@ -94,8 +94,8 @@ def test_a_line_that_is_no_entry_has_a_limit(tmp_path: Path, capsys: Capture) ->
 def test_a_damaged_row_may_be_longer(tmp_path: Path, capsys: Capture) -> None:
     lines, keys = _lines()
     for row, reason, seq in (
-        (b'"%b"' % (b"A" * 2 * LONG), "not_an_entry", 2),
-        (b"[%b[]]" % (b"[]," * LONG), "file_malformed", None),
+        (b'"%b"' % (b"A" * (LONG + 4)), "not_an_entry", 2),
+        (b'["%b"]' % (b"A" * (LONG + 4)), "file_malformed", None),
     ):
         changed = list(lines)
         changed[_entries(lines)[2]] = b'{"damaged":{"entry":%b,"openings":null,"seq":2}}' % row
