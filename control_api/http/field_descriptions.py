@@ -290,6 +290,8 @@ FIELDS = {
     "webhook_url": "The URL that alerts are posted to.",
     "window_minutes": "The time window that the rule measures, in minutes.",
     "witnesses": "How many witnesses have cosigned it.",
+    "witness_names": "The names of the witnesses whose cosignatures are on its note, of those that "
+    "the service asks now.",
     "workload": "The service account whose pods are this agent: "
     "`<issuer>:system:serviceaccount:<namespace>:<name>`. `null` if none.",
 }

@@ -7,12 +7,15 @@ from typing import Any, ClassVar, Literal
 
 @dataclass(frozen=True, slots=True)
 class KeptCheckpoint:
-    """A signed checkpoint that is kept; `GET /v1/audit/checkpoint?size=` shows its note."""
+    """A signed checkpoint that is kept; `GET /v1/audit/checkpoint?size=` shows its note.
+    `witnesses` counts the cosignatures as they arrived; `witness_names` are the witnesses that the
+    service asks now and whose cosignatures are on the note."""
 
     size: int
     root: str
     signed_at: str
     witnesses: int
+    witness_names: list[str]
     level: Literal["unsigned", "signed", "witnessed"]
     origin: str
 
@@ -20,7 +23,8 @@ class KeptCheckpoint:
         "size": 1019,
         "root": "rE6r8lJ2OtDEFlyJGsRPjU2KGcJ3TqTbeWUUJzXNDEE=",
         "signed_at": "2026-01-31T12:00:00.000000Z",
-        "witnesses": 0,
+        "witnesses": 1,
+        "witness_names": ["witness.example"],
         "level": "signed",
         "origin": "sluice/0194bd6e/default",
     }

@@ -21,12 +21,13 @@ from policies.trail.proofs.signed_note import Note, VerifierKey
 @dataclass(slots=True)
 class Judged:
     """A checkpoint that fits the tree. `at` is the entry that a finding about it names. `trusted`
-    says that a trusted key signed it."""
+    says that a trusted key signed it, and `how` why it is trusted, or that it isn't."""
 
     checkpoint: Checkpoint
     at: int
     trusted: bool
-    signed_by: str
+    signer: bytes
+    how: str
     cosignatures: list[Cosignature] = field(default_factory=list)
 
 
@@ -106,7 +107,7 @@ class CheckpointJudge:
                 outcome.add(Finding(None, Reason.CHECKPOINT_MISSING, message))
             return
         outcome.covered = newest.checkpoint.size
-        outcome.covered_by = newest.signed_by
+        outcome.signer, outcome.covered_how = short(newest.signer), newest.how
         if newest.trusted:
             outcome.level = Level.SIGNED
         outcome.witnesses = [
@@ -134,15 +135,15 @@ class CheckpointJudge:
     def _signed(self, note: Note, found: Checkpoint, at: int) -> Judged | None:
         signer = self._keys.signer(note, found.origin)
         if signer is not None:
-            return Judged(found, at, True, f"{short(signer[0])} ({signer[1]})")
+            return Judged(found, at, True, *signer)
         if not self._keys.pinned:
             claimed = self._keys.claimed_signer(note, found.origin)
             if claimed is None:
                 return None
-            return Judged(found, at, False, f"{short(claimed)} (claimed, not pinned)")
+            return Judged(found, at, False, claimed, "claimed, not pinned")
         former = self._keys.former_signer(note, found.origin)
         if former is not None:
-            return Judged(found, at, False, f"{short(former[0])} ({former[1]})")
+            return Judged(found, at, False, *former)
         return None
 
 

@@ -15,10 +15,14 @@ from policies.trail.proofs.subtree import frontier_nodes
 class KnownNotes:
     """The notes from outside on one log, whose newest origin is `origin`."""
 
-    def __init__(self, judge: CheckpointJudge, origin: str, texts: Sequence[str]) -> None:
-        """Raises `Unusable` for a text that is no checkpoint of this log: it comes from the
+    def __init__(
+        self, judge: CheckpointJudge, origin: str, texts: Sequence[str], *, to_end: bool = False
+    ) -> None:
+        """`to_end` says that all that the log has was asked for, so that no part can have been cut
+        off. Raises `Unusable` for a text that is no checkpoint of this log: it comes from the
         arguments."""
         self._judge, self._origin, self._given = judge, origin, len(texts)
+        self._to_end = to_end
         self._notes: list[tuple[Note, Checkpoint]] = []
         for text in texts:
             found = judge.read(text, None)
@@ -56,11 +60,17 @@ class KnownNotes:
             elif root is not None:
                 if fault := self._judge.judge(note, found, root):
                     outcome.add(fault)
-            elif size > reach and whole:
+            elif size > reach and whole and (self._to_end or not _is_part(outcome)):
                 message = f"the checkpoint given counts {size} entries, the log ends at {reach}"
                 outcome.add(Finding(reach, Reason.LOG_BEHIND_CHECKPOINT, message))
             elif number < self._given:
                 outcome.not_compared.append(NotCompared(size, _why_not(outcome, size, whole=whole)))
+
+
+def _is_part(outcome: Outcome) -> bool:
+    """Whether a range of the log was exported. The log may have been signed further since, so that
+    it is shorter than a checkpoint from outside says nothing."""
+    return outcome.first > outcome.oldest or not outcome.to_end
 
 
 def _why_not(outcome: Outcome, size: int, *, whole: bool) -> str:

@@ -32,9 +32,11 @@ class Unusable(Exception):
 @dataclass(slots=True)
 class Outcome:
     """The result of one verification. `first` and `size` are the range of entries, `size`
-    exclusive. `covered` is the largest size that a checkpoint proves, None without one;
-    `pinned` says whether keys were pinned. `to_end` says that no larger log is known
-    of. `notes` are lines for the summary about keys, witnesses and the rest."""
+    exclusive; `oldest` is the first entry that the log still had. `covered` is the largest size
+    that a checkpoint proves, None without one; `signer` is the key that signed that checkpoint, and
+    `covered_how` how it is trusted. `pinned` says whether keys were pinned. `to_end` says that no
+    larger log is known of. `notes` are lines for the summary about keys, witnesses and the
+    rest."""
 
     subject: str
     log: str = ""
@@ -51,7 +53,8 @@ class Outcome:
     silences: Silences = field(default_factory=Silences)
     level: Level = Level.UNSIGNED
     covered: int | None = None
-    covered_by: str = ""
+    signer: str = ""
+    covered_how: str = ""
     pinned: bool = False
     openings: str = "checked"
     erased: int = 0
@@ -67,6 +70,11 @@ class Outcome:
     witnesses: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     not_compared: list[NotCompared] = field(default_factory=list)
+
+    @property
+    def covered_by(self) -> str:
+        """Who signed the largest checkpoint; empty without one."""
+        return f"{self.signer} ({self.covered_how})" if self.signer else self.covered_how
 
     @property
     def valid(self) -> bool:
@@ -102,10 +110,23 @@ class Outcome:
         else:
             self.more_findings += 1
 
+    def _signed_by(self) -> dict[str, str | None] | None:
+        return {"key": self.signer or None, "how": self.covered_how} if self.covered_how else None
+
     def to_wire(self) -> dict[str, Any]:
         return {
             "valid": self.valid,
             "level": str(self.level),
+            "log": self.log,
+            "origin": self.origin,
+            "completeness": {
+                "first": self.oldest,
+                "from": self.first,
+                "to": self.size,
+                "to_end": self.to_end,
+            },
+            "claimed_keys": self.claimed_keys,
+            "signed_by": self._signed_by(),
             "entries": self.entries,
             "findings": [finding.to_wire() for finding in self.findings],
             "unproven_tail": self.unproven_tail,

@@ -47,11 +47,9 @@ def read_entry(raw: bytes, seq: int) -> dict[str, Any]:
         again = encoding.write(value)
     except encoding.Unreadable as error:
         raise Broken("not_an_entry", str(error), seq) from error
-    if not isinstance(value, dict):
-        raise Broken("not_an_entry", "not an object", seq)
     if again != raw:
         raise Broken("not_canonical", "other bytes than its encoding", seq)
-    if set(value) - {"src"} != MEMBERS:
+    if not isinstance(value, dict) or set(value) - {"src"} != MEMBERS:
         raise Broken("wrong_members", "other members than an entry has", seq)
     if not encoding.within_profile(value):
         raise Broken("outside_profile", "a float, or a key that is not allowed", seq)

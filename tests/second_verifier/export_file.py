@@ -9,9 +9,10 @@ from typing import Any, BinaryIO, NamedTuple
 from tests.second_verifier import encoding
 from tests.second_verifier.entry_rules import is_time
 from tests.second_verifier.findings import Broken, NotAnExport
-from tests.second_verifier.notes import base64_of, hash_of
+from tests.second_verifier.notes import base64_of, hash_of, is_origin
 
 LONGEST = 16 * 1024 * 1024
+LONGEST_PARSED = 1024 * 1024
 _MEMBERS: dict[str, set[str]] = {
     "frontier": {"frontier", "size"},
     "damaged": {"damaged"},
@@ -56,7 +57,9 @@ class ExportFile:
             yield line
 
     def _read_header(self) -> dict[str, Any]:
-        raw = self._file.readline(LONGEST + 1)
+        raw = self._file.readline(LONGEST_PARSED + 2)
+        if len(raw) > LONGEST_PARSED + 1:
+            raise NotAnExport("the first line is longer than 1 MiB")
         self._digest.update(raw)
         try:
             header = encoding.read(raw)
@@ -71,6 +74,8 @@ class ExportFile:
             raise NotAnExport("the header's numbers contradict each other")
         if not all(isinstance(header.get(name), str) for name in ("log", "origin")):
             raise NotAnExport("the header says no log")
+        if not is_origin(header["origin"], header["log"]):
+            raise NotAnExport("the header's origin is one of another log")
         if header.get("openings") not in ("all", "none") or not _are_keys(header.get("keys")):
             raise NotAnExport("the header's openings or keys")
         if not is_time(header.get("made_at")):
@@ -91,6 +96,8 @@ class ExportFile:
             return self._entry(raw)
         if raw.startswith(b'{"policy":') and raw.endswith(b"}"):
             return Line("policy", raw[len(b'{"policy":') : -1])
+        if len(raw) > LONGEST_PARSED and not raw.startswith(b'{"damaged":'):
+            raise Broken("file_malformed", "a line of more than 1 MiB")
         try:
             value = encoding.read(raw)
             canonical = encoding.write(value) == raw

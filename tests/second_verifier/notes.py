@@ -188,3 +188,8 @@ def _endorsed(endorsement: dict[str, str] | None) -> tuple[bytes, bytes] | None:
     statement = {name: endorsement[name] for name in ("from", "to")}
     message = b"sluice/key-rotation/v1\0" + encoding.write(statement)
     return (by, to) if _verifies(by, signature, message) else None
+
+
+def is_origin(origin: str, log: str) -> bool:
+    """Whether checkpoints of the log may have this origin, in any of its incarnations."""
+    return origin == log or bool(re.fullmatch(re.escape(log) + "#[1-9][0-9]{0,8}", origin))

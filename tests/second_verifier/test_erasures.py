@@ -63,7 +63,7 @@ CHANGES: list[tuple[Change, str]] = [
 def test_only_an_erasure_of_the_log_excuses_an_opening(
     change: Change, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lines, keys = _part()
+    lines, keys = part_with_an_erasure()
     change(lines, len(lines) - 1)
     part = Sample(finished(lines), change.__name__, keys, [])
     verdict = second_verdict(part)
@@ -71,7 +71,7 @@ def test_only_an_erasure_of_the_log_excuses_an_opening(
     assert product_verdict(part, tmp_path / "log", capsys) == verdict
 
 
-def _part() -> tuple[list[bytes], list[str]]:
+def part_with_an_erasure() -> tuple[list[bytes], list[str]]:
     """A part that ends with one erasure, without which an opening would be missing."""
     for seed in range(1000):
         draft = draw(Random(seed))

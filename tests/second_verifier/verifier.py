@@ -3,7 +3,6 @@ network and no secret."""
 
 from __future__ import annotations
 
-import re
 from base64 import b64decode
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -12,7 +11,15 @@ from tests.second_verifier import duplicates, purges
 from tests.second_verifier.entry_rules import Place, follow, read_entry
 from tests.second_verifier.export_file import ExportFile, Line
 from tests.second_verifier.findings import Answer, Broken, Finding
-from tests.second_verifier.notes import BadNote, Key, Note, WrongSignature, read_note, trusted_keys
+from tests.second_verifier.notes import (
+    BadNote,
+    Key,
+    Note,
+    WrongSignature,
+    is_origin,
+    read_note,
+    trusted_keys,
+)
 from tests.second_verifier.openings import Ledger, check_openings
 from tests.second_verifier.tree import Tree, included, leaf_hash, lefts
 
@@ -220,8 +227,3 @@ class Walk:
 
     def _last_seq(self) -> int:
         return max(self.place.seq - 1, 0)
-
-
-def is_origin(origin: str, log: str) -> bool:
-    """Whether checkpoints of the log may have this origin, in any of its incarnations."""
-    return origin == log or bool(re.fullmatch(re.escape(log) + "#[1-9][0-9]{0,8}", origin))

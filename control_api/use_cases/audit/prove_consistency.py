@@ -24,8 +24,9 @@ async def prove_consistency(
 ) -> ConsistencyProof:
     """Prove that the log of a checkpoint begins with the entries of an earlier one.
 
-    409 means that the log has no such checkpoint yet, that it is smaller than `from`, or that the
-    entries needed were purged; the message says which.
+    404 means that no checkpoint of `to` entries is kept. 409 means that the log has no checkpoint
+    yet, that the checkpoint is smaller than `from`, or that the entries needed were purged; the
+    message says which.
     """
     if request.new_size is not None and request.old_size > request.new_size:
         raise invalid([f"from: is larger than `to`, which is {request.new_size}"], "query")

@@ -3,14 +3,26 @@
 from control_api.verifier.file.source import LineChunks
 from control_api.verifier.outcome import Unusable
 from policies.trail.findings import Finding, Reason
-from policies.trail.log_file.coding import BadLine, parse_line
-from policies.trail.log_file.lines import FrontierLine, HeaderLine, Line
+from policies.trail.log_file.coding import BadHeader, BadLine, parse_line
+from policies.trail.log_file.lines import MAX_OTHER, FrontierLine, HeaderLine, Line
 from policies.trail.merkle_tree import Frontier
 
 
 def read_header(chunks: LineChunks, subject: str) -> HeaderLine:
     """Raises `Unusable` if the file does not begin like an export."""
-    line = _parsed(chunks.line())
+    raw = chunks.line(MAX_OTHER)
+    # A parser would need many times the line's length, before anything is known of the file.
+    if len(chunks.rest if raw is None else raw) > MAX_OTHER:
+        raise Unusable(
+            f"{subject} can't be verified: its first line is longer than {MAX_OTHER} bytes, which "
+            "no export's header is"
+        )
+    try:
+        line = None if raw is None else parse_line(raw)
+    except BadHeader as error:
+        raise Unusable(f"{subject} can't be verified: {error}") from error
+    except BadLine:
+        line = None
     if isinstance(line, HeaderLine):
         return line
     why = "" if chunks.fault is None else f": {chunks.fault}"

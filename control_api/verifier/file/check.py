@@ -51,6 +51,8 @@ class CheckOptions:
     jobs: int = 1
     recompute: bool = False
     progress: Progress = field(default_factory=Progress)
+    to_end: bool = False
+    """Whether the file is known to reach the end of the log: it was asked for without an end."""
 
 
 class FileCheck:
@@ -70,7 +72,7 @@ class FileCheck:
         self.walk = JoinedWalk(header.log, tree, last_leaf)
         self.keys = TrustedKeys(options.keys, header.keys)
         self._judge = CheckpointJudge(header.log, self.keys, options.witnesses, options.quorum)
-        self._known = KnownNotes(self._judge, header.origin, options.known)
+        self._known = KnownNotes(self._judge, header.origin, options.known, to_end=options.to_end)
         self.newest_note = ""
         """The newest checkpoint that was read."""
         self._ids = IdBuckets()

@@ -146,9 +146,10 @@ class LineChunks:
     def hexdigest(self) -> str:
         return self._digest.hexdigest()
 
-    def line(self) -> bytes | None:
-        """The next line alone; None if there is none."""
-        chunk = next(self._chunks(1), None)
+    def line(self, most: int = MAX_LINE) -> bytes | None:
+        """The next line alone; None at the end. One that is longer than `most` bytes may be left
+        in `rest`."""
+        chunk = next(self._chunks(1, most), None)
         if chunk is None:
             return None
         line, found, more = chunk.partition(b"\n")
@@ -169,9 +170,9 @@ class LineChunks:
         self._unhashed = chunk[last:] + b"\n"
         self.lines += line_feeds(chunk) + 1
 
-    def _chunks(self, least: int) -> Iterator[bytes]:
-        """Chunks of at least `least` bytes, the last one excepted. A line that is too long ends
-        them: it stays in `rest`."""
+    def _chunks(self, least: int, most: int = MAX_LINE) -> Iterator[bytes]:
+        """Chunks of at least `least` bytes, the last one excepted. A line of more than `most` bytes
+        ends them: it stays in `rest`."""
         held, size = [self.rest], len(self.rest)
         try:
             while True:
@@ -179,7 +180,7 @@ class LineChunks:
                     yield cut
                     held, size = [self.rest], len(self.rest)
                     continue
-                if size > MAX_LINE + least:
+                if size > most + least:
                     break
                 piece = next(self._source, None)
                 if piece is None:

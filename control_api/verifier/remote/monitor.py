@@ -46,8 +46,9 @@ def monitor(options: MonitorOptions) -> Outcome:
         if before is not None:
             pinned += [VerifierKey("", ED25519, public) for public in before.keys]
         check_options = CheckOptions(
-            pinned, options.witnesses, options.quorum, options.known, progress=options.progress
-        )
+            pinned, options.witnesses, options.quorum, options.known, progress=options.progress,
+            to_end=True,
+        )  # fmt: skip
         with options.api.get(f"{EXPORT}?from={first}") as body:
             chunks = LineChunks(pieces(body), options.progress.advance)
             check = FileCheck(chunks, "the service's log", check_options)
@@ -123,7 +124,8 @@ def _rest_on(outcome: Outcome, before: Verified) -> None:
     if not before.note:
         return
     outcome.covered = checkpoint.unverified(before.note).size
-    outcome.covered_by = "the checkpoint that an earlier run verified"
+    outcome.signer = ""
+    outcome.covered_how = "the checkpoint that an earlier run verified"
     outcome.level = Level.SIGNED
 
 

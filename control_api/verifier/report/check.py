@@ -49,8 +49,8 @@ class ReportOutcome:
     def to_wire(self) -> dict[str, Any]:
         """As for an export; `unproven_tail` counts entries that no checkpoint covers."""
         wire = self.outcome.to_wire()
-        # A few entries of a log say nothing of erasures and silences in it.
-        del wire["erased"], wire["freshness"]
+        # A few entries of a log say nothing of its completeness, erasures and silences.
+        del wire["erased"], wire["freshness"], wire["completeness"]
         return {**wire, "entries": self.entries, "unproven_tail": self.unproven}
 
     def text(self) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from policies.ground.canonical import b64, encode, micros, unb64
+from policies.trail.incarnation import is_origin_of
 from policies.trail.log_file import lines
 
 _ENTRY, _OPENINGS, _POLICY = b'{"entry":', b',"openings":', b'{"policy":'
@@ -18,6 +19,10 @@ _HASH = 32
 
 class BadLine(ValueError):
     """a line is not one of the format"""
+
+
+class BadHeader(BadLine):
+    """a header is too long, or contradicts itself"""
 
 
 def encode_line(line: lines.Line) -> bytes:
@@ -35,7 +40,7 @@ def encode_line(line: lines.Line) -> bytes:
 
 def parse_line(raw: bytes, with_openings: bool = True) -> lines.Line:
     """The line in `raw`, which has no line feed. `with_openings` is what the header says. Raises
-    `BadLine`.
+    `BadLine`, and `BadHeader` for a header whose members contradict each other.
 
     The bytes of an entry, of openings and of a document are not parsed: they may be anything.
     """
@@ -43,12 +48,19 @@ def parse_line(raw: bytes, with_openings: bool = True) -> lines.Line:
         return entry
     if raw.startswith(_POLICY) and raw.endswith(b"}"):
         return lines.PolicyLine(raw[len(_POLICY) : -1])
+    if len(raw) > lines.MAX_OTHER and not _is_flat(raw):
+        raise BadLine(
+            f"the line `{raw[:60].decode(errors='replace')}` of {len(raw)} bytes is longer than "
+            f"{lines.MAX_OTHER} bytes, and neither an entry, a document nor a damaged row"
+        )
     try:
         wire = orjson.loads(raw)
         line = _parsed(wire)
         # One spelling for each line: two readers can't see different things in it.
         if line is not None and (isinstance(line, lines.HeaderLine) or encode(wire) == raw):
             return line
+    except BadHeader:
+        raise
     except (ValueError, TypeError, LookupError):
         pass
     raise BadLine(f"the line `{raw[:60].decode(errors='replace')}` is not one of `{lines.FORMAT}`")
@@ -68,6 +80,13 @@ def plain_entry(raw: bytes, with_openings: bool) -> lines.EntryLine | None:
     if not found:
         return None
     return tuple.__new__(lines.EntryLine, (entry[len(_ENTRY) :], openings[:-1]))
+
+
+def _is_flat(raw: bytes) -> bool:
+    """Whether a long line is that of a damaged row, with no more values than such a line has: a
+    parser needs little more memory than the line itself then."""
+    row = raw.startswith(b'{"damaged":{') and b"[" not in raw
+    return row and raw.count(b"{") == 2 and raw.count(b",") == 2
 
 
 def line_feeds(block: bytes) -> int:
@@ -142,7 +161,7 @@ def _header(given_format: str, rest: dict[Any, Any]) -> lines.HeaderLine:
         raise ValueError(given_format)
     first_kept, first, until = (_count(rest[name]) for name in ("first", "from", "to"))
     openings = rest["openings"]
-    if openings not in ("all", "none") or not first_kept <= first <= until:
+    if openings not in ("all", "none"):
         raise ValueError(openings)
     log, origin, made_at = rest["log"], rest["origin"], rest["made_at"]
     micros(made_at)
@@ -152,7 +171,26 @@ def _header(given_format: str, rest: dict[Any, Any]) -> lines.HeaderLine:
     for key in keys:
         if not isinstance(key["key"], str):
             raise TypeError(key)
-    return lines.HeaderLine(log, origin, keys, first_kept, first, until, openings == "all", made_at)
+    header = lines.HeaderLine(
+        log, origin, keys, first_kept, first, until, openings == "all", made_at
+    )
+    if contradiction := _contradiction(header):
+        raise BadHeader(f"the header contradicts itself: {contradiction}")
+    return header
+
+
+def _contradiction(header: lines.HeaderLine) -> str | None:
+    """Why the members of a header can't all be true."""
+    if header.first_kept > header.first:
+        return (
+            f"`from` is {header.first}, though the oldest entry kept, `first`, is "
+            f"{header.first_kept}"
+        )
+    if header.first > header.until:
+        return f"`from` is {header.first}, larger than `to`, which is {header.until}"
+    if not is_origin_of(header.origin, header.log):
+        return f"`origin` is `{header.origin:.80}`, which is not one of log `{header.log:.80}`"
+    return None
 
 
 def _count(value: object) -> int:

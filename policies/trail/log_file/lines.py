@@ -7,6 +7,11 @@ MEDIA_TYPE = "application/vnd.sluice.log+ndjson"
 MAX_LINE = 16 * 1024 * 1024
 """In bytes, without the line feed: an entry has at most 64 KiB, its openings at most a request's
 1 MiB, and a role's policies stay far below."""
+MAX_OTHER = 1024 * 1024
+"""In bytes, of a line that is parsed as a whole: the header, and every line but entries, documents
+and damaged rows. A parser needs up to 40 times a line's length, and a reader has no more to go by
+than the line. A header of 1,000 keys with their endorsements takes half of it, a checkpoint a
+quarter."""
 
 
 class HeaderLine(NamedTuple):

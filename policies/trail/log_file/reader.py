@@ -16,6 +16,7 @@ from policies.trail.findings import Reason
 from policies.trail.log_file.coding import BadLine, parse_line, plain_entry
 from policies.trail.log_file.lines import (
     MAX_LINE,
+    MAX_OTHER,
     CheckpointLine,
     DamagedLine,
     EndLine,
@@ -93,8 +94,7 @@ class LogFileReader:
             yield from self._block(block)
         else:
             self._rest += rest
-        if len(self._rest) > MAX_LINE:
-            raise self._fault(Reason.FILE_MALFORMED, f"the line is longer than {MAX_LINE} bytes", 1)
+        self._check_length(self._rest)
 
     def finish(self) -> None:
         """Raises `BadLogFile` unless the file ended with its last line."""
@@ -132,13 +132,18 @@ class LogFileReader:
             yield line
 
     def _parse(self, raw: bytes) -> Line:
-        if len(raw) > MAX_LINE:
-            raise self._fault(Reason.FILE_MALFORMED, f"the line is longer than {MAX_LINE} bytes", 1)
+        self._check_length(raw)
         try:
             return parse_line(raw, self._with_openings)
         except BadLine as error:
             reason = None if self.header is None else Reason.FILE_MALFORMED
             raise self._fault(reason, str(error), 1) from error
+
+    def _check_length(self, line: bytes) -> None:
+        most = MAX_OTHER if self.header is None else MAX_LINE
+        if len(line) > most:
+            reason = None if self.header is None else Reason.FILE_MALFORMED
+            raise self._fault(reason, f"the line is longer than {most} bytes", 1)
 
     def _check_order(self, line: Line, kind: type) -> None:
         header, last = self.header, self._last

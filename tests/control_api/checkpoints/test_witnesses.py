@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from control_api.checkpoint_store.cosigned import cosigned
 from control_api.checkpoint_store.file_store import FileStore
 from control_api.checkpoints import witness_queue
-from control_api.checkpoints.level import Level, level_of
+from control_api.checkpoints.level import Level, cosigners, level_of
 from control_api.checkpoints.witnesses import Cosigner
 from control_api.metrics.witness_metrics import WitnessingMetrics
 from control_api.security.witness_addresses import WitnessAddress, parse_witnesses
@@ -140,6 +140,9 @@ async def test_two_witnesses_cosign_what_grows_and_a_hung_one_delays_nothing(
     assert stored is not None
     note = cosigned(FileStore(notes), TENANT, stored.note)
     assert level_of(note, LOG, [SIGNER.public], keys, 2) == (Level.witnessed, 2)
+    assert cosigners(note, keys) == sorted(key.name for key in keys)
+    assert cosigners(note, keys[:1]) == [keys[0].name]
+    assert cosigners("no note", keys) == []
     # And a database that has lost its checkpoints gets them back with their cosignatures.
     await world.rows("DELETE FROM checkpoints")
     restored = await maker(world, notes).make(TENANT)

@@ -336,6 +336,16 @@ def test_a_witness_is_up_to_date_or_behind_or_has_not_cosigned(
 
         until("a cosignature", lambda: told() == ["up to date", "has not cosigned"])
         size = _signed(fresh)
+
+        def counted() -> list[tuple[int, list[str]]]:
+            listed = fresh.admin("GET", "/v1/audit/checkpoints")
+            return [
+                (each["witnesses"], each["witness_names"]) for each in listed
+                if each["size"] == size
+            ]  # fmt: skip
+
+        until("it is listed with its name", lambda: counted() == [(1, ["auditor"])])
+        assert "auditor" in console.get("/console/audit/checkpoints").main.find("tbody").text
         one = console.get(f"/console/audit/checkpoint?size={size}")
         until("its cosignature", lambda: "auditor" in console.get(one.address).text)
     finally:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from policies.ground.canonical import b64
 from policies.ground.signing import Signer
 from policies.trail.log_file.lines import ErasureLine
 from policies.trail.proofs import inclusion
@@ -27,6 +28,7 @@ from tests.control_api.verifier.world import (
     witnessed,
 )
 from tests.policies.trail.walk.world import tree_of
+from tests.policies.world import LOG
 
 Capture = pytest.CaptureFixture[str]
 STRANGER = Signer(bytes(range(9, 41)))
@@ -38,6 +40,11 @@ def test_a_whole_log_holds_and_is_signed(tmp_path: Path, capsys: Capture) -> Non
     assert answer.json == {
         "valid": True,
         "level": "signed",
+        "log": LOG,
+        "origin": LOG,
+        "completeness": {"first": 0, "from": 0, "to": SIZE, "to_end": True},
+        "claimed_keys": [KEY],
+        "signed_by": {"key": b64(SIGNER.public), "how": "pinned"},
         "entries": SIZE,
         "findings": [],
         "unproven_tail": 0,
@@ -184,6 +191,43 @@ def test_a_checkpoint_that_can_t_be_compared_is_told(tmp_path: Path, capsys: Cap
     part = put(tmp_path, export(ROWS[:20], tail=note(SIZE)))
     known = put(tmp_path, note(25).encode(), "note")
     assert run(capsys, part, "--checkpoint", known).code == 2
+
+
+def test_a_true_part_and_a_later_checkpoint_can_t_be_compared(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    # The log had 20 or 24 entries when the parts were made, and 30 when the checkpoint was.
+    later = put(tmp_path, note(30).encode(), "note")
+    parts = {
+        "its end is proven": export(ROWS[:20], tail=note(24)),
+        "from the middle to the log's end": export(ROWS[8:20], first=8),
+        "from the middle": export(ROWS[8:20], first=8, tail=note(24)),
+    }
+    for name, part in parts.items():
+        answer = run(capsys, put(tmp_path, part), "--key", KEY, "--checkpoint", later, "--json")
+        assert (answer.code, answer.reasons) == (2, []), name
+        why = {"size": 30, "why": "lies behind this part of the log"}
+        assert answer.json["not_compared"] == [why], name
+        shown = run(capsys, put(tmp_path, part), "--key", KEY, "--checkpoint", later)
+        assert shown.out.startswith("INCOMPLETE: "), name
+    for oldest in (0, 8):  # a whole log, and one whose beginning was purged
+        whole = export(ROWS[oldest:20], first=oldest, oldest=oldest)
+        answer = run(capsys, put(tmp_path, whole), "--key", KEY, "--checkpoint", later, "--json")
+        assert (answer.code, answer.reasons) == (1, ["log_behind_checkpoint"])
+
+
+def test_json_says_what_the_file_covers_and_who_signed_it(tmp_path: Path, capsys: Capture) -> None:
+    path = put(tmp_path, export(ROWS[8:20], first=8, oldest=3, tail=note(24)))
+    public = b64(SIGNER.public)
+    said = run(capsys, path, "--json").json
+    assert (said["log"], said["origin"]) == (LOG, LOG)
+    assert said["completeness"] == {"first": 3, "from": 8, "to": 20, "to_end": False}
+    assert said["claimed_keys"] == [KEY]
+    assert said["signed_by"] == {"key": public, "how": "claimed, not pinned"}
+    said = run(capsys, path, "--key", KEY, "--json").json
+    assert said["signed_by"] == {"key": public, "how": "pinned"}
+    bare = run(capsys, put(tmp_path, export(ROWS[:20], notes={})), "--json").json
+    assert (bare["signed_by"], bare["completeness"]["to_end"]) == (None, True)
 
 
 def test_a_checkpoint_of_the_origin_before_an_incarnation_is_told(
@@ -412,6 +456,7 @@ HOSTILE = {
     "empty": b"",
     "another file": b"%PDF-1.7\n",
     "a huge first line": b"x" * (20 * 2**20),
+    "a huge header": b'{"format":"sluice-log/1","keys":[' + b"[]," * (5 * 2**20) + b"[]]}\n",
     "deeply nested": b"[" * 2**20 + b"\n",
     "a line feed alone": b"\n",
     "gzip of a gzip": gzip.compress(gzip.compress(b"x")),

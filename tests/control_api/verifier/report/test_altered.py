@@ -93,6 +93,8 @@ def test_a_report_holds_alone(tmp_path: Path, capsys: Capture) -> None:
     assert answer.json == {
         "valid": True, "level": "witnessed", "entries": len(wire["entries"]), "findings": [],
         "unproven_tail": 0, "not_recomputable": None, "not_compared": [],
+        "log": LOG, "origin": LOG, "claimed_keys": [KEY],
+        "signed_by": {"key": b64(SIGNER.public), "how": "pinned"},
     }  # fmt: skip
     text = run(capsys, path).out
     assert "unsigned: no key is pinned" in text
