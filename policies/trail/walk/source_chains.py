@@ -2,13 +2,13 @@
 end of its chain so far. Knows records in the known form; `RangeWalk` brings the others."""
 
 import re
-from binascii import a2b_base64, b2a_base64
+from binascii import b2a_base64
 
 import orjson
 
 from policies.trail.walk.columns import core_hashes, spell
 from policies.trail.walk.known_lines import Columns
-from policies.trail.walk.range_result import Source, SourceClaim
+from policies.trail.walk.range_result import ChainEnd, Source, SourceClaim
 
 _IS_HASH = re.compile(rb"(?:[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048])?")
 
@@ -21,16 +21,16 @@ class SourceChains:
         self._claims: dict[bytes, SourceClaim] = {}
         self._ends: dict[bytes, tuple[int, bytes]] = {}
 
-    def get(self, source: bytes) -> SourceClaim | None:
-        claim = self._claims.get(source)
-        if claim is None:
-            return None
-        n, hashed = self._ends[source]
-        return claim._replace(last_n=n, last_hash=b2a_base64(hashed, newline=False))
+    def end(self, source: bytes) -> ChainEnd | None:
+        """Where the source's chain has come to; None if the range has not met it."""
+        end = self._ends.get(source)
+        return None if end is None else (end[0], b2a_base64(end[1], newline=False))
 
-    def put(self, source: bytes, claim: SourceClaim) -> None:
-        self._claims.setdefault(source, claim)
-        self._ends[source] = claim.last_n, a2b_base64(claim.last_hash)
+    def put(self, source: bytes, n: int, hashed: bytes, claim: SourceClaim | None) -> None:
+        """Take in record `n`, of this hash; with its `claim` if it is the source's first here."""
+        if claim is not None:
+            self._claims[source] = claim
+        self._ends[source] = n, hashed
 
     def take(self, columns: Columns, first: int) -> bool:
         """Take in the records of lines in the known form, numbered from `first` on, if each
@@ -69,9 +69,10 @@ class SourceChains:
     def result(self) -> dict[Source, SourceClaim]:
         """By `id` and `inst`, in the order in which the range met them."""
         found: dict[Source, SourceClaim] = {}
-        for text in self._claims:
-            claim = self.get(text)
-            assert claim is not None
+        for text, claim in self._claims.items():
+            n, hashed = self._ends[text]
             names = orjson.loads(b"{%b}" % text)
-            found[names["id"].encode(), names["inst"].encode()] = claim
+            found[names["id"].encode(), names["inst"].encode()] = claim._replace(
+                last_n=n, last_hash=b2a_base64(hashed, newline=False)
+            )
         return found
