@@ -92,7 +92,7 @@ def test_a_report_holds_alone(tmp_path: Path, capsys: Capture) -> None:
     assert answer.code == 0
     assert answer.json == {
         "valid": True, "level": "witnessed", "entries": len(wire["entries"]), "findings": [],
-        "unproven_tail": 0, "not_recomputable": None, "not_compared": [],
+        "unproven_tail": 0, "not_recomputable": None, "not_derived": [], "not_compared": [],
     }  # fmt: skip
     text = run(capsys, path).out
     assert "unsigned: no key is pinned" in text
