@@ -83,22 +83,8 @@ class Verifier:
 
     def feed_all(self, rows: Iterable[StoredRow]) -> bool:
         """Check entries until one fails. True if none did."""
-        if self._broken is not None:
-            return False
-        part = self._part()
-        try:
-            for row in rows:
-                if not part.take(row):
-                    break
-                if part.end in self._expected:
-                    self._join(part)
-                    part = self._part()
-                    if not self._has_root(row):
-                        break
-        finally:
-            # Also if the iterator raises, as after a lost connection to the database: that says
-            # nothing about the log, and what came before it counts.
-            self._join(part)
+        if self._broken is None:
+            self._feed(rows)
         return self._broken is None
 
     def expect(self, size: int, root: bytes) -> None:
@@ -135,6 +121,22 @@ class Verifier:
             finding=found,
         )
 
+    def _feed(self, rows: Iterable[StoredRow]) -> None:
+        part = self._part()
+        try:
+            for row in rows:
+                if not part.take(row):
+                    break
+                if part.end in self._expected:
+                    self._join(part)
+                    part = self._part()
+                    if not self._has_root(row):
+                        break
+        finally:
+            # Also if the iterator raises, as after a lost connection to the database: that says
+            # nothing about the log, and what came before it counts.
+            self._join(part)
+
     def _part(self) -> RangeWalk:
         return RangeWalk(before=self._walk.before())
 
@@ -148,11 +150,14 @@ class Verifier:
         """Whether the tree up to the row `last`, where a checkpoint is expected, is the signed
         one."""
         tree = self._walk.tree
-        if self._broken is None and self._expected[tree.size] != {tree.root()}:
+        if self._broken is not None:
+            return False
+        if self._expected[tree.size] != {tree.root()}:
             other = f"seq {last.seq}: the tree up to here is not the one that was signed"
             eid = orjson.loads(last.entry)["eid"]
             self._broken = Finding(last.seq, Reason.ROOT_MISMATCH, other, eid)
-        return self._broken is None
+            return False
+        return True
 
     def _head_fault(self, head: LogHead) -> str | None:
         # The entries alone can't show that the newest of them were removed; the head can.

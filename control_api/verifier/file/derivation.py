@@ -33,7 +33,7 @@ class _Missing(NamedTuple):
     `latest` is the time of the last to be made, None if the control API made one itself."""
 
     first: Finding
-    count: int
+    decisions: int
     latest: str | None
 
 
@@ -77,11 +77,11 @@ class Derivation:
         findings, late, lost, unheld = [], 0, self.counts.restored, 0
         for each in self._missing.values():
             if each.latest is not None and micros(each.latest) < cutoff:
-                late += each.count
+                late += each.decisions
             elif self._restored:
-                lost += each.count
+                lost += each.decisions
             elif self._dropped:
-                unheld += each.count
+                unheld += each.decisions
             else:
                 findings.append(each.first)
         findings += map(_uncited, self._uncited)
@@ -105,7 +105,7 @@ class Derivation:
                 self._missing[digest] = _Missing(found, 1, time)
             return
         latest = None if time is None or known.latest is None else max(known.latest, time)
-        self._missing[digest] = known._replace(count=known.count + 1, latest=latest)
+        self._missing[digest] = known._replace(decisions=known.decisions + 1, latest=latest)
 
     def _other(self, line: bytes) -> Iterator[Finding]:
         if not line.startswith(b'{"policy":'):

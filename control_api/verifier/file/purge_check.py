@@ -41,8 +41,8 @@ def purged_before(purges: Iterable[PurgeSeen], oldest: int) -> int:
     times = [0]
     for each in purges:
         if each.covered and oldest and each.pub.get("size") == oldest:
-            with suppress(ValueError, TypeError):
-                times.append(micros(each.pub.get("cutoff")))
+            with suppress(ValueError, TypeError, LookupError):
+                times.append(micros(each.pub["cutoff"]))
     return max(times)
 
 

@@ -224,9 +224,7 @@ class RangeWalk:
         known = self._start is not None or self._before is not None
         return self._tree.end if known else None
 
-    def _entry(
-        self, raw: bytes, entry: dict[str, Any], opened: bytes | None, row: StoredRow | None
-    ) -> None:
+    def _entry(self, raw: bytes, entry: Any, opened: bytes | None, row: StoredRow | None) -> None:
         sourced = check_entry(raw, entry)
         seq, prev, ts = entry["seq"], entry["prev"].encode(), entry["ts"].encode()
         start = self._start
