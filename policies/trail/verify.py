@@ -144,7 +144,7 @@ class Verifier:
         walk = self._walk
         if not walk.join(part.result(), _no_line):
             self._broken = self._broken or walk.broken
-        walk.notable.clear()  # nobody asks for them here, and there may be many
+        walk.notable.clear()  # they are not asked for here, and there may be many
 
     def _has_root(self, last: StoredRow) -> bool:
         """Whether the tree up to the row `last`, where a checkpoint is expected, is the signed

@@ -27,8 +27,8 @@ class Purges:
         self._before = (tree.size, list(tree.frontier))
 
     def entry(self, pub: dict[str, Any], seq: int, proven: bool | None = None) -> None:
-        """Checks a `purge` entry. `proven` is whether the file proves one that is none of its
-        entries, None for its entries."""
+        """Checks a `purge` entry. `proven` is whether the file proves one that it brings along,
+        None for its own entries."""
         size = pub.get("size")
         if type(size) is int and size == self._oldest:
             self._removing.append((seq, proven))

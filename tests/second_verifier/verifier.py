@@ -136,7 +136,7 @@ class Walk:
         self.purges.entry(entry["pub"], entry["seq"], proven)
 
     def _shown(self, raw: bytes, proof: Any, kind: str, note: Note | None) -> dict[str, Any]:
-        """An entry of the same log that is none of the file's, with its proof in the note."""
+        """An entry of the same log from outside the file, with its proof in the note."""
         self._ended_at, self._shows_more = self.place.seq, True
         try:
             entry = read_entry(raw, self.place.seq)

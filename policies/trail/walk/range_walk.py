@@ -20,7 +20,6 @@ from typing import Any
 from policies.ground.canonical import encode
 from policies.trail.findings import Finding, Reason
 from policies.trail.log_file.coding import plain_entry
-from policies.trail.spool_chain import core_hash
 from policies.trail.stored_entry import (
     EntryFinding,
     StoredRow,
@@ -39,20 +38,18 @@ from policies.trail.walk.columns import (
 from policies.trail.walk.compact_range import CompactRange
 from policies.trail.walk.erasures import KIND as REDACT
 from policies.trail.walk.erasures import erased_ranges
-from policies.trail.walk.faults import place_fault, row_fault, source_fault, wrong_seq
+from policies.trail.walk.faults import place_fault, row_fault, wrong_seq
 from policies.trail.walk.known_lines import Columns, KnownForm, Row
 from policies.trail.walk.range_result import (
     BEFORE,
     Before,
     Other,
     RangeResult,
-    SourceClaim,
     Start,
 )
 from policies.trail.walk.silences import Silence, silence
 from policies.trail.walk.source_chains import SourceChains
 
-POSITION = ("log", "seq", "prev", "ts")
 _BLOCK = 64 * 1024
 """Bytes, at least, that are checked together: few enough to stay in the processor's cache."""
 # The last member of every entry. Compared as bytes, since `True == 1`.
@@ -88,7 +85,6 @@ class RangeWalk:
         self._ts = b""
         self._decisions = self._without = 0
         self._sources = SourceChains()
-        self._texts: dict[tuple[str, str], bytes] = {}
         self._ids: list[int] = []
         self._missing: list[int] = []
         self._erased: list[tuple[int, int]] = []
@@ -243,13 +239,12 @@ class RangeWalk:
         leaf = _sha256(b"\0" + raw).digest()
         if row is not None:
             check_beside(row, entry, leaf)
-        chain = self._chain(entry, seq) if sourced else None
+        if sourced:
+            self._sources.follow(entry, seq, self._before)
         self._listen((ts,))
         if self._start is None:
             self._start, self._name = start, entry["log"]
             self._tree, self._log = CompactRange(seq), start.log
-        if chain is not None:
-            self._sources.put(*chain)
         # From here on the claims stand, even if the openings fail: what the part before says about
         # the place and the source comes first.
         missing = None if opened is None else check_openings(entry, opened)
@@ -293,22 +288,3 @@ class RangeWalk:
         if self._start is None:
             return self._before
         return Before(self._tree.end, self._log, self._prev, self._ts, {}, trusting=False)
-
-    def _chain(
-        self, entry: dict[str, Any], seq: int
-    ) -> tuple[bytes, int, bytes, SourceClaim | None]:
-        src = entry["src"]
-        names: tuple[str, str] = (src["id"], src["inst"])
-        source = self._texts.get(names)
-        if source is None:
-            source = self._texts[names] = encode({"id": names[0], "inst": names[1]})[1:-1]
-        n, prev, end, trusting = src["n"], src["prev"].encode(), self._sources.end(source), False
-        claim = SourceClaim(seq, entry["eid"].encode(), n, prev, n, b"") if end is None else None
-        if end is None and self._before is not None:
-            end = self._before.sources.get((names[0].encode(), names[1].encode()))
-            trusting = self._before.trusting
-        known = claim is None or self._before is not None
-        if known and (fault := source_fault(names[0], n, prev, end, trusting=trusting)):
-            raise fault
-        core = encode({name: entry[name] for name in entry if name not in POSITION})
-        return source, n, core_hash(core), claim

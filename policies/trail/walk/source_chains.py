@@ -1,15 +1,20 @@
 """Keeps the sources of a range: what its first record there claims about those before it, and the
-end of its chain so far. Knows records in the known form; `RangeWalk` brings the others."""
+end of its chain so far. Takes in records one by one, or those in the known form together."""
 
 import re
 from binascii import b2a_base64
+from typing import Any
 
 import orjson
 
+from policies.ground.canonical import encode
+from policies.trail.spool_chain import core_hash
 from policies.trail.walk.columns import core_hashes, spell
+from policies.trail.walk.faults import source_fault
 from policies.trail.walk.known_lines import Columns
-from policies.trail.walk.range_result import ChainEnd, Source, SourceClaim
+from policies.trail.walk.range_result import Before, Source, SourceClaim
 
+_POSITION = ("log", "seq", "prev", "ts")
 _IS_HASH = re.compile(rb"(?:[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048])?")
 
 
@@ -20,17 +25,28 @@ class SourceChains:
         # The hash of a source's last record is compared as it is; base64 is for the result.
         self._claims: dict[bytes, SourceClaim] = {}
         self._ends: dict[bytes, tuple[int, bytes]] = {}
+        self._texts: dict[tuple[str, str], bytes] = {}
 
-    def end(self, source: bytes) -> ChainEnd | None:
-        """Where the source's chain has come to; None if the range has not met it."""
-        end = self._ends.get(source)
-        return None if end is None else (end[0], b2a_base64(end[1], newline=False))
-
-    def put(self, source: bytes, n: int, hashed: bytes, claim: SourceClaim | None) -> None:
-        """Take in record `n`, of this hash; with its `claim` if it is the source's first here."""
-        if claim is not None:
-            self._claims[source] = claim
-        self._ends[source] = n, hashed
+    def follow(self, entry: dict[str, Any], seq: int, before: Before | None) -> None:
+        """Take in the record of entry `seq` if it continues its source. Raises `EntryFinding`.
+        `before` is what precedes the range, where that is known."""
+        src = entry["src"]
+        names: tuple[str, str] = (src["id"], src["inst"])
+        source = self._texts.get(names)
+        if source is None:
+            source = self._texts[names] = encode({"id": names[0], "inst": names[1]})[1:-1]
+        n, prev, last = src["n"], src["prev"].encode(), self._ends.get(source)
+        end = None if last is None else (last[0], b2a_base64(last[1], newline=False))
+        trusting = before is not None and before.trusting
+        if last is None and before is not None:
+            end = before.sources.get((names[0].encode(), names[1].encode()))
+        known = last is not None or before is not None
+        if known and (fault := source_fault(names[0], n, prev, end, trusting=trusting)):
+            raise fault
+        core = encode({name: entry[name] for name in entry if name not in _POSITION})
+        if last is None:
+            self._claims[source] = SourceClaim(seq, entry["eid"].encode(), n, prev, n, b"")
+        self._ends[source] = n, core_hash(core)
 
     def take(self, columns: Columns, first: int) -> bool:
         """Take in the records of lines in the known form, numbered from `first` on, if each
