@@ -46,6 +46,26 @@ async def check_purged_rows(
     return None
 
 
+async def check_purge_entry(
+    connection: AsyncConnection, tenant_id: str, anchor: Anchor | None
+) -> Finding | None:
+    """Checks that the entry which the anchor names is its `purge` entry: only that tells what
+    retention removed from rows that were deleted. The walk verifies the entry itself."""
+    if anchor is None or await purge_entry(connection, tenant_id, anchor) is not None:
+        return None
+    other = f"seq {anchor.seq}: is not the `purge` entry of the anchor"
+    return Finding(anchor.seq, Reason.PURGE_MISMATCH, other)
+
+
+async def purge_entry(connection: AsyncConnection, tenant_id: str, anchor: Anchor) -> bytes | None:
+    """The bytes of the anchor's `purge` entry; None if another entry is there, or none."""
+    query = select(log_entries.c.entry).where(
+        log_entries.c.tenant_id == tenant_id, log_entries.c.seq == anchor.seq
+    )
+    raw = (await connection.execute(query)).scalar_one_or_none()
+    return raw if isinstance(raw, bytes) and anchor.matches_entry(raw) else None
+
+
 class AnchorCheck:
     """Checks the anchor in one verification; it is None if nothing was purged. `fault` describes a
     fault of the anchor itself."""
@@ -53,7 +73,6 @@ class AnchorCheck:
     def __init__(self, anchor: Anchor | None, log: str, publics: Collection[bytes]) -> None:
         self._anchor = anchor
         self._log = log
-        self._found_entry = False
         self._cover: Checkpoint | None = None
         self.first = 0
         self.fault: Finding | None = None
@@ -79,22 +98,13 @@ class AnchorCheck:
     def check_rows(self, rows: Sequence[Row[Any]]) -> Finding | None:
         """A `purge` entry after the anchor's is a fault, because the anchor must be the latest."""
         for row in rows:
-            if row.kind == KIND:
-                if self._anchor is None or row.seq > self._anchor.seq:
-                    unknown = f"seq {row.seq}: a purge that the anchor does not include"
-                    return Finding(row.seq, Reason.PURGE_MISMATCH, unknown, row.eid)
-                if row.seq == self._anchor.seq and self._anchor.matches_entry(row.entry):
-                    self._found_entry = True
+            if row.kind == KIND and (self._anchor is None or row.seq > self._anchor.seq):
+                unknown = f"seq {row.seq}: a purge that the anchor does not include"
+                return Finding(row.seq, Reason.PURGE_MISMATCH, unknown, row.eid)
         return None
 
     def check_end(self, size: int) -> Finding | None:
-        """The fault if a complete scan of a log of `size` did not find all that the anchor says."""
-        if self._anchor is None:
-            return None
-        if not self._found_entry:
-            at = self._anchor.seq
-            other = f"seq {at}: is not the `purge` entry of the anchor"
-            return Finding(at, Reason.PURGE_MISMATCH, other)
+        """The fault if the log, of `size` entries, does not reach what the anchor says."""
         # A signed size can't be taken back, so entries were removed from the end of the log.
         if self._cover is not None and self._cover.size > size:
             fault = f"a signed checkpoint counts {self._cover.size} entries, the log only {size}"

@@ -13,7 +13,12 @@ from typing import Any, NamedTuple
 from sqlalchemy import Row, bindparam, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.log.anchor_check import AnchorCheck, check_purged_rows, latest_answer
+from control_api.log.anchor_check import (
+    AnchorCheck,
+    check_purge_entry,
+    check_purged_rows,
+    latest_answer,
+)
 from control_api.log.erasure import ledger
 from control_api.log.scan import LogRange, scan
 from control_api.store.queries.purges import latest_anchor
@@ -32,11 +37,13 @@ TRIES = 5
 
 class LogSnapshot(NamedTuple):
     """A log as of the start of a verification. `last_row` is the highest seq with a row;
-    `anchor_fault` is a fault of the anchor or of the rows below it."""
+    `anchor_fault` is a fault of the anchor or of the rows below it. `purge_fault` is one of its
+    `purge` entry, told if all entries verify."""
 
     last_row: int
     anchor: Anchor | None
     anchor_fault: Finding | None
+    purge_fault: Finding | None
     head: Row[Any] | None
 
 
@@ -80,14 +87,15 @@ async def _snapshot(store: Store, tenant_id: str) -> LogSnapshot:
         # is read last. If a purge runs between them, the log has its entry, but the anchor read
         # here is the old one, and `verify` retries.
         last_row = await _last_row(connection, tenant_id)
-        anchor = fault = None
+        anchor = fault = other = None
         try:
             anchor = await latest_anchor(connection, tenant_id)
             fault = await check_purged_rows(connection, tenant_id, anchor)
+            other = await check_purge_entry(connection, tenant_id, anchor)
         except (ValueError, TypeError):
             fault = Finding(0, Reason.ANCHOR_INVALID, "the anchor can't be read")
         head = (await connection.execute(_HEAD, {"tenant": tenant_id})).one_or_none()
-    return LogSnapshot(last_row, anchor, fault, head)
+    return LogSnapshot(last_row, anchor, fault, other, head)
 
 
 async def _verify(
@@ -111,7 +119,7 @@ async def _verify(
         fault = broken or await ledger.missing(store, tenant_id, verifier.erasures)
     report = verifier.finish(head if fault is None else None)
     if report.valid and fault is None and head is not None:
-        fault = check.check_end(head.size)
+        fault = snapshot.purge_fault or check.check_end(head.size)
         if fault is None and snapshot.last_row >= head.size:
             at = snapshot.last_row
             beyond = f"seq {at}: exists, but the head counts only {head.size} entries"

@@ -25,6 +25,13 @@ class NotCompared(NamedTuple):
     why: str
 
 
+class NotDerived(NamedTuple):
+    """So many `decisions` could not be derived, since their documents are gone, and why."""
+
+    decisions: int
+    why: str
+
+
 class Unusable(Exception):
     """arguments, a file or a database that can't be verified at all; exit code 2"""
 
@@ -62,6 +69,7 @@ class Outcome:
     erased_unproven: int = 0
     not_recomputable: int | None = None
     recomputed: int | None = None
+    not_derived: list[NotDerived] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     more_findings: int = 0
     neighbours: list[str] = field(default_factory=list)
@@ -82,8 +90,9 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        """0 if all holds, 1 for findings, 2 if a checkpoint that was given could not be used."""
-        return 1 if self.findings else 2 if self.not_compared else 0
+        """0 if all holds, 1 for findings, 2 if a checkpoint that was given could not be used, or a
+        decision could not be derived for want of its document."""
+        return 1 if self.findings else 2 if self.not_compared or self.not_derived else 0
 
     @property
     def entries(self) -> int:
@@ -131,6 +140,7 @@ class Outcome:
             "findings": [finding.to_wire() for finding in self.findings],
             "unproven_tail": self.unproven_tail,
             "not_recomputable": self.not_recomputable,
+            "not_derived": [each._asdict() for each in self.not_derived],
             "not_compared": [each._asdict() for each in self.not_compared],
             "erased": {
                 "entries": self.erased,

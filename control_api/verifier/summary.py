@@ -59,6 +59,8 @@ def summary(outcome: Outcome) -> str:
 def _headline(outcome: Outcome) -> str:
     if outcome.valid and outcome.not_compared:
         return f"INCOMPLETE: {outcome.subject} holds, but a checkpoint given was not compared"
+    if outcome.valid and outcome.not_derived:
+        return f"INCOMPLETE: {outcome.subject} holds, but documents of decisions are gone"
     if outcome.valid:
         return f"OK: {outcome.subject} holds"
     count = len(outcome.findings) + outcome.more_findings
@@ -173,7 +175,8 @@ def _recompute(outcome: Outcome) -> list[tuple[str, str]]:
     text = f"{outcome.recomputed:,} decisions follow again from their facts and policies"
     if outcome.not_recomputable:
         text += f"; {outcome.not_recomputable:,} could not be derived"
-    return [("decisions", text)]
+    gone = [f"{each.decisions:,} of these {each.why}" for each in outcome.not_derived]
+    return [("decisions", each) for each in (text, *gone)]
 
 
 def _line(found: Finding) -> str:

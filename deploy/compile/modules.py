@@ -26,7 +26,8 @@ CHECKS = (
 )  # fmt: skip
 TRAIL = (
     "commitment", "entry", "lineage", "merkle_tree", "record", "record_fast_path", "record_schema",
-    "spool_chain", "stored_entry", "verify", "walk.erasures", "walk.silences",
+    "spool_chain", "stored_entry", "verify", "walk.compact_range", "walk.erasures", "walk.faults",
+    "walk.joined_walk", "walk.range_walk", "walk.silences", "walk.source_chains",
 )  # fmt: skip
 CORE = (
     *(f"policies.checks.{name}" for name in CHECKS),

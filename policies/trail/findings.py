@@ -54,6 +54,7 @@ class Reason(StrEnum):
     DECISION_DIFFERS = "decision_differs"
     FACTS_CONTRADICT = "facts_contradict"
     DOCUMENT_MISMATCH = "document_mismatch"
+    DOCUMENT_MISSING = "document_missing"
     # The file of an export.
     FILE_TRUNCATED = "file_truncated"
     FILE_MALFORMED = "file_malformed"
@@ -89,19 +90,28 @@ SENTENCES: dict[Reason, str] = {
     Reason.SIGNATURE_MISSING: "A checkpoint is not signed by a pinned key, or one it endorsed.",
     Reason.QUORUM_MISSING: "The latest checkpoint has fewer cosignatures than were asked for.",
     Reason.ANCHOR_INVALID: "What is left of a purged prefix contradicts itself, or is not signed.",
-    Reason.PURGE_UNCOVERED: "Entries were removed before a checkpoint covered their purge.",
+    Reason.PURGE_UNCOVERED: "Entries are gone, and no `purge` entry under a checkpoint says that "
+    "retention removed them.",
     Reason.PURGED_ROW_EXISTS: "An entry that was purged is there.",
     Reason.PURGE_MISMATCH: "A `purge` entry does not fit what was removed.",
     Reason.DECISION_DIFFERS: "The recorded facts and policies give another decision.",
     Reason.FACTS_CONTRADICT: "The recorded facts contradict each other, or changes before them.",
-    Reason.DOCUMENT_MISMATCH: "A policy document is not the one that its digest names.",
+    Reason.DOCUMENT_MISMATCH: "A policy document is not one that decisions cite by its digest.",
+    Reason.DOCUMENT_MISSING: "A policy document that decisions cite is missing.",
     Reason.FILE_TRUNCATED: "The file ends too early.",
     Reason.FILE_MALFORMED: "The file is not in the form of an export.",
     Reason.FILE_DIGEST_MISMATCH: "The file's bytes are not those that its last line describes.",
 }
 """What each reason means, in one sentence."""
 
-DERIVED = frozenset((Reason.DECISION_DIFFERS, Reason.FACTS_CONTRADICT, Reason.DOCUMENT_MISMATCH))
+DERIVED = frozenset(
+    (
+        Reason.DECISION_DIFFERS,
+        Reason.FACTS_CONTRADICT,
+        Reason.DOCUMENT_MISMATCH,
+        Reason.DOCUMENT_MISSING,
+    )
+)
 """What deriving a decision again can find. The log around it may verify as a whole."""
 
 

@@ -98,20 +98,22 @@ def check_entry(raw: bytes, entry: Any) -> bool:
     return sourced
 
 
-def check_columns(row: StoredRow, entry: dict[str, Any]) -> bool:
-    """Check that the columns and openings agree with the bytes. Returns whether every opening is
-    there: only a `redact` entry excuses a missing one. Raises `EntryFinding`."""
+def check_beside(row: StoredRow, entry: dict[str, Any], leaf: bytes) -> None:
+    """Check that the hash and the columns beside an entry agree with its bytes, whose leaf hash is
+    `leaf`. Raises `EntryFinding`."""
+    if row.hash is not None and row.hash != leaf:
+        raise EntryFinding(Reason.HASH_MISMATCH, "the column `hash` is not the hash of the bytes")
+    if row.columns is None:
+        return
     # Lists and filters read the columns, so a changed column would hide an entry from an auditor.
     derived = index_of(entry)
     if row.columns != derived:
-        assert row.columns is not None
         for name, stored, expected in zip(Index._fields, row.columns, derived, strict=True):
             if stored != expected:
                 raise EntryFinding(
                     Reason.COLUMN_MISMATCH,
                     f"the column `{name}` holds {stored!r}, the bytes {expected!r}",
                 )
-    return row.openings is None or check_openings(entry, row.openings) is None
 
 
 def check_openings(entry: dict[str, Any], raw: bytes) -> str | None:

@@ -1,4 +1,5 @@
-"""Verifies a log: checks the chain of its entries, their columns and openings, and its head.
+"""Verifies the rows of a log: checks the chain of its entries, their columns and openings, and its
+head. What makes an entry valid, `walk` knows: rows that are fed together are one range.
 
 Knows no database and no network. Memory stays flat: one hash per complete subtree, one counter per
 source, and a bit for each entry whose opening is missing.
@@ -11,31 +12,20 @@ Doesn't look for duplicate ids, which would take unbounded memory: the unique in
 excludes them, and that column is compared with the bytes.
 """
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from policies.ground.canonical import b64, encode
+import orjson
+
 from policies.trail.findings import Finding, Reason
 from policies.trail.merkle_tree import Frontier
 from policies.trail.purge import Purged
-from policies.trail.spool_chain import core_hash
-from policies.trail.stored_entry import (
-    EntryFinding,
-    StoredRow,
-    check_columns,
-    check_entry,
-    load_entry,
-)
-from policies.trail.walk.erasures import KIND as REDACT
-from policies.trail.walk.erasures import Erasures, erased_ranges
+from policies.trail.stored_entry import StoredRow
+from policies.trail.walk.erasures import Erasures
+from policies.trail.walk.joined_walk import JoinedWalk
+from policies.trail.walk.range_walk import RangeWalk
 from policies.trail.walk.silences import Silences
-
-_POSITION = ("log", "seq", "prev", "ts")
-# The last member of every entry. Compared as bytes, since `True == 1`.
-_VERSION = b',"v":1}'
-_sha256 = hashlib.sha256
 
 
 class LogHead(NamedTuple):
@@ -65,10 +55,6 @@ class VerificationReport:
     finding: Finding | None = None
 
 
-_Source = tuple[str, str]
-_ChainEnd = tuple[int, str]  # the number of a source's last record, and the base64 of its hash
-
-
 class Verifier:
     """One walk over the log named `log`: from its first entry, or from the one that follows a
     purged prefix."""
@@ -76,19 +62,20 @@ class Verifier:
     def __init__(self, log: str, *, after: Purged | None = None) -> None:
         """`after` is the purged prefix; the walk continues its tree. Raises `ValueError` if its
         frontier doesn't fit its size."""
-        self._log = log
-        self._tree = Frontier() if after is None else after.tree()
-        self._base = self._tree.size
+        last_leaf = b"" if after is None else after.last_leaf
+        tree = Frontier() if after is None else after.tree()
+        self._walk = JoinedWalk(log, tree, last_leaf, most_sources=None)
         self._expected: dict[int, set[bytes]] = {}
-        self._last_leaf = b"" if after is None else after.last_leaf
-        self._prev = b64(self._last_leaf)
-        self._ts = ""
-        self._events = 0
-        self._sources: dict[_Source, _ChainEnd] = {}
         self._broken: Finding | None = None
-        self.erasures = Erasures()
+
+    @property
+    def erasures(self) -> Erasures:
         """The missing openings so far, without those that a `redact` entry has excused."""
-        self.silences = Silences()
+        return self._walk.erasures
+
+    @property
+    def silences(self) -> Silences:
+        return self._walk.silences
 
     def feed(self, row: StoredRow) -> bool:
         """Check one entry. False once something was found: feeding more changes nothing."""
@@ -96,28 +83,9 @@ class Verifier:
 
     def feed_all(self, rows: Iterable[StoredRow]) -> bool:
         """Check entries until one fails. True if none did."""
-        if self._broken is not None:
-            return False
-        row = entry = None
-        try:
-            for row in rows:
-                entry = load_entry(row.entry)
-                self._check(row, entry)
-                # From here on, an error comes from the iterator, such as a lost connection to the
-                # database. It says nothing about the log, so it is raised.
-                row = entry = None  # noqa: PLW2901
-        # The bytes may be anything: what decoding or a look-up raises on them is a finding too.
-        except (EntryFinding, ValueError, TypeError, LookupError, AttributeError) as error:
-            if row is None:
-                raise
-            found, reason = f"not an entry: {error!r}", Reason.NOT_AN_ENTRY
-            if isinstance(error, EntryFinding):
-                found, reason = str(error), error.reason
-            eid = entry.get("eid") if isinstance(entry, dict) else None
-            eid = eid if isinstance(eid, str) else None
-            self._broken = Finding(row.seq, reason, f"seq {row.seq}: {found}", eid)
-            return False
-        return True
+        if self._broken is None:
+            self._feed(rows)
+        return self._broken is None
 
     def expect(self, size: int, root: bytes) -> None:
         """Expect a checkpoint during the walk: at `size` entries, the tree must have this root. One
@@ -126,11 +94,12 @@ class Verifier:
 
     def reached(self) -> tuple[Frontier, bytes, Finding | None]:
         """The tree and last leaf hash so far, and the finding that ended the walk, or None."""
-        return self._tree, self._last_leaf, self._broken
+        return self._walk.tree, self._walk.last_leaf, self._broken
 
     def finish(self, head: LogHead | None = None) -> VerificationReport:
         """The report. Compares the head row with the entries, if one is given."""
-        size = self._tree.size
+        walk = self._walk
+        size = walk.tree.size
         if self._broken is None and head is not None:
             fault = self._head_fault(head)
             if fault is not None:
@@ -138,112 +107,72 @@ class Verifier:
         if self._broken is None:
             # Only now: the `redact` entry comes after the entries whose openings it erased.
             self._broken = next(iter(self.erasures.findings(1)), None)
-        found = self._broken
-        walked = size - self._base
+        found, walked = self._broken, walk.walked()
         return VerificationReport(
             valid=found is None,
             total=walked,
-            events=self._events,
-            first_seq=self._base if walked else None,
+            events=walk.decisions,
+            first_seq=walk.base if walked else None,
             last_seq=size - 1 if walked else None,
-            head_hash=self._last_leaf.hex() if size else None,
-            root_hash=self._tree.root().hex(),
+            head_hash=walk.last_leaf.hex() if size else None,
+            root_hash=walk.tree.root().hex(),
             broken_at=None if found is None else found.place,
             reason=None if found is None else found.message,
             finding=found,
         )
 
-    def _check(self, row: StoredRow, entry: dict[str, Any]) -> None:
-        raw = row.entry
-        sourced = check_entry(raw, entry)
-        seq = self._tree.size
-        # One condition covers the usual case; `_position_fault` finds out which part of it failed.
-        if (
-            entry["seq"] != seq
-            or row.seq != seq
-            or entry["prev"] != self._prev
-            or entry["log"] != self._log
-            or entry["ts"] < self._ts
-            or not raw.endswith(_VERSION)
-            or type(entry["seq"]) is not int
-        ):
-            raise self._position_fault(row, entry, seq)
-        leaf = _sha256(b"\0" + raw).digest()
-        if row.hash is not None and row.hash != leaf:
-            raise EntryFinding(
-                Reason.HASH_MISMATCH, "the column `hash` is not the hash of the bytes"
-            )
-        complete = True
-        if row.columns is not None:
-            complete = check_columns(row, entry)
-        if sourced:
-            self._check_source(entry, entry["src"])
-        # From here on the entry counts: a check that fails above leaves the walk unchanged.
-        self._tree.append(leaf)
-        if self._tree.size in self._expected:
-            self._check_root(self._expected[self._tree.size])
-        self.silences.between(seq, self._ts, entry["ts"])
-        self._last_leaf, self._prev, self._ts = leaf, b64(leaf), entry["ts"]
-        if entry["kind"] == "decision":
-            self._events += 1
-        if not complete:
-            self.erasures.missing(seq)
-        if entry["kind"] == REDACT:
-            for first, last in erased_ranges(entry):
-                self.erasures.redact(first, last)
+    def _feed(self, rows: Iterable[StoredRow]) -> None:
+        part = self._part()
+        try:
+            for row in rows:
+                if not part.take(row):
+                    break
+                if part.end in self._expected:
+                    self._join(part)
+                    part = self._part()
+                    if not self._has_root(row):
+                        break
+        finally:
+            # Also if the iterator raises, as after a lost connection to the database: that says
+            # nothing about the log, and what came before it counts.
+            self._join(part)
 
-    def _check_root(self, roots: set[bytes]) -> None:
-        if roots != {self._tree.root()}:
-            raise EntryFinding(
-                Reason.ROOT_MISMATCH, "the tree up to here is not the one that was signed"
-            )
+    def _part(self) -> RangeWalk:
+        return RangeWalk(before=self._walk.before())
 
-    def _position_fault(self, row: StoredRow, entry: dict[str, Any], seq: int) -> EntryFinding:
-        """What is wrong with an entry that should be number `seq`."""
-        if row.seq > seq:
-            missing = f"{row.seq - seq} entries before this one are missing"
-            return EntryFinding(Reason.ENTRIES_MISSING, missing)
-        if row.seq < seq:
-            return EntryFinding(Reason.ENTRY_MISPLACED, f"is at the position of entry {seq}")
-        if type(entry["seq"]) is not int or entry["seq"] != seq:
-            return EntryFinding(Reason.WRONG_SEQ, f"the entry says seq {entry['seq']!r:.40}")
-        if entry["log"] != self._log or not row.entry.endswith(_VERSION):
-            other = "belongs to another log, or to another version of the format"
-            return EntryFinding(Reason.WRONG_LOG, other)
-        if entry["prev"] != self._prev:
-            return EntryFinding(Reason.CHAIN_BROKEN, "`prev` is not the hash of the entry before")
-        return EntryFinding(Reason.TIME_REVERSED, "its time is before that of the entry before")
+    def _join(self, part: RangeWalk) -> None:
+        walk = self._walk
+        if not walk.join(part.result(), _no_line):
+            self._broken = self._broken or walk.broken
+        walk.notable.clear()  # they are not asked for here, and there may be many
 
-    def _check_source(self, entry: dict[str, Any], src: dict[str, Any]) -> None:
-        """Check the enforcement point's own counter and chain, which run beside the log's."""
-        source = (src["id"], src["inst"])
-        n, prev = src["n"], src["prev"]
-        before = self._sources.get(source)
-        if before is None:
-            # After a purge the source's earlier records may be gone, so take this one's word for
-            # them. In a walk from the first entry, each source has to begin with number 0.
-            before = (n - 1, prev) if self._base and n > 0 else (-1, "")
-        if n - 1 != before[0]:
-            raise EntryFinding(
-                Reason.SOURCE_GAP, f"source `{source[0]}` counts {n} after {before[0]}"
-            )
-        if prev != before[1]:
-            raise EntryFinding(
-                Reason.SOURCE_CHAIN_BROKEN,
-                f"`src.prev` is not the hash of record {before[0]} of source `{source[0]}`",
-            )
-        core = encode({name: entry[name] for name in entry if name not in _POSITION})
-        self._sources[source] = (n, b64(core_hash(core)))
+    def _has_root(self, last: StoredRow) -> bool:
+        """Whether the tree up to the row `last`, where a checkpoint is expected, is the signed
+        one."""
+        tree = self._walk.tree
+        if self._broken is not None:
+            return False
+        if self._expected[tree.size] != {tree.root()}:
+            other = f"seq {last.seq}: the tree up to here is not the one that was signed"
+            eid = orjson.loads(last.entry)["eid"]
+            self._broken = Finding(last.seq, Reason.ROOT_MISMATCH, other, eid)
+            return False
+        return True
 
     def _head_fault(self, head: LogHead) -> str | None:
         # The entries alone can't show that the newest of them were removed; the head can.
-        size = self._tree.size
+        walk = self._walk
+        size = walk.tree.size
         if head.size != size:
             return f"the head counts {head.size} entries; the log has {size}"
-        if size and head.last_leaf != self._last_leaf:
+        if size and head.last_leaf != walk.last_leaf:
             return "the head's last leaf is not the last entry's hash"
-        if head.frontier != self._tree.to_bytes():
+        if head.frontier != walk.tree.to_bytes():
             return "the head's frontier is not that of the entries"
-        if head.last_ts != self._ts:
+        if head.last_ts != walk.last_ts:
             return "the head's time is not the last entry's"
         return None
+
+
+def _no_line(_line: bytes, _tree: Frontier) -> Finding | None:
+    raise AssertionError("a row is an entry")

@@ -69,7 +69,23 @@ class Draft:
             path = inclusion(leaves[:later], self.stop - 1)
             body.append(encoding.write({"hashes": [base64(each) for each in path]}))
             body += self._checkpoint(later, trees)
-        return [*head, *body, *self._erasures(leaves[:later], raws)]
+        proven = leaves[: later or max((at for at in self._sizes() if at <= self.stop), default=0)]
+        return [*head, *body, *self._purge(proven, raws), *self._erasures(leaves[:later], raws)]
+
+    def _sizes(self) -> set[int]:
+        """The sizes of the checkpoints within the file."""
+        return {size for size in self.checkpoints if size > self.start or size == self.start > 0}
+
+    def _purge(self, leaves: list[bytes], raws: list[bytes]) -> list[bytes]:
+        """The `purge` entry of what precedes the oldest entry, if the file does not have it."""
+        for seq, entry in enumerate(self.entries):
+            size = entry["pub"].get("size") if entry.get("kind") == "purge" else None
+            outside = not self.start <= seq < self.stop and self.start < self.stop
+            if size == self.kept > 0 and outside and seq < len(raws):
+                path = inclusion(leaves, seq) if seq < len(leaves) else None
+                proof = None if path is None else [base64(each) for each in path]
+                return [encoding.write({"purge": raws[seq].decode(), "proof": proof})]
+        return []
 
     def _erasures(self, leaves: list[bytes], raws: list[bytes]) -> list[bytes]:
         """The erasures behind the file, proven in the tree of `leaves` if it covers them."""

@@ -201,6 +201,31 @@ def change_an_erasure(lines: list[bytes], random: Random) -> None:
             lines.insert(random.randrange(1, at + 1), lines.pop(at))
 
 
+def delete_the_purge(lines: list[bytes], random: Random) -> None:
+    for at in _purges(lines):
+        del lines[at]
+
+
+def change_the_purge(lines: list[bytes], random: Random) -> None:
+    """Of another entry, without its proof, of another kind, or in another place."""
+    changes = (b'\\"count\\":', b'\\"count\\":1'), (b'\\"purge\\"', b'\\"change\\"')
+    for at in _purges(lines):
+        way = random.randrange(5)
+        if way < 2:
+            lines[at] = lines[at].replace(*changes[way])
+        elif way == 2:
+            purge = lines[at].partition(b',"purge":')[2]
+            lines[at] = b'{"proof":null,"purge":' + purge
+        elif way == 3:
+            lines.insert(at, lines[at])
+        else:
+            lines.insert(random.randrange(1, len(lines)), lines.pop(at))
+
+
+def _purges(lines: list[bytes]) -> list[int]:
+    return [at for at, line in enumerate(lines) if b',"purge":"' in line[-70_000:]][:1]
+
+
 EDITS: tuple[Edit, ...] = (
     delete_an_entry, delete_the_newest, delete_the_oldest, delete_all_entries, insert_an_entry,
     reorder_two_entries, change_a_text, add_white_space, escape_a_letter, write_a_float,
@@ -208,7 +233,7 @@ EDITS: tuple[Edit, ...] = (
     write_no_utf8, nest_too_deep, write_too_much, change_a_checkpoint, change_a_document,
     spoil_a_signature, damage_a_document_line, store_no_entry, misspell_a_damaged_line,
     delete_a_line, repeat_a_line, swap_two_lines, add_an_unknown_line,
-    delete_the_erasures, change_an_erasure,
+    delete_the_erasures, change_an_erasure, delete_the_purge, change_the_purge,
 )  # fmt: skip
 
 

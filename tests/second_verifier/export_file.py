@@ -18,6 +18,7 @@ _MEMBERS: dict[str, set[str]] = {
     "damaged": {"damaged"},
     "checkpoint": {"checkpoint"},
     "hashes": {"hashes"},
+    "purge": {"purge", "proof"},
     "erasure": {"erasure", "proof"},
     "end": {"end", "entries", "sha256"},
     "truncated": {"truncated"},
@@ -135,8 +136,8 @@ def _is_well_formed(kind: str, value: dict[str, Any]) -> bool:
         return value["end"] is True and counted
     if kind == "damaged":
         return _is_row(value["damaged"])
-    if kind == "erasure":
-        proof, text = value["proof"], isinstance(value["erasure"], str)
+    if kind in ("purge", "erasure"):
+        proof, text = value["proof"], isinstance(value[kind], str)
         return text and (proof is None or (isinstance(proof, list) and all(map(hash_of, proof))))
     hashes = isinstance(value[kind], list) and all(hash_of(each) for each in value[kind])
     return hashes and _is_number(value.get("size", 0))

@@ -1,4 +1,5 @@
-"""Purges: what a `purge` entry says was removed, against itself and against the file."""
+"""Purges: what a `purge` entry says was removed, against itself and against the file; and whether
+one says that retention removed what precedes the oldest entry."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ from tests.second_verifier.tree import Tree, root_of
 class Purges:
     """The purges of one file."""
 
-    def __init__(self) -> None:
+    def __init__(self, oldest: int) -> None:
+        self._oldest = oldest
+        self._removing: list[tuple[int, bool | None]] = []
         self.findings: list[Finding] = []
         self._before: tuple[int, list[bytes]] = (0, [])
         self.first_prev: str | None = None
@@ -23,11 +26,29 @@ class Purges:
         """The tree of the entries before the file."""
         self._before = (tree.size, list(tree.frontier))
 
-    def entry(self, pub: dict[str, Any], seq: int) -> None:
-        """Checks a `purge` entry."""
+    def entry(self, pub: dict[str, Any], seq: int, proven: bool | None = None) -> None:
+        """Checks a `purge` entry. `proven` is whether the file proves one that it brings along,
+        None for its own entries."""
+        size = pub.get("size")
+        if type(size) is int and size == self._oldest:
+            self._removing.append((seq, proven))
         if not self._fits(pub, seq):
             found = Finding("purge_mismatch", "the purge contradicts itself or the file", seq)
             self.findings.append(found)
+
+    def conclude(self, covered: int | None) -> None:
+        """At the end: `covered` is the size of the largest checkpoint by a trusted key, None
+        without one."""
+        start = self._before[0]
+        if self._oldest == 0 or self.first_prev is None:
+            return
+        shown = any(
+            seq < (covered or 0) if proven is None else proven for seq, proven in self._removing
+        )
+        excused = self._removing and covered is None and start != self._oldest
+        if not shown and not excused:
+            message = "no proven purge removed what precedes the oldest entry"
+            self.findings.append(Finding("purge_uncovered", message, start))
 
     def _fits(self, pub: dict[str, Any], seq: int) -> bool:
         size, hashes = pub.get("size"), pub.get("frontier")

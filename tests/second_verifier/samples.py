@@ -21,6 +21,11 @@ def _erased_behind(draft: Draft) -> bool:
     return draft.with_openings and any(entry["kind"] == "redact" for entry in behind)
 
 
+def _purged_elsewhere(draft: Draft) -> bool:
+    outside = (*draft.entries[: draft.start], *draft.entries[draft.stop :])
+    return draft.kept > 0 and any(entry["kind"] == "purge" for entry in outside)
+
+
 WAYS: tuple[Any, ...] = (*rewrites.REWRITES, *edits.EDITS, edits.change_bytes)
 NEEDS: dict[str, Callable[[Draft], object]] = {
     "erase_without_an_excuse": lambda draft: _has(draft, "redact"),
@@ -31,6 +36,8 @@ NEEDS: dict[str, Callable[[Draft], object]] = {
     "damage_a_document_line": lambda draft: draft.documents,
     "delete_the_erasures": _erased_behind,
     "change_an_erasure": _erased_behind,
+    "delete_the_purge": _purged_elsewhere,
+    "change_the_purge": _purged_elsewhere,
     "deny_a_source_its_beginning": lambda draft: draft.start,
 }
 """What a log must have for a damage to have an effect."""

@@ -56,6 +56,7 @@ def test_both_verifiers_agree(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         *("duplicate_id", "source_gap", "source_chain_broken", "opening_missing"),
         *("opening_mismatch", "root_mismatch", "checkpoint_unreadable", "checkpoint_missing"),
         *("quorum_missing", "file_malformed", "signature_missing", "purge_mismatch"),
+        "purge_uncovered",
     }
 
 

@@ -55,13 +55,15 @@ class Walk:
         self.tree = Tree()
         self.keys = trusted_keys(pins.keys, header["keys"])
         self.ledger, self.ids = Ledger(), duplicates.Ids()
-        self.purges = purges.Purges()
+        self.purges = purges.Purges(header["first"])
         self.last_leaf, self.before_last = b"", list[bytes]()
         self.newest: Note | None = None
         self.newest_at = 0
         self._proof: list[bytes] | None = None
         self._ended_at: int | None = None
         self._larger: Note | None = None
+        self._latest: Note | None = None
+        self._shows_more = False
         self._next_erasure = header["to"]
         self._complete = False
 
@@ -88,6 +90,7 @@ class Walk:
         """The answer, once every line was read or the walk broke off."""
         answer, start = self.answer, self.export.header["from"]
         if self._complete:
+            self.purges.conclude(self.newest.size if self.newest else None)
             answer.findings += [
                 *self.ledger.findings(),
                 *self.purges.findings,
@@ -111,33 +114,51 @@ class Walk:
         elif line.kind == "hashes":
             self._proof = [b64decode(each) for each in line.value["hashes"]]
             self._ended_at = self.place.seq
+        elif line.kind == "purge":
+            self._purge(line.value)
         elif line.kind == "erasure":
             self._erasure(line.value)
 
     def _behind_end(self, line: Line) -> None:
-        """Only a checkpoint follows the proof, and only erasures follow that."""
-        due = "erasure" if self._proof is None else "checkpoint"
-        if line.kind != due or self._ended_at != self.place.seq:
+        """Only a checkpoint follows the proof, and only a purge and erasures follow that."""
+        due = ["checkpoint"]
+        if self._proof is None:
+            due = ["erasure"] if self._shows_more else ["purge", "erasure"]
+        if line.kind not in due or self._ended_at != self.place.seq:
             raise Broken("file_malformed", "a line that may not stand behind the last entry")
 
     def _erasure(self, value: dict[str, Any]) -> None:
         """A `redact` entry of the same log, behind the end of the file."""
-        self._ended_at, raw, proof = self.place.seq, value["erasure"].encode(), value["proof"]
+        entry = self._shown(value["erasure"].encode(), value["proof"], "redact", self._larger)
+        if entry["seq"] < self._next_erasure:
+            raise Broken("file_malformed", "an entry that is no later erasure of this log")
+        self._next_erasure = entry["seq"] + 1
+        self.ledger.redact(entry["pub"], entry["seq"])
+
+    def _purge(self, value: dict[str, Any]) -> None:
+        """The `purge` entry of what precedes the oldest entry."""
+        proof, note = value["proof"], self._latest
+        entry = self._shown(value["purge"].encode(), proof, "purge", note)
+        proven = proof is not None and note is not None and note is self.newest
+        self.purges.entry(entry["pub"], entry["seq"], proven)
+
+    def _shown(self, raw: bytes, proof: Any, kind: str, note: Note | None) -> dict[str, Any]:
+        """An entry of the same log from outside the file, with its proof in the note."""
+        self._ended_at, self._shows_more = self.place.seq, True
         try:
             entry = read_entry(raw, self.place.seq)
         except Broken as broken:
-            raise Broken("file_malformed", "an erasure that is no entry") from broken
+            raise Broken("file_malformed", "what is shown is no entry") from broken
         seq = entry["seq"]
-        fits = entry["kind"] == "redact" and entry["log"] == self.place.log
+        fits = entry["kind"] == kind and entry["log"] == self.place.log
         numbers = type(seq) is int and type(entry["v"]) is int and entry["v"] == 1
-        if not fits or not numbers or seq < self._next_erasure:
-            raise Broken("file_malformed", "an entry that is no later erasure of this log")
+        if not fits or not numbers or seq < 0:
+            raise Broken("file_malformed", f"an entry that is no `{kind}` of this log")
         if proof is not None:
-            path, note = [b64decode(each) for each in proof], self._larger
+            path = [b64decode(each) for each in proof]
             if note is None or not included(leaf_hash(raw), seq, note.size, path, note.root):
-                raise Broken("root_mismatch", "the erasure is not in the log")
-        self._next_erasure = seq + 1
-        self.ledger.redact(entry["pub"], seq)
+                raise Broken("root_mismatch", f"the `{kind}` is not in the log")
+        return entry
 
     def _entry(self, raw: bytes, openings: bytes | None) -> None:
         seq = self.place.seq
@@ -182,6 +203,7 @@ class Walk:
             raise Broken("root_mismatch", "the tree has another root", self._last_seq())
         else:
             self._larger = note if proof is not None else None
+            self._latest = note
             if not self._is_signed(note):
                 self._found("signature_missing", "not signed by a key that is trusted")
 

@@ -50,7 +50,7 @@ from tests.policies.world import (
     masked_log,
 )
 from tests.policies.world import salt as salt_of
-from tests.vectors.make_files import continued, monitor_state, rare_lines, report
+from tests.vectors.make_files import continued, monitor_state, purged_part, rare_lines, report
 
 HERE = Path(__file__).parent
 PROOF_SIZES = (1, 2, 3, 4, 5, 7, 8, 13, 256, 257)
@@ -369,7 +369,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     for each in (
         *(encodings, commitments, log, masked, tree, ids, keys, receipt, checkpoint),
         *(proofs, cosigned, changes, erasure, log_file, erased_part),
-        *(continued, report, monitor_state, rare_lines, candidates),
+        *(continued, purged_part, report, monitor_state, rare_lines, candidates),
     )
 }
 

@@ -19,6 +19,8 @@ from policies.trail.log_file.lines import (
     HeaderLine,
     Line,
     PolicyLine,
+    ProofLine,
+    PurgeLine,
     TruncatedLine,
 )
 from policies.trail.log_file.writer import LogFileWriter
@@ -97,6 +99,36 @@ def continued() -> Any:
         "origins": {str(number): origin_of(NAME, number) for number in (0, 1, 2, 10)},
         "file": (b"".join(parts) + file.end()).decode(),
     }
+
+
+def purged_part() -> Any:
+    """Two parts of what is left of that log, neither of which has its `purge` entry."""
+    log = continued_log()
+    size, purge = len(log.rows), PURGED + 2
+    leaves = [leaf_hash(row.entry) for row in log.rows]
+
+    def node(level: int, place: int) -> bytes:
+        tree = Frontier()
+        for leaf in leaves[place << level : (place + 1) << level]:
+            tree.append(leaf)
+        return tree.root()
+
+    brought = PurgeLine(log.rows[purge].entry.decode(), inclusion.make(purge, size, node))
+    files = {}
+    for name, first, until in (("before", PURGED, purge), ("behind", purge + 1, size)):
+        lines: list[Line] = [
+            HeaderLine(NAME, origin_of(NAME, 1), _keys(), PURGED, first, until, True, MADE_AT),
+            FrontierLine(first, tree_of(log, first).hashes),
+            *[PolicyLine(role_document([POLICY]) or b"")] * (until == size),
+            *(EntryLine(row.entry, row.openings or b"{}") for row in log.rows[first:until]),
+            *[ProofLine(inclusion.make(until - 1, size, node))] * (until < size),
+            CheckpointLine(_note(log, size, 1)),
+            brought,
+        ]
+        file = LogFileWriter()
+        parts = [file.joined(encode_line(each), isinstance(each, EntryLine)) for each in lines]
+        files[name] = (b"".join(parts) + file.end()).decode()
+    return {"seed": SIGNER.seed().hex(), **files}
 
 
 def report() -> Any:

@@ -1,8 +1,10 @@
-"""Writes what stands behind an export's last entry: its proof, and the erasures after it.
+"""Writes what stands behind an export's last entry: its proof, the `purge` entry of what precedes
+the log's oldest entry, and the erasures after the file.
 
 An erasure deletes openings at once, and its `redact` entry comes last in the log: behind the end of
 a part, or of an export that was running. Without that entry a reader could not tell an erasure from
-openings that were removed silently, so the file brings it along, with its own proof.
+openings that were removed silently, so the file brings it along, with its own proof. In the same
+way, only the `purge` entry tells retention from rows that were deleted.
 """
 
 from collections.abc import AsyncGenerator
@@ -13,13 +15,21 @@ import orjson
 from sqlalchemy import Row, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from control_api.log.export.oldest import PurgeEntry
 from control_api.log.export.place import entry_proof
 from control_api.log.export.signatures import OriginSpan, StoredCheckpoint, covering, newest
 from control_api.store.queries import redactions
 from control_api.store.queries.purges import first_kept
 from control_api.store.store import Store
 from policies.ground.errors import Conflict, Unavailable
-from policies.trail.log_file.lines import CheckpointLine, ErasureLine, HeaderLine, Line, ProofLine
+from policies.trail.log_file.lines import (
+    CheckpointLine,
+    ErasureLine,
+    HeaderLine,
+    Line,
+    ProofLine,
+    PurgeLine,
+)
 from policies.trail.record import MAX_ENTRY
 from policies.trail.walk.erasures import erased_ranges
 
@@ -33,15 +43,20 @@ class ExportStopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The ending of one export, written once its last page was read."""
+    """The ending of one export, written once its last page was read. `purge` is None if the file
+    has that entry, or if nothing was purged; `covered` is the size of its last checkpoint, 0
+    without one."""
 
     store: Store
     tenant_id: str
     header: HeaderLine
     spans: list[OriginSpan]
+    purge: PurgeEntry | None
+    covered: int
 
     async def lines(self) -> AsyncGenerator[Line, None]:
-        """The lines, in order. Raises `ExportStopped` if a purge has removed erasures meanwhile."""
+        """The lines, in order. Raises `ExportStopped` if a purge has removed erasures meanwhile, or
+        if one can't be proven."""
         if self.header.until == self.header.first:
             return
         # Proofs are read in snapshots: a purge between two of the reads would leave a gap in them.
@@ -53,6 +68,9 @@ class Ending:
         if checkpoint is not None and proof is not None:
             yield ProofLine(proof)
             yield CheckpointLine(checkpoint.note)
+        if self.purge is not None:
+            size = self.covered if checkpoint is None or proof is None else checkpoint.size
+            yield await self._purge_line(self.purge, size)
         if self.header.with_openings:
             # A file without the proof of its last entry has no tree for those behind it either.
             size = 0 if checkpoint is None or proof is None else checkpoint.size
@@ -61,9 +79,11 @@ class Ending:
 
     async def _checkpoint(self, connection: AsyncConnection) -> StoredCheckpoint | None:
         """The checkpoint that the file's last entry is proven in: the first one after it, unless
-        one of just its size was written already. For erasures behind it, the newest of all."""
+        one of just its size was written already. For what lies behind it, the newest of all."""
         until = self.header.until
-        if self.header.with_openings and await self._page(connection, until - 1, 1):
+        purged = self.purge is not None and self.purge.seq >= until
+        erased = self.header.with_openings and await self._page(connection, until - 1, 1)
+        if purged or erased:
             last = self.spans[-1]
             above = max(until, last.above)
             found = await connection.run_sync(newest, self.tenant_id, last, above, last.most)
@@ -80,6 +100,19 @@ class Ending:
             return await entry_proof(connection, self.tenant_id, seq, size)
         except (Conflict, Unavailable):
             return None
+
+    async def _purge_line(self, purge: PurgeEntry, size: int) -> PurgeLine:
+        if purge.seq >= size:
+            return PurgeLine(purge.text, None)
+        async with self.store.snapshot(self.tenant_id) as connection:
+            proof = await self._proof(connection, purge.seq, size)
+        if proof is None:
+            raise ExportStopped(
+                f"the `purge` entry {purge.seq} can't be proven, since nodes of the log's tree are "
+                "missing: export the whole log, or try again once the scheduled verification has "
+                "made them, within hours"
+            )
+        return PurgeLine(purge.text, proof)
 
     async def _erasures(self, size: int) -> AsyncGenerator[ErasureLine, None]:
         """The `redact` entries behind the file that name an entry before its end, proven in the

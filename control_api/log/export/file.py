@@ -15,6 +15,7 @@ from sqlalchemy import Connection, select
 
 from control_api.log.export.ahead import Ahead
 from control_api.log.export.ending import Ending, ExportStopped
+from control_api.log.export.oldest import PurgeEntry, shown_purge
 from control_api.log.export.pace import Pace
 from control_api.log.export.place import Moment, find_part, tree_before
 from control_api.log.export.rows import (
@@ -32,7 +33,7 @@ from control_api.log.export.signatures import (
     origin_spans,
     signing_keys,
 )
-from control_api.store.queries import cited_documents
+from control_api.store.queries import cited_documents, log_keys
 from control_api.store.queries.purges import first_kept
 from control_api.store.store import Store
 from policies.ground.canonical import rfc3339
@@ -95,7 +96,8 @@ class _Checked(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Export:
     """One export, whose range is known. `frontier` is the tree before the first entry, None if the
-    log begins with it; `start` is a checkpoint of just that size, if one was kept."""
+    log begins with it; `start` is a checkpoint of just that size, if one was kept. `purge` is the
+    `purge` entry of what precedes the oldest entry, None if it is in the range."""
 
     store: Store
     tenant_id: str
@@ -103,6 +105,7 @@ class Export:
     spans: list[OriginSpan]
     frontier: FrontierLine | None
     start: CheckpointLine | None
+    purge: PurgeEntry | None
 
     async def pieces(self, why_stop: WhyStop) -> AsyncGenerator[bytes, None]:
         """The file's bytes. `why_stop` is asked before each page, and gives a reason to stop, or
@@ -112,6 +115,7 @@ class Export:
         opening = (self.header, self.frontier, self.start)
         yield b"".join(file.line(each) for each in opening if each is not None)
         at, sent = self.header.first, set[str]()
+        covered = 0 if self.start is None else at
         # Hashing a page takes milliseconds: not on the event loop.
         run = asyncio.get_running_loop().run_in_executor
         try:
@@ -130,14 +134,19 @@ class Export:
                     yield await run(None, file.joined, *lines)
                     if page.checkpoint is not None:
                         yield file.line(CheckpointLine(page.checkpoint.note))
+                        covered = page.until
                     at = page.until
                     await pace.rest()
-            async for line in Ending(self.store, self.tenant_id, self.header, self.spans).lines():
+            async for line in self._ending(covered).lines():
                 yield file.line(line)
         except ExportStopped as stop:
             yield encode_line(TruncatedLine(str(stop)))
             raise
         yield file.end()
+
+    def _ending(self, covered: int) -> Ending:
+        header, spans = self.header, self.spans
+        return Ending(self.store, self.tenant_id, header, spans, self.purge, covered)
 
     async def _read(self, at: int, rows: int) -> _Page:
         """The page from `at` on, of `rows` entries at most."""
@@ -185,7 +194,9 @@ class Export:
 
 async def open_export(store: Store, tenant_id: str, wanted: Wanted, ring: KeyRing) -> Export:
     """An export of the log as it is now. Raises `NotFound` if the log has no entry yet, and
-    `Conflict` if it is too damaged to find the range or the tree before it."""
+    `Conflict` if it is too damaged to find the range or the tree before it, or if its oldest
+    entries are gone without the proof that retention removed them."""
+    publics = await log_keys.trusted(store, ring)
     # A snapshot, because a purge may remove entries between two of the reads. What is missing then
     # would be taken for damage.
     async with store.snapshot(tenant_id) as connection:
@@ -194,6 +205,9 @@ async def open_export(store: Store, tenant_id: str, wanted: Wanted, ring: KeyRin
         if wanted.limit is not None:
             until = min(until, first + wanted.limit)
         kept = 0 if anchor is None else anchor.purged.size
+        purge = None
+        if anchor is not None:
+            purge = await shown_purge(connection, tenant_id, log, anchor, publics)
         spans = await origin_spans(connection, tenant_id, log)
         frontier = None
         if first:
@@ -205,4 +219,6 @@ async def open_export(store: Store, tenant_id: str, wanted: Wanted, ring: KeyRin
         keys = await signing_keys(connection, spans[-1].origin, ring)
     now = rfc3339(store.clock.now())
     header = HeaderLine(log, spans[-1].origin, keys, kept, first, until, wanted.openings, now)
-    return Export(store, tenant_id, header, spans, frontier, start)
+    if purge is not None and first <= purge.seq < until:
+        purge = None
+    return Export(store, tenant_id, header, spans, frontier, start, purge)

@@ -23,6 +23,7 @@ from control_api.store.queries import cited_documents
 from control_api.store.queries.self_checks import SelfCheck
 from control_api.store.schema.log import log_entries
 from control_api.store.store import Store
+from policies.ground.canonical import micros
 from policies.trail.findings import DERIVED, Finding, Reason
 from policies.trail.recompute.facts import cited_role
 from policies.trail.recompute.recomputer import RecomputeCounts, Recomputer
@@ -36,10 +37,12 @@ _NO_CHANGE = {"kind": "incarnation"}
 
 class Rederivation:
     """One walk over the log of `tenant_id` from entry `first` on, which is where the log begins,
-    after a purge or not. `size` is how far it has come."""
+    after a purge of what was recorded before `cutoff` (microseconds) or not (0). `size` is how far
+    it has come."""
 
-    def __init__(self, store: Store, tenant_id: str, first: int) -> None:
+    def __init__(self, store: Store, tenant_id: str, first: int, cutoff: int) -> None:
         self.first = self.size = first
+        self._cutoff = cutoff
         self._found: Finding | None = None
         self._store = store
         self._tenant_id = tenant_id
@@ -71,9 +74,16 @@ class Rederivation:
         await self._fetch_documents(entries)
         for entry in entries:
             found = self._recomputer.feed(entry)
-            if found is not None and self._found is None:
+            if found is not None and self._found is None and not self._is_late(found, entry):
                 self._found = found._replace(message=f"seq {found.seq}: {found.message}")
         self.size = rows[-1].seq + 1
+
+    def _is_late(self, found: Finding, entry: dict[str, Any]) -> bool:
+        """Whether only the document of a decision is missing that is older than what a purge
+        removed: a sidecar delivered it when the document had gone with the entries of its time."""
+        if found.reason is not Reason.DOCUMENT_MISSING or "src" not in entry:
+            return False
+        return micros(entry["src"]["t"]) < self._cutoff
 
     async def told(self, before: SelfCheck) -> Finding | None:
         """The first decision that differs: one of this step, or the one that an earlier step told,
@@ -114,12 +124,12 @@ class Derivations:
         self._store, self._pause = store, pause
         self._held: OrderedDict[str, Rederivation] = OrderedDict()
 
-    async def at(self, tenant_id: str, first: int, size: int) -> Rederivation:
+    async def at(self, tenant_id: str, first: int, size: int, cutoff: int) -> Rederivation:
         """The derivation of a log that begins at entry `first`, up to `size`. Each round and each
         purge begins another. It is not held until `hold`: a step that fails leaves none."""
         held = self._held.pop(tenant_id, None)
         if held is None or held.first != first or held.size > size or size == first:
-            held = Rederivation(self._store, tenant_id, first)
+            held = Rederivation(self._store, tenant_id, first, cutoff)
         await held.advance(size, self._pause)
         return held
 

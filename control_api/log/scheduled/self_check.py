@@ -18,7 +18,7 @@ from typing import Any
 
 from sqlalchemy import Row, bindparam, select
 
-from control_api.log.anchor_check import AnchorCheck, check_purged_rows
+from control_api.log.anchor_check import AnchorCheck, check_purge_entry, check_purged_rows
 from control_api.log.erasure import ledger
 from control_api.log.scan import LogRange, scan
 from control_api.log.scheduled.node_repair import NodeRepair, StepNodes
@@ -55,6 +55,7 @@ class _Snapshot:
     head: LogHead
     anchor: Anchor | None
     fault: Finding | None
+    purge_fault: Finding | None
 
 
 class SelfChecker:
@@ -121,6 +122,9 @@ class SelfChecker:
             tree, until = tree_of(state), _until(state, snapshot.head)
             nodes = await self._nodes.begin(tenant_id, tree, until, newest, publics)
             found, told, state = await self._advance(tenant_id, snapshot, check, state, nodes)
+        if found is None:
+            found = snapshot.purge_fault
+            told = found or told
         if told is not None:
             # A purge may have removed entries while they were read.
             now_there = await self._snapshot(tenant_id)
@@ -146,7 +150,8 @@ class SelfChecker:
         nodes: StepNodes,
     ) -> tuple[Finding | None, Finding | None, SelfCheck]:
         """What stops the walk, what to tell, and the state after the step."""
-        derivation = await self._derivations.at(tenant_id, check.first, state.size)
+        cutoff = 0 if snapshot.anchor is None else snapshot.anchor.purged.cutoff
+        derivation = await self._derivations.at(tenant_id, check.first, state.size, cutoff)
         verifier = self._verifier(tenant_id, snapshot, check, state)
         if nodes.reached is not None:
             verifier.expect(nodes.reached.size, nodes.reached.root)
@@ -206,10 +211,11 @@ class SelfChecker:
 
     async def _snapshot(self, tenant_id: str) -> _Snapshot | None:
         async with self._store.reading(tenant_id) as connection:
-            anchor = fault = None
+            anchor = fault = other = None
             try:
                 anchor = await latest_anchor(connection, tenant_id)
                 fault = await check_purged_rows(connection, tenant_id, anchor)
+                other = await check_purge_entry(connection, tenant_id, anchor)
             except (ValueError, TypeError):
                 fault = Finding(0, Reason.ANCHOR_INVALID, "the anchor can't be read")
             row = (await connection.execute(_HEAD, {"tenant": tenant_id})).one_or_none()
@@ -217,7 +223,7 @@ class SelfChecker:
             return None
         last_ts = rfc3339(row.last_ts) if row.last_ts else ""
         head = LogHead(row.size, row.last_leaf, last_ts, row.frontier)
-        return _Snapshot(row.log, head, anchor, fault)
+        return _Snapshot(row.log, head, anchor, fault, other)
 
 
 def _until(state: SelfCheck, head: LogHead) -> int:

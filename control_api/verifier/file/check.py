@@ -11,25 +11,26 @@ from control_api.verifier.checkpoint_judge import CheckpointJudge
 from control_api.verifier.file.beginning import read_frontier, read_header
 from control_api.verifier.file.derivation import Derivation
 from control_api.verifier.file.duplicates import IdBuckets
-from control_api.verifier.file.ending import Ending
+from control_api.verifier.file.ending import Ending, end_fault
 from control_api.verifier.file.pool import Walked, WalkOptions, walk_chunks
-from control_api.verifier.file.purge_check import purge_findings
+from control_api.verifier.file.purge_check import FileStart, purge_findings, purged_before, seen
 from control_api.verifier.file.source import LineChunks
 from control_api.verifier.known_notes import KnownNotes, earlier_roots
 from control_api.verifier.neighbours import neighbours
 from control_api.verifier.outcome import Outcome
 from control_api.verifier.progress import Progress
 from control_api.verifier.trusted_keys import TrustedKeys
+from policies.trail.checkpoint import Checkpoint
 from policies.trail.findings import Finding, Reason
 from policies.trail.log_file.coding import BadLine, parse_line
 from policies.trail.log_file.lines import (
-    MAX_LINE,
     CheckpointLine,
     DamagedLine,
     EndLine,
     ErasureLine,
     PolicyLine,
     ProofLine,
+    PurgeLine,
     TruncatedLine,
 )
 from policies.trail.merkle_tree import Frontier
@@ -76,7 +77,8 @@ class FileCheck:
         self.newest_note = ""
         """The newest checkpoint that was read."""
         self._ids = IdBuckets()
-        self._derived = Derivation() if options.recompute else None
+        restored = header.origin != header.log
+        self._derived = Derivation(restored=restored) if options.recompute else None
         self._ended: EndLine | None = None
         self._ending = Ending(header.log, header.until)
         self._last_entry = b""
@@ -89,7 +91,7 @@ class FileCheck:
                 if not self._take(walked):
                     break
         if self._broken is None:
-            self._broken = self._end_fault()
+            self._broken = end_fault(self._chunks, self._ended, self.walk, self.header.until)
         if self._broken is not None:
             self._outcome.add(self._broken)
         self._conclude()
@@ -137,10 +139,12 @@ class FileCheck:
             case ProofLine():
                 self._ending.begin(line, tree.size)
                 return None
+            case PurgeLine():
+                trusted = self._is_trusted(self._ending.latest)
+                return self._ending.take_purge(line, tree.size, trusted=trusted)
             case ErasureLine():
-                return self._ending.take(
-                    line, tree.size, self.walk.erasures, trusted=self._is_trusted_at_end()
-                )
+                trusted = self._is_trusted(self._ending.proven)
+                return self._ending.take(line, tree.size, self.walk.erasures, trusted=trusted)
             case EndLine():
                 self._ended = line
                 return None
@@ -162,7 +166,7 @@ class FileCheck:
             if not proves_tail(tree, self.walk.last_leaf, size, root, proof.hashes):
                 message = f"the entries are not the beginning of the checkpoint of {size} entries"
                 return Finding(max(tree.size - 1, 0), Reason.ROOT_MISMATCH, message)
-            self._ending.proven = checkpoint
+            self._ending.proven = self._ending.latest = checkpoint
             at = max(tree.size - 1, 0)
             self._note_finding(self._judge.judge(note, checkpoint, root, at))
             return None
@@ -172,13 +176,14 @@ class FileCheck:
         found_fault = self._judge.judge(note, checkpoint, tree.root())
         if found_fault is not None and found_fault.reason is Reason.ROOT_MISMATCH:
             return found_fault
+        self._ending.latest = checkpoint
         self._note_finding(found_fault)
         return None
 
-    def _is_trusted_at_end(self) -> bool:
-        """Whether the checkpoint behind the last entry is signed by a key that counts."""
+    def _is_trusted(self, checkpoint: Checkpoint | None) -> bool:
+        """Whether the file's last checkpoint is signed by a key that counts."""
         newest = self._judge.newest
-        return newest is not None and newest.checkpoint == self._ending.proven
+        return newest is not None and newest.checkpoint == checkpoint
 
     def _note_finding(self, found: Finding | None) -> None:
         """A checkpoint that fails says nothing about the entries: the walk goes on."""
@@ -189,30 +194,6 @@ class FileCheck:
         return Finding(None, Reason.FILE_MALFORMED, f"after {tree.size} entries: {message}")
 
     # -------------------------------------------------------------------------------- the end
-
-    def _end_fault(self) -> Finding | None:
-        chunks, ended, ended_at = self._chunks, self._ended, self.walk.tree.size
-        if chunks.fault is not None and not chunks.fault.truncated:
-            return Finding(None, Reason.FILE_MALFORMED, str(chunks.fault))
-        if len(chunks.rest) > MAX_LINE:
-            long = f"line {chunks.lines + 1} is longer than {MAX_LINE} bytes"
-            return Finding(None, Reason.FILE_MALFORMED, long)
-        if ended is None or chunks.rest or chunks.fault is not None:
-            why = "without its last line" if chunks.fault is None else f"early: {chunks.fault}"
-            message = f"the file ends {why}, after {self.walk.walked()} whole entries"
-            return Finding(None, Reason.FILE_TRUNCATED, message)
-        if ended.entries != self.walk.walked():
-            message = (
-                f"the last line counts {ended.entries} entries, the file has {self.walk.walked()}"
-            )
-            return Finding(None, Reason.FILE_MALFORMED, message)
-        if ended.sha256 != chunks.hexdigest():
-            message = "the file's SHA-256 is not the one in its last line"
-            return Finding(None, Reason.FILE_DIGEST_MISMATCH, message)
-        if ended_at != self.header.until:
-            message = f"the file ends at {ended_at}, not at {self.header.until} as its header says"
-            return Finding(None, Reason.FILE_MALFORMED, message)
-        return None
 
     def _conclude(self) -> None:
         outcome, walk, header = self._outcome, self.walk, self.header
@@ -227,8 +208,7 @@ class FileCheck:
         if self._broken is None:
             for finding in walk.erasures.findings(MOST_FINDINGS):
                 outcome.add(finding)
-            for finding in purge_findings(walk.notable, self._base, walk.first_prev):
-                outcome.add(finding)
+            self._conclude_purges()
         outcome.silences = walk.silences
         outcome.to_end = self._broken is None and self._ending.proven is None
         outcome.erased = walk.erasures.excused
@@ -240,3 +220,18 @@ class FileCheck:
         roots = {**earlier_roots(self._base), **walk.roots}
         self._known.compare(outcome, roots, whole=self._broken is None)
         self._judge.conclude(outcome, whole=self._broken is None)
+
+    def _conclude_purges(self) -> None:
+        """Judge what was purged, and which documents may be gone with it."""
+        walk, newest = self.walk, self._judge.newest
+        purges = seen(walk.notable, 0 if newest is None else newest.checkpoint.size)
+        purges += self._ending.purges
+        # A file without entries shows none of the oldest either.
+        oldest = self.header.first_kept if walk.walked() else 0
+        start = FileStart(self._base, walk.first_prev, oldest)
+        for finding in purge_findings(purges, start, signed=newest is not None):
+            self._outcome.add(finding)
+        if self._derived is not None:
+            found, self._outcome.not_derived = self._derived.conclude(purged_before(purges, oldest))
+            for finding in found:
+                self._outcome.add(finding)

@@ -1,27 +1,52 @@
 """Derives the decisions of a file again, from the policies in the file. Knows lines;
-`policies.trail.recompute` knows decisions."""
+`policies.trail.recompute` knows decisions.
+
+INVARIANT: to leave out or change an unsigned `policy` line never makes a decision pass. Decisions
+cite documents by digests that are signed with them, so a document that is missing is a finding, as
+is one that no decision cites. Only what is signed too excuses a missing one, and then the result is
+incomplete: what precedes the oldest entry was purged, and a decision of that time came late; or the
+log was restored from a backup.
+"""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import orjson
 
-from policies.trail.findings import Finding
+from control_api.verifier.outcome import NotDerived
+from policies.ground.canonical import micros
+from policies.trail.findings import Finding, Reason
 from policies.trail.log_file.coding import BadLine, parse_line, plain_entry
 from policies.trail.log_file.lines import PolicyLine
+from policies.trail.recompute.facts import cited_role
 from policies.trail.recompute.recomputer import RecomputeCounts, Recomputer
 
 MOST_BYTES = 32 * 1024 * 1024
-"""Of documents that are held at the same time. A decision whose document had to go is counted as
-one that can't be derived."""
+"""Of documents that are held at the same time."""
+MOST_MISSING, MOST_UNCITED = 10_000, 10_000
+"""Documents that are remembered until the end: as missing, and as not cited yet."""
+
+
+class _Missing(NamedTuple):
+    """Decisions that cite a missing document: the finding of the first one, and how many they are.
+    `latest` is the time of the last to be made, None if the control API made one itself."""
+
+    first: Finding
+    decisions: int
+    latest: str | None
 
 
 class Derivation:
-    """One walk over verified lines."""
+    """One walk over verified lines. `restored` says that the log's origin is a later incarnation:
+    the restore may lie before this part."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, restored: bool = False) -> None:
+        self._restored = restored
         self._documents: dict[str, bytes] = {}
-        self._bytes = 0
+        self._uncited: dict[str, None] = {}
+        self._missing: dict[str, _Missing] = {}
+        self._bytes, self._dropped = 0, False
         self._recomputer = Recomputer(self._documents.get)
 
     @property
@@ -33,11 +58,56 @@ class Derivation:
         for line in chunk.split(b"\n"):
             parts = plain_entry(line, with_openings)
             if parts is None:
-                self._other(line)
-            elif found := self._recomputer.feed(orjson.loads(parts.entry)):
-                yield found._replace(message=f"seq {found.seq}: {found.message}")
+                yield from self._other(line)
+                continue
+            entry = orjson.loads(parts.entry)
+            cited = cited_role(entry) if entry["kind"] == "decision" else None
+            if cited is not None:
+                self._uncited.pop(cited, None)
+            if found := self._recomputer.feed(entry):
+                placed = found._replace(message=f"seq {found.seq}: {found.message}")
+                if cited is None or found.reason is not Reason.DOCUMENT_MISSING:
+                    yield placed
+                else:
+                    yield from self._note_missing(cited, placed, entry)
 
-    def _other(self, line: bytes) -> None:
+    def conclude(self, cutoff: int) -> tuple[list[Finding], list[NotDerived]]:
+        """What is found at the end of a file, and which decisions could not be derived for a
+        reason. What was recorded before `cutoff` (microseconds) was purged; 0 if nothing was."""
+        findings, late, lost, unheld = [], 0, self.counts.restored, 0
+        for each in self._missing.values():
+            if each.latest is not None and micros(each.latest) < cutoff:
+                late += each.decisions
+            elif self._restored:
+                lost += each.decisions
+            elif self._dropped:
+                unheld += each.decisions
+            else:
+                findings.append(each.first)
+        findings += map(_uncited, self._uncited)
+        reasons = (
+            (late, "are older than what retention removed, and came late"),
+            (lost, "follow a restore of the log, which lost documents"),
+            (unheld, "cite more documents than can be held"),
+        )
+        return findings, [NotDerived(count, why) for count, why in reasons if count]
+
+    def _note_missing(
+        self, digest: str, found: Finding, entry: Mapping[str, Any]
+    ) -> Iterator[Finding]:
+        """Keep a missing document until the end, which tells whether there is an excuse."""
+        time = entry["src"]["t"] if "src" in entry else None
+        known = self._missing.get(digest)
+        if known is None:
+            if len(self._missing) >= MOST_MISSING:
+                yield found
+            else:
+                self._missing[digest] = _Missing(found, 1, time)
+            return
+        latest = None if time is None or known.latest is None else max(known.latest, time)
+        self._missing[digest] = known._replace(decisions=known.decisions + 1, latest=latest)
+
+    def _other(self, line: bytes) -> Iterator[Finding]:
         if not line.startswith(b'{"policy":'):
             return
         try:
@@ -46,8 +116,21 @@ class Derivation:
             return  # the walk reports it
         assert isinstance(document, PolicyLine)
         body = document.document
-        self._documents[hashlib.sha256(body).hexdigest()] = body
+        digest = hashlib.sha256(body).hexdigest()
+        if digest in self._documents:
+            return
+        self._uncited[digest] = None
+        if len(self._uncited) > MOST_UNCITED:
+            yield _uncited(digest)
+            del self._uncited[digest]
+        self._documents[digest] = body
         self._bytes += len(body)
         while self._bytes > MOST_BYTES and len(self._documents) > 1:
             oldest = next(iter(self._documents))
             self._bytes -= len(self._documents.pop(oldest))
+            self._dropped = True
+
+
+def _uncited(digest: str) -> Finding:
+    message = f"no decision of the file cites the document `{digest}` behind it"
+    return Finding(None, Reason.DOCUMENT_MISMATCH, message)

@@ -123,8 +123,9 @@ def _wire(line: lines.Line) -> dict[str, Any]:
         case lines.ProofLine():
             return {"hashes": _b64s(line.hashes)}
         case lines.ErasureLine():
-            proof = None if line.proof is None else _b64s(line.proof)
-            return {"erasure": line.entry, "proof": proof}
+            return {"erasure": line.entry, "proof": _proof(line.proof)}
+        case lines.PurgeLine():
+            return {"purge": line.entry, "proof": _proof(line.proof)}
         case lines.EndLine():
             return {"end": True, "entries": line.entries, "sha256": line.sha256}
         case lines.TruncatedLine():
@@ -149,6 +150,10 @@ def _parsed(wire: Any) -> lines.Line | None:
             return lines.ErasureLine(entry, _hashes(hashes))
         case {"erasure": str(entry), "proof": None, **rest} if not rest:
             return lines.ErasureLine(entry, None)
+        case {"purge": str(entry), "proof": list(hashes), **rest} if not rest:
+            return lines.PurgeLine(entry, _hashes(hashes))
+        case {"purge": str(entry), "proof": None, **rest} if not rest:
+            return lines.PurgeLine(entry, None)
         case {"end": True, "entries": int(entries), "sha256": str(digest), **rest} if not rest:
             return lines.EndLine(_count(entries), digest)
         case {"truncated": str(reason), **rest} if not rest:
@@ -202,6 +207,10 @@ def _count(value: object) -> int:
 
 def _bytes(text: str | None) -> bytes | None:
     return None if text is None else unb64(text)
+
+
+def _proof(hashes: Sequence[bytes] | None) -> list[str] | None:
+    return None if hashes is None else _b64s(hashes)
 
 
 def _b64s(hashes: Sequence[bytes]) -> list[str]:

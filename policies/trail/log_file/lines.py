@@ -78,6 +78,15 @@ class ProofLine(NamedTuple):
     hashes: list[bytes]
 
 
+class PurgeLine(NamedTuple):
+    """The `purge` entry of what retention removed before `first_kept`, where the file has it not
+    among its entries: its stored bytes as text, and its inclusion proof in the tree of the last
+    checkpoint before this line; None if that does not cover it."""
+
+    entry: str
+    proof: list[bytes] | None
+
+
 class ErasureLine(NamedTuple):
     """A `redact` entry behind the file's end that erased openings of entries before it: its stored
     bytes as text, and its inclusion proof in the tree of the checkpoint that stands behind the
@@ -109,6 +118,7 @@ Line: TypeAlias = (
     | PolicyLine
     | CheckpointLine
     | ProofLine
+    | PurgeLine
     | ErasureLine
     | EndLine
     | TruncatedLine

@@ -27,6 +27,7 @@ from policies.trail.log_file.lines import (
     Line,
     PolicyLine,
     ProofLine,
+    PurgeLine,
     TruncatedLine,
 )
 
@@ -43,7 +44,8 @@ class BadLogFile(ValueError):
 
 
 _BODY = frozenset({EntryLine, DamagedLine, PolicyLine, CheckpointLine})
-_ENDING: frozenset[type] = frozenset({ErasureLine, EndLine})
+_LAST: frozenset[type] = frozenset({ErasureLine, EndLine})
+_ENDING = _LAST | {PurgeLine}
 # INVARIANT: the order of a file's lines. Beyond this table, the frontier is there exactly if the
 # file does not begin with the log's first entry, and no entry follows the proof's checkpoint.
 _FOLLOWS: dict[type | None, frozenset[type]] = {
@@ -51,7 +53,8 @@ _FOLLOWS: dict[type | None, frozenset[type]] = {
     FrontierLine: _BODY | _ENDING,
     **{each: _BODY | _ENDING | {ProofLine} for each in _BODY},
     ProofLine: frozenset({CheckpointLine}),
-    ErasureLine: _ENDING,
+    PurgeLine: _LAST,
+    ErasureLine: _LAST,
     EndLine: frozenset(),
 }
 _NAMES: dict[type, str] = {
@@ -62,6 +65,7 @@ _NAMES: dict[type, str] = {
     PolicyLine: "a policy",
     CheckpointLine: "a checkpoint",
     ProofLine: "the proof of the last entry",
+    PurgeLine: "the `purge` entry",
     ErasureLine: "a later erasure",
     EndLine: "the last line",
     TruncatedLine: "the reason of a truncation",

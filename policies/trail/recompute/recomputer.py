@@ -9,7 +9,8 @@ Every decision ends in one of these:
 
     recomputed          the same response follows, and the changes before it agree with its facts
     outside             made outside of the ten checks: nothing to derive it from
-    not_recomputable    its policies are gone, or the changes behind its facts were not walked
+    document_missing    its policies are gone: a finding, unless what was lost with a restored store
+    facts_unknown       the changes behind its facts were not walked
     a finding           another response follows, or the facts contradict something
 
 Memory is bounded. To hide a rewritten verdict, its facts have to be rewritten too, then the changes
@@ -40,11 +41,13 @@ _UNREADABLE = (LookupError, TypeError, ValueError, AttributeError)
 
 @dataclass(slots=True)
 class RecomputeCounts:
-    """How many decisions ended how. `not_recomputable` is the sum of the last two."""
+    """How many decisions ended how. `not_recomputable` is the sum of the last two. `restored` are
+    those of `document_missing` that follow an `incarnation` entry, which excuses it."""
 
     recomputed: int = 0
     outside: int = 0
     findings: int = 0
+    restored: int = 0
     document_missing: int = 0
     facts_unknown: int = 0
 
@@ -65,6 +68,7 @@ class Recomputer:
         self.counts = RecomputeCounts()
         self._documents = documents
         self._registry = Registry()
+        self._restored = False
         self._roles: OrderedDict[str, Role | Reason] = OrderedDict()
         self._same: OrderedDict[tuple[str, int], str | None] = OrderedDict()
         self._owners: OrderedDict[str, tuple[str, str | None]] = OrderedDict()
@@ -87,6 +91,7 @@ class Recomputer:
         elif kind == "incarnation":
             # The store went back: revisions, sessions and documents begin anew.
             self._registry.restart()
+            self._restored = True
             self._same.clear()
             self._owners.clear()
         elif kind == "decision":
@@ -102,7 +107,8 @@ class Recomputer:
             finding = (Reason.FACTS_CONTRADICT, f"the facts can't be read: {error!r:.100}")
         if finding is None:
             return None
-        self.counts.findings += 1
+        if finding[0] is not Reason.DOCUMENT_MISSING:  # those are counted by themselves
+            self.counts.findings += 1
         return Finding(entry["seq"], *finding, entry["eid"])
 
     def _derive(self, entry: Mapping[str, Any]) -> tuple[Reason, str] | None:
@@ -116,8 +122,7 @@ class Recomputer:
         self._require_consistent(recorded, role, pub["response"])
         verified = self._hold_against_changes(recorded)
         if recorded.role is not None and role is None:
-            self.counts.document_missing += 1
-            return None
+            return self._missing(recorded.role)
         decision = evaluate(recorded.retrieval, recorded.facts(role))
         response = dict(pub["response"])
         # A source in mode `report` forwards what is denied, and the record says so.
@@ -130,6 +135,16 @@ class Recomputer:
         else:
             self.counts.facts_unknown += 1
         return None
+
+    def _missing(self, digest: str) -> tuple[Reason, str] | None:
+        """A decision whose document is not there, though documents are kept as long as decisions
+        cite them: without it, a rewritten verdict would pass."""
+        self.counts.document_missing += 1
+        if self._restored:
+            # The store went back, and a sidecar may have decided by what was lost with it.
+            self.counts.restored += 1
+            return None
+        return Reason.DOCUMENT_MISSING, f"the document `{digest}` that it cites is missing"
 
     def _outside(self, response: Mapping[str, Any]) -> tuple[Reason, str] | None:
         """A decision without facts: a stale policy set, an unreadable request. It can only deny."""

@@ -1,1 +1,2 @@
-"""Verifies a log in ranges, so that several processes can share the work."""
+"""Verifies a log in ranges: chunks of a file, so that several processes can share the work,
+or rows of a database. Each check of an entry and of its place exists once, here."""

@@ -1,37 +1,66 @@
 """Says what is wrong with an entry that does not continue the one before, in the log or among the
-records of its source."""
+records of its source. The only place for these rules: walks over files and over rows ask here."""
 
-from typing import Any
-
+from policies.ground.canonical import NotCanonical, unb64
 from policies.trail.findings import Reason
+from policies.trail.proofs.subtree import HASH
 from policies.trail.stored_entry import EntryFinding
+from policies.trail.walk.range_result import Before, ChainEnd, Start
 
 
-def check_source(src: dict[str, Any], last_n: int, last_hash: bytes) -> None:
-    """Compare a record with the one before it of its source. Raises `EntryFinding`."""
-    if src["n"] - 1 != last_n:
-        wrong = f"source `{src['id']}` counts {src['n']} after {last_n}"
-        raise EntryFinding(Reason.SOURCE_GAP, wrong)
-    if src["prev"].encode() != last_hash:
-        raise EntryFinding(
-            Reason.SOURCE_CHAIN_BROKEN,
-            f"`src.prev` is not the hash of record {last_n} of source `{src['id']}`",
-        )
+def wrong_seq(said: object) -> EntryFinding:
+    return EntryFinding(Reason.WRONG_SEQ, f"the entry says seq {said!r:.40}")
 
 
-def position_fault(
-    entry: dict[str, Any], seq: int, raw: bytes, *, same_log: bool = True, prev: bytes | None = None
-) -> EntryFinding:
-    """What is wrong with an entry in a file that should be number `seq`."""
-    said = entry["seq"]
-    if type(said) is int and said > seq and prev is not None:
-        missing = f"{said - seq} entries before entry {said} are missing"
+def row_fault(said: object, seq: int, due: int) -> EntryFinding | None:
+    """Why the row number `seq`, whose entry says the number `said`, is not row number `due`."""
+    if seq > due:
+        missing = f"{seq - due} entries before this one are missing"
         return EntryFinding(Reason.ENTRIES_MISSING, missing)
-    if type(said) is not int or said < 0 or (said != seq and prev is not None):
-        return EntryFinding(Reason.WRONG_SEQ, f"the entry says seq {said!r:.40}")
-    if not same_log or not raw.endswith(b',"v":1}'):
+    if seq < due:
+        return EntryFinding(Reason.ENTRY_MISPLACED, f"is at the position of entry {due}")
+    return None if type(said) is int and said == seq else wrong_seq(said)
+
+
+def place_fault(said: Start, before: Before) -> EntryFinding | None:
+    """Why an entry does not follow what is `before` it."""
+    if said.seq > before.seq:
+        missing = f"{said.seq - before.seq} entries before entry {said.seq} are missing"
+        return EntryFinding(Reason.ENTRIES_MISSING, missing)
+    if said.seq < before.seq:
+        return wrong_seq(said.seq)
+    if said.log != before.log:
         other = "belongs to another log, or to another version of the format"
         return EntryFinding(Reason.WRONG_LOG, other)
-    if prev is not None and entry["prev"].encode() != prev:
+    # In a part, the hash before its first entry may be unknown; it must be one all the same.
+    if said.prev != before.prev and (before.prev is not None or not _is_hash(said.prev)):
         return EntryFinding(Reason.CHAIN_BROKEN, "`prev` is not the hash of the entry before")
-    return EntryFinding(Reason.TIME_REVERSED, "its time is before that of the entry before")
+    if said.ts < before.ts:
+        return EntryFinding(Reason.TIME_REVERSED, "its time is before that of the entry before")
+    return None
+
+
+def source_fault(
+    source: str, n: int, prev: bytes, end: ChainEnd | None, *, trusting: bool
+) -> EntryFinding | None:
+    """Why a record does not continue its source, whose chain ended at `end`; None if the walk has
+    not met it yet."""
+    if end is None:
+        # After a purge, or in a part, the source's earlier records may be gone, so take this one's
+        # word for them. In a walk from the first entry, each source begins with number 0.
+        end = (n - 1, prev) if trusting and n > 0 else (-1, b"")
+    if n - 1 != end[0]:
+        return EntryFinding(Reason.SOURCE_GAP, f"source `{source}` counts {n} after {end[0]}")
+    if prev != end[1]:
+        return EntryFinding(
+            Reason.SOURCE_CHAIN_BROKEN,
+            f"`src.prev` is not the hash of record {end[0]} of source `{source}`",
+        )
+    return None
+
+
+def _is_hash(text: bytes) -> bool:
+    try:
+        return len(unb64(text.decode())) == HASH
+    except NotCanonical:
+        return False

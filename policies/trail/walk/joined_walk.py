@@ -12,29 +12,43 @@ caller, with the tree up to them.
 from collections.abc import Callable
 from typing import Any
 
-from policies.ground.canonical import NotCanonical, b64, encode, unb64
+from policies.ground.canonical import b64, encode
 from policies.trail.findings import Finding, Reason
 from policies.trail.merkle_tree import Frontier
-from policies.trail.proofs.subtree import HASH
+from policies.trail.stored_entry import EntryFinding
 from policies.trail.walk.compact_range import extend
 from policies.trail.walk.erasures import Erasures
-from policies.trail.walk.range_result import BEFORE, Other, RangeResult, Source, Start
+from policies.trail.walk.faults import place_fault, source_fault
+from policies.trail.walk.range_result import (
+    BEFORE,
+    Before,
+    ChainEnd,
+    Other,
+    RangeResult,
+    Source,
+    Start,
+)
 from policies.trail.walk.silences import Silences
 
 OnOther = Callable[[bytes, Frontier], Finding | None]
 MOST_SOURCES = 200_000
-"""Enforcement points and their spools that a log may name: a bound on memory."""
+"""Enforcement points and their spools that the log of a file may name: a bound on memory."""
 
 
 class JoinedWalk:
     """One walk over the log named `log`."""
 
     def __init__(
-        self, log: str, tree: Frontier | None = None, last_leaf: bytes | None = None
+        self,
+        log: str,
+        tree: Frontier | None = None,
+        last_leaf: bytes | None = None,
+        most_sources: int | None = MOST_SOURCES,
     ) -> None:
         """`tree` and `last_leaf` describe what precedes the walk's first entry; `last_leaf` is None
         where only the tree is known, and then the first entry's `prev` is taken on trust until a
-        checkpoint covers it."""
+        checkpoint covers it. `most_sources` is None for a log of our own."""
+        self._most = most_sources
         self._log = b',"log":' + encode(log)
         self.tree = Frontier() if tree is None else tree
         self.base = self.tree.size
@@ -46,7 +60,7 @@ class JoinedWalk:
         self.last_ts = ""
         self.first_ts = ""
         self.decisions = self.without_openings = 0
-        self.sources: dict[Source, tuple[int, bytes]] = {}
+        self.sources: dict[Source, ChainEnd] = {}
         self.erasures = Erasures()
         self.silences = Silences()
         self.first_prev = ""
@@ -57,7 +71,7 @@ class JoinedWalk:
         self.broken: Finding | None = None
 
     def continue_from(
-        self, last_leaf: bytes, last_ts: str, sources: dict[Source, tuple[int, bytes]]
+        self, last_leaf: bytes, last_ts: str, sources: dict[Source, ChainEnd]
     ) -> None:
         """Continue an earlier walk over what precedes this one. A source that it did not meet has
         to begin with number 0."""
@@ -65,6 +79,11 @@ class JoinedWalk:
         self._prev = b64(last_leaf).encode()
         self.sources = dict(sources)
         self._trusting = False
+
+    def before(self) -> Before:
+        """What precedes the range that is joined next."""
+        ts, sources = self.last_ts.encode(), self.sources
+        return Before(self.tree.size, self._log, self._prev, ts, sources, self._trusting)
 
     def join(self, result: RangeResult, on_other: OnOther) -> bool:
         """Take in the range that follows. `on_other` judges each line that is not an entry; the
@@ -133,61 +152,31 @@ class JoinedWalk:
         self.notable += result.notable
 
     def _start_fault(self, start: Start) -> Finding | None:
-        seq = self.tree.size
-        if start.seq > seq:
-            missing = f"seq {seq}: {start.seq - seq} entries before entry {start.seq} are missing"
-            return Finding(seq, Reason.ENTRIES_MISSING, missing, start.eid)
-        if start.seq < seq:
-            said = f"seq {seq}: the entry says seq {start.seq}"
-            return Finding(seq, Reason.WRONG_SEQ, said, start.eid)
-        if start.log != self._log:
-            other = f"seq {seq}: belongs to another log, or to another version of the format"
-            return Finding(seq, Reason.WRONG_LOG, other, start.eid)
-        # In a part, the hash before its first entry may be unknown; it must be one all the same.
-        if start.prev != self._prev and (self._prev is not None or not _is_hash(start.prev)):
-            broken = f"seq {seq}: `prev` is not the hash of the entry before"
-            return Finding(seq, Reason.CHAIN_BROKEN, broken, start.eid)
-        if start.ts.decode() < self.last_ts:
-            early = f"seq {seq}: its time is before that of the entry before"
-            return Finding(seq, Reason.TIME_REVERSED, early, start.eid)
-        return None
+        fault = place_fault(start, self.before())
+        return None if fault is None else _finding(self.tree.size, fault, start.eid)
 
     def _source_fault(self, result: RangeResult) -> Finding | None:
         """The first record of a source, in order of `seq`, that does not continue it."""
         # The claims are in order of `seq`, since a range notes each source when it meets it first.
         for source, claim in result.sources.items():
-            before, eid = self.sources.get(source), claim.eid.decode()
-            if before is None:
-                if len(self.sources) >= MOST_SOURCES:
-                    many = f"seq {claim.seq}: more than {MOST_SOURCES} sources"
-                    return Finding(claim.seq, Reason.SOURCE_GAP, many, eid)
-                # After a purge, or in a part, the source's earlier records may be gone, so take
-                # this one's word for them. In a walk from the first entry, each begins with 0.
-                trusted = self._trusting and claim.n > 0
-                before = (claim.n - 1, claim.prev) if trusted else (-1, b"")
+            end = self.sources.get(source)
+            if end is None and self._most is not None and len(self.sources) >= self._most:
+                many = EntryFinding(Reason.SOURCE_GAP, f"more than {self._most} sources")
+                return _finding(claim.seq, many, claim.eid.decode())
             name = source[0].decode(errors="replace")
-            if claim.n - 1 != before[0]:
-                gap = f"seq {claim.seq}: source `{name}` counts {claim.n} after {before[0]}"
-                return Finding(claim.seq, Reason.SOURCE_GAP, gap, eid)
-            if claim.prev != before[1]:
-                changed = (
-                    f"seq {claim.seq}: `src.prev` is not the hash of record {before[0]} of source "
-                    f"`{name}`"
-                )
-                return Finding(claim.seq, Reason.SOURCE_CHAIN_BROKEN, changed, eid)
+            fault = source_fault(name, claim.n, claim.prev, end, trusting=self._trusting)
+            if fault is not None:
+                return _finding(claim.seq, fault, claim.eid.decode())
         return None
 
     def _placed(self, found: Finding) -> Finding:
-        """A range's finding at its own first entry names the place that the walk has reached."""
-        seq = self.tree.size
-        if found.seq == seq:
+        """A finding of a range that did not know its place names the one that the walk has
+        reached."""
+        if found.seq is not None:
             return found
-        text = found.message.partition(": ")[2]
-        return Finding(seq, found.reason, f"seq {seq}: {text}", found.eid)
+        seq = self.tree.size
+        return found._replace(seq=seq, message=f"seq {seq}: {found.message}")
 
 
-def _is_hash(text: bytes) -> bool:
-    try:
-        return len(unb64(text.decode())) == HASH
-    except NotCanonical:
-        return False
+def _finding(seq: int, fault: EntryFinding, eid: str) -> Finding:
+    return Finding(seq, fault.reason, f"seq {seq}: {fault}", eid)

@@ -2,12 +2,29 @@
 it. Only data."""
 
 from array import array
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from policies.trail.findings import Finding
 from policies.trail.walk.silences import Silence
 
 Source = tuple[bytes, bytes]
+ChainEnd = tuple[int, bytes]
+"""The number of a source's last record, and the base64 of its hash."""
+
+
+class Before(NamedTuple):
+    """What precedes a range, where that is known. Its first entry must be number `seq` of `log`,
+    cite `prev` (None if only the tree before is known) and be no older than `ts`. `sources` are the
+    ends of the chains so far. `trusting` says that a source that is not among them may have
+    records before the walk."""
+
+    seq: int
+    log: bytes
+    prev: bytes | None
+    ts: bytes
+    sources: Mapping[Source, ChainEnd]
+    trusting: bool
 
 
 class SourceClaim(NamedTuple):
@@ -49,7 +66,7 @@ class RangeResult(NamedTuple):
     """What a range holds. `start` is None without entries. `ids` holds a keyed hash of each id;
     `missing` the entries that lack an opening, and `erased` what `redact` entries erased. `notable`
     are `(seq, kind, pub)` of `purge` and `incarnation` entries. `marks` are the trees at the wanted
-    sizes."""
+    sizes. The `seq` of a `finding` is None if the range does not know where it stands."""
 
     start: Start | None
     end: int

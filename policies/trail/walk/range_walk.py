@@ -1,7 +1,8 @@
-"""Verifies the lines of a range of an export, without knowing what precedes it.
+"""Verifies a range of a log's entries: lines of an export, or rows of a database.
 
-    walk = RangeWalk()
+    walk = RangeWalk()                          or `before=`, where it is known what precedes
     walk.feed(chunk of lines)                   stops at the first finding
+    walk.take(row)                              the same for a row
     result = walk.result()                      `JoinedWalk.join` takes the results in order
 
 What only the part before it can tell (is `prev` right? does a source continue?) is noted as a claim
@@ -16,11 +17,17 @@ from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import Any
 
-from policies.ground.canonical import b64, encode
+from policies.ground.canonical import encode
 from policies.trail.findings import Finding, Reason
 from policies.trail.log_file.coding import plain_entry
-from policies.trail.spool_chain import core_hash
-from policies.trail.stored_entry import EntryFinding, check_entry, check_openings, load_entry
+from policies.trail.stored_entry import (
+    EntryFinding,
+    StoredRow,
+    check_beside,
+    check_entry,
+    check_openings,
+    load_entry,
+)
 from policies.trail.walk.columns import (
     all_opened,
     contents_hold,
@@ -31,15 +38,22 @@ from policies.trail.walk.columns import (
 from policies.trail.walk.compact_range import CompactRange
 from policies.trail.walk.erasures import KIND as REDACT
 from policies.trail.walk.erasures import erased_ranges
-from policies.trail.walk.faults import check_source, position_fault
+from policies.trail.walk.faults import place_fault, row_fault, wrong_seq
 from policies.trail.walk.known_lines import Columns, KnownForm, Row
-from policies.trail.walk.range_result import BEFORE, Other, RangeResult, SourceClaim, Start
+from policies.trail.walk.range_result import (
+    BEFORE,
+    Before,
+    Other,
+    RangeResult,
+    Start,
+)
 from policies.trail.walk.silences import Silence, silence
 from policies.trail.walk.source_chains import SourceChains
 
-POSITION = ("log", "seq", "prev", "ts")
 _BLOCK = 64 * 1024
 """Bytes, at least, that are checked together: few enough to stay in the processor's cache."""
+# The last member of every entry. Compared as bytes, since `True == 1`.
+_VERSION = b',"v":1}'
 _HOUR = len("2026-01-01T00")
 _sha256 = hashlib.sha256
 
@@ -49,15 +63,23 @@ NOTABLE = ("purge", "incarnation")
 class RangeWalk:
     """One walk over consecutive lines. All entries must belong to the log of the first."""
 
-    def __init__(self, *, with_openings: bool = True, wanted: Collection[int] = ()) -> None:
-        """`with_openings` says that each entry should have its openings beside it; `wanted` are the
-        sizes at which the tree is asked for."""
+    def __init__(
+        self,
+        *,
+        with_openings: bool = True,
+        wanted: Collection[int] = (),
+        before: Before | None = None,
+    ) -> None:
+        """`with_openings` says that each line should have its openings beside its entry; `wanted`
+        are the sizes at which the tree is asked for. `before` is known where ranges are walked one
+        after another: then every fault is found here."""
+        self._before = before
         self._with_openings = with_openings
         self._wanted = frozenset(wanted)
         self._marks: list[tuple[int, tuple[bytes, ...]]] = []
         self._start: Start | None = None
-        self._log = b""
-        self._tree = CompactRange(0)
+        self._log, self._name = b"", ""
+        self._tree = CompactRange(0 if before is None else before.seq)
         self._leaf = b""
         self._prev = b""
         self._ts = b""
@@ -70,6 +92,16 @@ class RangeWalk:
         self._others: list[Other] = []
         self._silences: list[Silence] = []
         self._finding: Finding | None = None
+
+    @property
+    def end(self) -> int:
+        """The number of the entry that follows those walked."""
+        return self._tree.end
+
+    def take(self, row: StoredRow) -> bool:
+        """Check a row: its entry, and what is stored beside that. False if there is a finding. The
+        walk must know what precedes it."""
+        return self._checked(row.entry, row.openings, row)
 
     def feed(self, chunk: bytes) -> bool:
         """Check lines, without the last one's line feed, until one fails. True if none did."""
@@ -163,50 +195,56 @@ class RangeWalk:
             end = BEFORE if self._start is None else self._tree.end
             self._others.append(Other(line, end, tuple(self._tree.hashes)))
             return True
-        raw, openings = parts
+        return self._checked(*parts)
+
+    def _checked(self, raw: bytes, openings: bytes | None, row: StoredRow | None = None) -> bool:
         entry = None
         try:
             entry = load_entry(raw)
-            self._entry(raw, entry, check_entry(raw, entry), openings)
+            self._entry(raw, entry, openings, row)
         # The bytes may be anything: what decoding or a look-up raises on them is a finding too.
         except (EntryFinding, ValueError, TypeError, LookupError, AttributeError) as error:
             found, reason = f"not an entry: {error!r:.200}", Reason.NOT_AN_ENTRY
             if isinstance(error, EntryFinding):
                 found, reason = str(error), error.reason
-            seq = self._place(entry)
             eid = entry.get("eid") if isinstance(entry, dict) else None
             eid = eid if isinstance(eid, str) else None
-            self._finding = Finding(seq, reason, f"seq {seq}: {found}", eid)
+            seq = self._place() if row is None else row.seq
+            found = found if seq is None else f"seq {seq}: {found}"
+            self._finding = Finding(seq, reason, found, eid)
             return False
         return True
 
-    def _place(self, entry: Any) -> int:
-        """The place of an entry that fails: where it stands, as far as the range knows."""
-        if self._start is not None:
-            return self._tree.end
-        seq = entry.get("seq") if isinstance(entry, dict) else None
-        return seq if type(seq) is int and seq >= 0 else -1
+    def _place(self) -> int | None:
+        """The place of an entry that fails; None if the range does not know where it stands."""
+        known = self._start is not None or self._before is not None
+        return self._tree.end if known else None
 
-    def _entry(
-        self, raw: bytes, entry: dict[str, Any], sourced: bool, opened: bytes | None
-    ) -> None:
-        seq, log = entry["seq"], encode(entry["log"])
-        prev, ts = entry["prev"].encode(), entry["ts"].encode()
-        # Another version is another log's, whatever it says.
-        log = b',"log":' + log if raw.endswith(b',"v":1}') else b""
-        if type(seq) is not int or seq < 0:
-            raise position_fault(entry, self._tree.end, raw)
-        place = (self._tree.end, self._log, self._prev)
-        if self._start is not None and ((seq, log, prev) != place or ts < self._ts):
-            same = log == self._log
-            raise position_fault(entry, self._tree.end, raw, same_log=same, prev=self._prev)
-        chain = self._chain(entry, seq) if sourced else None
-        self._listen([ts])
+    def _entry(self, raw: bytes, entry: Any, opened: bytes | None, row: StoredRow | None) -> None:
+        sourced = check_entry(raw, entry)
+        seq, prev, ts = entry["seq"], entry["prev"].encode(), entry["ts"].encode()
+        start = self._start
+        # One condition covers the usual case; `_first` finds out which part of it failed.
+        if (
+            start is None
+            or type(seq) is not int
+            or seq != self._tree.end
+            or (row is not None and row.seq != seq)
+            or prev != self._prev
+            or entry["log"] != self._name
+            or ts < self._ts
+            or not raw.endswith(_VERSION)
+        ):
+            start = self._first(raw, entry, prev, ts, row)
+        leaf = _sha256(b"\0" + raw).digest()
+        if row is not None:
+            check_beside(row, entry, leaf)
+        if sourced:
+            self._sources.follow(entry, seq, self._before)
+        self._listen((ts,))
         if self._start is None:
-            self._start = Start(seq, prev, ts, log, entry["eid"])
-            self._tree, self._log = CompactRange(seq), log
-        if chain is not None:
-            self._sources.put(*chain)
+            self._start, self._name = start, entry["log"]
+            self._tree, self._log = CompactRange(seq), start.log
         # From here on the claims stand, even if the openings fail: what the part before says about
         # the place and the source comes first.
         missing = None if opened is None else check_openings(entry, opened)
@@ -216,24 +254,37 @@ class RangeWalk:
         self._erased += erased
         if entry["kind"] in NOTABLE:
             self._notable.append((seq, entry["kind"], entry["pub"]))
-        self._leaf = leaf = _sha256(b"\0" + raw).digest()
+        self._leaf = leaf
         self._tree.append(leaf)
         self._prev, self._ts = b2a_base64(leaf, newline=False), ts
-        self._ids.append(hash(entry["eid"].encode()))
+        if row is None:
+            self._ids.append(hash(entry["eid"].encode()))
         self._decisions += entry["kind"] == "decision"
         self._without += opened is None and bool(entry["cm"])
         if self._tree.end in self._wanted:
             self._marks.append((self._tree.end, tuple(self._tree.hashes)))
 
-    def _chain(self, entry: dict[str, Any], seq: int) -> tuple[bytes, SourceClaim]:
-        src = entry["src"]
-        source = encode({"id": src["id"], "inst": src["inst"]})[1:-1]
-        n, prev = src["n"], src["prev"].encode()
-        before = self._sources.get(source)
-        if before is not None:
-            check_source(src, before.last_n, before.last_hash)
-        core = encode({name: entry[name] for name in entry if name not in POSITION})
-        hashed = b64(core_hash(core)).encode()
-        if before is not None:
-            return source, before._replace(last_n=n, last_hash=hashed)
-        return source, SourceClaim(seq, entry["eid"].encode(), n, prev, n, hashed)
+    def _first(
+        self, raw: bytes, entry: dict[str, Any], prev: bytes, ts: bytes, row: StoredRow | None
+    ) -> Start:
+        """What the range's first entry says about its place. Raises `EntryFinding` unless that is
+        what the range knows of it; always for an entry that does not follow another."""
+        seq, before = entry["seq"], self._due()
+        if row is not None:
+            assert before is not None
+            if fault := row_fault(seq, row.seq, before.seq):
+                raise fault
+        if type(seq) is not int or seq < 0:
+            raise wrong_seq(seq)
+        # Another version is another log's, whatever it says.
+        log = b',"log":' + encode(entry["log"]) if raw.endswith(_VERSION) else b""
+        said = Start(seq, prev, ts, log, entry["eid"])
+        if before is not None and (fault := place_fault(said, before)):
+            raise fault
+        return said
+
+    def _due(self) -> Before | None:
+        """What precedes the next entry, as far as that is known."""
+        if self._start is None:
+            return self._before
+        return Before(self._tree.end, self._log, self._prev, self._ts, {}, trusting=False)

@@ -1,15 +1,20 @@
 """Keeps the sources of a range: what its first record there claims about those before it, and the
-end of its chain so far. Knows records in the known form; `RangeWalk` brings the others."""
+end of its chain so far. Takes in records one by one, or those in the known form together."""
 
 import re
-from binascii import a2b_base64, b2a_base64
+from binascii import b2a_base64
+from typing import Any
 
 import orjson
 
+from policies.ground.canonical import encode
+from policies.trail.spool_chain import core_hash
 from policies.trail.walk.columns import core_hashes, spell
+from policies.trail.walk.faults import source_fault
 from policies.trail.walk.known_lines import Columns
-from policies.trail.walk.range_result import Source, SourceClaim
+from policies.trail.walk.range_result import Before, Source, SourceClaim
 
+_POSITION = ("log", "seq", "prev", "ts")
 _IS_HASH = re.compile(rb"(?:[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048])?")
 
 
@@ -20,17 +25,28 @@ class SourceChains:
         # The hash of a source's last record is compared as it is; base64 is for the result.
         self._claims: dict[bytes, SourceClaim] = {}
         self._ends: dict[bytes, tuple[int, bytes]] = {}
+        self._texts: dict[tuple[str, str], bytes] = {}
 
-    def get(self, source: bytes) -> SourceClaim | None:
-        claim = self._claims.get(source)
-        if claim is None:
-            return None
-        n, hashed = self._ends[source]
-        return claim._replace(last_n=n, last_hash=b2a_base64(hashed, newline=False))
-
-    def put(self, source: bytes, claim: SourceClaim) -> None:
-        self._claims.setdefault(source, claim)
-        self._ends[source] = claim.last_n, a2b_base64(claim.last_hash)
+    def follow(self, entry: dict[str, Any], seq: int, before: Before | None) -> None:
+        """Take in the record of entry `seq` if it continues its source. Raises `EntryFinding`.
+        `before` is what precedes the range, where that is known."""
+        src = entry["src"]
+        names: tuple[str, str] = (src["id"], src["inst"])
+        source = self._texts.get(names)
+        if source is None:
+            source = self._texts[names] = encode({"id": names[0], "inst": names[1]})[1:-1]
+        n, prev, last = src["n"], src["prev"].encode(), self._ends.get(source)
+        end = None if last is None else (last[0], b2a_base64(last[1], newline=False))
+        trusting = before is not None and before.trusting
+        if last is None and before is not None:
+            end = before.sources.get((names[0].encode(), names[1].encode()))
+        known = last is not None or before is not None
+        if known and (fault := source_fault(names[0], n, prev, end, trusting=trusting)):
+            raise fault
+        core = encode({name: entry[name] for name in entry if name not in _POSITION})
+        if last is None:
+            self._claims[source] = SourceClaim(seq, entry["eid"].encode(), n, prev, n, b"")
+        self._ends[source] = n, core_hash(core)
 
     def take(self, columns: Columns, first: int) -> bool:
         """Take in the records of lines in the known form, numbered from `first` on, if each
@@ -69,9 +85,10 @@ class SourceChains:
     def result(self) -> dict[Source, SourceClaim]:
         """By `id` and `inst`, in the order in which the range met them."""
         found: dict[Source, SourceClaim] = {}
-        for text in self._claims:
-            claim = self.get(text)
-            assert claim is not None
+        for text, claim in self._claims.items():
+            n, hashed = self._ends[text]
             names = orjson.loads(b"{%b}" % text)
-            found[names["id"].encode(), names["inst"].encode()] = claim
+            found[names["id"].encode(), names["inst"].encode()] = claim._replace(
+                last_n=n, last_hash=b2a_base64(hashed, newline=False)
+            )
         return found

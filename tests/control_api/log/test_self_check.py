@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from control_api.log.ingest import ingest
 from control_api.log.scan import scan
 from control_api.log.scheduled import self_check
 from control_api.log.scheduled.self_check import SelfChecker
@@ -14,6 +15,7 @@ from control_api.store.queries.self_checks import SelfCheck
 from tests.control_api.log import purging
 from tests.control_api.log.erasing import erase
 from tests.control_api.log.purging import DAY, SIGNER, aged, fill, purge
+from tests.policies.world import decided
 from tests.support import open_store as worlds
 from tests.support.open_store import TENANT, OpenStore, sql
 
@@ -130,6 +132,22 @@ async def test_removed_rows_are_found_and_their_return_noticed(world: OpenStore)
     world.now.ahead += DAY
     state = await whole(world)
     assert (state.reason or "").startswith("opening_missing: ")
+
+
+async def test_a_document_that_is_gone_is_told_unless_retention_took_it(world: OpenStore) -> None:
+    """To delete the document that a rewritten verdict contradicts leaves nothing to derive."""
+    await aged(world, 8, 20)
+    await purge(world).run(TENANT)
+    [anchor] = await world.rows("SELECT purged_before FROM purges")
+    spool = worlds.Spool(instance="late")
+    late, early = anchor.purged_before - 1, anchor.purged_before + 1
+    await ingest(world.store, TENANT, spool.source, "late", [spool.record(decided(), late)])
+    assert (await whole(world)).reason is None
+    world.now.ahead += DAY // 100
+    await ingest(world.store, TENANT, spool.source, "late", [spool.record(decided(seed=1), early)])
+    state = await whole(world)
+    assert (state.reason or "").startswith("document_missing: seq ")
+    assert (state.broken_at, state.finished_size) == ("event-1", await size(world))
 
 
 async def test_one_process_at_a_time_verifies_a_log(

@@ -22,6 +22,7 @@ from tests.control_api.verifier.world import (
     export,
     node_of,
     note,
+    purged_rows,
     put,
     rotated_keys,
     run,
@@ -49,6 +50,7 @@ def test_a_whole_log_holds_and_is_signed(tmp_path: Path, capsys: Capture) -> Non
         "findings": [],
         "unproven_tail": 0,
         "not_recomputable": None,
+        "not_derived": [],
         "not_compared": [],
         "erased": {"entries": 0, "behind_the_file": 0, "unproven": 0},
         "freshness": {
@@ -171,7 +173,9 @@ def test_a_checkpoint_from_outside_must_be_contained(tmp_path: Path, capsys: Cap
 def test_a_checkpoint_that_can_t_be_compared_is_told(tmp_path: Path, capsys: Capture) -> None:
     # The tree of 22 entries is known by its subtrees of 16, 4 and 2.
     for oldest, why in ((22, "lies inside the purged prefix"), (0, "lies before this part")):
-        path = put(tmp_path, export(ROWS[22:], first=22, oldest=oldest))
+        rows = purged_rows(22) if oldest else ROWS
+        notes = {len(rows): note(len(rows), rows)}
+        path = put(tmp_path, export(rows[22:], first=22, oldest=oldest, notes=notes))
         for size, code in ((0, 0), (16, 0), (20, 0), (22, 0), (21, 2), (8, 2), (25, 0)):
             known = put(tmp_path, note(size).encode(), "note")
             answer = run(capsys, path, "--key", KEY, "--checkpoint", known, "--json")

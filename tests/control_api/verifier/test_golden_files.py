@@ -23,7 +23,7 @@ from tests.second_verifier.tree import Tree, included, leaf_hash
 from tests.second_verifier.verifier import Pins, verify
 from tests.vectors import make_files
 
-NAMES = ("continued", "report", "monitor_state", "rare_lines")
+NAMES = ("continued", "purged_part", "report", "monitor_state", "rare_lines")
 LOG = "sluice/epoch/default"
 
 
@@ -44,6 +44,22 @@ def test_a_continued_log_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str
     accepted = next(line["entry"] for line in _lines(raw) if "entry" in line)
     assert accepted["pub"]["origin"] == vector("continued")["origins"]["1"] == notes[1].origin
     assert read_note(accepted["pub"]["cited"]).origin == LOG
+
+
+@pytest.mark.parametrize("name", ["before", "behind"])
+def test_a_part_of_a_purged_log_brings_its_purge_along(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw = vector("purged_part")[name].encode()
+    key = json.loads(raw.partition(b"\n")[0])["keys"][0]["key"]
+    answer = run(capsys, put(tmp_path, raw), "--key", key, "--json")
+    assert (answer.code, answer.json["level"]) == (0, "signed"), answer.out
+    second = verify(BytesIO(raw), Pins((read_key(key).public,)))
+    assert (second.valid, second.level) == (True, "signed")
+    purge, note = _lines(raw)[-2], read_note(_lines(raw)[-3]["checkpoint"])
+    entry = purge["purge"].encode()
+    path = [b64decode(each) for each in purge["proof"]]
+    assert included(leaf_hash(entry), json.loads(entry)["seq"], note.size, path, note.root)
 
 
 def test_the_entries_of_a_report_are_in_its_checkpoint(

@@ -1,22 +1,35 @@
 """`sluice verify FILE --recompute`: an insider with the key can rewrite a verdict and every hash,
 but the recorded facts and policies still give the other one."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
+from control_api.verifier.file import derivation
 from policies.ground.canonical import b64, encode
 from policies.sets.policy_set import role_document
+from policies.sets.role import compile_role
 from policies.trail.log_file.coding import encode_line
-from policies.trail.log_file.lines import CheckpointLine, HeaderLine, PolicyLine
+from policies.trail.log_file.lines import (
+    CheckpointLine,
+    FrontierLine,
+    HeaderLine,
+    PolicyLine,
+    PurgeLine,
+)
 from policies.trail.log_file.writer import LogFileWriter
 from policies.trail.merkle_tree import leaf_hash
+from policies.trail.proofs import inclusion
+from policies.trail.purge import Purged
+from policies.trail.recompute import recomputer
+from policies.trail.record import incarnation_record
 from policies.trail.stored_entry import StoredRow
-from tests.control_api.verifier.world import KEY, MADE_AT, note, put, run
-from tests.policies.trail.walk.world import line
-from tests.policies.world import LOG, POLICY, RETRIEVAL, Log, decided
+from tests.control_api.verifier.world import KEY, MADE_AT, node_of, note, put, run
+from tests.policies.trail.walk.world import line, tree_of
+from tests.policies.world import FACTS, LOG, POLICY, RETRIEVAL, START, Log, decided
 
 Capture = pytest.CaptureFixture[str]
 
@@ -69,12 +82,6 @@ def test_decisions_are_derived_again(jobs: str, tmp_path: Path, capsys: Capture)
     assert "decisions follow again from their facts and policies" in text
 
 
-def test_a_decision_without_its_policies_is_counted(tmp_path: Path, capsys: Capture) -> None:
-    path = put(tmp_path, file_of(decisions(), []))
-    answer = run(capsys, path, "--key", KEY, "--recompute", "--json")
-    assert (answer.code, answer.json["not_recomputable"]) == (0, 2)
-
-
 def test_a_rewritten_verdict_is_found_although_every_hash_fits(
     tmp_path: Path, capsys: Capture
 ) -> None:
@@ -83,3 +90,98 @@ def test_a_rewritten_verdict_is_found_although_every_hash_fits(
     answer = run(capsys, path, "--key", KEY, "--recompute", "--json")
     assert (answer.code, answer.reasons) == (1, ["decision_differs"])
     assert answer.json["findings"][0]["seq"] == 1
+
+
+# -------------------------------------------------------------------------- documents left out
+
+
+def changed(body: bytes) -> bytes:
+    return body.replace(b"contracts", b"contractz")
+
+
+@pytest.mark.parametrize(
+    ("documents", "reasons"),
+    [
+        ([], ["document_missing"]),
+        ([changed(document())], ["document_missing", "document_mismatch"]),
+        ([document(), changed(document())], ["decision_differs", "document_mismatch"]),
+    ],
+    ids=["left out", "one byte changed", "one that nothing cites"],
+)
+def test_a_rewritten_verdict_is_not_silenced_by_an_unsigned_line(
+    documents: list[bytes], reasons: list[str], tmp_path: Path, capsys: Capture
+) -> None:
+    path = put(tmp_path, file_of(rewritten(decisions()), documents))
+    assert run(capsys, path, "--key", KEY, "--json").code == 0
+    answer = run(capsys, path, "--key", KEY, "--recompute", "--json")
+    assert (answer.code, answer.reasons) == (1, reasons)
+
+
+def part_of(rows: list[StoredRow], first: int, oldest: int, ending: list[bytes]) -> bytes:
+    """The rows from `first` on, without documents."""
+    writer, keys = LogFileWriter(), [{"key": KEY, "endorsement": None}]
+    header = HeaderLine(LOG, LOG, keys, oldest, first, len(rows), True, MADE_AT)
+    made = [writer.line(header), writer.line(FrontierLine(first, tree_of(rows[:first]).hashes))]
+    made += [writer.joined(line(row) + b"\n", 1) for row in rows[first:]]
+    made.append(writer.joined(encode_line(CheckpointLine(note(len(rows), rows))), 0))
+    made += [writer.joined(each, 0) for each in ending]
+    return b"".join([*made, writer.end()])
+
+
+def test_a_part_has_its_documents_too(tmp_path: Path, capsys: Capture) -> None:
+    path = put(tmp_path, part_of(decisions(), 1, 0, []))
+    answer = run(capsys, path, "--key", KEY, "--recompute", "--json")
+    assert (answer.code, answer.reasons) == (1, ["document_missing"])
+
+
+@pytest.mark.parametrize("cutoff", [START - 1, START + 1], ids=["on time", "late"])
+@pytest.mark.parametrize("part", [False, True])
+def test_only_a_late_decision_of_a_purged_time_may_lack_its_document(
+    cutoff: int, part: bool, tmp_path: Path, capsys: Capture
+) -> None:
+    log = Log()
+    log.direct(decided(seed=0))
+    tree, last = tree_of(log.rows), log.rows[0].hash
+    assert last is not None
+    log.direct(Purged(1, tree.root(), tree.to_bytes(), last, cutoff, 1).record("purge"))
+    log.shipped(decided(seed=1))  # decided at START
+    ending = []
+    if part:
+        proof = inclusion.make(1, 3, node_of(log.rows))
+        ending = [encode_line(PurgeLine(log.rows[1].entry.decode(), proof))]
+    path = put(tmp_path, part_of(log.rows, 2 if part else 1, 1, ending))
+    answer = run(capsys, path, "--key", KEY, "--recompute", "--json")
+    if cutoff < START:
+        assert (answer.code, answer.reasons) == (1, ["document_missing"])
+        return
+    assert (answer.code, answer.json["valid"], answer.json["not_recomputable"]) == (2, True, 1)
+    [told] = answer.json["not_derived"]
+    assert told == {
+        "decisions": 1, "why": "are older than what retention removed, and came late"
+    }  # fmt: skip
+    text = run(capsys, path, "--key", KEY, "--recompute").out
+    assert text.startswith("INCOMPLETE: ")
+    assert "1 of these are older than what retention removed" in text
+
+
+def test_a_restore_may_have_lost_documents(tmp_path: Path, capsys: Capture) -> None:
+    log = Log()
+    log.direct(incarnation_record(3, 5, 1, record_id="incarnation"))
+    log.direct(decided(seed=1))
+    path = put(tmp_path, file_of(log.rows, []))
+    answer = run(capsys, path, "--key", KEY, "--recompute", "--json")
+    assert (answer.code, answer.reasons, len(answer.json["not_derived"])) == (2, [], 1)
+
+
+def test_more_documents_than_can_be_held_are_told(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(derivation, "MOST_BYTES", 10)
+    monkeypatch.setattr(recomputer, "MAX_ROLES", 0)
+    log, other = Log(), replace(POLICY, name="others")
+    for number in range(2):
+        log.direct(decided(seed=number))
+    log.direct(decided(facts=FACTS._replace(role=compile_role("analyst", [other])), seed=3))
+    path = put(tmp_path, file_of(log.rows, [document(), role_document([other]) or b""]))
+    answer = run(capsys, path, "--key", KEY, "--recompute", "--json")
+    assert (answer.code, answer.reasons, len(answer.json["not_derived"])) == (2, [], 1)

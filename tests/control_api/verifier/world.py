@@ -26,9 +26,10 @@ from policies.trail.log_file.writer import LogFileWriter
 from policies.trail.merkle_tree import Frontier
 from policies.trail.proofs import cosignature, inclusion, signed_note
 from policies.trail.proofs.signed_note import COSIGNATURE, ED25519, VerifierKey
+from policies.trail.purge import Purged
 from policies.trail.stored_entry import StoredRow
 from tests.policies.trail.walk.world import mixed_log, tree_of
-from tests.policies.world import LOG
+from tests.policies.world import LOG, START
 
 SIGNER = Signer(bytes(range(32)))
 WITNESS = Signer(bytes(range(1, 33)))
@@ -130,6 +131,15 @@ def node_of(rows: Sequence[StoredRow]) -> Any:
         return part.root()
 
     return node
+
+
+def purged_rows(size: int) -> list[StoredRow]:
+    """The log, and then the `purge` entry of its first `size` entries."""
+    log, tree = mixed_log(), tree_of(ROWS[:size])
+    last = ROWS[size - 1].hash
+    assert last is not None
+    log.direct(Purged(size, tree.root(), tree.to_bytes(), last, START, size).record("purge"))
+    return log.rows
 
 
 def put(folder: Path, content: bytes, name: str = "log.jsonl") -> str:

@@ -144,11 +144,12 @@ def test_what_the_log_does_not_show_from_its_beginning_is_counted(trail: Trail) 
     assert (found, recomputer.counts.facts_unknown) == ([], 1)
 
 
-def test_a_decision_without_its_document_is_counted(trail: Trail) -> None:
+def test_a_decision_without_its_document_is_a_finding(trail: Trail) -> None:
     trail.decide(ASKED, READS)
     trail.documents.clear()
     recomputer, found = trail.walk()
-    assert (found, recomputer.counts.document_missing) == ([], 1)
+    assert [each.reason for each in found] == [Reason.DOCUMENT_MISSING]
+    assert (recomputer.counts.document_missing, recomputer.counts.findings) == (1, 0)
     assert recomputer.counts.not_recomputable == 1
 
 

@@ -110,7 +110,7 @@ async def halves(api: ControlApi) -> list[RecomputeCounts]:
         rows = await world.rows(query)
         middle = len(rows) // 2
         for half in (rows[:middle], rows[middle:]):
-            derivation = await Derivations(world.store, 0).at("default", 0, half[0].seq)
+            derivation = await Derivations(world.store, 0).at("default", 0, half[0].seq, 0)
             await derivation.follow(half)
             counted.append(derivation.take_counts())
     return counted

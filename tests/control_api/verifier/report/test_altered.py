@@ -92,7 +92,7 @@ def test_a_report_holds_alone(tmp_path: Path, capsys: Capture) -> None:
     assert answer.code == 0
     assert answer.json == {
         "valid": True, "level": "witnessed", "entries": len(wire["entries"]), "findings": [],
-        "unproven_tail": 0, "not_recomputable": None, "not_compared": [],
+        "unproven_tail": 0, "not_recomputable": None, "not_derived": [], "not_compared": [],
         "log": LOG, "origin": LOG, "claimed_keys": [KEY],
         "signed_by": {"key": b64(SIGNER.public), "how": "pinned"},
     }  # fmt: skip
