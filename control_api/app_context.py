@@ -13,6 +13,7 @@ from control_api.caches.page_reads import PageReads
 from control_api.caches.tenant_cache import TenantCache
 from control_api.checkpoints.maker import CheckpointMaker
 from control_api.checkpoints.witnesses import Cosigner
+from control_api.domain.sidecar_owners import SidecarOwners
 from control_api.enrolment.enrolment import Enrolments
 from control_api.log.append import Log
 from control_api.log.follow.tails import EventTails
@@ -87,6 +88,7 @@ class AppContext:
     cosigner: Cosigner
     sessions: SessionClaimer
     fleet: FleetReports
+    sidecar_owners: SidecarOwners
     tenants: TenantCache
     pages: PageReads
     ring: KeyRing

@@ -17,6 +17,7 @@ from control_api.caches.tenant_cache import TenantCache
 from control_api.checkpoint_store.location import open_store
 from control_api.checkpoints.maker import CheckpointMaker
 from control_api.checkpoints.witnesses import Cosigner
+from control_api.domain.sidecar_owners import SidecarOwners
 from control_api.enrolment.enrolment import Enrolments
 from control_api.enrolment.registry import Registry
 from control_api.http.describer import Describer
@@ -100,6 +101,7 @@ def assemble(
         ),
         sessions=SessionClaimer(opened.store),
         fleet=FleetReports(opened.store),
+        sidecar_owners=SidecarOwners(opened.store),
         tenants=tenants,
         pages=PageReads(opened.store),
         ring=opened.ring,

@@ -22,6 +22,8 @@ class ListedKey:
     permitted_roles: list[str]
     expires_at: str | None
     created_at: str
+    agent_ids: list[str] | None
+    sidecar_ids: list[str] | None
 
     example: ClassVar[dict[str, Any]] = {
         "key_id": "key_3nB7xGvQ2mT5kWc8LpR0aZ",
@@ -31,6 +33,8 @@ class ListedKey:
         "permitted_roles": [],
         "expires_at": "2027-01-31T12:00:00.000000Z",
         "created_at": _NOW,
+        "agent_ids": None,
+        "sidecar_ids": None,
     }
 
 

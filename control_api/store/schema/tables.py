@@ -60,7 +60,8 @@ tenants = table(
 )
 
 # `digest` is the key's SHA-256; the key itself is not stored. `permitted_roles` is a canonical JSON
-# list.
+# list, as are `agent_ids` and `sidecar_ids`, which keys of other scopes than `sidecar` lack. A key
+# of scope `sidecar` without `agent_ids` is from before keys had them.
 api_keys = table(
     "api_keys",
     string("key_id"),
@@ -72,6 +73,8 @@ api_keys = table(
     timestamp_or_null("expires_at"),
     timestamp("created_at"),
     timestamp_or_null("revoked_at"),
+    binary_or_null("agent_ids"),
+    binary_or_null("sidecar_ids"),
     tenant_foreign_key(),
     # For the one look-up that does not know the tenant yet: a request presents only its key.
     Index(None, "digest"),
@@ -212,6 +215,18 @@ sidecars = table(
     string_or_null("workload"),
     string_or_null("enrolled_until"),
     string_or_null("forked"),
+    key=("sidecar_id",),
+)
+
+# Which key uses a sidecar's id, where the key's own `sidecar_ids` does not say it: `owner` is the
+# key's id, or for the keys of an agent's pods `agent/` and the agent's id.
+sidecar_owners = table(
+    "sidecar_owners",
+    string("sidecar_id"),
+    string("owner"),
+    timestamp("since"),
+    tenant_foreign_key(),
+    Index(None, "tenant_id", "owner"),  # shown with the key
     key=("sidecar_id",),
 )
 

@@ -54,4 +54,6 @@ def _listed_enrolled_key(row: EnrolledKey) -> ListedKey:
         permitted_roles=[],
         expires_at=rfc3339(row.expires_at),
         created_at=rfc3339(row.created_at),
+        agent_ids=[row.agent_id] if row.scope == "sidecar" else None,
+        sidecar_ids=None,
     )
