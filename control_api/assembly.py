@@ -17,7 +17,6 @@ from control_api.caches.tenant_cache import TenantCache
 from control_api.checkpoint_store.location import open_store
 from control_api.checkpoints.maker import CheckpointMaker
 from control_api.checkpoints.witnesses import Cosigner
-from control_api.domain.sidecar_owners import SidecarOwners
 from control_api.enrolment.enrolment import Enrolments
 from control_api.enrolment.registry import Registry
 from control_api.http.describer import Describer
@@ -25,6 +24,8 @@ from control_api.http.docs.page import render_page
 from control_api.http.openapi import describe
 from control_api.http.route import Route
 from control_api.http.routes import METRICS, ROUTES
+from control_api.isolation.isolation import Isolation
+from control_api.isolation.sidecar_owners import SidecarOwners
 from control_api.log.append import Log
 from control_api.log.follow.tails import EventTails
 from control_api.maintenance.rollback_recovery import RollbackRecovery
@@ -85,6 +86,7 @@ def assemble(
     notes = open_store(settings.checkpoint_store)
     tenants = TenantCache(opened.store)
     stopping = asyncio.Event()
+    owners = SidecarOwners(opened.store)
     return AppContext(
         settings=settings,
         clock=clock,
@@ -101,7 +103,10 @@ def assemble(
         ),
         sessions=SessionClaimer(opened.store),
         fleet=FleetReports(opened.store),
-        sidecar_owners=SidecarOwners(opened.store),
+        sidecar_owners=owners,
+        isolation=Isolation(
+            owners, opened.log, instruments.http, clock, lambda: uuid7(clock.now(), entropy(10))
+        ),
         tenants=tenants,
         pages=PageReads(opened.store),
         ring=opened.ring,

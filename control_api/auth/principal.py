@@ -40,7 +40,7 @@ class Caller(NamedTuple):
         return self.key.may_speak_for_agent(agent_id)
 
     def may_speak_as_sidecar(self, sidecar_id: str) -> bool:
-        """As far as the key itself says it; `control_api.domain.sidecar_owners` says the rest."""
+        """As far as the key itself says it; `control_api.isolation` says the rest."""
         return self.key.may_speak_as_sidecar(sidecar_id)
 
     async def live(self, now: int) -> bool:

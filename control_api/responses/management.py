@@ -1,7 +1,7 @@
 """Responses about keys, policies, guardrails and retention settings (`service.md` 2.1, 2.3,
 contract section 4)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
 from policies.definitions.model import Scope, Sensitivity
@@ -36,6 +36,19 @@ class ListedKey:
         "agent_ids": None,
         "sidecar_ids": None,
     }
+
+
+@dataclass(frozen=True, slots=True)
+class ShownKey(ListedKey):
+    """One API key without its secret. `sidecars` are the ids that it is used under, at most 100."""
+
+    sidecars: list[str]
+
+    example: ClassVar[dict[str, Any]] = {**ListedKey.example, "sidecars": []}
+
+    @classmethod
+    def of(cls, key: ListedKey, sidecars: list[str]) -> "ShownKey":
+        return cls(*(getattr(key, each.name) for each in fields(ListedKey)), sidecars)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,12 @@
     it has none                   every id that no other live key uses
 
 An id belongs to the first key that uses it, until that key is revoked or expires, or a key for the
-same agents takes its place. So the replicas that share a key, and the pods of an agent, may all have
-ids of their own, a sidecar goes on with a new key, and no key takes the id of another agent's.
+same agents takes its place. So the replicas that share a key, and the pods of an agent, may all
+have ids of their own, a sidecar goes on with a new key, and no key takes the id of another agent's.
 Knows no route.
 """
 
-from control_api.auth.principal import Caller
+from control_api.isolation.speaker import Speaker
 from control_api.store.queries import sidecar_owners
 from control_api.store.queries.fleet import KEPT
 from control_api.store.queries.sidecar_owners import OF_PODS, Taker
@@ -30,18 +30,18 @@ class SidecarOwners:
         self._store = store
         self._known: dict[tuple[str, str], tuple[str, int]] = {}
 
-    async def admits(self, caller: Caller, sidecar_id: str) -> bool:
+    async def admits(self, caller: Speaker, sidecar_id: str) -> bool:
         """Whether the caller's key may speak as this sidecar. If no other live key uses the id, it
         is the caller's from now on. Raises `WriteFault` if that can't be stored."""
-        if not caller.may_speak_as_sidecar(sidecar_id):
+        if not caller.key.may_speak_as_sidecar(sidecar_id):
             return False
         # A key whose patterns match also owns the id, if it can: a key without patterns must not
         # get it. If it can't, the patterns still say so.
         return await self._takes(caller, sidecar_id) or caller.key.names_sidecars
 
-    async def _takes(self, caller: Caller, sidecar_id: str) -> bool:
+    async def _takes(self, caller: Speaker, sidecar_id: str) -> bool:
         place, owner, now = (
-            (caller.tenant_id, sidecar_id),
+            (caller.tenant.tenant_id, sidecar_id),
             owner_of(caller),
             self._store.clock.now(),
         )
@@ -50,11 +50,11 @@ class SidecarOwners:
         if known is not None and known[1] > now - TRUSTED and known[0] == owner:
             return True
         present = await self._store.run_reading(
-            caller.tenant_id, lambda connection: sidecar_owners.owner_of(connection, *place)
+            caller.tenant.tenant_id, lambda connection: sidecar_owners.owner_of(connection, *place)
         )
         # Most ids have their owner already, and then nothing is written.
         taken = present == owner or await self._store.run(
-            self._store.lane(caller.tenant_id),
+            self._store.lane(caller.tenant.tenant_id),
             lambda connection, _: sidecar_owners.take(connection, *place, taker, now),
         )
         if taken:
@@ -76,7 +76,7 @@ class SidecarOwners:
         )
 
 
-def owner_of(caller: Caller) -> str:
+def owner_of(caller: Speaker) -> str:
     """Under which name the ids of the caller's sidecars are kept."""
     agent_id = None if caller.digest is None else caller.tenant.enrolled_agent(caller.digest)
     return caller.key.key_id if agent_id is None else OF_PODS + agent_id
