@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import orjson
 import pytest
@@ -11,6 +13,9 @@ import pytest
 from policies.definitions.model import Key, TenantSettings
 from policies.ground.keys import key_digest
 from policies.sets.policy_set import key_document, key_name, tenant_document
+from sidecar.doctor.context import DoctorContext
+from sidecar.doctor.finding import Severity
+from sidecar.doctor.own_key import own_key
 from tests.support.fake_control_api import (
     AGENT,
     EVALUATE_KEY,
@@ -18,7 +23,14 @@ from tests.support.fake_control_api import (
     FakeControlApi,
     fake_control_api,
 )
-from tests.support.sidecar import EVALUATE, RunningSidecar, ask, retrieval, running_sidecar
+from tests.support.sidecar import (
+    EVALUATE,
+    RunningSidecar,
+    ask,
+    retrieval,
+    running_sidecar,
+    settings,
+)
 
 FROZEN_AT = 1_767_225_600_000_000
 
@@ -104,3 +116,22 @@ async def test_a_freeze_is_named_before_the_binding(
         await running.follows(control.revision)
         answer = await running.evaluate(session_id=None)
         assert answer["policy_name"] == "tenant_frozen"
+
+
+async def test_the_doctor_says_which_key_speaks_for_every_agent(
+    tmp_path: Path, control: FakeControlApi
+) -> None:
+    async def said(*agent_ids: str, older: bool = False) -> list[Severity]:
+        if older:
+            document = key_document(Key("key_s", "sidecar"))
+            control.publish({key_name(key_digest(SIDECAR_KEY)): document})
+            await running.follows(control.revision)
+        else:
+            await bind(running, control, *agent_ids)
+        return [each.severity for each in own_key(context)]
+
+    async with running_sidecar(tmp_path, control) as running:
+        context = cast("DoctorContext", SimpleNamespace(settings=settings(tmp_path, control)))
+        assert await said(older=True) == [Severity.MEDIUM]
+        assert await said("*") == [Severity.LOW]
+        assert await said(AGENT) == []
