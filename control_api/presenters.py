@@ -24,7 +24,8 @@ from control_api.responses.evaluations import (
     NearestMiss,
     Simulated,
 )
-from control_api.responses.management import CreatedKey, ListedKey, PolicyShown, RetentionSettings
+from control_api.responses.keys import CreatedKey, ListedKey
+from control_api.responses.management import PolicyShown, RetentionSettings
 from control_api.responses.paging import Page
 from control_api.responses.sidecars import PolicySetPage, SetDocument
 from control_api.responses.tenants import SessionDetail, TenantShown
@@ -64,16 +65,9 @@ def listed_key(key: StoredKey) -> ListedKey:
         permitted_roles=list(key.permitted_roles),
         expires_at=time_or_none(key.expires_at),
         created_at=rfc3339(key.created_at),
-        agent_ids=_patterns(key, key.agent_ids),
-        sidecar_ids=_patterns(key, key.sidecar_ids),
+        agent_ids=key.shown_patterns(key.agent_ids),
+        sidecar_ids=key.shown_patterns(key.sidecar_ids),
     )
-
-
-def _patterns(key: StoredKey, names: tuple[str, ...] | None) -> list[str] | None:
-    """A sidecar's key from before keys had agents speaks for all, as every sidecar."""
-    if key.scope == "sidecar" and key.agent_ids is None:
-        return ["*"]
-    return None if names is None else list(names)
 
 
 def shown_console_session(session: ConsoleSession) -> ConsoleSessionShown:

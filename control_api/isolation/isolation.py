@@ -1,7 +1,7 @@
 """Refuses what a sidecar's key says of agents and sidecars that are not its own, and tells of it.
 
 Each refusal is counted, and recorded in the tenant's log as `key.isolation_violation`: the alert
-rule of that type reads those entries. Records are flood-limited, because whoever holds a key can
+rule of that type reads those entries. Records are flood-limited, because the holder of a key can
 try as fast as the service answers. Knows no route.
 """
 

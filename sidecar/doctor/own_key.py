@@ -18,7 +18,7 @@ _NEWEST = """
 SELECT body FROM (SELECT body FROM documents WHERE name = :name ORDER BY generation, revision)
 UNION ALL SELECT body FROM held WHERE name = :name
 """
-_WHY = "whoever has it can record, claim and report as every agent of the tenant"
+_WHY = "its holder can record, claim and report as every agent of the tenant"
 _DO = "sluice keys bind KEY_ID --for-agent AGENT"
 
 

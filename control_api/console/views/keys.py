@@ -10,7 +10,7 @@ from control_api.console.page import ROOT, Html, Page, See
 from control_api.console.visit import NULL, Visit, address
 from control_api.requests.idempotency import Repeated
 from control_api.requests.key import DEFAULT_DAYS
-from control_api.responses.management import ListedKey
+from control_api.responses.keys import ListedKey
 from control_api.use_cases.keys.bind_key import bind_key
 from control_api.use_cases.keys.create_key import create_key
 from control_api.use_cases.keys.get_key import get_key

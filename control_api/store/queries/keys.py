@@ -32,6 +32,13 @@ class StoredKey:
     def from_row(cls, row: RowMapping) -> "StoredKey":
         return cls(**{**row, **{name: _tuple(row[name]) for name in _LISTS}})
 
+    def shown_patterns(self, names: tuple[str, ...] | None) -> list[str] | None:
+        """`agent_ids` or `sidecar_ids`, as people see them. A sidecar's key from before keys had
+        agents speaks for all, as every sidecar."""
+        if self.scope == "sidecar" and self.agent_ids is None:
+            return ["*"]
+        return None if names is None else list(names)
+
     def published(self) -> Key:
         """The part that a decision needs."""
         return Key(

@@ -59,9 +59,8 @@ tenants = table(
     Index(None, "name"),
 )
 
-# `digest` is the key's SHA-256; the key itself is not stored. `permitted_roles` is a canonical JSON
-# list, as are `agent_ids` and `sidecar_ids`, which keys of other scopes than `sidecar` lack. A key
-# of scope `sidecar` without `agent_ids` is from before keys had them.
+# `digest` is the key's SHA-256; the key itself is not stored. Roles and ids are canonical JSON lists.
+# A key of scope `sidecar` without `agent_ids` is from before keys had them.
 api_keys = table(
     "api_keys",
     string("key_id"),
@@ -218,8 +217,7 @@ sidecars = table(
     key=("sidecar_id",),
 )
 
-# Which key uses a sidecar's id, where the key's own `sidecar_ids` does not say it: `owner` is the
-# key's id, or for the keys of an agent's pods `agent/` and the agent's id.
+# `owner` is the id of the key that uses the sidecar's id, or for pods `agent/` and their agent's.
 sidecar_owners = table(
     "sidecar_owners",
     string("sidecar_id"),

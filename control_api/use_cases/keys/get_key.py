@@ -1,10 +1,12 @@
 """Shows one API key."""
 
+from dataclasses import asdict
+
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.presenters import listed_key
 from control_api.requests.key import KeyRequest
-from control_api.responses.management import ShownKey
+from control_api.responses.keys import ShownKey
 from control_api.store.queries import keys, sidecar_owners
 from policies.ground.errors import NotFound
 
@@ -16,4 +18,4 @@ async def get_key(app: AppContext, caller: Caller, request: KeyRequest) -> Shown
         used = await sidecar_owners.used_by(connection, caller.tenant_id, request.key_id)
     if key is None:
         raise NotFound(f"no such key: `{request.key_id}`")
-    return ShownKey.of(listed_key(key), used)
+    return ShownKey(**asdict(listed_key(key)), sidecars=used)
