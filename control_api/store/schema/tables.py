@@ -59,7 +59,7 @@ tenants = table(
     Index(None, "name"),
 )
 
-# `digest` is the key's SHA-256; the key itself isn't stored. Roles and ids are canonical JSON lists.
+# `digest` is the key's SHA-256: no key is stored. Roles and ids are canonical JSON lists.
 # A key of scope `sidecar` without `agent_ids` is from before keys had them.
 api_keys = table(
     "api_keys",
