@@ -14,6 +14,8 @@ from control_api.caches.tenant_cache import TenantCache
 from control_api.checkpoints.maker import CheckpointMaker
 from control_api.checkpoints.witnesses import Cosigner
 from control_api.enrolment.enrolment import Enrolments
+from control_api.isolation.isolation import Isolation
+from control_api.isolation.sidecar_owners import SidecarOwners
 from control_api.log.append import Log
 from control_api.log.follow.tails import EventTails
 from control_api.log.scheduled.asked_logs import AskedLogs
@@ -87,6 +89,8 @@ class AppContext:
     cosigner: Cosigner
     sessions: SessionClaimer
     fleet: FleetReports
+    sidecar_owners: SidecarOwners
+    isolation: Isolation
     tenants: TenantCache
     pages: PageReads
     ring: KeyRing

@@ -24,6 +24,8 @@ from control_api.http.docs.page import render_page
 from control_api.http.openapi import describe
 from control_api.http.route import Route
 from control_api.http.routes import METRICS, ROUTES
+from control_api.isolation.isolation import Isolation
+from control_api.isolation.sidecar_owners import SidecarOwners
 from control_api.log.append import Log
 from control_api.log.follow.tails import EventTails
 from control_api.maintenance.rollback_recovery import RollbackRecovery
@@ -84,6 +86,7 @@ def assemble(
     notes = open_store(settings.checkpoint_store)
     tenants = TenantCache(opened.store)
     stopping = asyncio.Event()
+    owners = SidecarOwners(opened.store)
     return AppContext(
         settings=settings,
         clock=clock,
@@ -100,6 +103,10 @@ def assemble(
         ),
         sessions=SessionClaimer(opened.store),
         fleet=FleetReports(opened.store),
+        sidecar_owners=owners,
+        isolation=Isolation(
+            owners, opened.log, instruments.http, clock, lambda: uuid7(clock.now(), entropy(10))
+        ),
         tenants=tenants,
         pages=PageReads(opened.store),
         ring=opened.ring,

@@ -24,7 +24,8 @@ from control_api.responses.evaluations import (
     NearestMiss,
     Simulated,
 )
-from control_api.responses.management import CreatedKey, ListedKey, PolicyShown, RetentionSettings
+from control_api.responses.keys import CreatedKey, ListedKey
+from control_api.responses.management import PolicyShown, RetentionSettings
 from control_api.responses.paging import Page
 from control_api.responses.sidecars import PolicySetPage, SetDocument
 from control_api.responses.tenants import SessionDetail, TenantShown
@@ -64,6 +65,8 @@ def listed_key(key: StoredKey) -> ListedKey:
         permitted_roles=list(key.permitted_roles),
         expires_at=time_or_none(key.expires_at),
         created_at=rfc3339(key.created_at),
+        agent_ids=key.shown_patterns(key.agent_ids),
+        sidecar_ids=key.shown_patterns(key.sidecar_ids),
     )
 
 

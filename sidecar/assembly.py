@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -147,7 +148,9 @@ class Components:
             None if self.exporter is None else self.exporter.tracer,
         )
         self.enroller = self._make_enroller(settings, observations)
-        self._keys = LiveKeys(self.policies.policy_set, clock)
+        speaks_for = partial(self.identity.speaks_for, self.policies.policy_set)
+        self.enforcer.speaks_for = speaks_for
+        self._keys = LiveKeys(self.policies.policy_set, clock, speaks_for)
         self._agent = self._agent_identity(settings)
         self._renderer = ResponseRenderer(clock)
         self._request_id_prefix = random_bytes(4).hex()

@@ -66,6 +66,8 @@ class Enforcer:
         self.note_retrieval = recorder.note_retrieval
         self.withheld: Callable[[], tuple[str, str] | None] = _nothing
         """Returns under which name everything is denied, and why; None if nothing is withheld."""
+        self.speaks_for: Callable[[str | None], bool] = lambda _: True
+        """Whether the sidecar's own key speaks for an agent; None is a call without one."""
         self._sessions = sessions
         self._recorder = recorder
 
@@ -135,7 +137,8 @@ class Enforcer:
         try:
             # INVARIANT: a call that fails checks 1 to 4 claims nothing (contract, section 3).
             # Otherwise an agent could take the sessions of others by naming them first.
-            return admitted(retrieval, gather(self.policies.policy_set, key, retrieval))
+            facts = gather(self.policies.policy_set, key, retrieval)
+            return admitted(retrieval, facts) and self.speaks_for(retrieval.agent_id)
         except MissingDocument:
             raise
         except Exception:
@@ -182,6 +185,7 @@ class Enforcer:
             return _denied(retrieval, "key_not_valid", why)
         try:
             facts = self._facts(retrieval, key)
+            foreign = facts.settings.frozen_at is None and not self.speaks_for(retrieval.agent_id)
             decision = evaluate(retrieval, facts)
         except MissingDocument:
             raise
@@ -190,6 +194,10 @@ class Enforcer:
             # The details stay in the log: the agent reads the reason. The gathered facts did not
             # lead to this answer, so they stay out of the record.
             return _denied(retrieval, "evaluation_error", "a check failed; see the sidecar's log")
+        # INVARIANT: no record says ALLOW for an agent that is not of the sidecar's own key. The
+        # control API refuses such a record, so the retrieval would leave no trace.
+        if foreign:
+            return _denied(retrieval, "key_agent_binding", _foreign(retrieval.agent_id))
         # INVARIANT: nothing is allowed in a session that is not claimed. Check 5 can't ensure it:
         # it takes an unknown session for one that this call would own.
         claimed = retrieval.session_id is None or facts.session is not None
@@ -250,7 +258,7 @@ class Enforcer:
         if key is None or self.policies.stale():
             return None
         try:
-            return self._facts(retrieval, key)
+            return self._facts(retrieval, key) if self.speaks_for(retrieval.agent_id) else None
         except MissingDocument:
             return None  # `prepare` could not fetch it
         except Exception:
@@ -284,6 +292,11 @@ def allows(retrieval: Retrieval, facts: Facts) -> bool:
     except Exception:
         log.exception("a check failed: the name is left out of a list")
         return False
+
+
+def _foreign(agent_id: str | None) -> str:
+    named = "none" if agent_id is None else f"`{agent_id}`"
+    return f"the sidecar's key speaks for other agents, and the call names {named}"
 
 
 def _nothing() -> None:

@@ -4,8 +4,11 @@ A key is known only by its digest. It is looked up for every request, so a revoc
 as soon as it is in the policy set.
 """
 
+from collections.abc import Callable
+
 from policies.definitions.model import Key
 from policies.ground.clock import Clock
+from policies.ground.errors import Forbidden
 from policies.ground.keys import key_digest
 from policies.sets.policy_set import NoPolicySet, PolicySet
 from sidecar.control.identity import NOT_ENROLLED, EnrolledIdentity
@@ -16,11 +19,22 @@ EVALUATING_SCOPES = ("evaluate", "admin")
 """Scopes that may ask for a decision (contract, section 2)."""
 
 
-class LiveKeys:
-    """Looks up the tenant's live keys."""
+class ForeignKey(Forbidden):
+    """the key is bound to an agent for which this sidecar may not decide"""
 
-    def __init__(self, policy_set: PolicySet, clock: Clock) -> None:
+
+class LiveKeys:
+    """Looks up the tenant's live keys. `speaks_for` says whether the sidecar's own key speaks for
+    an agent."""
+
+    def __init__(
+        self,
+        policy_set: PolicySet,
+        clock: Clock,
+        speaks_for: Callable[[str | None], bool] = lambda _: True,
+    ) -> None:
         self.policy_set = policy_set
+        self._speaks_for = speaks_for
         self._now = clock.now
 
     def find(self, digest: bytes) -> Key | None:
@@ -30,6 +44,16 @@ class LiveKeys:
         # Nothing above may remember the result: this is where a revoked key stops working.
         key = self.policy_set.key(digest)
         return key if key is not None and key.live(self._now()) else None
+
+    def find_callers(self, digest: bytes) -> Key | None:
+        """Like `find`, for a key that a caller presents. Raises `ForeignKey` too."""
+        key = self.find(digest)
+        bound = None if key is None else key.bound_agent_id
+        if bound is not None and not self._speaks_for(bound):
+            raise ForeignKey(
+                f"the key is bound to agent `{bound}`, for which this sidecar may not decide"
+            )
+        return key
 
 
 class AgentIdentity:

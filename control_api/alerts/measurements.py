@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from control_api.store.counters import queries as tallies
 from control_api.store.counters.dimensions import MINUTE, Dimension
 from control_api.store.counters.queries import CountedValue
+from control_api.store.queries import violations
 from control_api.store.queries.alerts import StoredRule
 from policies.ground.canonical import rfc3339
 
@@ -44,6 +45,9 @@ async def measure(
         by_second, by_minute = _DIMENSIONS[rule.rule_type]
         dimension = by_second if rule.window_minutes <= BY_SECOND else by_minute
         counted = await tallies.window(connection, tenant_id, dimension, since, until)
+        if rule.rule_type == "isolation_violation":
+            refused = await violations.counted(connection, tenant_id, since, until)
+            counted = counted._replace(denied=counted.denied + refused)
         value, reached, more = _decisions(rule, counted)
     detail = {
         "measured": value,

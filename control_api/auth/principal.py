@@ -36,6 +36,13 @@ class Caller(NamedTuple):
         """The caller's name in the audit trail."""
         return self.key.key_id
 
+    def may_speak_for_agent(self, agent_id: str | None) -> bool:
+        return self.key.may_speak_for_agent(agent_id)
+
+    def may_speak_as_sidecar(self, sidecar_id: str) -> bool:
+        """As far as the key itself says it; `control_api.isolation` says the rest."""
+        return self.key.may_speak_as_sidecar(sidecar_id)
+
     async def live(self, now: int) -> bool:
         """Whether the key is still live: not revoked, not expired, its tenant active, its session
         not ended."""

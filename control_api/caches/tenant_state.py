@@ -134,6 +134,11 @@ class TenantState:
         key = self.policy_set.key(digest)
         return key if key is not None else await self._enrolled_key(digest)
 
+    def enrolled_agent(self, digest: bytes) -> str | None:
+        """The agent that a pod enrolled as for this key, if the key was found and is such a one."""
+        row = self._enrolled.get(digest)
+        return None if row is None else row.agent_id
+
     async def _enrolled_key(self, digest: bytes) -> Key | None:
         """A key that a pod enrolled for has no document. Its agent's says whether it is alive."""
         if digest not in self._enrolled:

@@ -21,19 +21,21 @@ _DAY = 86_400_000_000  # microseconds
 
 
 def build_key(request: NewKey, secret: str, entropy: bytes, now: int) -> StoredKey:
-    """An unbound key as the store keeps it. `entropy` is 16 random bytes for the key's id; `now` is
-    in microseconds."""
-    days = request.days
+    """A new key as the store keeps it. `entropy` is 16 random bytes for the key's id; `now` is in
+    microseconds. Raises `Invalid` if it would be a sidecar's without agents."""
+    days, sidecar_ids = request.days, request.sidecar_ids
     return StoredKey(
         key_id=prefixed("key_", entropy),
         name=request.name,
         scope=request.scope,
         # The secret itself is never stored, so a copy of the database opens nothing.
         digest=key_digest(secret),
-        bound_agent_id=None,
+        bound_agent_id=request.bound_agent_id,
         permitted_roles=(),
         expires_at=None if days is None else now + days * _DAY,
         created_at=now,
+        agent_ids=request.spoken_for,
+        sidecar_ids=None if sidecar_ids is None else tuple(sidecar_ids),
     )
 
 

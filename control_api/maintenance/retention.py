@@ -60,6 +60,7 @@ class RetentionLoop:
             # other expired data is gone already.
             await delete_old_deliveries(app.store, tenant_id)
             await app.fleet.forget(tenant_id)
+            await app.sidecar_owners.forget(tenant_id)
             await forget_expired_keys(app.store, tenant_id)
             await forget_ended_runs(app.store, tenant_id)
             await forget_ended_sessions(app, tenant_id)

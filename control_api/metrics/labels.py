@@ -15,6 +15,13 @@ class RefusalReason(StrEnum):
     rate = "rate"
 
 
+class Foreign(StrEnum):
+    """What a sidecar's key named that is not its own."""
+
+    agent = "agent"
+    sidecar = "sidecar"
+
+
 class Reload(StrEnum):
     """The outcome of reading a tenant's policy files."""
 

@@ -40,6 +40,12 @@ class HttpMetrics:
             registry=registry,
         )
         self.refusals = counter("sluice_refusals_total", "Callers refused, by reason.", ("reason",))
+        self.isolation_violations = counter(
+            "sluice_isolation_violations_total",
+            "Requests refused because a sidecar's key named an agent or a sidecar that is not its "
+            "own.",
+            ("what",),
+        )
         self.crashes = counter("sluice_internal_errors_total", "Requests answered with 500.")
         self.waiting = Gauge(
             "sluice_policy_set_waiters",

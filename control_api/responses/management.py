@@ -1,58 +1,14 @@
-"""Responses about keys, policies, guardrails and retention settings (`service.md` 2.1, 2.3,
-contract section 4)."""
+"""Responses about policies, guardrails and retention settings (`service.md` 2.1, contract section
+4)."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from policies.definitions.model import Scope, Sensitivity
+from policies.definitions.model import Sensitivity
 
 _NOW = "2026-01-31T12:00:00.000000Z"
 
 PolicyChange = Literal["created", "added", "updated", "deleted", "removed", "restored"]
-
-
-@dataclass(frozen=True, slots=True)
-class ListedKey:
-    """An API key without its secret (2.3)."""
-
-    key_id: str
-    name: str
-    scope: Scope
-    bound_agent_id: str | None
-    permitted_roles: list[str]
-    expires_at: str | None
-    created_at: str
-
-    example: ClassVar[dict[str, Any]] = {
-        "key_id": "key_3nB7xGvQ2mT5kWc8LpR0aZ",
-        "name": "underwriting agents",
-        "scope": "evaluate",
-        "bound_agent_id": None,
-        "permitted_roles": [],
-        "expires_at": "2027-01-31T12:00:00.000000Z",
-        "created_at": _NOW,
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class CreatedKey:
-    """A new API key with its secret, shown only once (4.5)."""
-
-    key_id: str
-    name: str
-    key: str
-    scope: Scope
-    expires_at: str | None
-    created_at: str
-
-    example: ClassVar[dict[str, Any]] = {
-        "key_id": "key_3nB7xGvQ2mT5kWc8LpR0aZ",
-        "name": "underwriting agents",
-        "key": "slc_" + "0" * 49,
-        "scope": "evaluate",
-        "expires_at": "2027-01-31T12:00:00.000000Z",
-        "created_at": _NOW,
-    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     made = actions.add("create", _create, "create a key and show its secret, this once only")
     made.add_argument("--name", required=True, help="its purpose")
     made.add_argument("--scope", required=True, choices=SCOPES)
+    _add_speaking(made)
     lifetime = made.add_mutually_exclusive_group()
     lifetime.add_argument("--expires-days", type=positive, metavar="N", help="1 to 3650")
     lifetime.add_argument("--never-expires", action="store_true")
@@ -47,8 +48,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     roles = bound.add_mutually_exclusive_group()
     roles.add_argument("--role", action="append", help="a role it may be used for; repeatable")
     roles.add_argument("--no-roles", action="store_true", help="let it be used for every role")
+    _add_speaking(bound)
+    bound.add_argument(
+        "--any-free-sidecar", action="store_true", help="admit sidecar ids that no other key uses"
+    )
     for each in (rotated, ended, bound):
         each.add_argument("key_id", metavar="KEY_ID")
+
+
+def _add_speaking(parser: argparse.ArgumentParser) -> None:
+    """The options of a key of scope `sidecar`."""
+    parser.add_argument(
+        "--for-agent",
+        action="append",
+        metavar="AGENT",
+        help="an agent that a sidecar's key speaks for, with the wildcards * and ?; repeatable",
+    )
+    parser.add_argument(
+        "--for-sidecar",
+        action="append",
+        metavar="ID",
+        help="a sidecar that may have the key, with wildcards; without it, any id that no other "
+        "live key uses",
+    )
+
+
+def _speaking(options: argparse.Namespace) -> dict[str, Any]:
+    given = {"agent_ids": options.for_agent, "sidecar_ids": options.for_sidecar}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def revoke(client: Client, key_id: str) -> int:
@@ -57,7 +84,7 @@ def revoke(client: Client, key_id: str) -> int:
 
 
 def _create(client: Client, options: argparse.Namespace) -> int:
-    body: dict[str, Any] = {"name": options.name, "scope": options.scope}
+    body: dict[str, Any] = {"name": options.name, "scope": options.scope, **_speaking(options)}
     # Null means that the key never expires; without the field, the API applies its default.
     if options.expires_days is not None or options.never_expires:
         body["expires_days"] = options.expires_days
@@ -79,14 +106,19 @@ def _revoke(client: Client, options: argparse.Namespace) -> int:
 
 
 def _bind(client: Client, options: argparse.Namespace) -> int:
-    body: dict[str, Any] = {}
+    body: dict[str, Any] = _speaking(options)
+    if options.any_free_sidecar:
+        body["sidecar_ids"] = None
     # `--no-agent` and `--no-roles` send null, which lifts the restriction.
     if options.agent is not None or options.no_agent:
         body["bound_agent_id"] = options.agent
     if options.role is not None or options.no_roles:
         body["permitted_roles"] = options.role
     if not body:
-        raise UnusableArguments("nothing to change; give --agent, --no-agent, --role or --no-roles")
+        raise UnusableArguments(
+            "nothing to change; give --agent, --no-agent, --role, --no-roles, --for-agent or "
+            "--for-sidecar"
+        )
     path = f"{PATH}/{segment(options.key_id)}/binding"
     response = client.api.request("PATCH", path, body=body)
     return client.report(response, f"key {options.key_id} is bound")

@@ -63,7 +63,8 @@ export SLUICE_KEY_FILE=/{KEYS}/admin.key
 {program} agents register --id agt_example --role example_role
 {program} agents submit agt_example
 {program} agents approve agt_example
-{program} keys create --name 'sidecar agent' --scope sidecar --out /{SIDECAR}/sidecar.key
+{program} keys create --name 'sidecar agent' --scope sidecar --for-agent agt_example \
+--out /{SIDECAR}/sidecar.key
 {program} keys create --name agt_example --scope evaluate --out /{SIDECAR}/agent.key
 
 # 4. describe its sources in /{SIDECAR}/sidecar.yaml, and start the sidecar

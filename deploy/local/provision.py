@@ -63,7 +63,9 @@ def provision(control: ApiConnection, first: FirstStart | None, data_dir: Path) 
         # The database may have been removed, or the key revoked, since the last start.
         if made.get(file) in valid and (data_dir / file).exists():
             continue
-        body = {"name": name, "scope": scope, "expires_days": None}
+        body: dict[str, Any] = {"name": name, "scope": scope, "expires_days": None}
+        if scope == "sidecar":
+            body["agent_ids"] = ["*"]  # whatever agent is tried on this machine
         key = control.request("POST", "/v1/keys", body=body).body
         # If we die before the last line of this loop, the next start creates another key. The lost
         # one, whose secret is gone, stays in the list of keys, where an admin can revoke it.

@@ -6,9 +6,11 @@ compared.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import islice
 from typing import Any, Literal, NamedTuple, get_args
 
+from policies.definitions.wildcard import Matcher, matcher
 from policies.ground.canonical import encode
 from policies.ground.json_body import identifier_fault
 
@@ -25,6 +27,9 @@ Scope = Literal["evaluate", "read", "admin", "sidecar"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 """The scopes of a tenant's key. The superadmin's key belongs to no tenant and is in no list."""
 
+NO_AGENT = "absent"
+"""In a list of agents, stands for calls that name no agent."""
+
 SessionState = Literal["active", "expired", "revoked"]
 
 
@@ -33,6 +38,11 @@ def _members(document: object, names: Iterable[str]) -> dict[str, Any]:
     the values with lists."""
     members = {name: getattr(document, name) for name in names}
     return {name: list(v) if type(v) is tuple else v for name, v in members.items()}
+
+
+@lru_cache(maxsize=256)
+def _matcher(patterns: tuple[str, ...]) -> Matcher:
+    return matcher(patterns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,30 +117,61 @@ class Agent:
 @dataclass(frozen=True, slots=True)
 class Key:
     """The part of an API key's entry that a decision needs; never the secret. `expires_at` is in
-    microseconds since 1970 UTC, None for never. `wire` is as in `Agent`."""
+    microseconds since 1970 UTC, None for never. `wire` is as in `Agent`.
+
+    Only a key of scope `sidecar` has `agent_ids` and `sidecar_ids`, with the wildcards `*` and `?`.
+    `agent_ids` is None for one that was made before keys had them: it may speak for every agent, as
+    every sidecar. With `agent_ids`, `sidecar_ids` is None for a key that may speak as any sidecar
+    whose id no other live key uses; the control API knows which those are.
+    """
 
     key_id: str
     scope: Scope
     bound_agent_id: str | None = None
     permitted_roles: tuple[str, ...] = ()
     expires_at: int | None = None
+    agent_ids: tuple[str, ...] | None = None
+    sidecar_ids: tuple[str, ...] | None = None
     wire: bytes = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "wire", encode(self.to_wire()))
 
     def to_wire(self) -> dict[str, Any]:
-        return _members(self, self.__slots__[:-1])
+        # A key without them keeps the bytes that it had before: records cite their digest.
+        bound = self.__slots__[5:7] if self.agent_ids is not None else ()
+        return _members(self, (*self.__slots__[:5], *bound))
 
     @classmethod
     def from_wire(cls, wire: dict[str, Any]) -> "Key":
+        agent_ids, sidecar_ids = wire.get("agent_ids"), wire.get("sidecar_ids")
         return cls(
             wire["key_id"],
             wire["scope"],
             wire["bound_agent_id"],
             tuple(wire["permitted_roles"]),
             wire["expires_at"],
+            None if agent_ids is None else tuple(agent_ids),
+            None if sidecar_ids is None else tuple(sidecar_ids),
         )
+
+    def may_speak_for_agent(self, agent_id: str | None) -> bool:
+        """Whether a sidecar with this key may decide, claim and report for this agent; None is a
+        call that names no agent, which `*` and `absent` admit."""
+        if self.agent_ids is None or "*" in self.agent_ids:
+            return True
+        if agent_id is None:
+            return NO_AGENT in self.agent_ids
+        return agent_id != NO_AGENT and _matcher(self.agent_ids)(agent_id)
+
+    def may_speak_as_sidecar(self, sidecar_id: str) -> bool:
+        """Whether a sidecar with this key may have this id, as far as the key itself says it."""
+        return self.sidecar_ids is None or _matcher(self.sidecar_ids)(sidecar_id)
+
+    @property
+    def names_sidecars(self) -> bool:
+        """Whether the key itself says which sidecars it speaks as."""
+        return self.agent_ids is None or self.sidecar_ids is not None
 
     def live(self, now: int) -> bool:
         """Whether the key has not expired at `now` (microseconds)."""

@@ -222,7 +222,7 @@ class Dispatcher:
         if head.key_digest is None:
             raise Unauthorized
         try:
-            key = self._keys.find(head.key_digest)
+            key = self._keys.find_callers(head.key_digest)
         except (NoPolicySet, CacheDamaged) as error:
             # Without a policy set no key can be recognised; a valid key must not get 403.
             raise Unavailable(f"the API key can't be checked: {error}") from error

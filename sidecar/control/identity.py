@@ -81,6 +81,11 @@ class Identity(ABC):
         """Why the sidecar's own key is no longer good, by the documents held; None if it is. Raises
         `MissingDocument`. `now` is in microseconds."""
 
+    @abstractmethod
+    def speaks_for(self, policy_set: PolicySet, agent_id: str | None) -> bool:
+        """Whether the sidecar's own key speaks for this agent; None is a call without one. Raises
+        `MissingDocument`, or `NoPolicySet`."""
+
 
 class ConfiguredIdentity(Identity):
     """The keys are in files, and the settings name the agent."""
@@ -101,6 +106,11 @@ class ConfiguredIdentity(Identity):
         key = policy_set.key(self._digest)
         live = key is not None and key.live(now)
         return None if live else "the key in `key_file` is no longer valid"
+
+    def speaks_for(self, policy_set: PolicySet, agent_id: str | None) -> bool:
+        key = policy_set.key(self._digest)
+        # Without a document the key is revoked, and the control API says so at the next poll.
+        return key is None or key.may_speak_for_agent(agent_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,3 +183,6 @@ class EnrolledIdentity(Identity):
         if self.problem is not None:
             return self.problem[1]
         return None if self.live(policy_set) else "the keys that this sidecar enrolled for are dead"
+
+    def speaks_for(self, policy_set: PolicySet, agent_id: str | None) -> bool:  # noqa: ARG002
+        return self.answer is None or agent_id == self.answer.agent_id

@@ -8,6 +8,7 @@ from sidecar.doctor.files import readable, writable
 from sidecar.doctor.finding import DoctorFinding, ordered
 from sidecar.doctor.listeners import listeners
 from sidecar.doctor.names import broad_hosts, private_names, report_mode
+from sidecar.doctor.own_key import own_key
 from sidecar.doctor.redirects import other_users, redirect, udp
 from sidecar.doctor.users import users
 from sidecar.doctor.write_actions import write_actions
@@ -28,6 +29,7 @@ CHECKS: tuple[Check, ...] = (
     private_names,
     broad_hosts,
     write_actions,
+    own_key,
 )
 
 

@@ -169,7 +169,7 @@ class Judgement:
         if digest is None:
             raise Unauthorized
         # INVARIANT: looked up for every check. Nothing remembered says that a key is valid.
-        key = self._keys.find(digest)
+        key = self._keys.find_callers(digest)
         if key is None:
             raise Forbidden("the API key is unknown, revoked or expired")
         if key.scope not in EVALUATING_SCOPES:

@@ -46,7 +46,8 @@ def made_tenants(stack: Stack, many: int) -> list[str]:
         status, tenant = call(port, "POST", "/v1/admin/tenants", {"name": f"t-{number}"}, key=key)
         assert status == 201, tenant
         path = f"/v1/admin/tenants/{tenant['tenant_id']}/keys"
-        status, made = call(port, "POST", path, {"name": "sidecar", "scope": "sidecar"}, key=key)
+        asked = {"name": "sidecar", "scope": "sidecar", "agent_ids": ["*"]}
+        status, made = call(port, "POST", path, asked, key=key)
         assert status == 201, made
         return str(made["key"])
 

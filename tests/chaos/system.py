@@ -187,7 +187,10 @@ class System:
         self.keys = [self.new_key("evaluate")["key"] for _ in range(SIDECARS)]
 
     def new_key(self, scope: str) -> dict[str, Any]:
-        return dict(self.must("POST", "/v1/keys", {"name": scope, "scope": scope}))
+        body: dict[str, Any] = {"name": scope, "scope": scope}
+        if scope == "sidecar":
+            body["agent_ids"] = ["*"]
+        return dict(self.must("POST", "/v1/keys", body))
 
     def must(self, method: str, path: str, body: object = None) -> Any:
         status, answer = self.admin(method, path, body)

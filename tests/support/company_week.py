@@ -180,7 +180,8 @@ def _register(world: CompanyWeek) -> None:
     api.admin("PATCH", f"/v1/keys/{world.key_id}/binding", binding)
     old = api.admin("POST", "/v1/keys", {"name": "pilot", "scope": "evaluate"})["key_id"]
     api.admin("DELETE", f"/v1/keys/{old}")
-    api.admin("POST", "/v1/keys", {"name": "sidecars", "scope": "sidecar", "expires_days": 90})
+    sidecars = {"name": "sidecars", "scope": "sidecar", "agent_ids": ["*"], "expires_days": 90}
+    api.admin("POST", "/v1/keys", sidecars)
     for name in ("acme", "globex"):
         made = api.admin("POST", "/v1/admin/tenants", {"name": name})
         if name == "acme":

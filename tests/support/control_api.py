@@ -177,6 +177,8 @@ class ControlApi:
         return answer.body
 
     def new_key(self, scope: str = "evaluate", **fields: Any) -> str:
+        if scope == "sidecar":
+            fields.setdefault("agent_ids", ["*"])
         made = self.admin("POST", "/v1/keys", {"name": f"a {scope} key", "scope": scope, **fields})
         key: str = made["key"]
         return key

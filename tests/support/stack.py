@@ -238,7 +238,10 @@ class Stack:
             self.control.stop()
 
     def new_key(self, name: str, scope: str) -> str:
-        key: str = self.admin("POST", "/v1/keys", {"name": name, "scope": scope})["key"]
+        body: dict[str, Any] = {"name": name, "scope": scope}
+        if scope == "sidecar":
+            body["agent_ids"] = ["*"]
+        key: str = self.admin("POST", "/v1/keys", body)["key"]
         return key
 
     def admin(self, method: str, path: str, body: object = None) -> Any:

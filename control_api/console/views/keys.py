@@ -10,7 +10,7 @@ from control_api.console.page import ROOT, Html, Page, See
 from control_api.console.visit import NULL, Visit, address
 from control_api.requests.idempotency import Repeated
 from control_api.requests.key import DEFAULT_DAYS
-from control_api.responses.management import ListedKey
+from control_api.responses.keys import ListedKey
 from control_api.use_cases.keys.bind_key import bind_key
 from control_api.use_cases.keys.create_key import create_key
 from control_api.use_cases.keys.get_key import get_key
@@ -71,6 +71,12 @@ async def show_key(visit: Visit, problem: SluiceError | None = None) -> Html:
         "state": state_of(key, visit.app.clock.now()),
         "agent_id": key.bound_agent_id if given is None else given.get("agent_id", ""),
         "roles": "\n".join(key.permitted_roles) if given is None else given.get("roles", ""),
+        "agent_ids": "\n".join(key.agent_ids or ())
+        if given is None
+        else given.get("agent_ids", ""),
+        "sidecar_ids": "\n".join(key.sidecar_ids or ())
+        if given is None
+        else given.get("sidecar_ids", ""),
         "may_change": visit.may(bind_key),
         "is_own": key.key_id == visit.signed_in.name,
         "done_text": DONE.get(visit.query.get("done", "")),
@@ -84,8 +90,16 @@ async def change_binding(visit: Visit) -> Html | See:
     key_id = visit.required("id")
     agent_id = visit.form.text("agent_id") or NULL
     roles = lines(visit.form.get("roles", ""))
+    speaking: dict[str, Any] = {}
+    if "agent_ids" in visit.form:  # only the page of a sidecar's key has these fields
+        speaking = {
+            "agent_ids": lines(visit.form.get("agent_ids", "")),
+            "sidecar_ids": lines(visit.form.get("sidecar_ids", "")) or NULL,
+        }
     try:
-        await visit.call(bind_key, key_id=key_id, bound_agent_id=agent_id, permitted_roles=roles)
+        await visit.call(
+            bind_key, key_id=key_id, bound_agent_id=agent_id, permitted_roles=roles, **speaking
+        )
     except SluiceError as error:
         return await show_key(visit, error)
     return See(address("/key", id=key_id, done="bound"))
@@ -126,7 +140,9 @@ def key_fields(visit: Visit) -> dict[str, Any]:
     """The fields of a new key, as the form has them. Raises `Invalid`."""
     form = visit.form
     days = form.number("expires_days")
+    named = {name: lines(form.get(name, "")) for name in ("agent_ids", "sidecar_ids")}
     return {
+        **{name: value for name, value in named.items() if value},
         "name": form.get("name", ""),
         "scope": form.get("scope", ""),
         "idempotency_key": form.get("idempotency_key", ""),

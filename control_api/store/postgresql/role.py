@@ -49,6 +49,7 @@ GRANTS = {
     "self_checks": CHANGE,
     "sessions": ALL,
     "set_nodes": REPLACE,
+    "sidecar_owners": ALL,
     "sidecars": ALL,
     "sign_in_links": ALL,
     "sources": CHANGE,

@@ -36,9 +36,10 @@ class EnrolledKey:
         return cls(**row)
 
     def key(self) -> Key:
-        """What the key may do. The agent's key speaks for its agent alone."""
-        bound = self.agent_id if self.scope == "evaluate" else None
-        return Key(self.key_id, self.scope, bound, (), self.expires_at)
+        """What the key may do. Both keys of a pod speak for its agent alone."""
+        if self.scope == "sidecar":
+            return Key(self.key_id, self.scope, None, (), self.expires_at, (self.agent_id,))
+        return Key(self.key_id, self.scope, self.agent_id, (), self.expires_at)
 
 
 _COLUMNS = columns_of(enrolled_keys)

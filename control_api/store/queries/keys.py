@@ -25,16 +25,42 @@ class StoredKey:
     permitted_roles: tuple[str, ...]
     expires_at: int | None
     created_at: int
+    agent_ids: tuple[str, ...] | None = None
+    sidecar_ids: tuple[str, ...] | None = None
 
     @classmethod
     def from_row(cls, row: RowMapping) -> "StoredKey":
-        return cls(**{**row, "permitted_roles": tuple(orjson.loads(row["permitted_roles"]))})
+        return cls(**{**row, **{name: _tuple(row[name]) for name in _LISTS}})
+
+    def shown_patterns(self, names: tuple[str, ...] | None) -> list[str] | None:
+        """`agent_ids` or `sidecar_ids`, as people see them. A sidecar's key from before keys had
+        agents speaks for all, as every sidecar."""
+        if self.scope == "sidecar" and self.agent_ids is None:
+            return ["*"]
+        return None if names is None else list(names)
 
     def published(self) -> Key:
         """The part that a decision needs."""
         return Key(
-            self.key_id, self.scope, self.bound_agent_id, self.permitted_roles, self.expires_at
+            self.key_id,
+            self.scope,
+            self.bound_agent_id,
+            self.permitted_roles,
+            self.expires_at,
+            self.agent_ids,
+            self.sidecar_ids,
         )
+
+
+_LISTS = ("permitted_roles", "agent_ids", "sidecar_ids")
+
+
+def _tuple(stored: bytes | None) -> tuple[str, ...] | None:
+    return None if stored is None else tuple(orjson.loads(stored))
+
+
+def _stored(names: tuple[str, ...] | None) -> bytes | None:
+    return None if names is None else encode(list(names))
 
 
 _COLUMNS = [column for column in api_keys.c if column.name not in ("tenant_id", "revoked_at")]
@@ -49,7 +75,7 @@ async def tenant_of(connection: AsyncConnection, digest: bytes) -> str | None:
 
 
 async def add(connection: AsyncConnection, tenant_id: str, key: StoredKey) -> None:
-    values = {**values_of(key), "permitted_roles": encode(list(key.permitted_roles))}
+    values = {**values_of(key), **{name: _stored(getattr(key, name)) for name in _LISTS}}
     await connection.execute(insert(api_keys).values(tenant_id=tenant_id, **values))
 
 
@@ -113,13 +139,14 @@ async def known(connection: AsyncConnection, tenant_id: str, key_id: str) -> boo
 
 
 async def bind(connection: AsyncConnection, tenant_id: str, key: StoredKey) -> None:
-    """Stores the key's two bindings: its agent and its permitted roles."""
+    """Stores the key's bindings: its agent, its permitted roles, and for which agents and as which
+    sidecars it speaks."""
     await connection.execute(
         update(api_keys)
         .where(api_keys.c.tenant_id == tenant_id, api_keys.c.key_id == key.key_id)
         .values(
             bound_agent_id=key.bound_agent_id,
-            permitted_roles=encode(list(key.permitted_roles)),
+            **{name: _stored(getattr(key, name)) for name in _LISTS},
         )
     )
 

@@ -59,8 +59,8 @@ tenants = table(
     Index(None, "name"),
 )
 
-# `digest` is the key's SHA-256; the key itself is not stored. `permitted_roles` is a canonical JSON
-# list.
+# `digest` is the key's SHA-256: no key is stored. Roles and ids are canonical JSON lists.
+# A key of scope `sidecar` without `agent_ids` is from before keys had them.
 api_keys = table(
     "api_keys",
     string("key_id"),
@@ -72,6 +72,8 @@ api_keys = table(
     timestamp_or_null("expires_at"),
     timestamp("created_at"),
     timestamp_or_null("revoked_at"),
+    binary_or_null("agent_ids"),
+    binary_or_null("sidecar_ids"),
     tenant_foreign_key(),
     # For the one look-up that does not know the tenant yet: a request presents only its key.
     Index(None, "digest"),
@@ -212,6 +214,17 @@ sidecars = table(
     string_or_null("workload"),
     string_or_null("enrolled_until"),
     string_or_null("forked"),
+    key=("sidecar_id",),
+)
+
+# `owner` is the id of the key that uses the sidecar's id, or for pods `agent/` and their agent's.
+sidecar_owners = table(
+    "sidecar_owners",
+    string("sidecar_id"),
+    string("owner"),
+    timestamp("since"),
+    tenant_foreign_key(),
+    Index(None, "tenant_id", "owner"),  # shown with the key
     key=("sidecar_id",),
 )
 

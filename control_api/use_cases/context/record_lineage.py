@@ -7,6 +7,7 @@ from pydantic import Field
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.log import read
+from control_api.metrics.labels import Foreign
 from control_api.requests.base import Identifier, RequestModel, Text
 from control_api.responses.audit import Empty
 from policies.definitions.model import Key
@@ -35,6 +36,9 @@ async def record_lineage(app: AppContext, caller: Caller, request: NewAction) ->
     """Record a downstream action on an audit event of this tenant."""
     tenant_id = caller.tenant_id
     found = await read.event(app.store, tenant_id, request.event_id)
+    bound, agent_id = caller.key.bound_agent_id, found.event["agent_id"]
+    if bound is not None and agent_id != bound:
+        await app.isolation.record(caller, Foreign.agent, agent_id, "record_lineage")
     _refuse_unbound(caller.key, found.event)
     # The tenant's document says whether to mask personal data in the record.
     await caller.tenant.need((TENANT,))

@@ -6,7 +6,7 @@ from control_api.domain.keys import add_key, build_key
 from control_api.presenters import created_key
 from control_api.requests.idempotency import id_entropy
 from control_api.requests.key import NewKey
-from control_api.responses.management import CreatedKey
+from control_api.responses.keys import CreatedKey
 from control_api.store.queries.keys import StoredKey
 from control_api.store.transaction import Transaction
 from policies.ground.keys import make_key

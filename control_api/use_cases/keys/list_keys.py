@@ -7,7 +7,7 @@ from control_api.auth.principal import Caller
 from control_api.presenters import listed_key
 from control_api.requests.base import Flag, ListRequest
 from control_api.requests.time import Time
-from control_api.responses.management import ListedKey
+from control_api.responses.keys import ListedKey
 from control_api.responses.paging import Page, page_of
 from control_api.store.queries import enrolled_keys, keys
 from control_api.store.queries.enrolled_keys import EnrolledKey
@@ -54,4 +54,6 @@ def _listed_enrolled_key(row: EnrolledKey) -> ListedKey:
         permitted_roles=[],
         expires_at=rfc3339(row.expires_at),
         created_at=rfc3339(row.created_at),
+        agent_ids=[row.agent_id] if row.scope == "sidecar" else None,
+        sidecar_ids=None,
     )

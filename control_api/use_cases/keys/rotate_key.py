@@ -9,7 +9,7 @@ from control_api.domain.keys import key_change
 from control_api.enrolment.recorded_changes import agent_change
 from control_api.presenters import created_key
 from control_api.requests.key import KeyRequest
-from control_api.responses.management import CreatedKey
+from control_api.responses.keys import CreatedKey
 from control_api.store.queries import agents, keys
 from control_api.store.queries.keys import StoredKey
 from control_api.store.transaction import Transaction

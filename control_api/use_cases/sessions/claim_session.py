@@ -31,6 +31,7 @@ class NewSession(RequestModel):
 async def claim_session(app: AppContext, caller: Caller, request: NewSession) -> ClaimedSession:
     """Claim a session, or learn who owns it and whether it is active."""
     tenant = caller.tenant
+    await app.isolation.require_agent(caller, request.agent_id, "claim_session")
     # These documents give the session's lifetime, and say whether to mask its user.
     await tenant.need((TENANT, role_name(request.agent_role)))
     row = await claim(

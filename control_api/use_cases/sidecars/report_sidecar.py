@@ -61,6 +61,9 @@ class Report(RequestModel):
 
 async def report_sidecar(app: AppContext, caller: Caller, request: Report) -> Heard:
     """Report a sidecar's status."""
+    await app.isolation.require_sidecar(caller, request.sidecar_id, "report_sidecar")
+    if request.agent_id is not None:
+        await app.isolation.require_agent(caller, request.agent_id, "report_sidecar")
     now = app.clock.now()
     # `first_seen` is used only for a new sidecar; otherwise `fleet` keeps the first report's.
     row = StoredSidecar(

@@ -5,7 +5,7 @@ Knows how a question names them, and which documents that takes. Knows no candid
 
 import logging
 from collections import ChainMap
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, NamedTuple, cast
 
 from policies.checks.finding import Facts
@@ -25,12 +25,14 @@ log = logging.getLogger(__name__)
 
 class Caller(NamedTuple):
     """What is the same for everyone who is judged: the key that asks, and the tenant's settings, at
-    one revision of the policy set. `answers` remembers what policies answered in this search."""
+    one revision of the policy set. `answers` remembers what policies answered in this search, and
+    `speaks_for` says whether the sidecar's own key speaks for an agent."""
 
     key: Key
     settings: TenantSettings
     revision: int
     answers: dict[tuple[object, ...], bool]
+    speaks_for: Callable[[str | None], bool]
 
 
 class Claimant(NamedTuple):
@@ -61,6 +63,8 @@ class Claimant(NamedTuple):
         # Without a session, check 5 is skipped.
         if role is None or not admitted(retrieval, facts):
             return False
+        if not self.caller.speaks_for(retrieval.agent_id):
+            return False  # every evaluation of it is denied
         named = any(clause.admits is not None for clause in role.clauses)
         question = (
             role.name,
@@ -84,6 +88,8 @@ class Claimant(NamedTuple):
         """The patterns of sources that the policies which apply to the claimant allow."""
         agent_id = None if self.agent is None else self.agent.agent_id
         found: set[str] = set()
+        if not self.caller.speaks_for(agent_id):
+            return []
         for name, role in self.roles.items():
             # INVARIANT: no policy of a role in which this key may not act, and none that admits
             # only other agents, is shown. Checks 1 to 4 ask who calls, not for what.
@@ -96,7 +102,7 @@ class Claimant(NamedTuple):
         return sorted(found)
 
     def _facts(self, role: str) -> Facts:
-        key, settings, revision, _ = self.caller
+        key, settings, revision, *_ = self.caller
         return Facts(settings, key, self.agent, None, self.roles[role], revision)
 
 

@@ -25,6 +25,8 @@ def seconds(api: ControlApi) -> float | None:
 
 def made(api: ControlApi, **fields: Any) -> dict[str, Any]:
     body = {"name": "a key", "scope": "read", **fields}
+    if body["scope"] == "sidecar":
+        body["agent_ids"] = ["*"]
     answer: dict[str, Any] = api.admin("POST", "/v1/keys", body)
     return answer
 
@@ -46,7 +48,8 @@ def test_a_sidecar_s_key_has_no_expiry_unless_one_is_given(api: ControlApi) -> N
     assert rotated["expires_at"] == limited["expires_at"]
     assert made(api, scope="evaluate")["expires_at"] is not None
     path = "/v1/admin/tenants/default/keys"
-    provisioned = api.admin("POST", path, {"name": "provisioned", "scope": "sidecar"})
+    asked = {"name": "provisioned", "scope": "sidecar", "agent_ids": ["*"]}
+    provisioned = api.admin("POST", path, asked)
     assert provisioned["expires_at"] is None
 
 

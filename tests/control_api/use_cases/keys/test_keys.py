@@ -32,6 +32,8 @@ def test_a_key_is_shown_once_and_never_listed(api: ControlApi) -> None:
         "permitted_roles",
         "expires_at",
         "created_at",
+        "agent_ids",
+        "sidecar_ids",
     ]
 
 

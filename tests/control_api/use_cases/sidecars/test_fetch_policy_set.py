@@ -229,7 +229,9 @@ def test_a_waiting_sidecar_is_answered_when_the_service_stops(fresh: ControlApi)
 
 
 def test_a_key_that_is_revoked_while_it_waits_learns_nothing(api: ControlApi) -> None:
-    made = api.admin("POST", "/v1/keys", {"name": "sidecar", "scope": "sidecar"})
+    made = api.admin(
+        "POST", "/v1/keys", {"name": "sidecar", "scope": "sidecar", "agent_ids": ["*"]}
+    )
     page, _ = whole(api)
     path = f"{POLL}?since={page['revision']}&epoch={page['epoch']}&wait=20"
     thread, seen = waiting(api, lambda: api.call("GET", path, key=made["key"]))

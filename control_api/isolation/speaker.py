@@ -1,0 +1,19 @@
+"""The key that speaks, as far as isolation has to know it."""
+
+from typing import Protocol
+
+from control_api.caches.tenant_state import TenantState
+from policies.definitions.model import Key
+
+
+class Speaker(Protocol):
+    """A caller with a key (`control_api.auth.principal.Caller`)."""
+
+    @property
+    def tenant(self) -> TenantState: ...
+
+    @property
+    def key(self) -> Key: ...
+
+    @property
+    def digest(self) -> bytes | None: ...

@@ -1,0 +1,104 @@
+"""Queries over which key uses which sidecar id. Does not know what that permits."""
+
+from typing import NamedTuple
+
+import orjson
+from sqlalchemy import Connection, delete, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.store.schema.statements import insert_if_absent
+from control_api.store.schema.tables import api_keys, documents, sidecar_owners, sidecars
+from policies.sets.policy_set import enrolment_name
+
+OF_PODS = "agent/"
+"""Begins the owner of the ids that an agent's enrolled pods use; what follows is the agent's id. A
+pod gets a new key every half hour, so no single key is the owner."""
+SHOWN = 100
+"""The most sidecars that are listed for one owner."""
+
+
+def owner_of(connection: Connection, tenant_id: str, sidecar_id: str) -> str | None:
+    query = select(sidecar_owners.c.owner).where(
+        sidecar_owners.c.tenant_id == tenant_id, sidecar_owners.c.sidecar_id == sidecar_id
+    )
+    owner: str | None = connection.execute(query).scalar_one_or_none()
+    return owner
+
+
+class Taker(NamedTuple):
+    """Who wants an id: its owner's name, and the agents that its key speaks for."""
+
+    owner: str
+    agent_ids: tuple[str, ...] | None
+
+
+def take(connection: Connection, tenant_id: str, sidecar_id: str, taker: Taker, now: int) -> bool:
+    """Makes `taker` the one that uses this id, unless another that is live at `now` (microseconds)
+    holds it. Returns whether `taker` has it now."""
+    owner = taker.owner
+    values = {"tenant_id": tenant_id, "sidecar_id": sidecar_id, "owner": owner, "since": now}
+    connection.execute(insert_if_absent(sidecar_owners, connection.dialect), values)
+    present = owner_of(connection, tenant_id, sidecar_id)
+    if present == owner:
+        return True
+    if present is not None and _holds(connection, tenant_id, present, taker, now):
+        return False
+    # Of two that take the id of a dead key at the same time, one finds the row changed.
+    done = connection.execute(
+        update(sidecar_owners)
+        .where(
+            sidecar_owners.c.tenant_id == tenant_id,
+            sidecar_owners.c.sidecar_id == sidecar_id,
+            sidecar_owners.c.owner == present,
+        )
+        .values(owner=owner, since=now)
+    )
+    return done.rowcount == 1
+
+
+def _holds(connection: Connection, tenant_id: str, present: str, taker: Taker, now: int) -> bool:
+    """Whether the present owner keeps its id from `taker`."""
+    if present.startswith(OF_PODS):
+        agent_id = present.removeprefix(OF_PODS)
+        pods = select(documents.c.name).where(
+            documents.c.tenant_id == tenant_id,
+            documents.c.name == enrolment_name(agent_id),
+            documents.c.body.is_not(None),
+        )
+        return taker.agent_ids != (agent_id,) and connection.execute(pods).first() is not None
+    query = select(api_keys.c.agent_ids).where(
+        api_keys.c.tenant_id == tenant_id,
+        api_keys.c.key_id == present,
+        api_keys.c.revoked_at.is_(None),
+        api_keys.c.expires_at.is_(None) | (api_keys.c.expires_at > now),
+    )
+    row = connection.execute(query).first()
+    # A key is often replaced by a second one for the same agents before it is revoked, and the
+    # records of a sidecar that goes on with the new one must not count as forged. A key from before
+    # keys had agents is replaced by one for fewer, and can be locked out of no id.
+    if row is None or row.agent_ids is None:
+        return False
+    return tuple(orjson.loads(row.agent_ids)) != taker.agent_ids
+
+
+async def used_by(connection: AsyncConnection, tenant_id: str, owner: str) -> list[str]:
+    """The sidecar ids that this owner uses, in order, at most `SHOWN`."""
+    query = (
+        select(sidecar_owners.c.sidecar_id)
+        .where(sidecar_owners.c.tenant_id == tenant_id, sidecar_owners.c.owner == owner)
+        .order_by(sidecar_owners.c.sidecar_id)
+        .limit(SHOWN)
+    )
+    return list((await connection.execute(query)).scalars())
+
+
+def forget(connection: Connection, tenant_id: str, before: int) -> None:
+    """Deletes what was taken before this time (microseconds) by sidecars that are not listed."""
+    listed = select(sidecars.c.sidecar_id).where(sidecars.c.tenant_id == tenant_id)
+    connection.execute(
+        delete(sidecar_owners).where(
+            sidecar_owners.c.tenant_id == tenant_id,
+            sidecar_owners.c.since < before,
+            sidecar_owners.c.sidecar_id.not_in(listed),
+        )
+    )
