@@ -130,7 +130,14 @@ class Searches:
     def _begin(self, key: Key) -> Caller:
         self._require_deciding()
         try:
-            return Caller(key, self._policy_set.settings(), self._policy_set.revision, {})
+            return Caller(
+                key,
+                self._policy_set.settings(),
+                self._policy_set.revision,
+                {},
+                self._policy_set.sources(),
+                self._enforcer.at_configured_level,
+            )
         except (NoPolicySet, CacheDamaged, KeyError, TypeError, ValueError) as error:
             raise Unavailable(f"the policy set can't be read: {error}") from error
 
