@@ -71,9 +71,7 @@ async def test_the_highest_level_holds_and_the_record_has_all_three(
 ) -> None:
     await states(sidecar, control, {"chroma://kb/*": "medium"})
     asked = {"source_id": "chroma://kb/default/other", "sensitivity_level": "low"}
-    found = await sidecar.call(
-        "POST", f"{EVALUATE}?explain=true", orjson.dumps(ask(**asked))
-    )
+    found = await sidecar.call("POST", f"{EVALUATE}?explain=true", orjson.dumps(ask(**asked)))
     stated = {"request": "low", "sidecar": "low", "tenant": "medium"}
     assert found.json()["explain"]["levels"] == {**stated, "held": "medium", "by": "tenant"}
     record = (await sidecar.records())[-1]
