@@ -65,7 +65,7 @@ async def _write(
 ) -> None:
     await tx.publish({SOURCES: sources_document(levels)})
     shown = [
-        None if level is None else {"pattern": change.pattern, "sensitivity_level": level}
+        None if level is None else {"source_pattern": change.pattern, "sensitivity_level": level}
         for level in (change.before, change.after)
     ]
     action = "deleted" if change.after is None else "updated" if change.before else "created"

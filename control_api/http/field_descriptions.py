@@ -235,7 +235,7 @@ FIELDS = {
     "refused_at": "Since when the files are refused; null if they are in force.",
     "faults": "Why the files are refused, at most 20 faults, each with its file and line.",
     "held": "The highest level that is stated, by which the decision was made.",
-    "pattern": "A pattern of source ids, with the wildcards `*` and `?`.",
+    "source_pattern": "A pattern of source ids, with the wildcards `*` and `?`.",
     "source_levels": "Whether the sidecar applies the tenant's levels of sources.",
     "self_verification": "What the scheduled verification found, over all logs.",
     "semantics": "`all` evaluates every item. `stop_on_deny` and `stop_on_allow` stop after the "

@@ -9,7 +9,7 @@ from policies.definitions.model import Sensitivity
 class SourceRequest(RequestModel):
     """Names one pattern."""
 
-    pattern: Identifier
+    source_pattern: Identifier
 
 
 class SourceAsked(RequestModel):
@@ -17,5 +17,5 @@ class SourceAsked(RequestModel):
 
     example: ClassVar[dict[str, Any]] = {"sensitivity_level": "critical"}
 
-    pattern: Identifier
+    source_pattern: Identifier
     sensitivity_level: Sensitivity

@@ -10,7 +10,10 @@ from policies.definitions.model import Sensitivity
 class SourceShown:
     """The level of all sources whose id matches a pattern."""
 
-    pattern: str
+    source_pattern: str
     sensitivity_level: Sensitivity
 
-    example: ClassVar[dict[str, Any]] = {"pattern": "salaries*", "sensitivity_level": "critical"}
+    example: ClassVar[dict[str, Any]] = {
+        "source_pattern": "salaries*",
+        "sensitivity_level": "critical",
+    }

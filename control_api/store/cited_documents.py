@@ -19,8 +19,8 @@ from policies.sets.source_levels import SOURCES
 async def keep(
     connection: AsyncConnection, tenant_id: str, changed: Mapping[str, bytes | None], now: int
 ) -> None:
-    """Keeps the published documents that decisions cite. Call it before the rows of `documents` change: what
-    they hold has been in force until `now`. A body of None removes the document."""
+    """Keeps the published documents that decisions cite. Call it before the rows of `documents`
+    change: what they hold has been in force until `now`. A body of None removes the document."""
     cited = [name for name in changed if name.startswith(ROLE) or name == SOURCES]
     if not cited:
         return

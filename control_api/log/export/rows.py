@@ -70,7 +70,8 @@ def read_joined(
 
 def named_digests(page: JoinedLines) -> set[str] | None:
     """The digests that follow the first `,"role":"` of a line, whatever kind of entry has it, and
-    those of tenants' levels of sources; None unless these are the lines of all rows, and each divides into an entry and its openings.
+    those of tenants' levels of sources; None unless these are the lines of all rows, and each
+    divides into an entry and its openings.
 
     The database could tell all of that, but it looks for bytes ten times as slowly. Takes about a
     millisecond for a thousand lines.
@@ -212,7 +213,8 @@ _CITED = {
       AND kind = 'decision' AND instr(CAST(entry AS BLOB), :mark) > 0"""),
     "postgresql": text("""
     SELECT DISTINCT
-           substring(entry FROM position(CAST(:mark AS bytea) in entry) + CAST(:place AS int) FOR 64) AS role
+           substring(entry FROM position(CAST(:mark AS bytea) in entry) + CAST(:place AS int)
+                     FOR 64) AS role
     FROM log_entries
     WHERE tenant_id = :tenant AND seq >= :first AND seq < :until
       AND kind = 'decision' AND position(CAST(:mark AS bytea) in entry) > 0"""),

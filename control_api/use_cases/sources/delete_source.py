@@ -12,7 +12,7 @@ async def delete_source(app: AppContext, caller: Caller, request: SourceRequest)
     """Delete the level of a pattern; one deleted before is not found."""
 
     async def work(tx: Transaction) -> None:
-        await source_levels.delete(app, tx, request.pattern, caller.by)
+        await source_levels.delete(app, tx, request.source_pattern, caller.by)
 
     await app.store.write(caller.tenant_id, work)
     return Empty()

@@ -13,7 +13,9 @@ async def put_source(app: AppContext, caller: Caller, request: SourceAsked) -> S
     states."""
 
     async def work(tx: Transaction) -> None:
-        await source_levels.put(app, tx, request.pattern, request.sensitivity_level, caller.by)
+        await source_levels.put(
+            app, tx, request.source_pattern, request.sensitivity_level, caller.by
+        )
 
     await app.store.write(caller.tenant_id, work)
-    return SourceShown(request.pattern, request.sensitivity_level)
+    return SourceShown(request.source_pattern, request.sensitivity_level)

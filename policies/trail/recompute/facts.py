@@ -25,8 +25,8 @@ _RESPONSE = ("decision", "policy_name", "policy_id", "policy_version", "reason",
 class RecordedFacts(NamedTuple):
     """The facts of an entry, without the role's policies: `role` is their document's digest, None
     if there was none, as are `key_digest` and `agent_digest`. `sources` is the digest of the
-    tenant's levels, None if there were none, or if they were ignored. `time` is when the enforcement point
-    decided, in microseconds."""
+    tenant's levels, None if there were none, or if they were ignored. `time` is when the
+    enforcement point decided, in microseconds."""
 
     retrieval: Retrieval
     settings: TenantSettings

@@ -33,7 +33,7 @@ def test_the_highest_level_decides_and_explanations_say_whose_it_is(
     asking = {"source_id": "handbook", "sensitivity_level": "low"}
     assert api.evaluate(**asking)["decision"] == "ALLOW"
     assert state(api, "hand*", "critical").body == {
-        "pattern": "hand*",
+        "source_pattern": "hand*",
         "sensitivity_level": "critical",
     }
     for route in ("evaluate", "simulate"):
@@ -98,9 +98,9 @@ def test_changes_are_listed_recorded_and_published(either_tenant: ControlApi) ->
     state(api, "b", "low")
     answer = state(api, "rest:%2F%2Fcrm%2F*", "high")
     assert int(answer.headers["X-Sluice-Revision"]) > 0
-    assert [each["pattern"] for each in api.admin("GET", ROUTE)] == ["b", "rest://crm/*"]
+    assert [each["source_pattern"] for each in api.admin("GET", ROUTE)] == ["b", "rest://crm/*"]
     first = api.call("GET", f"{ROUTE}?limit=1")
-    assert [each["pattern"] for each in first.body] == ["b"]
+    assert [each["source_pattern"] for each in first.body] == ["b"]
     assert "cursor=" in first.headers["Link"]
     state(api, "b", "high")
     api.admin("DELETE", f"{ROUTE}/b")
