@@ -298,6 +298,7 @@ async def test_migrations_wait_for_each_other(migrated_url: str) -> None:
     """Without the lock, two replicas would both see the tables that are missing."""
     for statement in (
         *BEFORE_PROOFS[:2],
+        "ALTER TABLE sidecars DROP COLUMN source_levels",
         f"UPDATE alembic_version SET version_num = '{revisions()[-2]}'",
     ):
         await sql(migrated_url, statement)
