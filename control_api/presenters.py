@@ -237,11 +237,8 @@ def explanation_shown(explanation: Mapping[str, Any]) -> Explanation:
     checks = [CheckShown(**check) for check in explanation["checks"]]
     miss = explanation["nearest_miss"]
     levels = explanation.get("levels")
-    return Explanation(
-        checks,
-        None if miss is None else NearestMiss(**miss),
-        None if levels is None else LevelsShown(**levels),
-    )
+    shown = None if levels is None else LevelsShown(**levels)
+    return Explanation(checks, None if miss is None else NearestMiss(**miss), shown)
 
 
 def deny_rate(allowed: int, denied: int) -> float:

@@ -72,7 +72,7 @@ def admitted(retrieval: Retrieval, facts: Facts) -> bool:
 
 def evaluate(retrieval: Retrieval, facts: Facts) -> Decision:
     """The decision on `retrieval` given `facts`. Never raises on any parsed retrieval."""
-    # INVARIANT: the highest level decides, whoever states it.
+    # INVARIANT: the highest level that is stated decides.
     retrieval = raised(retrieval, facts.sources)
     # INVARIANT: a freeze comes before all checks and is not one of them: nothing is evaluated.
     if facts.settings.frozen_at is not None:

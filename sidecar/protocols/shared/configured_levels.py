@@ -10,16 +10,14 @@ route. Here each id gets the highest level that some request to it has:
 Pure.
 """
 
-import re
 from collections.abc import Iterable
 
 from policies.definitions.model import Sensitivity
 from policies.levels import highest
-from sidecar.protocols.shared.path_pattern import NAME, PathPattern
+from sidecar.protocols.shared.path_pattern import PathPattern
 from sidecar.settings.model import RestRule, Source
 
 _KEPT = 4096
-_SEGMENT = "[^/]*"
 
 
 class ConfiguredLevels:
@@ -75,13 +73,12 @@ class _Rule:
 
     def __init__(self, root: str, rule: RestRule, level: Sensitivity) -> None:
         self.level = rule.sensitivity or level
-        self._root = root
-        self._pattern = PathPattern(rule.path) if rule.source_id is None else None
-        literals = map(re.escape, NAME.split(rule.source_id or "")[::2])
-        self._ids = re.compile(_SEGMENT.join(literals), re.DOTALL).fullmatch
+        # Without an id of its own, a request's id is the source's root and the path.
+        self._prefix = root if rule.source_id is None else ""
+        self._pattern = PathPattern(rule.path if rule.source_id is None else f"/{rule.source_id}")
 
     def fits(self, source_id: str) -> bool:
-        if self._pattern is None:
-            return self._ids(source_id) is not None
-        path = source_id.removeprefix(self._root)
+        if not source_id.startswith(self._prefix):
+            return False
+        path = source_id.removeprefix(self._prefix) if self._prefix else f"/{source_id}"
         return path.startswith("/") and self._pattern.match(path) is not None

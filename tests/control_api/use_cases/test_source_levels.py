@@ -114,9 +114,7 @@ def test_changes_are_listed_recorded_and_published(either_tenant: ControlApi) ->
     ("path", "body", "status"),
     [("a", {"sensitivity_level": "secret"}, 422), ("a", {}, 422), ("a%00", {}, 422)],
 )
-def test_a_level_that_is_none_is_refused(
-    tenant: ControlApi, path: str, body: Any, status: int
-) -> None:
+def test_an_unknown_level_is_refused(tenant: ControlApi, path: str, body: Any, status: int) -> None:
     assert tenant.call("PUT", f"{ROUTE}/{path}", body).status == status
     assert tenant.call("DELETE", f"{ROUTE}/absent").status == 404
 
