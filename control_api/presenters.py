@@ -21,6 +21,7 @@ from control_api.responses.evaluations import (
     Evaluated,
     Explained,
     Explanation,
+    LevelsShown,
     NearestMiss,
     Simulated,
 )
@@ -238,7 +239,9 @@ def explanation_shown(explanation: Mapping[str, Any]) -> Explanation:
     """What `policies.explain.explain` gives, as a response shows it."""
     checks = [CheckShown(**check) for check in explanation["checks"]]
     miss = explanation["nearest_miss"]
-    return Explanation(checks, None if miss is None else NearestMiss(**miss))
+    levels = explanation.get("levels")
+    shown = None if levels is None else LevelsShown(**levels)
+    return Explanation(checks, None if miss is None else NearestMiss(**miss), shown)
 
 
 def deny_rate(allowed: int, denied: int) -> float:

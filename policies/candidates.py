@@ -107,7 +107,7 @@ def _answer(retrieval: Retrieval, role: Role | None) -> Answer:
         return evaluate_admitted(retrieval, None)
     # All that checks 6 to 10 look at, but the role itself. An agent asks for the same few things
     # again and again, and an evaluation costs several times as much as this look.
-    _, _, source, level, _, task, agent, _, _, _ = retrieval
+    _, _, source, level, _, task, agent, *_ = retrieval
     asked = agent, task, source, level
     known: Answer | None = role.answers.get(asked)
     if known is None:

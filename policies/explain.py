@@ -17,6 +17,7 @@ from policies.evaluate import Decision, evaluate
 from policies.nearest_miss import steps_to_allow
 from policies.retrieval import Retrieval
 from policies.sets.role import Clause
+from policies.sets.source_levels import raised
 from policies.trail.recompute.facts import difference, read_facts, read_role
 from policies.trail.record import REPORT_PREFIX, response_of
 
@@ -34,8 +35,11 @@ class Unexplained(StrEnum):
 
 def explain(retrieval: Retrieval, facts: Facts | None, decision: Decision) -> dict[str, Any]:
     """`{checks: [{check, outcome, facts}], nearest_miss}` of contract section 3. `facts` is None if
-    the call was refused before any check."""
-    return {
+    the call was refused before any check. `levels` says who states which level of the source, and
+    which holds; it is absent if only the request states one."""
+    if facts is not None:
+        retrieval = raised(retrieval, facts.sources)
+    found: dict[str, Any] = {
         "checks": [
             {
                 "check": name,
@@ -49,6 +53,9 @@ def explain(retrieval: Retrieval, facts: Facts | None, decision: Decision) -> di
         ],
         "nearest_miss": _miss(retrieval, facts, decision),
     }
+    if facts is not None and retrieval.levels is not None:
+        found["levels"] = retrieval.levels.explained()
+    return found
 
 
 def explain_entry(entry: Mapping[str, Any], body: bytes | None) -> dict[str, Any] | Unexplained:

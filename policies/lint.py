@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from policies.analysis.agentless import escapes
 from policies.analysis.explanation import Idle
 from policies.analysis.names import TooManyClasses
 from policies.analysis.redundancy import idle
@@ -32,7 +33,7 @@ def lint(definitions: Iterable[Definition]) -> list[DefinitionFault]:
     """A warning for each likely mistake, sorted by file and line."""
     every = tuple(definitions)
     spelled = (_warning(each, *found) for each in every for found in _spelling(each.body))
-    return in_order((*spelled, *_idle(every)))
+    return in_order((*spelled, *_escaped(every), *_idle(every)))
 
 
 def _warning(definition: Definition, key: str, message: str) -> DefinitionFault:
@@ -63,13 +64,30 @@ def _entries(key: str, entries: list[str]) -> Iterator[tuple[str, str]]:
             yield key, f"{shown(entry)}: `*` and `?` are not wildcards in this list"
 
 
-def _idle(definitions: Iterable[Definition]) -> Iterator[DefinitionFault]:
-    """Policies and entries that do nothing beside the others of their role."""
+def _by_role(definitions: Iterable[Definition]) -> dict[tuple[str, str], list[Definition]]:
     roles: dict[tuple[str, str], list[Definition]] = defaultdict(list)
     for each in definitions:
         tenant = each.file.partition("/")[0]
         roles[tenant, each.body["agent_role"]].append(each)
-    for (_, role), those in roles.items():
+    return roles
+
+
+def _escaped(definitions: Iterable[Definition]) -> Iterator[DefinitionFault]:
+    """Denials that a call without an agent escapes."""
+    for those in _by_role(definitions).values():
+        by_id = {str(number): each for number, each in enumerate(those)}
+        for found in escapes([_policy(id_, each) for id_, each in by_id.items()]):
+            message = (
+                f"{shown(found.entry)} is not denied to a call that names no agent, and policy "
+                f"{shown(found.by.name)} allows it: set `require_agent_id`, or deny it in a policy "
+                "without `permitted_agent_ids`"
+            )
+            yield _warning(by_id[found.policy.policy_id], found.key, message)
+
+
+def _idle(definitions: Iterable[Definition]) -> Iterator[DefinitionFault]:
+    """Policies and entries that do nothing beside the others of their role."""
+    for (_, role), those in _by_role(definitions).items():
         # By an id, since two files may give one name twice.
         by_id = {str(number): each for number, each in enumerate(those)}
         try:

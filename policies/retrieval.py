@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from policies.definitions.model import RANK, SENSITIVITIES, Sensitivity
 from policies.ground.errors import invalid
 from policies.ground.json_body import identifier_fault
+from policies.levels import Levels
 
 MAX_QUERY = 64 * 1024
 """The limit on a query, in bytes of UTF-8."""
@@ -20,7 +21,10 @@ _LEVELS = ", ".join(f"`{name}`" for name in SENSITIVITIES)
 
 
 class Retrieval(NamedTuple):
-    """One evaluation request. A tuple, because every decision builds one."""
+    """One evaluation request. A tuple, because every decision builds one.
+
+    `levels` says who states which level of the source; None as long as only the request does. The
+    request doesn't carry it."""
 
     agent_role: str
     user_id: str
@@ -32,6 +36,7 @@ class Retrieval(NamedTuple):
     query: str | None = None
     source_type: str = "api"
     context_hash: str | None = None
+    levels: Levels | None = None
 
 
 def parse_retrieval(body: dict[str, Any]) -> Retrieval:
@@ -57,12 +62,13 @@ def parse_retrieval(body: dict[str, Any]) -> Retrieval:
     found = complaints(fields)
     if found:
         raise invalid(found)
-    return Retrieval._make(fields)
+    return Retrieval(*fields)
 
 
 def complaints(fields: tuple[Any, ...]) -> list[str]:
-    """What is wrong with the fields of a `Retrieval`, in its order: `<field>: <fault>` each."""
-    role, user, source, level, session, task, agent, query, source_type, context = fields
+    """What is wrong with the fields of a `Retrieval`, in its order, without `levels`: `<field>:
+    <fault>` each."""
+    role, user, source, level, session, task, agent, query, source_type, context, *_ = fields
     found: list[str] = []
     # Compare exact types: JSON yields no subclasses, and this is faster than `isinstance`.
     for field, given in (("agent_role", role), ("user_id", user), ("source_id", source)):

@@ -44,6 +44,7 @@ from sidecar.policy_cache.freshness import Freshness
 from sidecar.policy_cache.full_replica.replica import FullReplica
 from sidecar.policy_cache.policy_view import PolicyView
 from sidecar.policy_cache.replica import Replica
+from sidecar.protocols.shared.configured_levels import ConfiguredLevels
 from sidecar.proxy.assembly import Proxy, ProxyPorts
 from sidecar.proxy.routing.source_endpoint import SharedParts
 from sidecar.proxy.tunnel.redirect_check import RedirectCheck
@@ -146,6 +147,7 @@ class Components:
             self.metrics,
             random_bytes,
             None if self.exporter is None else self.exporter.tracer,
+            ConfiguredLevels(settings.sources).level,
         )
         self.enroller = self._make_enroller(settings, observations)
         speaks_for = partial(self.identity.speaks_for, self.policies.policy_set)

@@ -23,11 +23,13 @@ from typing import Any
 
 from policies.candidates import differences
 from policies.checks.finding import CheckOutcome, Facts
-from policies.definitions.model import Key
+from policies.definitions.model import Key, Sensitivity
 from policies.evaluate import TENANT_FROZEN, Decision, admitted, evaluate, gather, refuse
 from policies.explain import explain
+from policies.levels import Levels
 from policies.retrieval import Retrieval
 from policies.sets.policy_set import documents_for
+from policies.sets.source_levels import raised
 from sidecar.metrics.metrics import Metrics
 from sidecar.platform import eager
 from sidecar.policy_cache.candidate_roles import CandidateRoles
@@ -44,6 +46,10 @@ log = logging.getLogger(__name__)
 _MAX_FETCHES = 3
 
 
+def _no_level(_source_id: str) -> None:
+    return None
+
+
 class Enforcer:
     """Decides and records, for the proxy as for the sidecar's own API."""
 
@@ -55,7 +61,9 @@ class Enforcer:
         metrics: Metrics,
         random_bytes: Callable[[int], bytes],
         tracer: Tracer | None = None,
+        configured_level: Callable[[str], Sensitivity | None] = _no_level,
     ) -> None:
+        """`configured_level` returns the level that the settings give to a source id."""
         self.policies = policies
         self.metrics = metrics
         self.random_bytes = random_bytes
@@ -70,6 +78,7 @@ class Enforcer:
         """Whether the sidecar's own key speaks for an agent; None is a call without one."""
         self._sessions = sessions
         self._recorder = recorder
+        self._configured_level = configured_level
 
     async def evaluate(self, retrieval: Retrieval, key: Key | None) -> RecordedDecision:
         """Decide, record, and return once the record is durable. Raises `SpoolError` (503) if
@@ -176,6 +185,7 @@ class Enforcer:
         return self._recorder.conclude(verdicts, report_mode=report_mode)
 
     def _verdict(self, retrieval: Retrieval, key: Key | None, now: float) -> Verdict:
+        retrieval = self.at_configured_level(retrieval)
         if (withheld := self.withheld()) is not None:
             return _denied(retrieval, *withheld)
         if self.policies.freshness.stale(now):
@@ -186,6 +196,7 @@ class Enforcer:
         try:
             facts = self._facts(retrieval, key)
             foreign = facts.settings.frozen_at is None and not self.speaks_for(retrieval.agent_id)
+            retrieval = raised(retrieval, facts.sources)
             decision = evaluate(retrieval, facts)
         except MissingDocument:
             raise
@@ -250,7 +261,7 @@ class Enforcer:
         Records nothing and claims no session: this filters lists, and by itself lets no data out.
         """
         facts = self.outlook(retrieval, key)
-        return facts is not None and allows(retrieval, facts)
+        return facts is not None and allows(self.at_configured_level(retrieval), facts)
 
     def outlook(self, retrieval: Retrieval, key: Key | None) -> Facts | None:
         """The facts that `permits` uses, the same for every source that this caller may ask for;
@@ -271,7 +282,19 @@ class Enforcer:
         reached = decision.findings[0].outcome is not CheckOutcome.not_reached
         known = reached or decision.policy_name == TENANT_FROZEN
         facts = self._facts(retrieval, key) if known and key is not None else None
-        return explain(retrieval, facts, decision)
+        return explain(self.at_configured_level(retrieval), facts, decision)
+
+    def at_configured_level(self, retrieval: Retrieval) -> Retrieval:
+        """The retrieval at the level that the settings give to its source, at least."""
+        # INVARIANT: a source that the settings know has its level at every way in. The proxy knows
+        # it from the request's route, and says so in `levels`.
+        if retrieval.levels is not None:
+            return retrieval
+        configured = self._configured_level(retrieval.source_id)
+        if configured is None:
+            return retrieval
+        levels = Levels(retrieval.sensitivity_level, configured)
+        return retrieval._replace(sensitivity_level=levels.held, levels=levels)
 
     def may_report(self, report_mode: bool) -> bool:
         """Whether a source in mode `report` forwards denied requests now."""

@@ -25,6 +25,7 @@ from policies.sets.policy_set import (
     key_name,
     role_name,
 )
+from policies.sets.source_levels import SOURCES
 
 Load = Callable[[Sequence[str]], Awaitable[Mapping[str, bytes | None]]]
 LoadEnrolled = Callable[[bytes], Awaitable[EnrolledKey | None]]
@@ -81,7 +82,7 @@ class TenantState:
 
     async def need_for(self, *retrievals: Retrieval) -> None:
         """Load the documents that decisions on `retrievals` need, except the key's."""
-        names = [TENANT]
+        names = [TENANT, SOURCES]
         for each in retrievals:
             names.append(role_name(each.agent_role))
             if each.agent_id is not None:
@@ -118,6 +119,7 @@ class TenantState:
         bodies, agent_id = self._bodies, retrieval.agent_id
         return (
             TENANT in bodies
+            and SOURCES in bodies
             and role_name(retrieval.agent_role) in bodies
             and (agent_id is None or agent_name(agent_id) in bodies)
             and all(name in bodies for name in self._candidate_names(retrieval))

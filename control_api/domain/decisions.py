@@ -16,6 +16,7 @@ from policies.checks.order import IDENTITY, NAMES
 from policies.definitions.model import Session
 from policies.evaluate import TENANT_FROZEN, Decision, admitted, evaluate, gather, refuse
 from policies.retrieval import Retrieval
+from policies.sets.source_levels import raised
 from policies.trail.record import decision_record
 
 ERROR = "evaluation_error"
@@ -60,6 +61,8 @@ async def decide_and_record(
     decision, facts = decide(caller, retrieval, session)
     if known is not None and facts is not None and _denied_before_session(decision):
         facts = facts._replace(session=None)
+    if facts is not None:
+        retrieval = raised(retrieval, facts.sources)
     differing = [] if facts is None else differences(tenant.policy_set, retrieval, facts, decision)
     event_id = app.new_id()
     record = decision_record(

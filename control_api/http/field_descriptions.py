@@ -234,6 +234,9 @@ FIELDS = {
     "watched": "Whether the service reads policies from files (`SLUICE_POLICY_DIR`).",
     "refused_at": "Since when the files are refused; null if they are in force.",
     "faults": "Why the files are refused, at most 20 faults, each with its file and line.",
+    "held": "The highest level that is stated, by which the decision was made.",
+    "source_pattern": "A pattern of source ids, with the wildcards `*` and `?`.",
+    "source_levels": "Whether the sidecar applies the tenant's levels of sources.",
     "self_verification": "What the scheduled verification found, over all logs.",
     "semantics": "`all` evaluates every item. `stop_on_deny` and `stop_on_allow` stop after the "
     "first `DENY` or `ALLOW`.",
@@ -409,10 +412,17 @@ _BY_TYPE = {
         "SetDocument": "The document's name, for example `role/support` or `agent/agt_loans`.",
         "NewTenant TenantShown": "The tenant's name, unique in this installation.",
     },
+    "levels": {
+        "Explanation": "Who states which level of the source. `null` if only the request does."
+    },
+    "request": {"LevelsShown": "The request's level. `null` if it states none."},
+    "sidecar": {"LevelsShown": "The level in the sidecar's settings. `null` if there is none."},
+    "tenant": {"LevelsShown": "The tenant's level (`/v1/sources`). `null` if there is none."},
     "object_id": {"ChangeShown ChangesRequest": "The id of what was changed."},
     "object_type": {
         "ChangeShown ChangesRequest": "The kind of object: `policy`, `agent`, `key`, `session`, "
-        "`alert`, `settings`, `tenant`, `candidate`, `guardrail`, `sidecar` or `enrolment`.",
+        "`alert`, `settings`, `tenant`, `candidate`, `guardrail`, `source`, `sidecar` or "
+        "`enrolment`.",
     },
     "outcome": {
         "CheckShown": "The outcome of the check.",

@@ -27,6 +27,7 @@ _TAGS = {
     "audit": "The record of every decision, and the proof that it is complete.",
     "policies": "What each role may read.",
     "guardrails": "What must hold whatever a policy says.",
+    "sources": "How sensitive sources are, whatever a request or a sidecar states.",
     "agents": "The agent registry: which agents may evaluate.",
     "keys": "API keys: who may call, and what they may do.",
     "console": "Who is signed in to the console, and links that sign a browser in.",

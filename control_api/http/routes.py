@@ -102,6 +102,9 @@ from control_api.use_cases.sidecars.fetch_policy_set import fetch_policy_set
 from control_api.use_cases.sidecars.list_sidecars import list_sidecars
 from control_api.use_cases.sidecars.look_up_documents import look_up_documents
 from control_api.use_cases.sidecars.report_sidecar import report_sidecar
+from control_api.use_cases.sources.delete_source import delete_source
+from control_api.use_cases.sources.list_sources import list_sources
+from control_api.use_cases.sources.put_source import put_source
 from control_api.use_cases.tenants.change_tenant_settings import change_tenant_settings
 from control_api.use_cases.tenants.create_tenant import create_tenant
 from control_api.use_cases.tenants.deactivate_tenant import deactivate_tenant, reactivate_tenant
@@ -220,6 +223,9 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/guardrails/{name}", READ, get_guardrail),
     Route("PUT", "/v1/guardrails/{name}", ADMIN, replace_guardrail, errors=(409,)),
     Route("DELETE", "/v1/guardrails/{name}", ADMIN, delete_guardrail, errors=(409,)),
+    Route("GET", "/v1/sources", READ, list_sources),
+    Route("PUT", "/v1/sources/{source_pattern}", ADMIN, put_source, errors=(409,)),
+    Route("DELETE", "/v1/sources/{source_pattern}", ADMIN, delete_source),
     Route("GET", "/v1/agents", READ, list_agents),
     Route("POST", "/v1/agents", ADMIN, register_agent, 201, errors=(409,)),
     Route("GET", "/v1/agents/stats/summary", READ, show_registry_counts),

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from control_api.responses.audit import AuditEvent
+from policies.definitions.model import Sensitivity
 
 _EVENT_ID = "0194bd6e-7c00-7a1b-8c2d-3e4f5a6b7c8d"
 _HEADERS = ("X-Sluice-Decision", "X-Sluice-Event-Id")
@@ -69,15 +70,37 @@ class NearestMiss:
 
 
 @dataclass(frozen=True, slots=True)
+class LevelsShown:
+    """Who states which level of the source, and whose held: the highest."""
+
+    request: Sensitivity | None
+    sidecar: Sensitivity | None
+    tenant: Sensitivity | None
+    held: Sensitivity
+    by: Literal["request", "sidecar", "tenant"]
+
+    example: ClassVar[dict[str, Any]] = {
+        "request": "high",
+        "sidecar": None,
+        "tenant": "critical",
+        "held": "critical",
+        "by": "tenant",
+    }
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
-    """The ten checks in order; `nearest_miss` is null on an `ALLOW`."""
+    """The ten checks in order; `nearest_miss` is null on an `ALLOW`. `levels` is null if only the
+    request states a level of the source."""
 
     checks: list[CheckShown]
     nearest_miss: NearestMiss | None
+    levels: LevelsShown | None = None
 
     example: ClassVar[dict[str, Any]] = {
         "checks": [CheckShown.example],
         "nearest_miss": NearestMiss.example,
+        "levels": LevelsShown.example,
     }
 
 

@@ -144,7 +144,8 @@ class Heard:
 class SidecarShown:
     """A sidecar's last report, with ages in milliseconds as of `last_seen`. `live` means that it
     reported recently, `duplicate` that two processes report the same id; `refusing` is why it is
-    not ready, `forked` how the log contradicts the checkpoint that it has pinned."""
+    not ready, `forked` how the log contradicts the checkpoint that it has pinned. Without
+    `source_levels`, it ignores the levels that the tenant states of sources."""
 
     sidecar_id: str
     version: str
@@ -163,6 +164,7 @@ class SidecarShown:
     last_seen: str
     live: bool
     duplicate: bool
+    source_levels: bool
 
     example: ClassVar[dict[str, Any]] = {
         "sidecar_id": "sidecar-1",
@@ -182,4 +184,5 @@ class SidecarShown:
         "last_seen": _NOW,
         "live": True,
         "duplicate": False,
+        "source_levels": True,
     }

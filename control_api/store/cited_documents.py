@@ -1,5 +1,6 @@
-"""Keeps every document of a role from the moment that it is in force, by the digest that decisions
-cite, in the transaction that publishes or replaces it. Knows nothing of reading or removing them
+"""Keeps every document that decisions cite from the moment that it is in force, by the digest
+that they cite, in the transaction that publishes or replaces it: those of roles, and the tenant's
+levels of sources. Knows nothing of reading or removing them
 (`control_api.store.queries.cited_documents`).
 """
 
@@ -12,17 +13,18 @@ from control_api.store.schema.proofs import cited_documents
 from control_api.store.schema.statements import chunks, insert_into
 from control_api.store.schema.tables import documents
 from policies.sets.policy_set import ROLE, document_digest
+from policies.sets.source_levels import SOURCES
 
 
 async def keep(
     connection: AsyncConnection, tenant_id: str, changed: Mapping[str, bytes | None], now: int
 ) -> None:
-    """Keeps the published documents of roles. Call it before the rows of `documents` change: what
-    they hold has been in force until `now`. A body of None removes the document."""
-    roles = [name for name in changed if name.startswith(ROLE)]
-    if not roles:
+    """Keeps the published documents that decisions cite. Call it before the rows of `documents`
+    change: what they hold has been in force until `now`. A body of None removes the document."""
+    cited = [name for name in changed if name.startswith(ROLE) or name == SOURCES]
+    if not cited:
         return
-    for names in chunks(roles):
+    for names in chunks(cited):
         # A replica of the version before this one may have published them, and kept nothing.
         await _adopt(connection, tenant_id, now, names)
         await connection.execute(_REPLACE, {"tenant": tenant_id, "names": names, "now": now})
@@ -35,7 +37,7 @@ async def keep(
             "published_at": now,
             "replaced_at": None,
         }
-        for name in roles
+        for name in cited
         if (body := changed[name]) is not None
     ]
     # A document may come back: a restored policy has the bytes, and so the digest, that it had.

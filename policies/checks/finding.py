@@ -7,6 +7,7 @@ from typing import NamedTuple
 from policies.definitions.model import Agent, Key, Session, TenantSettings
 from policies.retrieval import Retrieval
 from policies.sets.role import Clause, Role
+from policies.sets.source_levels import SourceLevels
 
 
 class CheckOutcome(Enum):
@@ -39,7 +40,8 @@ class Facts(NamedTuple):
 
     `agent` is the registry entry of the call's `agent_id`, or None if there is no entry. `session`
     is None if the call names no session, or one that was never claimed or not looked up. `role` is
-    None if no active policy has the call's role. `revision` is the policy set's.
+    None if no active policy has the call's role. `revision` is the policy set's. `sources` are the
+    levels that the tenant states of its sources, None if it states none.
     """
 
     settings: TenantSettings
@@ -48,6 +50,7 @@ class Facts(NamedTuple):
     session: Session | None
     role: Role | None
     revision: int
+    sources: SourceLevels | None = None
 
 
 CallCheck = Callable[[Retrieval, Facts], CheckFinding]

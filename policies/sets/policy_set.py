@@ -16,6 +16,7 @@ from policies.definitions.model import Agent, Key, Policy, TenantSettings
 from policies.ground.canonical import encode
 from policies.retrieval import Retrieval
 from policies.sets.role import Role, compile_role
+from policies.sets.source_levels import SOURCES, SourceLevels
 
 Fetch = Callable[[str], bytes | None]
 
@@ -94,7 +95,7 @@ def document_digest(body: bytes) -> str:
 
 def documents_for(retrieval: Retrieval) -> list[str]:
     """The documents that a decision on `retrieval` reads, apart from the key's."""
-    names = [TENANT, role_name(retrieval.agent_role)]
+    names = [TENANT, SOURCES, role_name(retrieval.agent_role)]
     if retrieval.agent_id is not None:
         names.append(agent_name(retrieval.agent_id))
     if retrieval.session_id is not None:
@@ -175,6 +176,11 @@ class PolicySet:
         # Join the name here and below as `role_name` and its like do, but without a call: each
         # decision looks up three.
         found: Role | None = self._get("role/" + name, _role)
+        return found
+
+    def sources(self) -> SourceLevels | None:
+        """None if the tenant states no level of any source."""
+        found: SourceLevels | None = self._get(SOURCES, SourceLevels)
         return found
 
     def candidate_role(self, candidate: str, role: str) -> Role | None:

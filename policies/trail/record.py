@@ -19,7 +19,9 @@ from policies.ground.canonical import encode
 from policies.ground.errors import Invalid
 from policies.ground.json_body import MAX_IDENTIFIER
 from policies.ground.masking import masked_text
+from policies.levels import Levels
 from policies.retrieval import MAX_QUERY, Retrieval
+from policies.sets.source_levels import raised
 from policies.trail.commitment import commit
 
 MAX_ENTRY = 64 * 1024
@@ -104,6 +106,8 @@ def decision_record(
     if masking is None:
         # INVARIANT: without facts, mask. A record can't be taken back once it is written.
         masking = facts is None or facts.settings.pii_masking
+    if facts is not None:
+        retrieval = raised(retrieval, facts.sources)
     personal = {"user_id": retrieval.user_id}
     if retrieval.query is not None:
         personal["query"] = retrieval.query
@@ -115,7 +119,7 @@ def decision_record(
     context = retrieval.context_hash or _sha256(b"audit/context/v1\0" + request + cm).hexdigest()
     pub = b'"context_hash":"%b","facts":%b%b,"request":%b,"response":%b}' % (
         context.encode(),
-        b"{}" if facts is None else _facts(facts),
+        b"{}" if facts is None else _facts(facts, retrieval.levels),
         b',"masking":true' if masking else b"",
         request,
         encode(response_of(decision)),
@@ -188,11 +192,12 @@ def response_of(decision: Decision) -> dict[str, str | int]:
     return response
 
 
-def _facts(facts: Facts) -> bytes:
+def _facts(facts: Facts, levels: Levels | None) -> bytes:
     # Join by hand, in the order of the names: agent and key were encoded once, when they were
     # compiled, since many decisions cite them.
-    members = b'"key":%b,"require_agent_id":%b,"revision":%d' % (
+    members = b'"key":%b,%b"require_agent_id":%b,"revision":%d' % (
         facts.key.wire,
+        b"" if levels is None else _levels(levels),
         b"true" if facts.settings.require_agent_id else b"false",
         facts.revision,
     )
@@ -204,7 +209,14 @@ def _facts(facts: Facts) -> bytes:
         members += b',"role":"%b"' % facts.role.digest.encode()
     if facts.session is not None:
         members += b',"session":' + encode(facts.session.to_wire())
+    if facts.sources is not None:
+        members += b',"sources":"%b"' % facts.sources.digest.encode()
     return b"{%b}" % members
+
+
+@lru_cache(maxsize=256)
+def _levels(levels: Levels) -> bytes:
+    return b'"levels":%b,' % encode(levels.stated())
 
 
 def heartbeat_record(revision: int, *, record_id: str) -> Record:

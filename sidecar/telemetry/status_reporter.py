@@ -82,6 +82,8 @@ class StatusReporter:
             "run_id": self._run_id,
             "version": __version__,
             "forked": self._forked(),
+            # It applies the levels that the tenant states of sources. Others don't say so.
+            "source_levels": True,
         }
         if (size := self._pinned.wanted()) is not None:
             # An older control API ignores this, and shows no checkpoint.

@@ -15,8 +15,8 @@ RUN_BY = {
     "tests/control_api/test_readme_curl.py": {
         "test_each_command_is_answered_and_each_operation_is_shown": {
             "control_api/README.md": [
-                "first", "policies", "guardrails", "agents and keys", "decisions", "candidates",
-                "holds and erasure", "alerts", "retention", "sidecars and tenants",
+                "first", "policies", "guardrails", "sources", "agents and keys", "decisions",
+                "candidates", "holds and erasure", "alerts", "retention", "sidecars and tenants",
             ],
         },
         "test_a_script_waits_until_every_sidecar_has_a_change": {

@@ -50,6 +50,7 @@ RETRIEVALS = st.builds(
     query=maybe(st.text(st.characters(exclude_categories=["Cs"]), max_size=60)),
     source_type=st.sampled_from(["api", "sdk", "x-1_y"]),
     context_hash=maybe(st.just("0f" * 32)),
+    levels=st.none(),
 )
 
 

@@ -279,3 +279,35 @@ def test_the_module_is_the_command(tmp_path: Path) -> None:
     assert ran.stdout == (
         "error: default/lending/loans.yaml:1: policies: must be a list; write `[]` for none\n"
     )
+
+
+RESTRICTED = BODY | {
+    "name": "no-payroll",
+    "denied_sources": ["pay*"],
+    "denied_tasks": ["export"],
+    "permitted_agent_ids": ["agt_1"],
+}
+
+
+def escaped(**changes: object) -> list[str]:
+    """The warnings of denials that a call without an agent escapes, beside this other policy."""
+    bodies = (RESTRICTED, BODY | {"allowed_sources": ["payroll"]} | changes)
+    found = lint([Definition("t/a/a.yaml", line, body) for line, body in enumerate(bodies)])
+    return [each.key for each in found if "`require_agent_id`" in each.message]
+
+
+@pytest.mark.parametrize(
+    ("changes", "keys"),
+    [
+        ({}, ["denied_sources", "denied_tasks"]),
+        ({"allowed_sources": ["handbook"]}, ["denied_tasks"]),
+        ({"denied_sources": ["p*"], "denied_tasks": ["export"]}, []),
+        ({"allowed_tasks": ["report"]}, ["denied_sources"]),
+        ({"permitted_agent_ids": ["agt_2"]}, []),
+        ({"agent_role": "other"}, []),
+    ],
+)
+def test_a_denial_that_a_call_without_an_agent_escapes_is_named(
+    changes: dict[str, object], keys: list[str]
+) -> None:
+    assert sorted(escaped(**changes)) == keys

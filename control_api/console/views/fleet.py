@@ -9,6 +9,7 @@ from control_api.console.visit import Visit
 from control_api.responses.sidecars import SidecarShown
 from control_api.use_cases.audit.show_acknowledgements import show_acknowledgements
 from control_api.use_cases.sidecars.list_sidecars import list_sidecars
+from control_api.use_cases.sources.list_sources import list_sources
 from policies import __version__
 
 READ = 1000
@@ -41,11 +42,12 @@ async def show_fleet(visit: Visit) -> Html:
     page = await visit.call(list_sidecars, limit=str(READ), **visit.given("cursor"))
     found = await visit.call(show_acknowledgements, limit=str(READ))
     acknowledged = found.response
+    stated = await visit.call(list_sources, limit="1")
     applied = {each.sidecar_id: each for each in acknowledged.applied}
     rows = [
         Row(
             each,
-            troubles(each, visit.revision),
+            troubles(each, visit.revision, levels=bool(stated.rows)),
             max(0, visit.revision - each.revision),
             applied.get(each.sidecar_id),
         )
@@ -70,8 +72,9 @@ async def show_fleet(visit: Visit) -> Html:
     return Html("fleet.html", values)
 
 
-def troubles(sidecar: SidecarShown, revision: int) -> list[Trouble]:
-    """What is wrong with a sidecar, the worst first."""
+def troubles(sidecar: SidecarShown, revision: int, *, levels: bool = False) -> list[Trouble]:
+    """What is wrong with a sidecar, the worst first. `levels` is whether the tenant states levels
+    of sources."""
     found = []
     if sidecar.forked:
         text = f"The log contradicts the checkpoint that it has pinned: {sidecar.forked}"
@@ -90,6 +93,9 @@ def troubles(sidecar: SidecarShown, revision: int) -> list[Trouble]:
         age = span(sidecar.policy_set_age_ms / 1000)
         text = f"It last heard {age} ago that its policies are current. Past its limit it denies."
         found.append(Trouble(4, "warn", "stale", text))
+    if levels and not sidecar.source_levels:
+        text = "Its version ignores the levels that the tenant states of sources: update it."
+        found.append(Trouble(5, "warn", "ignores levels", text))
     if sidecar.revision < revision and sidecar.live:
         count = revision - sidecar.revision
         text = f"It decides by policies that are {_number(count, 'change')} old."

@@ -29,6 +29,9 @@ _END = b"}\n"
 # A decision's first `,"role":"` is that of `pub.facts`: no member before it has that name, and text
 # can't look like it.
 _ROLE = b',"role":"'
+# A text, and an object's member of that name, can't look like it: it has a digest for its value.
+_SOURCES = re.compile(rb',"sources":"([0-9a-f]{64})"')
+_MARKS = (_ROLE, b',"sources":"')
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _DIGITS = 64
 _AROUND = len(_OPENINGS) + len(_END) - 1
@@ -66,8 +69,9 @@ def read_joined(
 
 
 def named_digests(page: JoinedLines) -> set[str] | None:
-    """The digests that follow the first `,"role":"` of a line, whatever kind of entry has it; None
-    unless these are the lines of all rows, and each divides into an entry and its openings.
+    """The digests that follow the first `,"role":"` of a line, whatever kind of entry has it, and
+    those of tenants' levels of sources; None unless these are the lines of all rows, and each
+    divides into an entry and its openings.
 
     The database could tell all of that, but it looks for bytes ten times as slowly. Takes about a
     millisecond for a thousand lines.
@@ -93,6 +97,7 @@ def named_digests(page: JoinedLines) -> set[str] | None:
     # only damaged ones do, are found too short.
     if found != page.found or (openings and opened != page.opened):
         return None
+    roles.update(_SOURCES.findall(lines))
     return set(filter(_DIGEST.match, (role.decode("latin-1") for role in roles)))
 
 
@@ -100,9 +105,12 @@ async def read_cited(
     connection: AsyncConnection, tenant_id: str, first: int, until: int
 ) -> set[str]:
     """The digests of the documents that decisions in the range cite."""
-    wanted = {"tenant": tenant_id, "first": first, "until": until, "mark": _ROLE}
-    found = await connection.execute(_CITED[connection.dialect.name], wanted)
-    digests = (bytes(each).decode("latin-1") for each in found.scalars())
+    statement, digests = _CITED[connection.dialect.name], set[str]()
+    for mark in _MARKS:
+        wanted = {"tenant": tenant_id, "first": first, "until": until, "mark": mark}
+        wanted["place"] = len(mark)
+        found = await connection.execute(statement, wanted)
+        digests |= {bytes(each).decode("latin-1") for each in found.scalars()}
     return set(filter(_DIGEST.match, digests))
 
 
@@ -198,13 +206,15 @@ _JOINED = {
 }
 _CITED = {
     "sqlite": text("""
-    SELECT DISTINCT substr(CAST(entry AS BLOB), instr(CAST(entry AS BLOB), :mark) + 9, 64) AS role
+    SELECT DISTINCT substr(CAST(entry AS BLOB), instr(CAST(entry AS BLOB), :mark) + :place, 64)
+           AS role
     FROM log_entries
     WHERE tenant_id = :tenant AND seq >= :first AND seq < :until
       AND kind = 'decision' AND instr(CAST(entry AS BLOB), :mark) > 0"""),
     "postgresql": text("""
     SELECT DISTINCT
-           substring(entry FROM position(CAST(:mark AS bytea) in entry) + 9 FOR 64) AS role
+           substring(entry FROM position(CAST(:mark AS bytea) in entry) + CAST(:place AS int)
+                     FOR 64) AS role
     FROM log_entries
     WHERE tenant_id = :tenant AND seq >= :first AND seq < :until
       AND kind = 'decision' AND position(CAST(:mark AS bytea) in entry) > 0"""),

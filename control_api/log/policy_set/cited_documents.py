@@ -1,4 +1,4 @@
-"""Removes the documents of roles that no entry can cite any more, after a purge of the log.
+"""Removes the documents that no entry can cite any more, after a purge of the log.
 
 A document goes once all of this holds:
 
@@ -34,7 +34,7 @@ refresh, and how far its clock may be wrong."""
 AT_ONCE = 100
 """Documents considered in one run; the next purge continues."""
 _ROWS = 500
-_ROLE = re.compile(rb'"role":"([0-9a-f]{64})"')
+_CITED = re.compile(rb'"(?:role|sources)":"([0-9a-f]{64})"')
 
 
 async def forget_documents(store: Store, tenant_id: str) -> int:
@@ -73,7 +73,7 @@ async def _cited(connection: AsyncConnection, tenant_id: str, until: int) -> set
         wanted = {"tenant": tenant_id, "first": first, "until": end, "time": until, "rows": _ROWS}
         while rows := (await connection.execute(_DECIDED, wanted)).all():
             for row in rows:
-                found.update(digest.decode() for digest in _ROLE.findall(row.entry))
+                found.update(digest.decode() for digest in _CITED.findall(row.entry))
             wanted["first"] = rows[-1].seq + 1
     return found
 

@@ -25,7 +25,7 @@ from control_api.store.schema.log import log_entries
 from control_api.store.store import Store
 from policies.ground.canonical import micros
 from policies.trail.findings import DERIVED, Finding, Reason
-from policies.trail.recompute.facts import cited_role
+from policies.trail.recompute.facts import cited_digests
 from policies.trail.recompute.recomputer import RecomputeCounts, Recomputer
 
 PAGE_ROWS = 250
@@ -105,8 +105,9 @@ class Rederivation:
         """The documents that these cite, and that the recomputer doesn't have compiled. They are
         dropped with the next rows: each may have 1 MiB."""
         self._documents.clear()
-        cited = {cited_role(each) for each in entries if each["kind"] == "decision"}
-        missing = {role for role in cited if role and not self._recomputer.has_role(role)}
+        decisions = [each for each in entries if each["kind"] == "decision"]
+        cited = {digest for each in decisions for digest in cited_digests(each)}
+        missing = {digest for digest in cited if not self._recomputer.has_document(digest)}
         missing -= self._absent
         if missing:
             async with self._store.reading(self._tenant_id) as connection:

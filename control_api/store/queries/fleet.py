@@ -47,6 +47,7 @@ class StoredSidecar:
     workload: str | None = None
     enrolled_until: str | None = None
     forked: str | None = None
+    source_levels: bool | None = None
 
     def live(self, now: int) -> bool:
         return now - self.last_seen <= LIVE

@@ -95,6 +95,10 @@ def boolean(name: str) -> Column[bool]:
     return Column(name, Boolean, nullable=False)
 
 
+def boolean_or_null(name: str) -> Column[Any]:
+    return Column(name, Boolean, nullable=True)
+
+
 def binary(name: str) -> Column[bytes]:
     return Column(name, LargeBinary, nullable=False)
 

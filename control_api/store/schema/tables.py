@@ -6,6 +6,7 @@ from control_api.store.schema.columns import (
     binary,
     binary_or_null,
     boolean,
+    boolean_or_null,
     integer,
     integer_or_null,
     integer_with_default,
@@ -214,6 +215,7 @@ sidecars = table(
     string_or_null("workload"),
     string_or_null("enrolled_until"),
     string_or_null("forked"),
+    boolean_or_null("source_levels"),
     key=("sidecar_id",),
 )
 

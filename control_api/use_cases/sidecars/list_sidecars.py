@@ -78,6 +78,7 @@ def _shown(row: StoredSidecar, now: int) -> SidecarShown:
         last_seen=rfc3339(row.last_seen),
         live=row.live(now),
         duplicate=row.duplicate(now),
+        source_levels=bool(row.source_levels),
     )
 
 

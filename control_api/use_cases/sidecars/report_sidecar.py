@@ -40,6 +40,7 @@ class Report(RequestModel):
         "enrolled_until": None,
         "pinned_size": None,
         "forked": None,
+        "source_levels": True,
     }
 
     sidecar_id: Identifier
@@ -57,6 +58,7 @@ class Report(RequestModel):
     enrolled_until: Text | None = None
     pinned_size: Count | None = None
     forked: Text | None = None
+    source_levels: bool = False
 
 
 async def report_sidecar(app: AppContext, caller: Caller, request: Report) -> Heard:

@@ -19,7 +19,7 @@ from policies.ground.canonical import micros
 from policies.trail.findings import Finding, Reason
 from policies.trail.log_file.coding import BadLine, parse_line, plain_entry
 from policies.trail.log_file.lines import PolicyLine
-from policies.trail.recompute.facts import cited_role
+from policies.trail.recompute.facts import cited_digests
 from policies.trail.recompute.recomputer import RecomputeCounts, Recomputer
 
 MOST_BYTES = 32 * 1024 * 1024
@@ -61,15 +61,16 @@ class Derivation:
                 yield from self._other(line)
                 continue
             entry = orjson.loads(parts.entry)
-            cited = cited_role(entry) if entry["kind"] == "decision" else None
-            if cited is not None:
-                self._uncited.pop(cited, None)
+            cited = cited_digests(entry) if entry["kind"] == "decision" else []
+            for digest in cited:
+                self._uncited.pop(digest, None)
             if found := self._recomputer.feed(entry):
                 placed = found._replace(message=f"seq {found.seq}: {found.message}")
-                if cited is None or found.reason is not Reason.DOCUMENT_MISSING:
+                if found.reason is not Reason.DOCUMENT_MISSING:
                     yield placed
                 else:
-                    yield from self._note_missing(cited, placed, entry)
+                    missing = next(each for each in cited if not self._has(each))
+                    yield from self._note_missing(missing, placed, entry)
 
     def conclude(self, cutoff: int) -> tuple[list[Finding], list[NotDerived]]:
         """What is found at the end of a file, and which decisions could not be derived for a
@@ -106,6 +107,9 @@ class Derivation:
             return
         latest = None if time is None or known.latest is None else max(known.latest, time)
         self._missing[digest] = known._replace(decisions=known.decisions + 1, latest=latest)
+
+    def _has(self, digest: str) -> bool:
+        return digest in self._documents or self._recomputer.has_document(digest)
 
     def _other(self, line: bytes) -> Iterator[Finding]:
         if not line.startswith(b'{"policy":'):

@@ -12,18 +12,21 @@ from typing import Any, NamedTuple
 import orjson
 
 from policies.checks.finding import Facts
-from policies.definitions.model import Agent, Key, Policy, Session, TenantSettings
+from policies.definitions.model import RANK, Agent, Key, Policy, Session, TenantSettings
 from policies.ground.canonical import micros
+from policies.levels import Levels
 from policies.retrieval import Retrieval
 from policies.sets.role import Role, compile_role
+from policies.sets.source_levels import SourceLevels
 
 _RESPONSE = ("decision", "policy_name", "policy_id", "policy_version", "reason", "check")
 
 
 class RecordedFacts(NamedTuple):
     """The facts of an entry, without the role's policies: `role` is their document's digest, None
-    if there was none, as are `key_digest` and `agent_digest`. `time` is when the enforcement point
-    decided, in microseconds."""
+    if there was none, as are `key_digest` and `agent_digest`. `sources` is the digest of the
+    tenant's levels, None if there were none, or if they were ignored. `time` is when the
+    enforcement point decided, in microseconds."""
 
     retrieval: Retrieval
     settings: TenantSettings
@@ -36,10 +39,32 @@ class RecordedFacts(NamedTuple):
     revision: int
     time: int
     sourced: bool
+    sources: str | None = None
 
-    def facts(self, role: Role | None) -> Facts:
+    def facts(self, role: Role | None, sources: SourceLevels | None = None) -> Facts:
         """The facts for `policies.evaluate`."""
-        return Facts(self.settings, self.key, self.agent, self.session, role, self.revision)
+        return Facts(
+            self.settings, self.key, self.agent, self.session, role, self.revision, sources
+        )
+
+    def level_fault(self, sources: SourceLevels | None) -> str | None:
+        """How the recorded levels contradict each other, or the tenant's document; None if they
+        don't."""
+        levels, source_id = self.retrieval.levels, self.retrieval.source_id
+        tenant = None if levels is None else levels.tenant
+        if self.sources is None and tenant is not None:
+            return "a level of the tenant is recorded, but no document that states it"
+        if sources is not None and sources.level(source_id) != tenant:
+            return (
+                f"the tenant's level is recorded as {_short(tenant)}, and its document states "
+                f"{_short(sources.level(source_id))}"
+            )
+        if levels is not None and levels.held != self.retrieval.sensitivity_level:
+            return (
+                f"the level is recorded as `{self.retrieval.sensitivity_level}`, and the highest "
+                f"that is stated is `{levels.held}`"
+            )
+        return None
 
 
 def read_facts(entry: Mapping[str, Any]) -> RecordedFacts:
@@ -47,15 +72,18 @@ def read_facts(entry: Mapping[str, Any]) -> RecordedFacts:
     pub, src = entry["pub"], entry.get("src")
     facts = pub["facts"]
     agent, session, role = facts.get("agent"), facts.get("session"), facts.get("role")
-    if not (role is None or isinstance(role, str)) or type(facts["revision"]) is not int:
-        raise TypeError("`role` must be a digest and `revision` a number")
+    sources = facts.get("sources")
+    if not all(each is None or isinstance(each, str) for each in (role, sources)):
+        raise TypeError("`role` and `sources` must be digests")
+    if type(facts["revision"]) is not int:
+        raise TypeError("`revision` must be a number")
     settings = TenantSettings(
         "", require_agent_id=facts["require_agent_id"], frozen_at=facts.get("frozen_at")
     )
     cited_agent, agent_digest = (None, None) if agent is None else _agent(*_agent_members(agent))
     key, key_digest = _key(*_key_members(facts["key"]))
     return RecordedFacts(
-        _retrieval(pub["request"]),
+        _retrieval(pub["request"], facts.get("levels")),
         settings,
         key,
         cited_agent,
@@ -66,6 +94,7 @@ def read_facts(entry: Mapping[str, Any]) -> RecordedFacts:
         facts["revision"],
         micros(entry["ts"] if src is None else src["t"]),
         src is not None,
+        sources,
     )
 
 
@@ -74,6 +103,13 @@ def cited_role(entry: Mapping[str, Any]) -> str | None:
     facts = entry["pub"].get("facts")
     role = facts.get("role") if isinstance(facts, dict) else None
     return role if isinstance(role, str) else None
+
+
+def cited_digests(entry: Mapping[str, Any]) -> list[str]:
+    """The digests of all documents that a `decision` entry cites, as far as they can be read."""
+    facts = entry["pub"].get("facts")
+    found = [facts.get(name) for name in ("role", "sources")] if isinstance(facts, dict) else []
+    return [digest for digest in found if isinstance(digest, str)]
 
 
 # The same few agents and keys decide most of a log. Making one again, encoded and hashed, takes a
@@ -100,7 +136,7 @@ def _key_members(wire: Mapping[str, Any]) -> tuple[Any, ...]:
     return wire["key_id"], wire["scope"], wire["bound_agent_id"], roles, wire["expires_at"]
 
 
-def _retrieval(request: Mapping[str, Any]) -> Retrieval:
+def _retrieval(request: Mapping[str, Any], stated: Mapping[str, Any] | None) -> Retrieval:
     # Nothing is decided by the user or the query: the entry only commits to them.
     return Retrieval(
         request["agent_role"],
@@ -111,7 +147,15 @@ def _retrieval(request: Mapping[str, Any]) -> Retrieval:
         request.get("task_type"),
         request.get("agent_id"),
         source_type=request["source_type"],
+        levels=None if stated is None else _levels(stated),
     )
+
+
+def _levels(stated: Mapping[str, Any]) -> Levels:
+    levels = Levels(*map(stated.get, Levels._fields))
+    if not stated or stated.keys() - set(Levels._fields) or set(stated.values()) - RANK.keys():
+        raise ValueError("`levels` must be levels of `request`, `sidecar` and `tenant`")
+    return levels
 
 
 def _session(wire: Mapping[str, Any]) -> Session:

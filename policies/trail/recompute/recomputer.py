@@ -26,12 +26,13 @@ from typing import Any
 from policies.evaluate import evaluate
 from policies.sets.policy_set import agent_name, role_name, session_name
 from policies.sets.role import Role
+from policies.sets.source_levels import SOURCES, SourceLevels
 from policies.trail.findings import Finding, Reason
 from policies.trail.recompute.facts import RecordedFacts, difference, read_facts, read_role
 from policies.trail.recompute.registry import FREEZE, Held, Registry
 from policies.trail.record import REPORT_PREFIX, response_of
 
-MAX_ROLES = 256
+MAX_DOCUMENTS = 256
 MAX_SEEN = 16_384
 """The most facts that are remembered to be compared: of one revision, and of sessions."""
 
@@ -61,21 +62,21 @@ class _Contradiction(Exception):
 
 
 class Recomputer:
-    """One walk over a log, or over a part of it. `documents` returns the document of a role by its
-    digest, None if there is none."""
+    """One walk over a log, or over a part of it. `documents` returns a document that decisions
+    cite by its digest, None if there is none."""
 
     def __init__(self, documents: Documents) -> None:
         self.counts = RecomputeCounts()
         self._documents = documents
         self._registry = Registry()
         self._restored = False
-        self._roles: OrderedDict[str, Role | Reason] = OrderedDict()
+        self._compiled: OrderedDict[str, Role | SourceLevels | Reason] = OrderedDict()
         self._same: OrderedDict[tuple[str, int], str | None] = OrderedDict()
         self._owners: OrderedDict[str, tuple[str, str | None]] = OrderedDict()
 
-    def has_role(self, digest: str) -> bool:
+    def has_document(self, digest: str) -> bool:
         """Whether the next decision that cites this document can do without it."""
-        return digest in self._roles
+        return digest in self._compiled
 
     def take_counts(self) -> RecomputeCounts:
         """The counts since they were last taken."""
@@ -116,14 +117,21 @@ class Recomputer:
         if not pub["facts"]:
             return self._outside(pub["response"])
         recorded = read_facts(entry)
-        role = self._role(recorded.role)
-        if isinstance(role, Reason):
-            return role, f"the document `{recorded.role}` does not have this digest"
+        role = self._document(recorded.role, read_role)
+        sources = self._document(recorded.sources, SourceLevels)
+        for found, digest in ((role, recorded.role), (sources, recorded.sources)):
+            if isinstance(found, Reason):
+                return found, f"the document `{digest}` does not have this digest"
+        if not isinstance(role, Role | None) or not isinstance(sources, SourceLevels | None):
+            raise _Contradiction("a document is cited as one of another kind")
         self._require_consistent(recorded, role, pub["response"])
+        if fault := recorded.level_fault(sources):
+            raise _Contradiction(fault)
         verified = self._hold_against_changes(recorded)
-        if recorded.role is not None and role is None:
-            return self._missing(recorded.role)
-        decision = evaluate(recorded.retrieval, recorded.facts(role))
+        for digest, document in ((recorded.role, role), (recorded.sources, sources)):
+            if digest is not None and document is None:
+                return self._missing(digest)
+        decision = evaluate(recorded.retrieval, recorded.facts(role, sources))
         response = dict(pub["response"])
         # A source in mode `report` forwards what is denied, and the record says so.
         if recorded.sourced and decision.decision == "DENY":
@@ -153,20 +161,22 @@ class Recomputer:
         self.counts.outside += 1
         return None
 
-    def _role(self, digest: str | None) -> Role | Reason | None:
-        """The role of a digest, None if there is no document, or what is wrong with it."""
+    def _document(
+        self, digest: str | None, read: Callable[[bytes], Role | SourceLevels]
+    ) -> Role | SourceLevels | Reason | None:
+        """The document of a digest, None if there is none, or what is wrong with it."""
         if digest is None:
             return None
-        if digest in self._roles:
-            self._roles.move_to_end(digest)
-            return self._roles[digest]
+        if digest in self._compiled:
+            self._compiled.move_to_end(digest)
+            return self._compiled[digest]
         body = self._documents(digest)
         if body is None:
             return None  # not remembered: in a file, a document may come after its first decision
         sound = hashlib.sha256(body).hexdigest() == digest
-        found = self._roles[digest] = read_role(body) if sound else Reason.DOCUMENT_MISMATCH
-        if len(self._roles) > MAX_ROLES:
-            self._roles.popitem(last=False)
+        found = self._compiled[digest] = read(body) if sound else Reason.DOCUMENT_MISMATCH
+        if len(self._compiled) > MAX_DOCUMENTS:
+            self._compiled.popitem(last=False)
         return found
 
     def _require_consistent(
@@ -225,6 +235,9 @@ def _documents_of(recorded: RecordedFacts) -> list[tuple[str, str | None]]:
     named = [(role_name(recorded.retrieval.agent_role), recorded.role)]
     if recorded.retrieval.agent_id is not None:
         named.append((agent_name(recorded.retrieval.agent_id), recorded.agent_digest))
+    # A sidecar of before ignores the levels, and cites none: that says nothing of what there was.
+    if recorded.sources is not None:
+        named.append((SOURCES, recorded.sources))
     return named
 
 

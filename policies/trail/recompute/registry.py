@@ -30,6 +30,7 @@ _PUBLISHING = {
     "key": "key/",
     "policy": "role/",
     "session": "session/",
+    "source": "sources",
     "sidecar": "key/",
     "tenant": "tenant",
 }
@@ -122,7 +123,12 @@ class Registry:
             return
         self._complete = False
         # A rotation moves agents to the new key, and a policy's change does not say which role.
-        wide = {"key": ("key/", "agent/"), "policy": ("role/",), "tenant": ("tenant",)}
+        wide = {
+            "key": ("key/", "agent/"),
+            "policy": ("role/",),
+            "tenant": ("tenant",),
+            "source": ("sources",),
+        }
         gone = wide.get(kind, (prefix + target,))
         for name in [each for each in self._states if each.startswith(gone)]:
             del self._states[name]

@@ -16,6 +16,7 @@ from policies.ground.json_body import identifier_fault
 from policies.retrieval import Retrieval
 from policies.sets.policy_set import PolicySet
 from policies.sets.role import Role
+from policies.sets.source_levels import SourceLevels, raised
 from sidecar.authzen.mapping import Mapper
 from sidecar.authzen.question import Question
 from sidecar.unmapped import Unmapped
@@ -24,15 +25,18 @@ log = logging.getLogger(__name__)
 
 
 class Caller(NamedTuple):
-    """What is the same for everyone who is judged: the key that asks, and the tenant's settings, at
-    one revision of the policy set. `answers` remembers what policies answered in this search, and
-    `speaks_for` says whether the sidecar's own key speaks for an agent."""
+    """What is the same for everyone who is judged: the key that asks, and the tenant's settings and
+    levels, at one revision of the policy set. `answers` remembers what policies answered in this
+    search. `speaks_for` says whether the sidecar's own key speaks for an agent, and
+    `at_configured_level` raises a retrieval to the level in the sidecar's settings."""
 
     key: Key
     settings: TenantSettings
     revision: int
     answers: dict[tuple[object, ...], bool]
     speaks_for: Callable[[str | None], bool]
+    sources: SourceLevels | None
+    at_configured_level: Callable[[Retrieval], Retrieval]
 
 
 class Claimant(NamedTuple):
@@ -52,7 +56,8 @@ class Claimant(NamedTuple):
                 retrieval = mapper.retrieval(asked, self.caller.key, policy_set)
             except Unmapped:
                 continue
-            if self._passes(retrieval._replace(session_id=None), self._facts(role)):
+            retrieval = self.caller.at_configured_level(retrieval._replace(session_id=None))
+            if self._passes(raised(retrieval, self.caller.sources), self._facts(role)):
                 return True
         return False
 
@@ -102,8 +107,10 @@ class Claimant(NamedTuple):
         return sorted(found)
 
     def _facts(self, role: str) -> Facts:
-        key, settings, revision, *_ = self.caller
-        return Facts(settings, key, self.agent, None, self.roles[role], revision)
+        key, settings, revision = self.caller[:3]
+        return Facts(
+            settings, key, self.agent, None, self.roles[role], revision, self.caller.sources
+        )
 
 
 def claimed_role(question: Question, mapper: Mapper) -> str | None:

@@ -136,6 +136,8 @@ class Searches:
                 self._policy_set.revision,
                 {},
                 self._enforcer.speaks_for,
+                self._policy_set.sources(),
+                self._enforcer.at_configured_level,
             )
         except (NoPolicySet, CacheDamaged, KeyError, TypeError, ValueError) as error:
             raise Unavailable(f"the policy set can't be read: {error}") from error

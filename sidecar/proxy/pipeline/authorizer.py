@@ -13,6 +13,7 @@ from policies.checks.finding import Facts
 from policies.evaluate import admitted
 from policies.ground.errors import SluiceError
 from policies.ground.json_body import identifier_fault
+from policies.levels import Levels
 from policies.retrieval import Retrieval
 from sidecar.enforce import Enforcer, allows
 from sidecar.http.attribution import Attribution
@@ -174,6 +175,8 @@ class Authorizer:
             self._agent.id,
             None,
             self._kind,
+            None,
+            Levels(who.sensitivity, source.sensitivity),
         )
 
 

@@ -94,3 +94,15 @@ def test_every_trouble_has_its_words() -> None:
     )
     words = [each.word for each in troubles(worst, 5)]
     assert words == ["diverging", "duplicate", "refusing", "no policies", "late", "shipping late"]
+
+
+def test_a_sidecar_of_before_is_said_to_ignore_the_levels(tenant: ControlApi) -> None:
+    console = Visitor(tenant).sign_in(tenant.admin_key)
+    tenant.admin("PUT", "/v1/sources/salaries", {"sensitivity_level": "critical"})
+    revision = tenant.admin("GET", "/v1/sidecars/policy-set?since=0")["revision"]
+    report(tenant, "before", revision)
+    report(tenant, "now", revision, source_levels=True)
+    shown = console.get("/console/fleet")
+    rows = {row.find("th").text: row.text for row in shown.main.find("tbody").find_all("tr")}
+    assert "ignores the levels" in rows["before"]
+    assert "ignores the levels" not in rows["now"]

@@ -301,3 +301,18 @@ def test_a_policy_returns_to_its_file(fresh: ControlApi) -> None:
     assert fresh.admin("GET", f"/v1/policies/{policy_id}")["name"] == filed["name"]
     other = made(fresh, "never-filed")
     assert console.get(f"/console/policy/restore?id={other}").status == 404
+
+
+def test_a_policy_says_which_of_its_denials_a_call_without_an_agent_escapes(
+    tenant: ControlApi,
+) -> None:
+    console = Visitor(tenant).sign_in(tenant.admin_key)
+    common = {"agent_role": "escaping", "max_sensitivity": "high"}
+    wide = {"name": "reads-all", "allowed_sources": ["*"], "denied_sources": []}
+    strict = {"name": "no-pay", "allowed_sources": [], "denied_sources": ["pay*"]}
+    tenant.admin("POST", "/v1/policies", {**common, **wide})
+    strict |= {**common, "permitted_agent_ids": ["agt_1"]}
+    policy = tenant.admin("POST", "/v1/policies", strict)
+    shown = console.get(f"/console/policy?id={policy['policy_id']}").main.text
+    assert "require_agent_id" in shown
+    assert "reads-all allows it" in shown

@@ -418,7 +418,7 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch, trail: Trail) -> Non
 
     monkeypatch.setattr(registry, "MAX_NAMES", 3)
     monkeypatch.setattr(module, "MAX_SEEN", 3)
-    monkeypatch.setattr(module, "MAX_ROLES", 1)
+    monkeypatch.setattr(module, "MAX_DOCUMENTS", 1)
     for number in range(40):
         trail.change("agent.registered", f"agt_{number}", agent=b"{}")
         asked = ASKED._replace(session_id=f"s_{number}")

@@ -1,0 +1,50 @@
+"""The sensitivity of a source as the request, the sidecar and the tenant state it. The highest
+holds. Knows nothing of where the levels are kept."""
+
+from typing import Any, Literal, NamedTuple
+
+from policies.definitions.model import RANK, Sensitivity
+
+Holder = Literal["request", "sidecar", "tenant"]
+
+
+class Levels(NamedTuple):
+    """The levels of one source, each None where nothing is stated: by the request, by the settings
+    of the sidecar, and by the tenant (`/v1/sources`). At least one is stated."""
+
+    request: Sensitivity | None
+    sidecar: Sensitivity | None = None
+    tenant: Sensitivity | None = None
+
+    @property
+    def held(self) -> Sensitivity:
+        """The highest: the one to decide by."""
+        held = highest(highest(self.request, self.sidecar), self.tenant)
+        assert held is not None  # one is stated
+        return held
+
+    @property
+    def by(self) -> Holder:
+        """Whose level holds. Of equal ones, the request's comes first, then the sidecar's."""
+        stated = self.stated()
+        return max(stated, key=lambda name: RANK[stated[name]])
+
+    def stated(self) -> dict[Holder, Sensitivity]:
+        """Those that are stated, by who states them."""
+        named: tuple[tuple[Holder, Sensitivity | None], ...] = (
+            ("request", self.request),
+            ("sidecar", self.sidecar),
+            ("tenant", self.tenant),
+        )
+        return {name: level for name, level in named if level is not None}
+
+    def explained(self) -> dict[str, Any]:
+        """`{request, sidecar, tenant, held, by}` of an explanation."""
+        return {**self._asdict(), "held": self.held, "by": self.by}
+
+
+def highest(one: Sensitivity | None, other: Sensitivity | None) -> Sensitivity | None:
+    """The higher of two levels; None if neither is stated."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one if RANK[one] >= RANK[other] else other

@@ -1,0 +1,86 @@
+"""The levels that a tenant states of its sources (`/v1/sources`): a document of the policy set.
+
+    {"levels": [["salaries*", "critical"], …]}        in order of pattern; absent without any
+
+A source gets the highest level of the patterns that match its id. Sidecars of before this document
+ignore it. Knows nothing of where it is stored.
+"""
+
+import hashlib
+from collections.abc import Mapping
+
+import orjson
+
+from policies.definitions.model import RANK, SENSITIVITIES, Sensitivity
+from policies.definitions.wildcard import Matcher, matcher
+from policies.ground.canonical import encode
+from policies.levels import Levels
+from policies.retrieval import Retrieval
+
+SOURCES = "sources"
+"""The document's name."""
+_KEPT = 4096
+
+
+class SourceLevels:
+    """A tenant's levels, from the document's bytes. Raises `KeyError`, `TypeError` or `ValueError`
+    for a form that is not known."""
+
+    def __init__(self, body: bytes) -> None:
+        self.digest = hashlib.sha256(body).hexdigest()
+        self._matchers = _matchers(stated_levels(body))
+        self._known: dict[str, Sensitivity | None] = {}
+
+    def level(self, source_id: str) -> Sensitivity | None:
+        """The tenant's level of a source; None if no pattern matches its id."""
+        try:
+            return self._known[source_id]
+        except KeyError:
+            pass
+        found = next((level for level, matches in self._matchers if matches(source_id)), None)
+        # Emptied at once: a worker thread may look up a level at the same time.
+        if len(self._known) >= _KEPT:
+            self._known.clear()
+        self._known[source_id] = found
+        return found
+
+
+def sources_document(levels: Mapping[str, Sensitivity]) -> bytes | None:
+    """The document of these levels by pattern; None without any."""
+    return encode({"levels": [list(each) for each in sorted(levels.items())]}) if levels else None
+
+
+def stated_levels(body: bytes | None) -> dict[str, Sensitivity]:
+    """The reverse of `sources_document`. Raises like `SourceLevels`."""
+    found: dict[str, Sensitivity] = {}
+    for pattern, level in [] if body is None else orjson.loads(body)["levels"]:
+        if level not in RANK:
+            raise ValueError(f"`{level}` is not a sensitivity level")
+        found[pattern] = level
+    return found
+
+
+def raised(retrieval: Retrieval, sources: SourceLevels | None) -> Retrieval:
+    """The retrieval at the level that holds: the highest of what it carries, and of the tenant's.
+    The same retrieval if that is its level already."""
+    levels = retrieval.levels
+    if sources is not None:
+        tenant = sources.level(retrieval.source_id)
+        if levels is None and tenant is not None:
+            levels = Levels(retrieval.sensitivity_level)
+        if levels is not None and levels.tenant != tenant:
+            levels = levels._replace(tenant=tenant)
+    if levels is None:
+        return retrieval
+    if levels is retrieval.levels and levels.held == retrieval.sensitivity_level:
+        return retrieval
+    return retrieval._replace(sensitivity_level=levels.held, levels=levels)
+
+
+def _matchers(levels: Mapping[str, Sensitivity]) -> list[tuple[Sensitivity, Matcher]]:
+    """One matcher for each level, the highest first."""
+    return [
+        (level, matcher(patterns))
+        for level in reversed(SENSITIVITIES)
+        if (patterns := [pattern for pattern, stated in levels.items() if stated == level])
+    ]
