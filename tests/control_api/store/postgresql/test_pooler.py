@@ -36,7 +36,7 @@ async def pooled(pooled_url: str) -> AsyncIterator[OpenStore]:
 
 async def left_in_sessions(pooled: OpenStore) -> set[tuple[str, str, int]]:
     """The settings, and the number of prepared statements, of each of the pooler's sessions."""
-    # A session that served nobody yet knows no tenant at all: the pooler may have opened it for a
+    # A session that has served no client yet knows no tenant: the pooler may have opened it for a
     # client that got another one in the meantime.
     left = (
         "SELECT coalesce(current_setting('sluice.tenant', true), ''),"
