@@ -12,6 +12,7 @@ NO_BODY: dict[DoorProtocol, str] = {
     ),
 }
 PARTIAL_BODY = (
-    "the check carries only a part of the body: raise `max_request_bytes` of the gateway's "
-    "`with_request_body`"
+    "the check carries only a part of the body, or does not say that it is whole: raise "
+    "`max_request_bytes` of the gateway's `with_request_body`, and let its header "
+    "`x-envoy-auth-partial-body` reach the door"
 )

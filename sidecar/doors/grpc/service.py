@@ -194,12 +194,21 @@ def _body(check: CheckRequest) -> tuple[bytes | None, str]:
         raise Malformed(f"the body is larger than {_MAX_BODY} bytes")
     if body is None:
         return None, NO_BODY["envoy_grpc"]
-    # Envoy says `false` of a whole body.
+    return (body, "") if _is_whole(check, length) else (None, PARTIAL_BODY)
+
+
+def _is_whole(check: CheckRequest, length: int) -> bool:
+    """Whether it is certain that the `length` bytes are the whole body: something says so, and
+    nothing says otherwise."""
     of_whole = {PARTIAL_FLAG: b"false", b"content-length": b"%d" % length}
-    whole = check.size <= length and all(
-        value.lower() == of_whole.get(name, value.lower()) for name, value in check.fields
-    )
-    return (body, "") if whole else (None, PARTIAL_BODY)
+    said = [field for field in check.fields if field[0] in of_whole]
+    if check.size > length or any(of_whole[name] != value.lower() for name, value in said):
+        return False
+    if check.size < 0:
+        # The gateway counted, and doesn't know. The flag is then not its own: agentgateway sends
+        # none, and passes on the client's.
+        return any(name != PARTIAL_FLAG for name, _ in said)
+    return check.size == length or bool(said)
 
 
 def _metadata(shown: RecordedDecision) -> bytes:

@@ -49,14 +49,16 @@ def reader(door: Door, *, uses_host: bool) -> ReadQuestion:
 
 
 def _read_envoy(method: str, rest: str, fields: Fields) -> Question:
-    kept, partial = [], ""
+    kept, flags = [], []
     for field in fields:
         name = field[0].lower()
         if name == _PARTIAL:
-            # Envoy says `false` of a whole body. A client may have sent the header too.
-            partial = partial if field[1].lower() == b"false" else PARTIAL_BODY
+            flags.append(field[1].lower())
         elif name != KEY:
             kept.append(field)
+    # Envoy says `false` of a whole body, and of every one that it sends. A client may have sent the
+    # header too.
+    partial = "" if flags and set(flags) == {b"false"} else PARTIAL_BODY
     return Question(method, rest, kept, "", partial)
 
 

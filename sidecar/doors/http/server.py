@@ -105,7 +105,7 @@ class HttpDoors:
             asked.target,
             fields,
             None if asked.partial else body or None,
-            asked.partial or door.no_body,
+            (asked.partial if body else "") or door.no_body,
             asked.fault,
             head.template,
             head.traceparent,

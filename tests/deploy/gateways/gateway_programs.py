@@ -27,6 +27,9 @@ PROGRAMS = {
 }
 """The recipes that a test can start, and the program of each."""
 STARTED = tuple(PROGRAMS)
+WITHOUT_BODIES = ("caddy", "nginx")
+"""Gateways that can't send a body with a check."""
+WITH_BODIES = tuple(name for name in STARTED if name not in WITHOUT_BODIES)
 
 
 @dataclass(frozen=True)

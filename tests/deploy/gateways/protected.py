@@ -36,6 +36,7 @@ policies:
       - rest://crm/pub/*
       - rest://crm/mypath
       - mcp://tools/tool/search
+      - opensearch://logs/public
     denied_sources: []
     max_sensitivity: high
   - name: others-read
@@ -46,14 +47,19 @@ policies:
 """
 
 
+TWINS = ("tools", "logs")
+"""The sources that are judged by the body: MCP and OpenSearch. Each recipe's door is there for
+them, too."""
+
+
 @dataclass
 class Protected:
     """The services, the upstream, and what a gateway has to know of them."""
 
     stack: Stack
     upstream: Upstream
-    grpc_doors: tuple[int, int]
-    """The ports of the gRPC doors of the two sources."""
+    grpc_doors: tuple[int, ...]
+    """The ports of the gRPC doors: the recipe's own, and those of `TWINS`."""
     others_key: str = ""
     """A key of the scope `evaluate` that is not the gateway's."""
     _events: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -64,10 +70,9 @@ class Protected:
         http = self.stack.sidecar.port
         return Behind(http, self.grpc_doors[0], self.upstream.port, self.stack.agent_key)
 
-    @property
-    def behind_tools(self) -> Behind:
-        """The same, with the door of the MCP source."""
-        return replace(self.behind, grpc_door=self.grpc_doors[1])
+    def behind_twin(self, alias: str) -> Behind:
+        """The same, with the door of the source `alias`."""
+        return replace(self.behind, grpc_door=self.grpc_doors[1 + TWINS.index(alias)])
 
     def events(self, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
         """The log's events of these ids, once all have arrived there."""
@@ -99,22 +104,28 @@ def _is_of(event: dict[str, Any], seen: Seen) -> bool:
     return bool(unquote(event["source_id"]) == unquote(f"rest://crm{seen.path}"))
 
 
-def settings(stack: Stack, grpc_doors: tuple[int, int], wanted: Iterable[str]) -> dict[str, Any]:
+def settings(
+    stack: Stack, grpc_doors: tuple[int, ...], upstream: int, wanted: Iterable[str]
+) -> dict[str, Any]:
     """The sidecar's settings: the stack's own, and what the recipes add, with the test's ports.
-    Each door is there twice: as in its recipe, and with the MCP source of the recipe `mcp`."""
+    Each door is there as in its recipe, and for each of `TWINS`."""
     whole: dict[str, Any] = yaml.safe_load((stack.directory / "sidecar.yaml").read_text())
     whole |= {"agent": {"id": AGENT, "role": ROLE, "key_file": "agent.key"}}
     sources = {each["alias"]: each for each in recipes.sidecar("mcp")["sources"]}
+    # A check asks such a source what names stand for.
+    search = {"kind": "opensearch", "upstream": f"http://127.0.0.1:{upstream}"}
+    sources["logs"] = {"alias": "logs", "sensitivity": "medium", **search}
     doors: list[dict[str, Any]] = []
     for name in wanted:
         added = recipes.sidecar(name)
         for source in added["sources"]:
             assert sources.setdefault(source["alias"], source) == source, name
         for door in added["doors"]:
-            twin = {**door, "name": f"{door['name']}-mcp", "source": "tools"}
-            if "listen" in door:
-                door["listen"], twin["listen"] = (f"127.0.0.1:{port}" for port in grpc_doors)
-            doors += [door, twin]
+            twins = [{**door, "name": f"{door['name']}-{each}", "source": each} for each in TWINS]
+            for each, port in zip([door, *twins], grpc_doors, strict=True):
+                if "listen" in door:
+                    each["listen"] = f"127.0.0.1:{port}"
+                doors.append(each)
     return {**whole, "sources": list(sources.values()), "doors": doors}
 
 
@@ -123,7 +134,7 @@ def protected(directory: Path, wanted: Iterable[str]) -> Iterator[Protected]:
     """All of it, running, with the doors of these recipes."""
     stack = Stack(directory, policies=POLICIES, role=ROLE)
     with running_upstream() as upstream:
-        found = Protected(stack, upstream, (free_port(), free_port()))
+        found = Protected(stack, upstream, (free_port(), free_port(), free_port()))
         try:
             stack.start_control()
             stack.prepare()
@@ -131,7 +142,7 @@ def protected(directory: Path, wanted: Iterable[str]) -> Iterator[Protected]:
             for status in ("pending_approval", "approved"):
                 stack.admin("PATCH", f"/v1/agents/{AGENT}/status", {"status": status})
             found.others_key = stack.new_key("another's", "evaluate")
-            config = settings(stack, found.grpc_doors, wanted)
+            config = settings(stack, found.grpc_doors, upstream.port, wanted)
             (directory / "sidecar.yaml").write_text(
                 json.dumps(config)
             )  # JSON is YAML without aliases

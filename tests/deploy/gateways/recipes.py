@@ -80,6 +80,12 @@ class Change(NamedTuple):
 UNCHANGED = Change()
 
 
+def twin_door(name: str, alias: str) -> Change:
+    """The recipe with its HTTP door for the source `alias` of `protected.TWINS`."""
+    (door,) = sidecar(name)["doors"]
+    return Change(door=f"{door['name']}-{alias}")
+
+
 def copy(name: str, target: Path, ports: Mapping[int, int], change: Change) -> None:
     """Copy a recipe's files with other ports."""
     target.mkdir(parents=True, exist_ok=True)

@@ -6,6 +6,7 @@ the body of another request is seen as a request. Knows no gateway.
 
 from __future__ import annotations
 
+import json
 import socketserver
 import threading
 from collections.abc import Iterator
@@ -15,6 +16,9 @@ from dataclasses import dataclass
 FAILING = "/pub/failing"
 """A path whose requests are answered with 503."""
 FAILURE = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
+RESOLVE = "/_resolve/index/"
+"""A path of OpenSearch: which indices a name stands for. Here a name is an index. The sidecar asks
+for itself, so that such a request isn't kept."""
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 8\r\n\r\nupstream"
 
 
@@ -62,6 +66,9 @@ class _Connection(socketserver.StreamRequestHandler):
         assert isinstance(self.server, Upstream)
         try:
             while (request := self._read()) is not None:
+                if request.path.startswith(RESOLVE):
+                    self.wfile.write(_resolution(request.path.removeprefix(RESOLVE)))
+                    continue
                 self.server.seen.append(request)
                 self.wfile.write(FAILURE if request.path == FAILING else ANSWER)
         except OSError:
@@ -87,6 +94,13 @@ class _Connection(socketserver.StreamRequestHandler):
             self.rfile.readline()
             return whole
         return self.rfile.read(int(fields.get("content-length", "0")))
+
+
+def _resolution(name: str) -> bytes:
+    found = {"indices": [{"name": name, "attributes": ["open"]}], "aliases": [], "data_streams": []}
+    body = json.dumps(found).encode()
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    return head % len(body) + body
 
 
 @contextmanager

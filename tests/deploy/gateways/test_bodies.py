@@ -7,28 +7,20 @@ that of the recipe `mcp`.
 from __future__ import annotations
 
 import json
-import socket
-import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.deploy.gateways import recipes
 from tests.deploy.gateways.conftest import Gateways
-from tests.deploy.gateways.gateway_programs import STARTED, gateway
+from tests.deploy.gateways.gateway_programs import WITH_BODIES, WITHOUT_BODIES, gateway
 from tests.deploy.gateways.protected import Protected
 from tests.deploy.gateways.raw_requests import get, one, status
-from tests.deploy.gateways.recipes import Change
+from tests.deploy.gateways.recipes import twin_door
 
-WITHOUT_BODIES = ("caddy", "nginx")
-"""Gateways that can't send a body with a check."""
 WITHOUT_CHUNKED_BODIES = ("haproxy",)
-WITH_BODIES = tuple(name for name in STARTED if name not in WITHOUT_BODIES)
-WAITED = 6.0
-"""Seconds: longer than any recipe lets its gateway wait for a body."""
 SAFETY = "headers"
 """The name of the safety lines that matter for bodies alone."""
 FIELDS = ("Content-Type: application/json", "Accept: application/json, text/event-stream")
@@ -45,18 +37,13 @@ def call(tool: str, padding: str = "") -> bytes:
     return json.dumps(message).encode()
 
 
-def tools_door(name: str) -> Change:
-    (door,) = recipes.sidecar(name)["doors"]
-    return Change(door=f"{door['name']}-mcp")
-
-
 @pytest.fixture(scope="module")
 def asked(world: Protected, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateways]:
     """The gateways with the door of the MCP source."""
     folder = tmp_path_factory.mktemp("gateways")
 
     def start(name: str) -> AbstractContextManager[int]:
-        return gateway(name, folder / name, world.behind_tools, tools_door(name))
+        return gateway(name, folder / name, world.behind_twin("tools"), twin_door(name, "tools"))
 
     with ExitStack() as kept:
         yield Gateways(start, kept)
@@ -100,8 +87,8 @@ def test_the_headers_of_a_message_have_to_agree_with_it(
     assert not disagrees(world, asked.port(name))
     for number, line in recipes.safety(name):
         if line == SAFETY:
-            change = tools_door(name)._replace(left_out=number)
-            with gateway(name, tmp_path, world.behind_tools, change) as port:
+            change = twin_door(name, "tools")._replace(left_out=number)
+            with gateway(name, tmp_path, world.behind_twin("tools"), change) as port:
                 assert disagrees(world, port)
 
 
@@ -156,33 +143,3 @@ def test_a_chunked_body_is_judged_whole(name: str, world: Protected, asked: Gate
     (seen,) = world.upstream.take()
     assert seen.body == allowed
     assert world.event(seen)["source_id"] == "mcp://tools/tool/search"
-
-
-@pytest.mark.parametrize("chunked", [False, True])
-def test_what_comes_after_the_check_reaches_no_upstream(
-    world: Protected, asked: Gateways, chunked: bool
-) -> None:
-    """The beginning of a body is an allowed message of its own, and the rest comes late: after all
-    time that a gateway waits for it."""
-    world.upstream.take()
-    allowed, denied = call("search"), call("delete_all")
-    stated = f"Content-Length: {len(allowed) + len(denied)}"
-    ports = {name: asked.port(name) for name in WITH_BODIES}
-
-    def send_slowly(name: str) -> None:
-        framing = "Transfer-Encoding: chunked" if chunked else stated
-        begun, rest = allowed, denied
-        if chunked:
-            begun, rest = (b"%x\r\n%s\r\n" % (len(each), each) for each in (allowed, denied))
-            rest += b"0\r\n\r\n"
-        where = ("127.0.0.1", ports[name])
-        with socket.create_connection(where, timeout=60) as connection, suppress(ConnectionError):
-            connection.sendall(get("/mcp", *FIELDS, framing, method="POST") + begun)
-            time.sleep(WAITED)
-            connection.sendall(rest)
-            while connection.recv(65536):
-                pass
-
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(send_slowly, WITH_BODIES))
-    assert [each.body for each in world.upstream.take() if each.body != allowed] == []

@@ -64,19 +64,24 @@ def ask(port: int, fields: Fields) -> bool:
     with socket.create_connection(("127.0.0.1", port), timeout=10) as wire:
         connection.send_headers(1, fields, end_stream=True)
         wire.sendall(connection.data_to_send())
-        answered = False
-        while data := wire.recv(65536):
-            try:
-                events = connection.receive_data(data)
-            except ProtocolError:
-                return answered  # an answer in HTTP/1.1, as it refuses
-            wire.sendall(connection.data_to_send())
-            for event in events:
-                if isinstance(event, ResponseReceived):
-                    answered = (b":status", b"200") in event.headers
-                if isinstance(event, StreamEnded | StreamReset | ConnectionTerminated):
-                    return answered
-        return answered
+        return is_answered(wire, connection)
+
+
+def is_answered(wire: socket.socket, connection: H2Connection) -> bool:
+    """Read to the end of a stream. True if it is answered with 200."""
+    answered = False
+    while data := wire.recv(65536):
+        try:
+            events = connection.receive_data(data)
+        except ProtocolError:
+            return answered  # an answer in HTTP/1.1, as it refuses
+        wire.sendall(connection.data_to_send())
+        for event in events:
+            if isinstance(event, ResponseReceived):
+                answered = (b":status", b"200") in event.headers
+            if isinstance(event, StreamEnded | StreamReset | ConnectionTerminated):
+                return answered
+    return answered
 
 
 @pytest.mark.parametrize("name", GATEWAYS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
 from dataclasses import replace
 
 import asyncpg
@@ -35,16 +36,22 @@ async def pooled(pooled_url: str) -> AsyncIterator[OpenStore]:
 
 async def left_in_sessions(pooled: OpenStore) -> set[tuple[str, str, int]]:
     """The settings, and the number of prepared statements, of each of the pooler's sessions."""
+    # A session that has served no client yet knows no tenant: the pooler may have opened it for a
+    # client that got another one in the meantime.
     left = (
-        "SELECT current_setting('sluice.tenant', true), current_setting('statement_timeout'),"
+        "SELECT coalesce(current_setting('sluice.tenant', true), ''),"
+        " current_setting('statement_timeout'),"
         " (SELECT count(*) FROM pg_prepared_statements WHERE NOT from_sql)"
     )
     url = pooled.url.replace("+asyncpg", "")
-    another = await asyncpg.connect(url, statement_cache_size=0)
-    try:
-        rows = [tuple(await another.fetchrow(left)) for _ in range(2 * pgbouncer.SESSIONS)]
-    finally:
-        await another.close()
+    async with AsyncExitStack() as holding:
+        rows = []
+        # Each client holds its session, so that the next one has another.
+        for _ in range(pgbouncer.SESSIONS):
+            client = await asyncpg.connect(url, statement_cache_size=0)
+            holding.push_async_callback(client.close)
+            await client.execute("BEGIN")
+            rows.append(tuple(await client.fetchrow(left)))
     return set(rows)
 
 

@@ -1,7 +1,7 @@
 """A sidecar with one door of each kind to one source, and the checks that gateways send to them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,7 +37,8 @@ OPEN_DOORS = (
     Door("own", "envoy_http", "crm"),
 )
 
-Fields = Iterable[tuple[str, str]]
+Fields = Collection[tuple[str, str]]
+PARTIAL = "x-envoy-auth-partial-body"
 
 
 class Answered(NamedTuple):
@@ -103,6 +104,8 @@ def question(
     family = {"nginx": "Forwarded", "ingress": "Original"}.get(door.partition("-")[0])
     if family is None:
         path += target
+        if body and not any(name.lower() == PARTIAL for name, _ in fields):
+            lines.append(f"{PARTIAL}: false")  # Envoy says it of every whole body
     else:
         lines += [f"X-{family}-Method: {method}", f"X-{family}-URI: {target}"]
         asked = "HEAD" if method == "HEAD" else "GET"

@@ -9,7 +9,7 @@ import pytest
 from policies.ground.keys import key_digest, make_key
 from policies.sets.policy_set import key_name
 from sidecar.settings.model import Source
-from tests.sidecar.doors.http.checks import CRM, DOORS, Checks, checks
+from tests.sidecar.doors.http.checks import CRM, DOORS, Checks, checks, question
 from tests.support.fake_control_api import EVALUATE_KEY, policy
 
 EACH = pytest.mark.parametrize("door", ["edge", "nginx", "ingress"])
@@ -245,6 +245,10 @@ async def test_a_part_of_a_body_decides_nothing(tmp_path: Path) -> None:
             partial = ("x-envoy-auth-partial-body", flag)
             reason = await unreadable(asked, "edge", "POST", QUERY, JSON, partial, body=b"{}")
             assert "max_request_bytes" in reason
+        # A gateway that says nothing of it may have sent a part.
+        silent = question("edge", "POST", QUERY, [JSON], b"{}", EVALUATE_KEY)
+        silent = silent.replace(b"x-envoy-auth-partial-body: false\r\n", b"")
+        assert (await asked.send(silent)).status == 403
         whole = ("x-envoy-auth-partial-body", "false")
         assert (await asked.ask("edge", "POST", QUERY, JSON, whole, body=b"{}")).status == 200
         # The client's own doesn't count beside Envoy's.
@@ -262,7 +266,8 @@ async def test_a_chunked_body_is_read(tmp_path: Path) -> None:
     async with checks(tmp_path, source=PINECONE) as asked:
         head = (
             f"POST /v1/check/edge{QUERY} HTTP/1.1\r\nHost: g\r\nX-API-Key: {EVALUATE_KEY}\r\n"
-            "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+            "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
+            "X-Envoy-Auth-Partial-Body: false\r\n\r\n"
         ).encode()
         assert (await asked.send(head + b"2\r\n{}\r\n0\r\n\r\n")).status == 200
         big = b"%x\r\n%b\r\n0\r\n\r\n" % (MIB + 1, b" " * (MIB + 1))
