@@ -7,6 +7,7 @@ from typing import Protocol
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from policies.ground.clock import Clock
+from policies.ground.connection_budget import ConnectionBudget
 from policies.ground.listen_address import ListenAddress
 from policies.ground.random_buffer import RandomBuffer
 from sidecar.api.dispatch import Dispatcher
@@ -52,6 +53,7 @@ from sidecar.spool import Spool
 from sidecar.telemetry.collectors import (
     watch_bodies,
     watch_certificates,
+    watch_connections,
     watch_enrolment,
     watch_log,
     watch_policy_set,
@@ -155,6 +157,8 @@ class Components:
         self._loop_guard = LoopGuard()
         self.bodies = BodyBudget()
         watch_bodies(observations, self.bodies)
+        self.connections = ConnectionBudget(settings.max_connections)
+        watch_connections(observations, self.connections)
         self.doors = self._make_doors(settings)
         # The sidecar's own port comes last: when `/health/ready` answers, all ports are open.
         self.listeners: list[Listening] = [
@@ -238,7 +242,9 @@ class Components:
             routes |= api.metrics_routes()
         answering = self.doors.beside(self._dispatcher(routes))
         tls = None if settings.listen_tls is None else server_context(settings.listen_tls)
-        own = HttpServer(settings.listen, answering, self._loop_guard, self._heads(), tls)
+        own = HttpServer(
+            settings.listen, answering, self._loop_guard, self._heads(), self.connections, tls
+        )
         return [own] if apart is None else [own, self._server(apart, api.metrics_routes())]
 
     def _stop_servers(
@@ -249,7 +255,9 @@ class Components:
         return [] if listen is None else [self._server(listen, stop_routes(stop))]
 
     def _server(self, listen: ListenAddress, routes: Mapping[str, ApiRoute]) -> HttpServer:
-        return HttpServer(listen, self._dispatcher(routes), self._loop_guard, self._heads())
+        return HttpServer(
+            listen, self._dispatcher(routes), self._loop_guard, self._heads(), self.connections
+        )
 
     def _dispatcher(self, routes: Mapping[str, ApiRoute]) -> Dispatcher:
         return Dispatcher(
@@ -296,7 +304,7 @@ class Components:
     def _make_doors(self, settings: SidecarSettings) -> Doors:
         # Without an agent in the settings, no door speaks with its key.
         agent = self._agent or AgentIdentity(None, NOT_ENROLLED, b"", self._keys)
-        shared = SharedParts(agent, self.enforcer, self.clock, self._loop_guard, bodies=self.bodies)
+        shared = self._shared_parts(agent)
         prefix = self._request_id_prefix
 
         def ready() -> bool:
@@ -307,9 +315,7 @@ class Components:
     def _proxies(self, settings: SidecarSettings, observations: Observations) -> list[Proxy]:
         if self._agent is None:
             return []
-        shared = SharedParts(
-            self._agent, self.enforcer, self.clock, self._loop_guard, bodies=self.bodies
-        )
+        shared = self._shared_parts(self._agent)
         named = ProxyPorts(
             settings.forward_proxy,
             settings.encrypted_hello == "allow",
@@ -319,6 +325,16 @@ class Components:
         proxy = Proxy(settings.sources, shared, named)
         watch_proxy(observations, proxy)
         return [proxy]
+
+    def _shared_parts(self, agent: AgentIdentity) -> SharedParts:
+        return SharedParts(
+            agent,
+            self.enforcer,
+            self.clock,
+            self._loop_guard,
+            bodies=self.bodies,
+            connections=self.connections,
+        )
 
     def _make_redirect_check(
         self, settings: SidecarSettings, random_bytes: Callable[[int], bytes]
