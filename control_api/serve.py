@@ -41,6 +41,7 @@ from control_api.maintenance.policy_files import PolicyFiles
 from control_api.maintenance.retention import RetentionLoop
 from control_api.maintenance.self_verification import SelfVerification
 from control_api.maintenance.wal_folding import WalFolding
+from control_api.metrics.connection_metrics import ConnectionMetrics
 from control_api.security.certificate_expiry import seconds_left
 from control_api.security.secret_file import make_directory
 from control_api.security.tls_files import RenewingContext
@@ -53,6 +54,7 @@ from control_api.workers.export_push.loop import ExportPush
 from control_api.workers.impact.loop import ImpactLoop
 from control_api.workers.worker_args import WorkerArgs, inherited
 from policies.ground.clock import Clock
+from policies.ground.connection_budget import ConnectionBudget
 from policies.ground.listen_address import ListenAddress
 
 # Objects that may accumulate before the garbage collector runs. A batch of records decodes into
@@ -216,7 +218,11 @@ async def _listen(
         reader = SessionReader(app, superadmin_digest(settings, installed))
         sessions = ConsoleSessions(app, reader, authenticate)
         front = ConsolePipeline(PAGES, app, sessions, front, shell)
-    opened = [await ApiListener.open(settings.control_listen, name, front, inherited(api), tls)]
+    budget = ConnectionBudget(settings.max_connections)
+    ConnectionMetrics(app.registry, budget)
+    opened = [
+        await ApiListener.open(settings.control_listen, name, front, inherited(api), tls, budget)
+    ]
     if settings.metrics_listen is not None:
         # Plain HTTP is enough: no keys cross this port, and scrapers may have no certificate.
         name = "SLUICE_METRICS_LISTEN"

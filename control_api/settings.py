@@ -24,6 +24,7 @@ from control_api.security.origin import parse_origin
 from control_api.security.tls_files import TlsFiles
 from control_api.security.witness_addresses import WitnessAddress, parse_witnesses
 from control_api.settings_reader import PREFIX, SettingsReader, default_database
+from policies.ground.connection_budget import DEFAULT_CONNECTIONS
 from policies.ground.listen_address import ListenAddress
 from policies.ground.log_line import FORMATS, LEVELS
 from policies.ground.redis_url import RedisUrl
@@ -66,6 +67,8 @@ class Settings:
     """How long a start retries if the database does not answer or refuses the connection."""
     workers: int
     """Processes that share the port; more than one needs PostgreSQL."""
+    max_connections: int
+    """The most connections to the API's port that a process has open at once."""
     control_listen: ListenAddress
     """Where the API listens; port 0 lets the system choose."""
     tls_certificate: Path | None
@@ -222,6 +225,9 @@ def read(environ: Mapping[str, str]) -> Settings:
         ),
         start_seconds=reader.number("START_SECONDS", 30, 0, 3600, "seconds"),
         workers=reader.workers(),
+        max_connections=reader.number(
+            "MAX_CONNECTIONS", DEFAULT_CONNECTIONS, 16, 1_000_000, "connections"
+        ),
         control_listen=reader.parsed("CONTROL_LISTEN", ListenAddress.parse)
         or ListenAddress("127.0.0.1", 8700),
         tls_certificate=tls.certificate if tls else None,

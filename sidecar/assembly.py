@@ -8,6 +8,7 @@ from typing import Protocol
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from policies.ground.clock import Clock
+from policies.ground.connection_budget import ConnectionBudget
 from policies.ground.listen_address import ListenAddress
 from policies.ground.random_buffer import RandomBuffer
 from sidecar.api.dispatch import Dispatcher
@@ -55,6 +56,7 @@ from sidecar.spool import Spool
 from sidecar.telemetry.collectors import (
     watch_bodies,
     watch_certificates,
+    watch_connections,
     watch_enrolment,
     watch_log,
     watch_policy_set,
@@ -161,6 +163,8 @@ class Components:
         self._loop_guard = LoopGuard()
         self.bodies = BodyBudget()
         watch_bodies(observations, self.bodies)
+        self.connections = ConnectionBudget(settings.max_connections)
+        watch_connections(observations, self.connections)
         self.doors = self._make_doors(settings)
         # The sidecar's own port comes last: when `/health/ready` answers, all ports are open.
         self.listeners: list[Listening] = [
@@ -247,7 +251,9 @@ class Components:
             self._dispatcher(ApiPort(routes, PortNames(settings.listen, hosts)))
         )
         tls = None if settings.listen_tls is None else server_context(settings.listen_tls)
-        own = HttpServer(settings.listen, answering, self._loop_guard, self._heads(), tls)
+        own = HttpServer(
+            settings.listen, answering, self._loop_guard, self._heads(), self.connections, tls
+        )
         if apart is None:
             return [own]
         return [own, self._server(apart, ApiPort(api.metrics_routes(), PortNames(apart, hosts)))]
@@ -260,7 +266,9 @@ class Components:
         return [] if listen is None else [self._server(listen, ApiPort(stop_routes(stop), None))]
 
     def _server(self, listen: ListenAddress, port: ApiPort) -> HttpServer:
-        return HttpServer(listen, self._dispatcher(port), self._loop_guard, self._heads())
+        return HttpServer(
+            listen, self._dispatcher(port), self._loop_guard, self._heads(), self.connections
+        )
 
     def _dispatcher(self, port: ApiPort) -> Dispatcher:
         return Dispatcher(
@@ -307,7 +315,7 @@ class Components:
     def _make_doors(self, settings: SidecarSettings) -> Doors:
         # Without an agent in the settings, no door speaks with its key.
         agent = self._agent or AgentIdentity(None, NOT_ENROLLED, b"", self._keys)
-        shared = SharedParts(agent, self.enforcer, self.clock, self._loop_guard, bodies=self.bodies)
+        shared = self._shared_parts(agent, settings.hosts)
         prefix = self._request_id_prefix
 
         def ready() -> bool:
@@ -318,14 +326,7 @@ class Components:
     def _proxies(self, settings: SidecarSettings, observations: Observations) -> list[Proxy]:
         if self._agent is None:
             return []
-        shared = SharedParts(
-            self._agent,
-            self.enforcer,
-            self.clock,
-            self._loop_guard,
-            bodies=self.bodies,
-            hosts=settings.hosts,
-        )
+        shared = self._shared_parts(self._agent, settings.hosts)
         named = ProxyPorts(
             settings.forward_proxy,
             settings.encrypted_hello == "allow",
@@ -335,6 +336,17 @@ class Components:
         proxy = Proxy(settings.sources, shared, named)
         watch_proxy(observations, proxy)
         return [proxy]
+
+    def _shared_parts(self, agent: AgentIdentity, hosts: tuple[str, ...]) -> SharedParts:
+        return SharedParts(
+            agent,
+            self.enforcer,
+            self.clock,
+            self._loop_guard,
+            bodies=self.bodies,
+            connections=self.connections,
+            hosts=hosts,
+        )
 
     def _make_redirect_check(
         self, settings: SidecarSettings, random_bytes: Callable[[int], bytes]

@@ -7,13 +7,17 @@ import socket
 import ssl
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Protocol
+from typing import Protocol, cast
 
-from aiohttp import web
+from aiohttp import StreamReader, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http_parser import RawRequestMessage
 
+from control_api.http.arriving_head import ArrivingHead
 from control_api.http.reply import HttpReply, render_error
 from control_api.security.tls_files import HANDSHAKE_SECONDS
 from control_api.sockets import BACKLOG, bind, bound
+from policies.ground.connection_budget import DEFAULT_CONNECTIONS, ConnectionBudget
 from policies.ground.errors import Malformed, SluiceError
 from policies.ground.listen_address import ListenAddress
 
@@ -37,9 +41,10 @@ class RequestHandler(Protocol):
 
 
 class _Connection(web.RequestHandler):
-    """One connection. Replaces aiohttp's error pages with our JSON errors."""
+    """One connection. Replaces aiohttp's error pages with our JSON errors, and ends where the
+    connections together would hold too much."""
 
-    __slots__ = ("_new_request_id", "_response")
+    __slots__ = ("_new_request_id", "_raw", "_refused", "_response", "_slot", "head")
 
     def __init__(self, server: "_Server", loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(
@@ -53,6 +58,38 @@ class _Connection(web.RequestHandler):
         )
         self._new_request_id = server.new_request_id
         self._response = server.response
+        self._slot = server.budget.slot()
+        self.head = ArrivingHead(server.budget)
+        self._raw: asyncio.Transport | None = None
+        self._refused = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports don't inherit from asyncio's.
+        self._raw = raw = cast(asyncio.Transport, transport)
+        if self._slot.take():
+            super().connection_made(transport)
+        else:
+            self._refused = True
+            raw.abort()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._slot.leave()
+        self.head.lost()
+        self._raw = None
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return
+        refusal = self.head.arrived(data)
+        if refusal is None:
+            super().data_received(data)
+            return
+        self._refused = True
+        # It would be taken for a response that is still owed.
+        if self._raw is not None and not self.head.owed:
+            self._raw.write(refusal)
+        self.force_close()
 
     def handle_error(
         self,
@@ -75,8 +112,9 @@ class _Connection(web.RequestHandler):
 
 
 class _Server(web.Server):
-    def __init__(self, handler: RequestHandler) -> None:
-        super().__init__(self._answer)
+    def __init__(self, handler: RequestHandler, budget: ConnectionBudget) -> None:
+        super().__init__(self._answer, request_factory=self._request)
+        self.budget = budget
         self.new_request_id = handler.new_request_id
         self.response = handler.response
         self.draining = False
@@ -85,8 +123,24 @@ class _Server(web.Server):
     def __call__(self) -> web.RequestHandler:
         return _Connection(self, self._loop)
 
+    def _request(
+        self,
+        message: RawRequestMessage,
+        payload: StreamReader,
+        protocol: web.RequestHandler,
+        writer: AbstractStreamWriter,
+        task: "asyncio.Task[None]",
+    ) -> web.BaseRequest:
+        assert isinstance(protocol, _Connection)
+        protocol.head.served(payload)
+        loop = asyncio.get_running_loop()
+        return web.BaseRequest(message, payload, protocol, writer, task, loop)
+
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        connection = request.protocol
+        assert isinstance(connection, _Connection)
         response = await self._handler(request)
+        connection.head.answered()
         if self.draining:
             response.force_close()
         return response
@@ -118,12 +172,14 @@ class ApiListener:
         handler: RequestHandler,
         inherited: list[socket.socket],
         tls: ssl.SSLContext | None = None,
+        budget: ConnectionBudget | None = None,
     ) -> "ApiListener":
-        """Listen on the inherited sockets, or else on `address`. With `tls`, accept only TLS.
+        """Listen on the inherited sockets, or else on `address`. With `tls`, accept only TLS. Its
+        connections stay within `budget`; without one, within the default of the settings.
 
         Raises `CannotListen`, which names the setting, if the address can't be bound.
         """
-        server = _Server(handler)
+        server = _Server(handler, budget or ConnectionBudget(DEFAULT_CONNECTIONS))
         sockets = inherited or bind(address, setting)[0]
         loop = asyncio.get_running_loop()
         # The server gets a duplicate of each socket. After it has closed that, `_accept_rest` can

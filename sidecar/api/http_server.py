@@ -5,6 +5,7 @@ import logging
 import ssl
 from typing import Protocol
 
+from policies.ground.connection_budget import ConnectionBudget
 from policies.ground.listen_address import EVERY, ListenAddress
 from sidecar.http.loop_guard import LoopGuard
 from sidecar.http.messages.request_parser import HeadLimits
@@ -38,7 +39,8 @@ class Answering(Protocol):
 
 
 class HttpServer:
-    """A listening port whose requests `dispatcher` answers. With `tls` it serves HTTPS alone."""
+    """A listening port whose requests `dispatcher` answers, within the `budget` of all ports. With
+    `tls` it serves HTTPS alone."""
 
     def __init__(
         self,
@@ -46,6 +48,7 @@ class HttpServer:
         dispatcher: Answering,
         loop_guard: LoopGuard,
         heads: HeadCache,
+        budget: ConnectionBudget,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         limits = ServerLimits(
@@ -58,8 +61,9 @@ class HttpServer:
         )
         # A client that hangs up must not cancel its request: the record of its decision may be on
         # the way to disk.
-        service = Service(dispatcher.serve, dispatcher.failed, limits, Flow(), False, heads)
+        service = Service(dispatcher.serve, dispatcher.failed, limits, Flow(), False, heads, budget)
         self._connections = Connections(service)
+        self._budget = budget
         self._listen = listen
         self._loop_guard = loop_guard
         self._tls = tls
@@ -69,7 +73,13 @@ class HttpServer:
         """The protocol of a new connection."""
         if self._tls is None:
             return self._connections()
-        return TlsLayer(self._tls, self._connections, _HANDSHAKE_SECONDS, self._log_invalid)
+        return TlsLayer(
+            self._tls,
+            self._connections.above,
+            _HANDSHAKE_SECONDS,
+            self._log_invalid,
+            self._budget.slot(),
+        )
 
     def _log_invalid(self, reason: str) -> None:
         # Nothing was asked, so nothing is recorded.

@@ -16,6 +16,7 @@ from sidecar.config.tls import check_redis, client_tls, pair_of
 from sidecar.platform.key_file import read_key
 from sidecar.settings.model import (
     COMPRESSIONS,
+    DEFAULT_CONNECTIONS,
     PERMISSIONS,
     AgentSettings,
     EnrolSettings,
@@ -51,6 +52,7 @@ def read_settings(top: Section, base: Path, host: str) -> SidecarSettings:
         cache=top.path("cache", base, "cache"),
         staleness_seconds=top.seconds("staleness_seconds", 30, 1, 86400),
         drain_seconds=top.seconds("drain_seconds", 10, 0, 3600),
+        max_connections=top.integer("max_connections", DEFAULT_CONNECTIONS, 16),
         spool=_spool(top.section("spool"), base),
         agent=_agent(top.section("agent"), base),
         agent_file=base / named if (named := top.text("agent_file")) else None,

@@ -72,7 +72,8 @@ class Doors:
         listen, tls = judgement.door.listen, _tls(judgement.door)
         assert listen is not None
         guard = self._shared.own_ports
-        return HttpServer(listen, self._http([judgement]), guard, self._make_heads(), tls)
+        answering, budget = self._http([judgement]), self._shared.connections
+        return HttpServer(listen, answering, guard, self._make_heads(), budget, tls)
 
     def _grpc_server(self, judgement: Judgement, kind: Kind) -> GrpcServer:
         # Imported only when needed: grpcio takes megabytes, and is an extra.

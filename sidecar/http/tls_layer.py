@@ -15,6 +15,8 @@ import ssl
 from collections.abc import Callable
 from typing import Any, cast
 
+from policies.ground.connection_budget import Slot
+
 log = logging.getLogger(__name__)
 
 _READ = 65536
@@ -23,7 +25,8 @@ _READ = 65536
 class TlsLayer(asyncio.Transport, asyncio.Protocol):
     """Runs the protocol that `factory` creates once the handshake is done, for which it allows
     `handshake_seconds`. Calls `on_invalid` with the reason if what arrives isn't valid TLS. It is
-    the protocol of the connection below, and the transport of the protocol above."""
+    the protocol of the connection below, which takes `slot` if it is a port's, and the transport of
+    the protocol above."""
 
     def __init__(
         self,
@@ -31,6 +34,7 @@ class TlsLayer(asyncio.Transport, asyncio.Protocol):
         factory: Callable[[], asyncio.Protocol],
         handshake_seconds: float,
         on_invalid: Callable[[str], None],
+        slot: Slot | None = None,
     ) -> None:
         super().__init__()
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -38,6 +42,7 @@ class TlsLayer(asyncio.Transport, asyncio.Protocol):
         self._factory = factory
         self._handshake_seconds = handshake_seconds
         self._on_invalid = on_invalid
+        self._slot = slot
         self._inner: asyncio.Protocol | None = None
         self._paused = self._ended = self._lost = self._closing = False
 
@@ -47,12 +52,16 @@ class TlsLayer(asyncio.Transport, asyncio.Protocol):
         # uvloop's transports don't inherit from asyncio's.
         self._raw = cast(asyncio.Transport, transport)
         self._loop = asyncio.get_running_loop()
+        if self._slot is not None and not self._slot.take():
+            self.abort()
         # Otherwise a client that never finishes its handshake would hold the connection forever.
         self._deadline = self._loop.call_later(self._handshake_seconds, self._raw.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = self._closing = True
         self._deadline.cancel()
+        if self._slot is not None:
+            self._slot.leave()
         if self._inner is not None:
             self._inner.connection_lost(exc)
 

@@ -134,7 +134,7 @@ class Proxy:
         return [*shared.items(), *separate]
 
     def _reverse(self, listen: ListenAddress, endpoints: Sequence[SourceEndpoint]) -> ProxyListener:
-        first, limits = endpoints[0], self._limits
+        first, limits, budget = endpoints[0], self._limits, self._shared.connections
         pair = first.source.listen_tls
         tls = None if pair is None else server_context(pair)
         # Every request on such a port is for this source, so none has to find it first.
@@ -142,14 +142,14 @@ class Proxy:
         if len(endpoints) == 1 and first.source.path is None and first.source.kind != "tcp":
             serve = self._under_own_names(first.pipeline.serve, listen, endpoints, unknown)
             service = HttpService(serve, first.record, tls)
-            return ProxyListener(listen, service, self._heads(), limits)
+            return ProxyListener(listen, service, self._heads(), budget, limits)
         if first.source.kind == "tcp":
             acceptor = TcpAcceptor(first, unknown, BackgroundTasks(), limits)
-            return ProxyListener(listen, acceptor, self._heads(), limits)
+            return ProxyListener(listen, acceptor, self._heads(), budget, limits)
         hosts = VirtualHosts(listen, endpoints, unknown)
         serve = self._under_own_names(hosts.serve, listen, endpoints, unknown)
         service = HttpService(serve, unknown.record, tls)
-        return ProxyListener(listen, service, self._heads(), limits)
+        return ProxyListener(listen, service, self._heads(), budget, limits)
 
     def _under_own_names(
         self,
@@ -170,7 +170,7 @@ class Proxy:
         connect = Connect(dispatch, unknown, tasks, self._limits)
         proxy = ForwardProxy(dispatch.destinations, unknown, connect)
         service = HttpService(proxy.serve, unknown.record, background_tasks=tasks)
-        return ProxyListener(listen, service, self._heads(), self._limits)
+        return ProxyListener(listen, service, self._heads(), self._shared.connections, self._limits)
 
     def _transparent(self, listen: ListenAddress, named: ProxyPorts) -> ProxyListener:
         tasks, unknown = BackgroundTasks(), self._unknown(listen)
@@ -184,7 +184,14 @@ class Proxy:
             named.original_destination,
             check=named.redirect_check,
         )
-        return ProxyListener(listen, acceptor, self._heads(), self._limits, ipv6_twin(listen))
+        return ProxyListener(
+            listen,
+            acceptor,
+            self._heads(),
+            self._shared.connections,
+            self._limits,
+            ipv6_twin(listen),
+        )
 
     def _dispatch(
         self, unknown: UnknownDestination, tasks: BackgroundTasks, named: ProxyPorts

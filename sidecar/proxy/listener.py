@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from policies.ground.connection_budget import ConnectionBudget
 from policies.ground.errors import SluiceError
 from policies.ground.listen_address import ListenAddress
 from sidecar.http.messages.request_parser import HeadLimits
@@ -41,14 +42,16 @@ class HttpService:
 
 
 class ProxyListener:
-    """Listens on `listen`, and on the host `ipv6_twin` too if given. If `service` is an acceptor,
-    it takes each connection first and finds out what it carries."""
+    """Listens on `listen`, and on the host `ipv6_twin` too if given, within the `budget` of all
+    ports. If `service` is an acceptor, it takes each connection first and finds out what it
+    carries."""
 
     def __init__(
         self,
         listen: ListenAddress,
         service: HttpService | ConnectionAcceptor,
         heads: HeadCache,
+        budget: ConnectionBudget,
         limits: ProxyLimits = LIMITS,
         ipv6_twin: str | None = None,
     ) -> None:
@@ -56,7 +59,7 @@ class ProxyListener:
         self._twins = [] if ipv6_twin is None else [ipv6_twin]
         self._service = service
         self._limits = limits
-        self.server = Connections(_http_service(service.serve, limits, heads))
+        self.server = Connections(_http_service(service.serve, limits, heads, budget))
         self.flow = self.server.flow
         """The bytes on the port's HTTP connections so far."""
         self._sockets: asyncio.Server | None = None
@@ -83,9 +86,9 @@ class ProxyListener:
             # There is no request that could wait for the record.
             service.background_tasks.run(service.record(UNREADABLE, reason))
 
-        return partial(
-            TlsLayer, service.tls, self.server, self._limits.handshake_seconds, record_invalid
-        )
+        tls, above, seconds = service.tls, self.server.above, self._limits.handshake_seconds
+        budget = self.server.service.budget
+        return lambda: TlsLayer(tls, above, seconds, record_invalid, budget.slot())
 
     @property
     def connections(self) -> int:
@@ -112,7 +115,9 @@ class ProxyListener:
         )
 
 
-def _http_service(serve: Serve, limits: ProxyLimits, heads: HeadCache) -> Service:
+def _http_service(
+    serve: Serve, limits: ProxyLimits, heads: HeadCache, budget: ConnectionBudget
+) -> Service:
     server_limits = ServerLimits(
         HeadLimits(limits.line_bytes, limits.field_bytes, limits.fields),
         limits.buffer_bytes,
@@ -122,7 +127,7 @@ def _http_service(serve: Serve, limits: ProxyLimits, heads: HeadCache) -> Servic
         limits.stream_idle_seconds,
     )
     # An agent that leaves cancels its request: nothing more is read from the data source.
-    return Service(serve, _failed, server_limits, Flow(), True, heads)
+    return Service(serve, _failed, server_limits, Flow(), True, heads, budget)
 
 
 def _failed(_request: HttpRequest) -> LocalResponse:

@@ -40,6 +40,8 @@ PERMISSIONS: tuple[Permission, ...] = get_args(Permission)
 Compression = Literal["auto", "always", "never"]
 COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)
 
+DEFAULT_CONNECTIONS = 1000
+
 
 @dataclass(frozen=True, slots=True)
 class NamedSource:
@@ -244,6 +246,9 @@ class SidecarSettings:
     sidecar enrols."""
     sources: tuple[Source, ...]
     """The data sources behind this sidecar."""
+    max_connections: int = DEFAULT_CONNECTIONS
+    """The most connections to all of the sidecar's ports at once, except those of gRPC check
+    doors."""
     enrol: EnrolSettings | None = None
     """How the sidecar gets its keys and its agent by its pod's identity, instead of `key_file` and
     `agent`."""

@@ -1,6 +1,7 @@
 """Metrics of the parts that keep their own counts. Knows the names and what they mean."""
 
 from policies.ground.clock import Clock
+from policies.ground.connection_budget import ConnectionBudget
 from sidecar.control.enroller import Enroller
 from sidecar.control.identity import EnrolledIdentity
 from sidecar.control.pinned_checkpoint import PinnedCheckpoint
@@ -103,6 +104,26 @@ def watch_bodies(metrics: Observations, bodies: BodyBudget) -> None:
         "sluice_bodies_refused_total",
         "Requests refused because too many body bytes were held",
         lambda: bodies.refused,
+    )
+
+
+def watch_connections(metrics: Observations, connections: ConnectionBudget) -> None:
+    metrics.gauge("sluice_connections", "Connections open to all ports", lambda: connections.open)
+    metrics.gauge("sluice_max_connections", "The most there may be", lambda: connections.most)
+    metrics.count(
+        "sluice_connections_refused_total",
+        "Connections ended at once because there were too many",
+        lambda: connections.refused,
+    )
+    metrics.gauge(
+        "sluice_unfinished_head_bytes",
+        "Bytes held of request heads without an end",
+        lambda: connections.head_bytes,
+    )
+    metrics.count(
+        "sluice_unfinished_heads_refused_total",
+        "Connections ended because too many bytes of unfinished heads were held",
+        lambda: connections.heads_refused,
     )
 
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -289,7 +290,7 @@ RESTRICTED = BODY | {
 }
 
 
-def escaped(**changes: object) -> list[str]:
+def escaped(**changes: Any) -> list[str]:
     """The warnings of denials that a call without an agent escapes, beside this other policy."""
     bodies = (RESTRICTED, BODY | {"allowed_sources": ["payroll"]} | changes)
     found = lint([Definition("t/a/a.yaml", line, body) for line, body in enumerate(bodies)])

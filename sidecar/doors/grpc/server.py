@@ -26,8 +26,9 @@ _SERVING, _NOT_SERVING = varint_field(1, 1), varint_field(1, 2)
 
 _OPTIONS = (
     ("grpc.max_concurrent_streams", 1000),
-    # A body over 1 MiB is a denial, with its record and reason, and not a failed call.
-    ("grpc.max_receive_message_length", 16 << 20),
+    # A body over 1 MiB is a denial, with its record and reason, and not a failed call. Gateways cut
+    # a body at a limit of their own, so the message has room for little more than one and a head.
+    ("grpc.max_receive_message_length", 2 << 20),
     # Gateways add trace headers to a call, and a call with too many of them fails.
     ("grpc.max_metadata_size", 64 << 10),
     ("grpc.absolute_max_metadata_size", 64 << 10),

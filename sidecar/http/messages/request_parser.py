@@ -12,6 +12,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import httptools
 
+from policies.ground.connection_budget import HEAD_BYTES
 from sidecar.http.messages.body import EMPTY, BodyStream
 
 Fields = list[tuple[bytes, bytes]]
@@ -20,11 +21,13 @@ HTTP_11, HTTP_10 = "1.1", "1.0"
 
 
 class HeadLimits(NamedTuple):
-    """The longest target and the longest field in bytes, and the most fields of one head."""
+    """The longest target and the longest field in bytes, the most fields of one head, and the
+    longest head of a request in bytes."""
 
     line: int
     field: int
     fields: int
+    whole: int = HEAD_BYTES
 
 
 class BrokenFraming(Exception):
@@ -65,8 +68,9 @@ class RequestParser(Generic[Message]):
     of which more will arrive."""
 
     __slots__ = (
-        "_body", "_heard", "_in_head", "_limits", "_new_body", "_new_message", "_on_message",
-        "_parser", "_parts", "_reframed", "_silent_bytes", "_trailers", "failed", "message",
+        "_body", "_field_bytes", "_heard", "_in_head", "_limits", "_new_body", "_new_message",
+        "_on_message", "_parser", "_parts", "_reframed", "_silent_bytes", "_tail_bytes",
+        "_trailers", "failed", "message",
     )  # fmt: skip
 
     def __init__(
@@ -98,6 +102,16 @@ class RequestParser(Generic[Message]):
         """Whether the piece that is being parsed tells anything."""
         self._reframed = False
         self._trailers = 0
+        self._field_bytes = self._tail_bytes = 0
+        """Bytes of the head under way: of its whole fields, and of the line that has no end yet."""
+
+    @property
+    def head_bytes(self) -> int:
+        """How much is held of a head whose end has not arrived; 0 outside of a head."""
+        message = self.message
+        if not self._in_head or message is None or self.failed:
+            return 0
+        return len(message.target) + self._field_bytes + self._tail_bytes
 
     def feed(self, data: bytes) -> bytes | None:
         """Reads `data`. Returns None, or, if a request with `offers_upgrade` ends in `data`, what
@@ -132,7 +146,16 @@ class RequestParser(Generic[Message]):
         self._heard = False
         if self._silent_bytes > max(self._limits.line, self._limits.field):
             self._fail()
+        if self._in_head:
+            self._limit_head(data)
         return None
+
+    def _limit_head(self, data: bytes) -> None:
+        """Notes how much is held of a head that `data` has not ended."""
+        line = data.rfind(b"\n") + 1
+        self._tail_bytes = len(data) - line if line else self._tail_bytes + len(data)
+        if self.head_bytes > self._limits.whole:
+            self._fail()
 
     def _reframe(self, message: Message) -> bytes:
         """Makes a new parser for the body of `message`, whose head has been read, and returns what
@@ -151,7 +174,7 @@ class RequestParser(Generic[Message]):
             return
         self.message = self._new_message()
         self._in_head = self._heard = True
-        self._trailers = 0
+        self._trailers = self._field_bytes = self._tail_bytes = 0
 
     def on_url(self, url: bytes) -> None:
         message = self.message
@@ -173,6 +196,9 @@ class RequestParser(Generic[Message]):
         if not self._in_head:
             self._trailers += 1  # it is not relayed
             return
+        self._field_bytes += len(name) + len(value) + 4  # `: ` and the end of the line
+        if self._field_bytes + len(self.message.target) > self._limits.whole:
+            raise _BeyondLimits
         fields.append((name, value.rstrip(b" \t")))
 
     def on_headers_complete(self) -> None:
@@ -228,7 +254,9 @@ class RequestParser(Generic[Message]):
         if body is not None:
             body.fail(BrokenFraming())
             return
-        # Nothing of the head is kept: an error that echoed it could disclose a credential.
+        # Nothing of the head is kept: an error that echoed it could disclose a credential, and the
+        # connection may last a while.
+        self.message, self._in_head = None, False
         unreadable = self._new_message()
         unreadable.fault = True
         self._on_message(unreadable)

@@ -13,6 +13,7 @@ Knows nothing of what a request asks for.
 import asyncio
 from typing import cast
 
+from policies.ground.connection_budget import HEADS_FULL, Slot
 from sidecar.http.server.incoming import PIECE, Incoming
 from sidecar.http.server.request import HandedOver, Serve
 from sidecar.http.server.request_loop import RequestLoop
@@ -22,14 +23,18 @@ from sidecar.http.tcp_reset import reset
 
 
 class ServerConnection(asyncio.Protocol):
-    """One client's connection to `service`. `connections` holds it while it is open."""
+    """One client's connection to `service`. `connections` holds it while it is open. It takes
+    `slot`, unless it is inside of a connection that has one."""
 
     __slots__ = (
         "_closed", "_connections", "_incoming", "_loop", "_reading_paused", "_request_loop",
-        "_service", "_time_limits", "congested", "handed_over", "heads", "transport",
+        "_service", "_slot", "_time_limits", "congested", "handed_over", "heads", "transport",
     )  # fmt: skip
 
-    def __init__(self, service: Service, connections: "set[ServerConnection]") -> None:
+    def __init__(
+        self, service: Service, connections: "set[ServerConnection]", slot: Slot | None = None
+    ) -> None:
+        self._slot = slot
         self._service = service
         self._connections = connections
         self._loop = loop = asyncio.get_running_loop()
@@ -37,7 +42,7 @@ class ServerConnection(asyncio.Protocol):
         self.congested = False
         self.handed_over = False
         self.heads = service.heads
-        self._incoming = incoming = Incoming(self, service.limits)
+        self._incoming = incoming = Incoming(self, service.limits, service.budget.head())
         self._time_limits = TimeLimits(self, incoming, service.limits, loop)
         self._request_loop = RequestLoop(self, service, incoming, self._time_limits, loop)
         self._reading_paused = False
@@ -49,11 +54,17 @@ class ServerConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports don't inherit from asyncio's.
         self.transport = cast(asyncio.Transport, transport)
+        if self._slot is not None and not self._slot.take():
+            self._incoming.stop()
+            self.transport.abort()
+            return
         self._connections.add(self)
         self._time_limits.start()
 
     def connection_lost(self, _exc: Exception | None) -> None:
         self.transport = None
+        if self._slot is not None:
+            self._slot.leave()
         self._connections.discard(self)
         self._time_limits.stop()
         self._incoming.break_off()
@@ -184,6 +195,16 @@ class ServerConnection(asyncio.Protocol):
             self._reading_paused = False
             transport.resume_reading()
         self._time_limits.linger()
+
+    def refuse_head(self) -> None:
+        """Answers 503, unless a response is still owed: that one would be taken for it."""
+        incoming = self._incoming
+        if incoming.current is None and not incoming.waiting:
+            self.write(HEADS_FULL)
+            self.end()
+            return
+        incoming.stop()
+        self.reset()
 
     def eof_received(self) -> bool:
         """Keeps the connection if a response is still owed: a client may close its sending side and

@@ -16,6 +16,11 @@ class Connections:
         self.open: set[ServerConnection] = set()
 
     def __call__(self) -> ServerConnection:
+        """A connection that the port has accepted."""
+        return ServerConnection(self.service, self.open, self.service.budget.slot())
+
+    def above(self) -> ServerConnection:
+        """A connection above a layer that the port has accepted, such as TLS."""
         return ServerConnection(self.service, self.open)
 
     def within(self, serve: Serve) -> ServerConnection:

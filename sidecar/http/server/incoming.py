@@ -5,6 +5,7 @@ import logging
 from collections import deque
 from functools import partial
 
+from policies.ground.connection_budget import HeldHead
 from sidecar.http.messages.body import BodyStream
 from sidecar.http.messages.disconnects import BodyBrokenOff
 from sidecar.http.messages.request_parser import HTTP_11, RequestParser
@@ -20,15 +21,18 @@ PIECE = 64 * 1024
 
 class Incoming:
     """What has arrived on `connection`. A whole request whose head is remembered needs no
-    parser."""
+    parser. `held_head` counts what is held of a head without an end."""
 
     __slots__ = (
-        "_connection", "_heads", "_parser", "current", "half_closed", "last", "stopped", "unread",
-        "waiting",
+        "_connection", "_heads", "_held_head", "_parser", "current", "half_closed", "last",
+        "stopped", "unread", "waiting",
     )  # fmt: skip
 
-    def __init__(self, connection: ClientConnection, limits: ServerLimits) -> None:
+    def __init__(
+        self, connection: ClientConnection, limits: ServerLimits, held_head: HeldHead
+    ) -> None:
         self._connection = connection
+        self._held_head = held_head
         self._heads = connection.heads
         self.unread = bytearray()
         """What was not parsed yet."""
@@ -108,6 +112,7 @@ class Incoming:
         rest = parser.feed(piece)
         if rest:
             self.unread[:0] = rest
+        self._hold_head(parser.head_bytes)
         # Exactly one request, without a chunked body: its length is part of its head.
         if raw_head and len(waiting) == before + 1 and parser.message is None:
             request = waiting[-1]
@@ -118,6 +123,11 @@ class Incoming:
             ):
                 request.raw_head = raw_head
 
+    def _hold_head(self, size: int) -> None:
+        held = self._held_head
+        if size != held.size and not held.resize(size):
+            self._connection.refuse_head()
+
     def read_past_offer(self) -> None:
         """Parses what follows an offer of another protocol as HTTP."""
         self._parser.reset()
@@ -125,6 +135,9 @@ class Incoming:
     def stop(self) -> None:
         """Reads and serves nothing after the current request."""
         self.stopped = True
+        self._held_head.release()
+        if self._parser.head_bytes:
+            self._parser.reset()  # a connection that lingers keeps nothing of a head
         self.unread.clear()
         self.waiting.clear()
 

@@ -43,6 +43,9 @@ class ClientConnection(FlowControl, Protocol):
     def end(self) -> None:
         """Ends the connection once what was written is sent."""
 
+    def refuse_head(self) -> None:
+        """Ends the connection because the head under way has no room."""
+
     def reset(self) -> None:
         """Breaks the connection."""
 

@@ -4,6 +4,7 @@ message."""
 from collections.abc import Callable
 from typing import NamedTuple
 
+from policies.ground.connection_budget import ConnectionBudget
 from sidecar.http.messages.request_parser import HeadLimits
 from sidecar.http.server.head_cache import HeadCache
 from sidecar.http.server.request import HttpRequest, Serve
@@ -40,7 +41,8 @@ class Flow:
 
 class Service(NamedTuple):
     """`serve` answers each request; if it raises, `failed` makes the response. With `cancels`, a
-    client that leaves cancels its request."""
+    client that leaves cancels its request. `budget` limits the connections of all ports
+    together."""
 
     serve: Serve
     failed: Callable[[HttpRequest], Response]
@@ -48,3 +50,4 @@ class Service(NamedTuple):
     flow: Flow
     cancels: bool
     heads: HeadCache
+    budget: ConnectionBudget

@@ -3,6 +3,7 @@ task of its own. Knows connections. Subclasses decide what becomes of each."""
 
 import asyncio
 
+from policies.ground.connection_budget import Slot
 from policies.ground.errors import SluiceError
 from sidecar.http.server.connections import Connections
 from sidecar.http.server.request import HttpRequest
@@ -95,7 +96,15 @@ class _AcceptedConnection(BufferedConnection):
         super().__init__(limit)
         self._acceptor = acceptor
         self._server = server
+        self._slot: Slot = server.service.budget.slot()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._acceptor.connected(self, self._server)
+        if self._slot.take():
+            self._acceptor.connected(self, self._server)
+        else:
+            self.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._slot.leave()
+        super().connection_lost(exc)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from policies.ground.clock import Clock
+from policies.ground.connection_budget import ConnectionBudget
 from sidecar.enforce import Enforcer
 from sidecar.http.attribution import default_attribution
 from sidecar.http.authority import DEFAULT_PORTS
@@ -33,7 +34,7 @@ from sidecar.proxy.proxy_metrics import ProxyMetrics
 from sidecar.proxy.routing.source_lookup import upstream_parts
 from sidecar.proxy.upstream.client import UpstreamClient
 from sidecar.proxy.worker_thread import WorkerThread
-from sidecar.settings.model import Source
+from sidecar.settings.model import DEFAULT_CONNECTIONS, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,10 @@ class SharedParts:
     limits: ProxyLimits = LIMITS
     bodies: BodyBudget = field(default_factory=BodyBudget)
     """Limits the bytes of request bodies that are held, over all sources."""
+    connections: ConnectionBudget = field(
+        default_factory=lambda: ConnectionBudget(DEFAULT_CONNECTIONS)
+    )
+    """Limits the connections from agents, and what they hold of unfinished heads."""
     worker: WorkerThread = field(default_factory=WorkerThread)
     hosts: tuple[str, ...] = ()
     """The sidecar's own names, by which agents may call the sources' ports."""

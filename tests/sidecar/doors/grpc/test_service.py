@@ -296,7 +296,7 @@ async def test_a_whole_body_decides(tmp_path: Path, name: str) -> None:
 
 async def test_a_body_of_megabytes_is_a_denial_and_no_failed_call(tmp_path: Path) -> None:
     async with grpc_door(tmp_path) as door:
-        request = http(raw_body=b"x" * ((16 << 20) - 200))
+        request = http(raw_body=b"x" * ((2 << 20) - 200))
         assert metadata(await door.check(request))["policy_name"] == "unreadable_request"
 
 

@@ -5,6 +5,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
+from policies.ground.connection_budget import ConnectionBudget
 from sidecar.http.messages.request_parser import HeadLimits
 from sidecar.http.server.connections import Connections
 from sidecar.http.server.head_cache import KEY_BYTES, HeadCache
@@ -48,10 +49,12 @@ class Client(asyncio.Transport):
         cancels: bool = True,
         failed: Callable[[HttpRequest], Response] = failed,
         half_closes: bool = False,
+        budget: ConnectionBudget | None = None,
     ) -> None:
         super().__init__()
         self.heads = HeadCache(bytes(KEY_BYTES))
-        service = Service(serve, failed, limits, Flow(), cancels, self.heads)
+        budget = budget or ConnectionBudget(1000)
+        service = Service(serve, failed, limits, Flow(), cancels, self.heads, budget)
         self.connections = Connections(service)
         self.got = b""
         """What was written to the client."""
