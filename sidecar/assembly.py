@@ -54,9 +54,8 @@ from sidecar.sessions import SessionRegistry
 from sidecar.settings.model import SidecarSettings
 from sidecar.spool import Spool
 from sidecar.telemetry.collectors import (
-    watch_bodies,
+    watch_budgets,
     watch_certificates,
-    watch_connections,
     watch_enrolment,
     watch_log,
     watch_policy_set,
@@ -158,13 +157,11 @@ class Components:
         self._agent = self._agent_identity(settings)
         self._renderer = ResponseRenderer(clock)
         self._request_id_prefix = random_bytes(4).hex()
-        # All listeners share these two: no source may lead back to any of the ports, and together
+        # All listeners share these: no source may lead back to any of the ports, and together
         # the ports hold no more body bytes than the budget.
         self._loop_guard = LoopGuard()
-        self.bodies = BodyBudget()
-        watch_bodies(observations, self.bodies)
-        self.connections = ConnectionBudget(settings.max_connections)
-        watch_connections(observations, self.connections)
+        self.bodies, self.connections = BodyBudget(), ConnectionBudget(settings.max_connections)
+        watch_budgets(observations, self.bodies, self.connections)
         self.doors = self._make_doors(settings)
         # The sidecar's own port comes last: when `/health/ready` answers, all ports are open.
         self.listeners: list[Listening] = [

@@ -98,16 +98,13 @@ def watch_redirect(metrics: Observations, check: RedirectCheck) -> None:
     )
 
 
-def watch_bodies(metrics: Observations, bodies: BodyBudget) -> None:
+def watch_budgets(metrics: Observations, bodies: BodyBudget, connections: ConnectionBudget) -> None:
     metrics.gauge("sluice_body_bytes", "Bytes of request bodies held", lambda: bodies.held)
     metrics.count(
         "sluice_bodies_refused_total",
         "Requests refused because too many body bytes were held",
         lambda: bodies.refused,
     )
-
-
-def watch_connections(metrics: Observations, connections: ConnectionBudget) -> None:
     metrics.gauge("sluice_connections", "Connections open to all ports", lambda: connections.open)
     metrics.gauge("sluice_max_connections", "The most there may be", lambda: connections.most)
     metrics.count(
