@@ -23,7 +23,6 @@ from control_api.metrics.metrics import Instruments
 from control_api.metrics.peer_metrics import PeerMetrics
 from control_api.publishing.assembly import Publishing
 from control_api.responses.audit import Document
-from control_api.security.long_texts import LongTexts
 from control_api.settings import Settings
 from control_api.store.postgresql.notice_listener import NoticeListener
 from control_api.store.queries.fleet import FleetReports
@@ -124,7 +123,6 @@ class AppContext:
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     waiters: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_WAITERS))
     ingesting: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_BATCHES))
-    long_texts: LongTexts = field(default_factory=LongTexts)
     analyses: Analyses = field(default_factory=Analyses)
     exporting: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_EXPORTS))
 

@@ -18,7 +18,7 @@ of how the policy set gets here.
 
 import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from policies.candidates import differences
@@ -26,14 +26,12 @@ from policies.checks.finding import CheckOutcome, Facts
 from policies.definitions.model import Key, Sensitivity
 from policies.evaluate import TENANT_FROZEN, Decision, admitted, evaluate, gather, refuse
 from policies.explain import explain
-from policies.ground.masking import LONGEST_AT_ONCE, Masked, prepared
 from policies.levels import Levels
 from policies.retrieval import Retrieval
 from policies.sets.policy_set import documents_for
 from policies.sets.source_levels import raised
 from sidecar.metrics.metrics import Metrics
 from sidecar.platform import eager
-from sidecar.platform.long_texts import LongTexts
 from sidecar.policy_cache.candidate_roles import CandidateRoles
 from sidecar.policy_cache.document_fetcher import FetchFailed, MissingDocument
 from sidecar.policy_cache.policy_view import PolicyView
@@ -46,8 +44,6 @@ log = logging.getLogger(__name__)
 # A fetch brings all documents of the first retrieval, and the one that was missing. A second
 # fetch is necessary only if the set changes in between, or if the retrievals differ.
 _MAX_FETCHES = 3
-
-_NOTHING_MASKED: Mapping[str, Masked] = {}
 
 
 def _no_level(_source_id: str) -> None:
@@ -83,7 +79,6 @@ class Enforcer:
         self._sessions = sessions
         self._recorder = recorder
         self._configured_level = configured_level
-        self._long_texts = LongTexts()
 
     async def evaluate(self, retrieval: Retrieval, key: Key | None) -> RecordedDecision:
         """Decide, record, and return once the record is durable. Raises `SpoolError` (503) if
@@ -97,42 +92,28 @@ class Enforcer:
     ) -> RecordedDecision:
         """Like `evaluate`, but without waiting for the disk, for a caller that can use that time.
         With `report_mode`, a denial is recorded as one that is forwarded."""
-        masked = _NOTHING_MASKED
-        query = retrieval.query
-        if query is not None and len(query) > LONGEST_AT_ONCE and self.policies.masks():
-            masked = await self._long_texts.masked(query)
         try:
             # Most retrievals need nothing but what is here.
             if not self.must_claim(retrieval, key):
-                with prepared(masked):
-                    return self.decide(retrieval, key, report_mode=report_mode)
+                return self.decide(retrieval, key, report_mode=report_mode)
         except MissingDocument:
             pass  # it is fetched now
-        retrievals = (retrieval,)
-        together = self.submit_together(retrievals, key, report_mode=report_mode, masked=masked)
-        return (await together)[0]
+        return (await self.submit_together((retrieval,), key, report_mode=report_mode))[0]
 
     async def submit_together(
-        self,
-        retrievals: Sequence[Retrieval],
-        key: Key | None,
-        *,
-        report_mode: bool = False,
-        masked: Mapping[str, Masked] = _NOTHING_MASKED,
+        self, retrievals: Sequence[Retrieval], key: Key | None, *, report_mode: bool = False
     ) -> list[RecordedDecision]:
         """Decide the retrievals of one request, at least one, all by the same caller.
 
         If all pass, or if denials are only reported, the records are stored together and each has
         its `RecordedDecision`, in order. Otherwise the result is the first denial alone: nothing
         is retrieved, and an ALLOW beside it would record a retrieval that never took place.
-        `masked` holds the long texts of the retrievals, masked.
         """
         try:
             for _ in range(_MAX_FETCHES):
                 try:
                     await self._claim_session(retrievals, key)
-                    with prepared(masked):
-                        return self._decide_together(retrievals, key, report_mode)
+                    return self._decide_together(retrievals, key, report_mode)
                 except MissingDocument as missing:
                     absent = missing
                 await self._fetch(absent, retrievals[0])
@@ -142,8 +123,7 @@ class Enforcer:
         except ClaimFailed as error:
             reason = f"the session can't be claimed: {error}"
         verdicts = [_denied(each, "evaluation_error", reason) for each in retrievals]
-        with prepared(masked):
-            return self._conclude(verdicts, report_mode)
+        return self._conclude(verdicts, report_mode)
 
     async def _claim_session(self, retrievals: Sequence[Retrieval], key: Key | None) -> None:
         # All retrievals of a request name the same session, so one claim serves them all.

@@ -132,8 +132,9 @@ def run(
     return found
 
 
-def _key(scope: str) -> dict[str, str]:
-    return {"name": f"fuzz {scope}", "scope": scope}
+def _key(scope: str) -> dict[str, Any]:
+    made: dict[str, Any] = {"name": f"fuzz {scope}", "scope": scope}
+    return made | ({"agent_ids": ["*"]} if scope == "sidecar" else {})
 
 
 def _schema(

@@ -6,7 +6,6 @@ An evaluation reads the database only for documents and sessions that this proce
 """
 
 import logging
-from collections.abc import Mapping
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
@@ -16,7 +15,6 @@ from policies.checks.finding import Facts
 from policies.checks.order import IDENTITY, NAMES
 from policies.definitions.model import Session
 from policies.evaluate import TENANT_FROZEN, Decision, admitted, evaluate, gather, refuse
-from policies.ground.masking import Masked, prepared
 from policies.retrieval import Retrieval
 from policies.sets.source_levels import raised
 from policies.trail.record import decision_record
@@ -53,12 +51,6 @@ async def decide_and_record(
     started = app.clock.now()
     if not tenant.holds_for(retrieval):
         await tenant.need_for(retrieval)
-    masked: Mapping[str, Masked] = {}
-    if tenant.policy_set.masks():
-        masked = await app.long_texts.masked(retrieval.query)
-        if masked:
-            # The policy set may have changed meanwhile.
-            await tenant.need_for(retrieval)
     known = None
     if retrieval.session_id is not None:
         known = tenant.sessions.at(retrieval.session_id, app.clock.now())
@@ -73,16 +65,15 @@ async def decide_and_record(
         retrieval = raised(retrieval, facts.sources)
     differing = [] if facts is None else differences(tenant.policy_set, retrieval, facts, decision)
     event_id = app.new_id()
-    with prepared(masked):
-        record = decision_record(
-            retrieval,
-            decision,
-            facts,
-            event_id=event_id,
-            salt=app.entropy(32),
-            masking=tenant.policy_set.masks(),
-            candidates=differing,
-        )
+    record = decision_record(
+        retrieval,
+        decision,
+        facts,
+        event_id=event_id,
+        salt=app.entropy(32),
+        masking=tenant.policy_set.masks(),
+        candidates=differing,
+    )
     # Not committed yet. If we die here, the caller gets no answer and no decision took effect.
     await app.log.append(tenant.tenant_id, record)
     # Committed. If we die here, the log has a decision that the caller never learned of: it can't

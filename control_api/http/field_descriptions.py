@@ -248,7 +248,10 @@ FIELDS = {
     "session_ttl_minutes": "How long a session lasts from its first call, in minutes.",
     "sessions": "How many sessions lost their user.",
     "sidecar_id": "The sidecar's id. `null` for decisions made by the control API.",
+    "sidecar_ids": "The sidecars that a key of scope `sidecar` speaks as, with the wildcards `*` "
+    "and `?`. `null` is any id that no other live key uses.",
     "sidecar_key": "The sidecar's key. Shown only in this response.",
+    "sidecars": "The sidecar ids that the key is used under, at most 100.",
     "signature": "The log key's signature on the receipt (Ed25519, base64).",
     "signed_at": "When the log's key signed it (RFC 3339, UTC).",
     "since": "The revision the sidecar has.",
@@ -321,6 +324,10 @@ _BY_TYPE = {
     },
     "always": {
         "AccessCell": "The highest sensitivity at which every request is allowed, or `null`.",
+    },
+    "agent_ids": {
+        "ListedKey NewKey ShownKey": "The agents that a key of scope `sidecar` speaks for, with "
+        "the wildcards `*` and `?`; `absent` is a call without one. `null` for other scopes.",
     },
     "over_time": {"Activity": "The decisions of the 7 days, in spans of 4 hours."},
     "roles": {"AccessMatrix": "The roles of this page, by name."},
@@ -402,7 +409,7 @@ _BY_TYPE = {
         "the tenant.",
         "AlertRule AlertRuleWithSecret ChangedRule NewRule": "The rule's name, unique in the "
         "tenant.",
-        "CreatedKey ListedKey NewKey ProvisionedKey": "The key's display name.",
+        "CreatedKey ListedKey NewKey ProvisionedKey ShownKey": "The key's display name.",
         "FailedTest": "The case's name.",
         "PoliciesRequest": "Part of a policy's name, in any case.",
         "PolicyAsked PolicyFields PolicyShown ReplacedPolicy": "The policy's name, unique among "

@@ -11,7 +11,7 @@ import orjson
 
 from policies.ground.canonical import b64, encode
 from policies.ground.errors import Invalid
-from policies.ground.masking import masked_json, masked_or_unread
+from policies.ground.masking import masked_json, masked_text
 from policies.trail.commitment import commit
 from policies.trail.record import Record, make_record
 
@@ -38,17 +38,9 @@ def retrieval_lineage(
     return make_record("lineage", record_id, encode(pub))
 
 
-def lineage_record(
-    action: ReportedAction,
-    *,
-    record_id: str,
-    salt: bytes,
-    masking: bool,
-    masked_detail: tuple[Any, tuple[str, ...]] | None = None,
-) -> Record:
+def lineage_record(action: ReportedAction, *, record_id: str, salt: bytes, masking: bool) -> Record:
     """A downstream action that a caller reports. `masking` says whether personal data is masked, in
-    `detail` and in the texts beside it; `masked_detail` is
-    `detail` if it was masked ahead. Raises `Invalid` if `detail` is nested too deeply."""
+    `detail` and in the texts beside it. Raises `Invalid` if `detail` is nested too deeply."""
     try:
         # Encoded as text, since the log's encoding has no floats.
         text = orjson.dumps(action.detail).decode()
@@ -57,10 +49,10 @@ def lineage_record(
     action_type, outcome = action.action_type, action.outcome
     masked: list[tuple[str, str]] = []
     if masking:
-        type_, result = masked_or_unread(action_type), masked_or_unread(outcome or "")
+        type_, result = masked_text(action_type), masked_text(outcome or "")
         action_type, outcome = type_.text, outcome and result.text
         # orjson wrote `detail` above, so its depth is bounded and recursion into it is safe.
-        hidden, labels = masked_detail or masked_json(action.detail)
+        hidden, labels = masked_json(action.detail)
         text = orjson.dumps(hidden).decode()
         found = (("action_type", type_.labels), ("detail", labels), ("outcome", result.labels))
         masked = [(path, label) for path, labels in found for label in labels]

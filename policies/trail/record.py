@@ -18,7 +18,7 @@ from policies.evaluate import Decision
 from policies.ground.canonical import encode
 from policies.ground.errors import Invalid
 from policies.ground.json_body import MAX_IDENTIFIER
-from policies.ground.masking import masked_or_unread, masked_text
+from policies.ground.masking import masked_text
 from policies.levels import Levels
 from policies.retrieval import MAX_QUERY, Retrieval
 from policies.sets.source_levels import raised
@@ -149,7 +149,7 @@ def _mask(personal: dict[str, str]) -> bytes:
     """Mask the texts in place. Returns canonical `[[path, rule]]`, one for each kind found."""
     found: list[tuple[str, str]] = []
     for path, text in personal.items():
-        masked = masked_or_unread(text)
+        masked = masked_text(text)
         found += [(path, label) for label in masked.labels]
         personal[path] = masked.text
     # A label may be longer than the text it replaces, and the limits hold for the recorded text.

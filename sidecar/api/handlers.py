@@ -5,7 +5,6 @@ A handler parses, calls one use case and renders. Knows neither how a decision i
 is spoken (`dispatch`, `http_server`).
 """
 
-import asyncio
 from collections.abc import Mapping
 from urllib.parse import parse_qsl
 
@@ -27,9 +26,6 @@ from sidecar.metrics.readiness import Readiness
 from sidecar.recorder import RecordedDecision
 
 _READ = ("GET", "HEAD")
-
-_TEXT_IN_A_TURN = 512
-"""How many characters of a batch are masked before others are served."""
 # Prepared as bytes, since every evaluation's response carries them (contract, section 6).
 _DECISION_LINES = {
     "ALLOW": b"X-Sluice-Decision: ALLOW\r\nX-Sluice-Event-Id: %b\r\n",
@@ -81,13 +77,7 @@ class Api:
         """Decide and record each item by itself; the response waits until all are on disk."""
         batch = parse_batch(parse_object(body, request.content_type, unique=False))
         decided: list[RecordedDecision] = []
-        text = 0
         for retrieval in batch.retrievals:
-            text += len(retrieval.user_id) + len(retrieval.query or "")
-            if text > _TEXT_IN_A_TURN:
-                # To mask it takes time, and others must be served in between.
-                text = 0
-                await asyncio.sleep(0)
             decided.append(await self._enforcer.submit(retrieval, request.key))
             if decided[-1].decision.decision == batch.stop_on:
                 break

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.metrics import MetricWrapperBase
 
 import control_api
 from control_api.http.routes import ROUTES
+from control_api.metrics.connection_metrics import ConnectionMetrics
 from control_api.metrics.labels import (
     Challenge,
     DeliveryOutcome,
@@ -22,6 +23,7 @@ from control_api.metrics.labels import (
 )
 from control_api.metrics.metrics import Instruments
 from control_api.settings import names
+from policies.ground.connection_budget import ConnectionBudget
 
 assert control_api.__file__ is not None
 PACKAGE = Path(control_api.__file__).parent
@@ -81,7 +83,12 @@ def exposed_metrics() -> dict[str, MetricWrapperBase]:
     groups += (instruments.jobs, instruments.enrolment, instruments.redis, instruments.witnesses)
     groups += (instruments.checkpoints, instruments.exports)
     metrics = [each for group in groups for each in vars(group).values()]
-    return {
+    read = ConnectionMetrics(CollectorRegistry(), ConnectionBudget(1)).collect()
+    unlabelled = Gauge("unlabelled", "None of ours.", registry=None)
+    of_connections = {
+        family.name + ("_total" if family.type == "counter" else ""): unlabelled for family in read
+    }
+    return of_connections | {
         family.name + ("_total" if family.type == "counter" else ""): metric
         for metric in metrics
         if isinstance(metric, MetricWrapperBase)

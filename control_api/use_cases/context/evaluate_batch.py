@@ -1,7 +1,6 @@
 """Decides on up to a hundred retrievals in one call, each with its own audit event."""
 
 import asyncio
-from itertools import accumulate
 from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field
@@ -14,12 +13,7 @@ from control_api.requests.retrieval import AskedRetrieval
 from control_api.responses.evaluations import Batch, Evaluated
 from policies import batch
 from policies.batch import MAX_ITEMS, Semantics
-from policies.ground.masking import LONGEST_AT_ONCE
 from policies.retrieval import Retrieval
-
-_TEXT_IN_A_TURN = 128
-"""An item with this many characters or more waits for one more turn of the event loop than the item
-before it: to mask them takes time, and others must be served in between."""
 
 
 def _without_query(schema: dict[str, Any]) -> None:
@@ -63,12 +57,8 @@ async def evaluate_batch(
         # The items run concurrently, to share one commit. Load all documents first: then no item
         # waits before it claims its session, so claims are made in the batch's order.
         await caller.tenant.need_for(*request.retrievals)
-        turns = accumulate(_text(each) // _TEXT_IN_A_TURN for each in request.retrievals)
         answers = await asyncio.gather(
-            *(
-                _evaluate(app, caller, each, turn)
-                for each, turn in zip(request.retrievals, turns, strict=True)
-            )
+            *(_evaluate(app, caller, each) for each in request.retrievals)
         )
         return Batch(list(answers))
     # One after the other, since each decision may be the one to stop at.
@@ -80,15 +70,6 @@ async def evaluate_batch(
     return Batch(results)
 
 
-def _text(retrieval: Retrieval) -> int:
-    """How many characters are masked in one step."""
-    return len(retrieval.user_id) + min(len(retrieval.query or ""), LONGEST_AT_ONCE)
-
-
-async def _evaluate(
-    app: AppContext, caller: Caller, retrieval: Retrieval, turn: int = 0
-) -> Evaluated:
-    for _ in range(turn):
-        await asyncio.sleep(0)
+async def _evaluate(app: AppContext, caller: Caller, retrieval: Retrieval) -> Evaluated:
     decision, _, event_id = await decide_and_record(app, caller, retrieval)
     return Evaluated(decision.decision, decision.policy_name, decision.reason, event_id)

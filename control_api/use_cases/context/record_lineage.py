@@ -1,6 +1,5 @@
 """Records a downstream action on an audit event, as an entry of the same log (`service.md` 4.2)."""
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -13,7 +12,6 @@ from control_api.requests.base import Identifier, RequestModel, Text
 from control_api.responses.audit import Empty
 from policies.definitions.model import Key
 from policies.ground.errors import Forbidden
-from policies.ground.masking import Masked, prepared
 from policies.sets.policy_set import TENANT
 from policies.trail.lineage import ReportedAction, lineage_record
 
@@ -44,23 +42,19 @@ async def record_lineage(app: AppContext, caller: Caller, request: NewAction) ->
     _refuse_unbound(caller.key, found.event)
     # The tenant's document says whether to mask personal data in the record.
     await caller.tenant.need((TENANT,))
-    masking, masked_detail = caller.tenant.policy_set.masks(), None
-    masked: Mapping[str, Masked] = {}
-    if masking:
-        masked_detail = await app.long_texts.masked_detail(request.detail)
-        masked = await app.long_texts.masked(request.outcome)
     # The event's leaf hash ties the action to exactly that entry of the log.
-    action = ReportedAction(
-        request.event_id, found.leaf_hash, request.action_type, request.detail, request.outcome
+    record = lineage_record(
+        ReportedAction(
+            request.event_id,
+            found.leaf_hash,
+            request.action_type,
+            request.detail,
+            request.outcome,
+        ),
+        record_id=app.new_id(),
+        salt=app.entropy(32),
+        masking=caller.tenant.policy_set.masks(),
     )
-    with prepared(masked):
-        record = lineage_record(
-            action,
-            record_id=app.new_id(),
-            salt=app.entropy(32),
-            masking=masking,
-            masked_detail=masked_detail,
-        )
     await app.log.append(tenant_id, record)
     return Empty()
 

@@ -9,27 +9,9 @@ never masks does not pay for the libraries.
 
 from typing import Any
 
-from policies.ground.masking.ahead import (
-    LONGEST_AT_ONCE,
-    UNREAD,
-    mask_ahead,
-    mask_json_ahead,
-    masked_or_unread,
-    prepared,
-)
 from policies.ground.masking.masked import Masked
 
-__all__ = [
-    "LONGEST_AT_ONCE",
-    "UNREAD",
-    "Masked",
-    "mask_ahead",
-    "mask_json_ahead",
-    "masked_json",
-    "masked_or_unread",
-    "masked_text",
-    "prepared",
-]
+__all__ = ["Masked", "masked_json", "masked_text"]
 
 
 def masked_text(text: str, context: str = "") -> Masked:

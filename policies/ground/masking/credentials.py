@@ -4,7 +4,7 @@
 import re
 from collections.abc import Iterator
 
-from policies.ground.masking.recognizer import Found, Recognizer
+from policies.ground.masking.recognizer import Recognizer, Span
 
 LABEL = "SECRET"
 
@@ -59,7 +59,7 @@ def names_secret(name: str) -> bool:
     return len(name) <= 256 and _named(name) is not None
 
 
-def _spans(text: str) -> Iterator[Found]:
+def _spans(text: str) -> Iterator[Span]:
     for match in _assigned(text):
         for part in ("double", "single", "bare"):
             if match[part] is not None and not _harmless(match[part]):

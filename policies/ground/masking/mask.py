@@ -6,8 +6,6 @@ Knows the recognizers and their order, how spans become one text, and nothing of
 """
 
 import re
-from collections.abc import Generator
-from typing import TypeVar
 
 from policies.ground.masking.addresses import IP
 from policies.ground.masking.cards import CARD
@@ -19,8 +17,6 @@ from policies.ground.masking.national_ids import NATIONAL_ID
 from policies.ground.masking.normalize import normalize
 from policies.ground.masking.phones import PHONE
 from policies.ground.masking.recognizer import Recognizer
-
-T = TypeVar("T")
 
 # INVARIANT: the more certain recognizer comes first. If two match the same characters, its label is
 # used.
@@ -36,15 +32,10 @@ _candidate = re.compile(r"[0-9@:=_-]|[eE][aA][rR][eE][rR] ").search
 
 def mask(text: str, context: str = "") -> Masked:
     """See `masked_text` in the package."""
-    return finish(mask_steps(text, context))
-
-
-def mask_steps(text: str, context: str = "") -> Generator[None, None, Masked]:
-    """Like `mask`, with a pause after each candidate."""
     prefix = f"{context}: " if context else ""
     labels: set[str] = set()
     for _ in range(MAX_PASSES):
-        found = yield from _span_steps(text, prefix)
+        found = find_spans(text, prefix)
         if not found:
             break
         pieces: list[str] = []
@@ -63,25 +54,18 @@ def find_spans(text: str, prefix: str = "") -> list[tuple[int, int, str]]:
     Overlapping spans are merged, so no part of any stays readable. The label is that of the longest
     span; of equally long ones, that of the recognizer listed first.
     """
-    return finish(_span_steps(text, prefix))
-
-
-def _span_steps(text: str, prefix: str) -> Generator[None, None, list[tuple[int, int, str]]]:
     plain, positions = normalize(text)
     if not _candidate(plain):
         return []
     # The field's name is in front while recognizers look for words; no span reaches into it.
     plain, cut = prefix + plain, len(prefix)
-    found: list[tuple[int, int, int]] = []
-    for order, each in enumerate(RECOGNIZERS):
-        yield
-        if not each.likely(plain):
-            continue
-        for span in each.spans(plain):
-            yield
-            if span is not None and span[1] > cut:
-                found.append((max(span[0], cut), span[1], order))
-    found.sort()
+    found = sorted(
+        (max(start, cut), end, order)
+        for order, each in enumerate(RECOGNIZERS)
+        if each.likely(plain)
+        for start, end in each.spans(plain)
+        if end > cut
+    )
     joined: list[tuple[int, int, str]] = []
     longest, reach = (0, 0), -1
     for start, end, order in found:
@@ -98,13 +82,3 @@ def _span_steps(text: str, prefix: str) -> Generator[None, None, list[tuple[int,
     if positions is None:
         return [(start - cut, end - cut, label) for start, end, label in joined]
     return [(positions[s - cut], positions[e - cut - 1] + 1, label) for s, e, label in joined]
-
-
-def finish(steps: Generator[None, None, T]) -> T:
-    """The result of `steps`, all taken at once."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            result: T = done.value
-            return result

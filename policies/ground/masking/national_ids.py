@@ -12,7 +12,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import NamedTuple, Protocol
 
-from policies.ground.masking.recognizer import Found, Recognizer
+from policies.ground.masking.recognizer import Recognizer, Span
 
 MAX_CHECKED = 512
 """Checksums computed for one text. For numbers after those, the format alone decides."""
@@ -122,7 +122,7 @@ def _valid(module: str | None, number: str) -> bool:
     )
 
 
-def _spans(text: str) -> Iterator[Found]:
+def _spans(text: str) -> Iterator[Span]:
     checks = itertools.count()
 
     def valid(module: str | None, number: str) -> bool:
@@ -130,9 +130,9 @@ def _spans(text: str) -> Iterator[Found]:
         return next(checks) >= MAX_CHECKED or _valid(module, number)
 
     for each, form in _SURE:
-        yield None
         for match in form.finditer(text):
-            yield match.span() if valid(each.module, match.group()) else None
+            if valid(each.module, match.group()):
+                yield match.span()
     if not _WORDS.search(text):
         return  # one search instead of one for each row
     for each, form, words in _LOOSE:
@@ -140,7 +140,8 @@ def _spans(text: str) -> Iterator[Found]:
             continue
         for match in form.finditer(text):
             near = words.search(text, max(0, match.start() - _REACH), match.start())
-            yield match.span() if near and valid(each.module, match.group()) else None
+            if near and valid(each.module, match.group()):
+                yield match.span()
 
 
 NATIONAL_ID = Recognizer("NATIONAL_ID", _likely, _spans)

@@ -5,9 +5,6 @@ from dataclasses import dataclass
 
 Span = tuple[int, int]
 
-Found = Span | None
-"""A span, or None for a candidate that turned out to be nothing: a place to pause."""
-
 
 @dataclass(frozen=True, slots=True)
 class Recognizer:
@@ -15,9 +12,9 @@ class Recognizer:
 
     `likely` is a cheap search; if it finds nothing, `spans` is not called. `spans` finds the spans
     in a normalized text (`normalize.py`). It must not raise, and its time must be linear in the
-    length of the text. It yields after each candidate that took more than a pattern to examine.
+    length of the text.
     """
 
     label: str
     likely: Callable[[str], object]
-    spans: Callable[[str], Iterable[Found]]
+    spans: Callable[[str], Iterable[Span]]

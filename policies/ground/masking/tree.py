@@ -5,54 +5,37 @@ a member with the name of a secret, every text and number is masked. Elsewhere, 
 be masked are card numbers of 13 to 19 digits: any other is more often a count than personal.
 """
 
-from collections.abc import Generator
 from typing import Any
 
 from policies.ground.masking.credentials import LABEL as SECRET
 from policies.ground.masking.credentials import names_secret
-from policies.ground.masking.mask import finish, mask, mask_steps
+from policies.ground.masking.mask import mask
 
 _CARD = range(10**12, 10**19)
 
 
-Steps = Generator[None, None, Any]
-
-
 def mask_tree(value: Any) -> tuple[Any, tuple[str, ...]]:
     """See `masked_json` in the package."""
-    masked: tuple[Any, tuple[str, ...]] = finish(tree_steps(value))
-    return masked
-
-
-def tree_steps(value: Any) -> Generator[None, None, tuple[Any, tuple[str, ...]]]:
-    """Like `mask_tree`, with a pause after each candidate and each member."""
     labels: set[str] = set()
-    masked = yield from _tree(value, "", False, labels)
-    return masked, tuple(sorted(labels))
+    return _tree(value, "", False, labels), tuple(sorted(labels))
 
 
-def _tree(value: Any, name: str, secret: bool, labels: set[str]) -> Steps:
+def _tree(value: Any, name: str, secret: bool, labels: set[str]) -> Any:
     kind = type(value)
     if kind is dict:
         made: dict[str, Any] = {}
-        counts: dict[str, int] = {}
         for key, member in value.items():
             member_secret = secret or names_secret(key)
-            new = yield from _key(key, made, counts, labels)
-            made[new] = yield from _tree(member, key, member_secret, labels)
+            made[_key(key, made, labels)] = _tree(member, key, member_secret, labels)
         return made
     if kind is list:
-        items = []
-        for each in value:
-            items.append((yield from _tree(each, name, secret, labels)))
-        return items
-    yield
+        return [_tree(each, name, secret, labels) for each in value]
     # Null, true and false hold no secret.
     if secret and kind in (str, int, float) and value != "":
         labels.add(SECRET)
         return f"[{SECRET}]"
     if kind is str:
-        return (yield from _text(value, name, labels))
+        return _text(value, name, labels)
     if kind is int and value in _CARD:
         masked = mask(str(value))
         labels.update(masked.labels)
@@ -60,20 +43,17 @@ def _tree(value: Any, name: str, secret: bool, labels: set[str]) -> Steps:
     return value
 
 
-def _key(key: str, taken: dict[str, Any], counts: dict[str, int], labels: set[str]) -> Steps:
+def _key(key: str, taken: dict[str, Any], labels: set[str]) -> str:
     """The masked key, with a number added if another key was masked to the same text."""
-    text = yield from _text(key, "", labels)
-    # INVARIANT: counting goes on where the last key of this text ended. From 1 each time, a million
-    # bytes of keys that are masked to one text would take minutes.
-    unique, count = text, counts.get(text, 1)
+    text = _text(key, "", labels)
+    unique, count = text, 1
     while unique in taken:
         count += 1
         unique = f"{text} ({count})"
-    counts[text] = count
     return unique
 
 
-def _text(text: str, context: str, labels: set[str]) -> Steps:
-    masked = yield from mask_steps(text, context)
+def _text(text: str, context: str, labels: set[str]) -> str:
+    masked = mask(text, context)
     labels.update(masked.labels)
     return masked.text

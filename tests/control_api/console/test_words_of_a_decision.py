@@ -22,7 +22,12 @@ def test_a_fault_at_the_entry_is_told_by_its_own_sentence(reason: Reason) -> Non
     told = fault(found, EVENT)
     assert told is not None
     assert (told.sentence, told.reason) == (SENTENCES[reason], f"{reason}: seq 3")
-    derived = {Reason.DECISION_DIFFERS, Reason.FACTS_CONTRADICT, Reason.DOCUMENT_MISMATCH}
+    derived = {
+        Reason.DECISION_DIFFERS,
+        Reason.FACTS_CONTRADICT,
+        Reason.DOCUMENT_MISMATCH,
+        Reason.DOCUMENT_MISSING,
+    }
     assert told.of_log == (reason not in derived)
     assert fault(replace(found, broken_at="another"), EVENT) is None
 

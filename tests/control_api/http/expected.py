@@ -75,6 +75,9 @@ EXPECTED = {
     # What no file defines can't be restored.
     ("GET", "/v1/policies/{policy_id}/file"): Expected(READ, 404),
     ("POST", "/v1/policies/{policy_id}/restore"): Expected(ADMIN, 409),
+    ("GET", "/v1/sources"): Expected(READ),
+    ("PUT", "/v1/sources/{source_pattern}"): Expected(ADMIN),
+    ("DELETE", "/v1/sources/{source_pattern}"): Expected(ADMIN),
     ("GET", "/v1/guardrails"): Expected(READ),
     ("POST", "/v1/guardrails"): Expected(ADMIN, 201),
     ("GET", "/v1/guardrails/{name}"): Expected(READ),
@@ -132,5 +135,5 @@ PERSONAL = {("DELETE", "/v1/console/sessions/{session_id}")}
 """Routes to whose objects a scope below the admin's is not enough: a `read` key ends its own
 sessions of the console, and the superadmin's belong to no tenant."""
 
-CREATES = {("PUT", "/v1/policies/candidates/{name}")}
+CREATES = {("PUT", "/v1/policies/candidates/{name}"), ("PUT", "/v1/sources/{source_pattern}")}
 """Routes to which no object is unknown: they create it under the name that they are given."""

@@ -32,7 +32,9 @@ class Tenant:
         self.impact_id: str | None = None
         for scope in SCOPES:
             if scope not in self.keys:
-                self.keys[scope] = self.post("/v1/keys", {"name": scope, "scope": scope})["key"]
+                fields = {"agent_ids": ["*"]} if scope == "sidecar" else {}
+                body = {"name": scope, "scope": scope, **fields}
+                self.keys[scope] = self.post("/v1/keys", body)["key"]
 
     @classmethod
     def made(cls, api: ControlApi, name: str) -> Tenant:
@@ -137,6 +139,15 @@ def _rule(tenant: Tenant) -> str:
     return made
 
 
+def _source(tenant: Tenant) -> str:
+    pattern = f"source-{next(_numbers)}"
+    key = tenant.keys["admin"]
+    body = {"sensitivity_level": "critical"}
+    answer = tenant.api.call("PUT", f"/v1/sources/{pattern}", body, key=key)
+    assert answer.status == 200, answer.raw
+    return pattern
+
+
 def _hold(tenant: Tenant) -> str:
     # On an object that does not exist, so that it holds nothing that the walk removes.
     body = {"object_type": "session", "object_id": "absent", "reason": "walked"}
@@ -189,6 +200,7 @@ MAKERS: dict[str, Callable[[Tenant], str]] = {
     "impact_id": _impact,
     "name": _candidate,
     "guardrail": _guardrail,
+    "source_pattern": _source,
     "tenant_id": _tenant,
 }
 

@@ -19,6 +19,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from control_api.caches import session_cache
+from control_api.isolation.sidecar_owners import SidecarOwners
 from control_api.maintenance import retention
 from control_api.maintenance.purge_command import purge as purge_command
 from control_api.maintenance.retention import RetentionLoop
@@ -173,6 +174,7 @@ async def a_round_over_two_tenants(world: OpenStore) -> None:
         entropy=os.urandom,
         settings=read({}),
         fleet=FleetReports(world.store),
+        sidecar_owners=SidecarOwners(world.store),
         instruments=instruments,
     )
     await RetentionLoop(app).once()

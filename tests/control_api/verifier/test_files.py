@@ -214,10 +214,11 @@ def test_a_true_part_and_a_later_checkpoint_can_t_be_compared(
         assert answer.json["not_compared"] == [why], name
         shown = run(capsys, put(tmp_path, part), "--key", KEY, "--checkpoint", later)
         assert shown.out.startswith("INCOMPLETE: "), name
-    for oldest in (0, 8):  # a whole log, and one whose beginning was purged
+    # A whole log, and one whose beginning was purged, without the entry that says so.
+    for oldest, uncovered in ((0, []), (8, ["purge_uncovered"])):
         whole = export(ROWS[oldest:20], first=oldest, oldest=oldest)
         answer = run(capsys, put(tmp_path, whole), "--key", KEY, "--checkpoint", later, "--json")
-        assert (answer.code, answer.reasons) == (1, ["log_behind_checkpoint"])
+        assert (answer.code, answer.reasons) == (1, [*uncovered, "log_behind_checkpoint"])
 
 
 def test_json_says_what_the_file_covers_and_who_signed_it(tmp_path: Path, capsys: Capture) -> None:

@@ -177,7 +177,7 @@ def test_more_documents_than_can_be_held_are_told(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(derivation, "MOST_BYTES", 10)
-    monkeypatch.setattr(recomputer, "MAX_ROLES", 0)
+    monkeypatch.setattr(recomputer, "MAX_DOCUMENTS", 0)
     log, other = Log(), replace(POLICY, name="others")
     for number in range(2):
         log.direct(decided(seed=number))

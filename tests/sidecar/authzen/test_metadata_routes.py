@@ -15,7 +15,6 @@ from tests.support.sidecar import running_sidecar
 PATH = "/.well-known/authzen-configuration"
 KEYS = "/.well-known/jwks.json"
 SPOOFED = {
-    "Host": "evil.example",
     "X-Forwarded-Host": "evil.example",
     "X-Forwarded-Proto": "http",
     "Forwarded": "host=evil.example",

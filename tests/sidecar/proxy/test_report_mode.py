@@ -122,7 +122,7 @@ async def test_a_source_enforces_unless_it_is_told_otherwise(tmp_path: Path) -> 
         get("/a", "Transfer-Encoding: gzip, chunked") + b"0\r\n\r\n",
         get("/a", "X-Sluice-User: a", "X-Sluice-User: b"),
         b"nonsense\r\n\r\n",
-        b"CONNECT a.test:443 HTTP/1.1\r\nHost: a.test:443\r\n\r\n",
+        b"CONNECT localhost:443 HTTP/1.1\r\nHost: localhost:443\r\n\r\n",
     ],
 )
 async def test_what_can_be_read_in_two_ways_is_refused_all_the_same(

@@ -75,7 +75,7 @@ class RunningPod(Pod):
         return self.as_user(AGENT, "tcp", address, port, text)
 
     def api(self, target: str) -> str:
-        return self.get("127.0.0.1", API_PORT, target, "sidecar")
+        return self.get("127.0.0.1", API_PORT, target, "localhost")
 
     def ready(self) -> bool:
         return self.api("/health/ready").startswith("HTTP/1.1 200 ")

@@ -61,10 +61,10 @@ async def test_only_what_is_looked_at_is_kept(tmp_path: Path) -> None:
         control.publish(dict(many_roles(300)))
         async with running_sidecar(tmp_path, control) as running:
             assert await allowed(running)
-            assert len(held_documents(running)) == 5
+            assert len(held_documents(running)) == 6
             assert await allowed(running, agent_role="role-7", agent_id=None)
             assert held_documents(running).keys() >= {role_name("role-7")}
-            assert len(held_documents(running)) == 6
+            assert len(held_documents(running)) == 7
 
 
 async def test_a_change_of_what_is_held_is_fetched_at_once(tmp_path: Path) -> None:

@@ -102,6 +102,7 @@ async def test_an_older_set_as_a_whole_is_refused_and_grows_stale(tmp_path: Path
             control.feeds = False
             control.publish({role_name(ROLE): None})
             await caught_up(running, control)
+            assert (await running.evaluate())["policy_name"] == "default_deny"
             control.redis.delete(set_key(control.tenant_id))
             control.redis.hset(set_key(control.tenant_id), mapping=former)
             control.beats = False
