@@ -1,5 +1,5 @@
 """Says whether a request is for the console by one of its own names. With SLUICE_CONSOLE_URL, that
-is its host alone: no other host's cookie opens the console. Knows no page.
+is the URL's host alone, so that a cookie of another host opens nothing. Knows no page.
 
 A page on the web can make its own name resolve to this service (DNS rebinding). Browsers then take
 its answers for that page's; the name stays in `Host`.

@@ -16,7 +16,7 @@ class RefusalReason(StrEnum):
 
 
 class Foreign(StrEnum):
-    """What a sidecar's key named that is not its own."""
+    """Of which kind a foreign name was, in what a sidecar's key said."""
 
     agent = "agent"
     sidecar = "sidecar"

@@ -79,8 +79,8 @@ class Rederivation:
         self.size = rows[-1].seq + 1
 
     def _is_late(self, found: Finding, entry: dict[str, Any]) -> bool:
-        """Whether only the document of a decision is missing that is older than what a purge
-        removed: a sidecar delivered it when the document had gone with the entries of its time."""
+        """Whether a decision lacks its document because a purge removed the entries of its time: a
+        sidecar delivered it late, when the document had gone with them."""
         if found.reason is not Reason.DOCUMENT_MISSING or "src" not in entry:
             return False
         return micros(entry["src"]["t"]) < self._cutoff
