@@ -206,6 +206,8 @@ FIELDS = {
     "read": "Decisions that were read: unchanged, changed and unreplayable together.",
     "rejected": "The records of this batch that the sidecar's key may not deliver. Each is in the "
     "log as an entry of kind `rejected_record`; none is to be sent again.",
+    "record": "The record as its sidecar spooled it: its fields in clear, and commitments. `null` "
+    "if it was too large to be kept.",
     "records": "The records as in the spool, in order and without gaps.",
     "redacted": "How many entries lost their personal values.",
     "refusing": "Why the sidecar is not ready. `null` if it is.",
@@ -450,9 +452,9 @@ _BY_TYPE = {
         "RedactionShown": "The ranges `[first, last]` of the entries whose values were erased.",
     },
     "more": {"Redacted": "Whether more is left: send the same request again."},
-    "n": {"Rejected": "The number of the record in its spool."},
+    "n": {"Rejected RejectedRecord": "The number of the record in its spool."},
     "reason": {
-        "Rejected": "Why, in a word: see `control_api/log/README.md`.",
+        "Rejected RejectedRecord": "Why, in a word: see `control_api/log/README.md`.",
         "NewStatus ChangedAgent": "Why. The log keeps it forever: nothing personal.",
         "ChangeShown": "Why it was made. `null` if no reason was recorded.",
         "ImpactShown": "Why the run failed. `null` unless it did.",

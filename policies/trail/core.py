@@ -7,6 +7,7 @@ the hash of what was refused, not of the entry.
 """
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 from policies.ground.canonical import NotCanonical, b64, check, encode, unb64
@@ -43,12 +44,12 @@ def record_hash(entry: dict[str, Any]) -> bytes:
     return core_hash(encode({name: entry[name] for name in entry if name not in PLACE}))
 
 
-def at_arrival(entry: dict[str, Any]) -> bool:
+def at_arrival(entry: Mapping[str, Any]) -> bool:
     """Whether an entry is listed and counted at its own time, rather than at its record's."""
     return "src" not in entry or entry["kind"] == REJECTED or TIME_DOUBTFUL in marks_of(entry)
 
 
-def marks_of(entry: dict[str, Any]) -> list[str]:
+def marks_of(entry: Mapping[str, Any]) -> list[str]:
     """The marks that the control API added."""
     marks: list[str] = entry.get("marks", [])
     return marks
@@ -56,8 +57,9 @@ def marks_of(entry: dict[str, Any]) -> list[str]:
 
 def marks_fault(marks: object) -> str | None:
     """What is wrong with the member `marks`; None if nothing is."""
-    known = isinstance(marks, list) and all(type(mark) is str and mark in MARKS for mark in marks)
-    if known and marks and sorted(set(marks)) == marks:
+    listed: list[Any] = marks if isinstance(marks, list) else []
+    known = all(type(mark) is str and mark in MARKS for mark in listed)
+    if listed and known and sorted(set(listed)) == listed:
         return None
     return f"`marks` is not an ascending list of {', '.join(sorted(MARKS))}"
 
@@ -82,7 +84,12 @@ def rejected_record(core: dict[str, Any], reason: str, key_id: str, *, record_id
     record as spooled; one that does not fit into an entry is left out, and only its hash is
     kept. Its openings are not kept: nothing shows whose they are."""
     encoded = encode(core)
-    pub = {"core": core, "hash": b64(core_hash(encoded)), "key_id": key_id, "reason": reason}
+    pub: dict[str, Any] = {
+        "core": core,
+        "hash": b64(core_hash(encoded)),
+        "key_id": key_id,
+        "reason": reason,
+    }
     if len(encoded) > MAX_ENTRY - _OVERHEAD or not _nests(pub):
         pub["core"] = None
     return make_record(REJECTED, record_id, encode(pub))

@@ -5,7 +5,7 @@ The bytes are the only authority. The columns beside them (`Index`) are derived 
 entry is written and when it is verified, so that verification finds a column that was changed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
@@ -38,7 +38,7 @@ def index_of(entry: dict[str, Any]) -> Index:
     return index_at(entry, micros(time_of(entry)))
 
 
-def time_of(entry: dict[str, Any]) -> str:
+def time_of(entry: Mapping[str, Any]) -> str:
     """The time at which an entry is listed and counted."""
     # Prefer the enforcement point's time: the control API may have set `ts` hours later.
     time: str = entry["ts"] if at_arrival(entry) else entry["src"]["t"]

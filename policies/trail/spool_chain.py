@@ -140,11 +140,11 @@ class Place(NamedTuple):
 def read_place(payload: object) -> tuple[dict[str, Any], Place] | None:
     """The core of a decoded payload that is not a record, and its place; None if it has no place,
     or could not be encoded again as it was hashed."""
-    core = payload.get("core") if isinstance(payload, dict) else None
+    core: Any = payload.get("core") if isinstance(payload, dict) else None
     src = core.get("src") if isinstance(core, dict) else None
     if not isinstance(src, dict):
         return None
-    n, prev, t = src.get("n"), src.get("prev"), src.get("t")
+    n, prev, t = src.get("n"), src.get("prev"), src.get("t", "")
     try:
         check(core, KNOWN)
         if type(n) is not int or n < 0 or type(prev) is not str or len(unb64(prev)) not in (0, 32):
@@ -164,7 +164,7 @@ def refused(
     """What becomes of a record that is refused: an entry of kind `rejected_record` with the id
     `eid`, at the record's place in the chain of `spool`, the source and instance of its batch."""
     record = rejected_record(core, reason, key_id, record_id=eid)
-    src = src_member(*spool, *place)
+    src = src_member(*spool, place.n, place.prev, place.t)
     return Spooled(
         *spool,
         place.n,

@@ -94,8 +94,9 @@ def change_a_source_record(draft: Draft, random: Random) -> None:
 
 def mark_otherwise(draft: Draft, random: Random) -> None:
     """A mark that there isn't, one twice, none, in the wrong order, or of the service's own."""
-    odd = (["late"], ["time_doubtful", "time_doubtful"], [], ["time_doubtful", "agent_foreign"])
-    draft.entries[_some(draft, random)]["marks"] = random.choice((*odd, "time_doubtful", [[]]))
+    odd: list[object] = [["late"], ["time_doubtful", "time_doubtful"], [], [[]], "time_doubtful"]
+    odd.append(["time_doubtful", "agent_foreign"])
+    draft.entries[_some(draft, random)]["marks"] = random.choice(odd)
 
 
 def change_a_rejected_record(draft: Draft, random: Random) -> None:

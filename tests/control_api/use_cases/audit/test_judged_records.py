@@ -141,6 +141,12 @@ def test_what_is_refused_is_in_the_log_with_its_reason_and_its_core(api: Control
     forged = sidecar.decided(agent_id="agt_foreign")
     assert sidecar.sent([forged, sidecar.decided()]) == [(0, "foreign_agent")]
     assert sidecar.sent([]) == []
+    listed = api.admin("GET", "/v1/audit/rejected-records?limit=1000")
+    (shown,) = (each for each in listed if each["sidecar_id"] == sidecar.name)
+    told = {"instance": "i1", "n": 0, "reason": "foreign_agent", "record": forged["core"]}
+    assert {name: shown[name] for name in told} == told
+    pages = api.pages("/v1/audit/rejected-records?limit=1")
+    assert [each["seq"] for page in pages for each in page] == [each["seq"] for each in listed]
     raw = api.call("GET", "/v1/audit/export").raw.decode()
     entries = [orjson.loads(line)["entry"] for line in raw.splitlines() if '"entry":{' in line]
     (entry,) = (
@@ -148,6 +154,7 @@ def test_what_is_refused_is_in_the_log_with_its_reason_and_its_core(api: Control
         for each in entries
         if each["kind"] == "rejected_record" and each["src"]["id"] == sidecar.name
     )
+    assert (entry["seq"], entry["pub"]["key_id"]) == (shown["seq"], shown["key_id"])
     assert (entry["pub"]["core"], entry["pub"]["reason"]) == (forged["core"], "foreign_agent")
     assert rejected_fault(entry["pub"]) is None
     assert entry["cm"] == {}
@@ -251,6 +258,7 @@ def test_what_has_no_place_in_a_spool_is_still_refused_as_a_whole(
 ) -> None:
     sidecar = Sidecar(api, agent(api, "rubbish"))
     good = sidecar.decided()
-    for sent in ([good, {}], [good, 1], [good, {"core": {"src": {}}}]):
-        assert sidecar.send(sent).status == 422
+    batches: list[list[Any]] = [[good, {}], [good, 1], [good, {"core": {"src": {}}}]]
+    for batch in batches:
+        assert sidecar.send(batch).status == 422
     assert sidecar.sent([good]) == []
