@@ -1,6 +1,6 @@
 """Judges the records that a sidecar's key delivers, one by one, by what the key may say.
 
-    record ─▶ no record, of another spool, an id that is none     refused
+    record ─▶ not a record, another spool, an id of another form  refused
            ─▶ ALLOW: an agent of the key, in a role of the agent's  else refused
            ─▶ DENY:  any agent, since impostors are denied too      marked, counted for no agent
            ─▶ lineage: of an event of the key's                     else refused
@@ -160,7 +160,7 @@ class Judge:
 
     async def _events(self, records: list[Spooled]) -> Mapping[str, Event]:
         """What the log knows of the events that lineage of the batch follows from."""
-        # Of an event that the log does not have, nobody can say whose it is: it may be lost.
+        # An event that the log does not have may be lost, and says nothing of whose it was.
         cited = {record.columns.ref for record in records if record.columns.ref is not None}
         cited -= {record.columns.eid for record in records}
         return await self.lookup.events(cited) if cited else {}

@@ -53,7 +53,7 @@ async def ingest_events(app: AppContext, caller: Caller, request: NewRecords) ->
         raise Unavailable(
             f"already ingesting {MAX_BATCHES} batches, the most at a time: try again later"
         )
-    # INVARIANT: before anything of the spool is told: a receipt for it would let whoever stands
+    # INVARIANT: before anything of the spool is told: a receipt for it would let an attacker
     # between its sidecar and this service make the sidecar forget records.
     if caller.scope == "sidecar" and not await app.sidecar_owners.admits(caller, request.source):
         count(Ingest.foreign).inc(len(request.records))
