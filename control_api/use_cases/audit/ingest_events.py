@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 from control_api.app_context import MAX_BATCHES, AppContext
 from control_api.auth.principal import Caller
 from control_api.log.ingest import IngestReceipt, ingest
-from control_api.log.judge import Event, Judge, Lookup, Roles
+from control_api.log.judge import Event, Judge, Lookup, Refusal, Roles
 from control_api.log.policy_set.agent_roles import former_roles
 from control_api.log.read import known_events
-from control_api.metrics.labels import Ingest
+from control_api.metrics.labels import Foreign, Ingest
 from control_api.requests.base import Identifier, RequestModel
 from control_api.responses.sidecars import Receipt, Rejected
 from policies.ground.canonical import b64
@@ -20,6 +20,7 @@ from policies.sets.policy_set import agent_name
 from policies.trail.record_fast_path import match_batch
 
 _SECOND = 1_000_000
+_OPERATION = "ingest_events"
 _log = logging.getLogger("sluice.ingest")
 
 
@@ -55,15 +56,12 @@ async def ingest_events(app: AppContext, caller: Caller, request: NewRecords) ->
         )
     # INVARIANT: before anything of the spool is told: a receipt for it would let an attacker
     # between its sidecar and this service make the sidecar forget records.
-    if caller.scope == "sidecar" and not await app.sidecar_owners.admits(caller, request.source):
-        count(Ingest.foreign).inc(len(request.records))
-        _log.warning(
-            "key `%s` delivers records of sidecar `%s`, which is not its own",
-            caller.by,
-            request.source,
-            extra={"tenant_id": tenant_id},
-        )
-        raise Forbidden(f"key `{caller.by}` may not deliver records of sidecar `{request.source}`")
+    if caller.scope == "sidecar":
+        try:
+            await app.isolation.require_sidecar(caller, request.source, _OPERATION)
+        except Forbidden:
+            count(Ingest.foreign).inc(len(request.records))
+            raise
     judge = _judge(app, caller, request)
     try:
         async with app.ingesting:
@@ -85,7 +83,7 @@ async def ingest_events(app: AppContext, caller: Caller, request: NewRecords) ->
     # Committed. If we die here, the sidecar sends the batch again, which adds nothing, and gets its
     # receipt then. The receipt must not leave before the commit: the sidecar deletes the records
     # that it covers.
-    _tell(app, caller, request, held)
+    await _tell(app, caller, request, held)
     if judge.doubtful:
         count(Ingest.doubtful).inc(judge.doubtful)
     message = receipt_message(tenant_id, request.source, request.instance, held.n, held.hash)
@@ -95,8 +93,8 @@ async def ingest_events(app: AppContext, caller: Caller, request: NewRecords) ->
     return Receipt(request.source, request.instance, held.n, hash_, signed, rejected)
 
 
-def _tell(app: AppContext, caller: Caller, request: NewRecords, held: IngestReceipt) -> None:
-    """Count the records, and log why some were refused."""
+async def _tell(app: AppContext, caller: Caller, request: NewRecords, held: IngestReceipt) -> None:
+    """Count the records, and tell of those that were refused."""
     count = app.instruments.decisions.ingested.labels
     count(Ingest.held).inc(len(request.records) - len(held.rejected))
     if held.rejected:
@@ -113,6 +111,13 @@ def _tell(app: AppContext, caller: Caller, request: NewRecords, held: IngestRece
             reason,
             extra={"tenant_id": caller.tenant_id},
         )
+    # Once for a batch: alert rules need no more, and each record has its own entry.
+    named = [(n, reason) for n, reason in held.rejected if reason.startswith("foreign_")]
+    if named:
+        n, reason = named[0]
+        what = Foreign.sidecar if reason == Refusal.foreign_spool else Foreign.agent
+        record = f"record {n} of {request.source} {request.instance}: {reason}"
+        await app.isolation.record(caller, what, record, _OPERATION)
 
 
 def _judge(app: AppContext, caller: Caller, request: NewRecords) -> Judge:
