@@ -16,7 +16,7 @@ from sqlalchemy import Connection, bindparam, insert, select, update
 
 from control_api.log.head_cache import LogHeadCache, Spool, SpoolEnd
 from control_api.log.ingest_statement import append_in_one_statement
-from control_api.log.judge import Judge, Refusal
+from control_api.log.judging.judge import Judge, Refusal
 from control_api.log.policy_set.acknowledged import advances
 from control_api.store.log.chain import LogChain, find_appended
 from control_api.store.log.heads import LogEnd

@@ -13,7 +13,7 @@ import orjson
 from sqlalchemy import Row, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.log.judge import Event
+from control_api.log.judging.judge import Event
 from control_api.log.proofs.missing import refuse_gap
 from control_api.log.search import EventFilters, events_of, search
 from control_api.store.queries import cited_documents

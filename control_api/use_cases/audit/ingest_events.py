@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 from control_api.app_context import MAX_BATCHES, AppContext
 from control_api.auth.principal import Caller
 from control_api.log.ingest import IngestReceipt, ingest
-from control_api.log.judge import Event, Judge, Lookup, Refusal, Roles
-from control_api.log.policy_set.agent_roles import former_roles
+from control_api.log.judging.agent_roles import former_roles
+from control_api.log.judging.judge import Event, Judge, Lookup, Refusal, Roles
 from control_api.log.read import known_events
 from control_api.metrics.labels import Foreign, Ingest
 from control_api.requests.base import Identifier, RequestModel

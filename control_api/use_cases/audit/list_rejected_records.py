@@ -4,10 +4,10 @@ from typing import Any
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.log.rejected import rejected_records
+from control_api.log.judging.rejected import rejected_records
 from control_api.requests.base import ListRequest
-from control_api.responses.audit import RejectedRecord
 from control_api.responses.paging import Page
+from control_api.responses.rejected import RejectedRecord
 
 
 class RejectedRequest(ListRequest):
