@@ -98,11 +98,10 @@ def check_entry(raw: bytes, entry: Any) -> bool:
             raise EntryFinding(
                 Reason.NOT_AN_ENTRY, "`src` has other members than id, inst, n, prev, t"
             )
-        fault = marks_fault(entry["marks"]) if members == MARKED else None
-        if fault is None and entry["kind"] == REJECTED:
-            fault = rejected_fault(entry["pub"])
-        if fault is not None:
+        if members == MARKED and (fault := marks_fault(entry["marks"])):
             raise EntryFinding(Reason.NOT_AN_ENTRY, fault)
+    if entry["kind"] == REJECTED and (fault := rejected_fault(entry["pub"])):
+        raise EntryFinding(Reason.NOT_AN_ENTRY, fault)
     return sourced
 
 

@@ -77,6 +77,7 @@ def test_both_walks_accept_refused_and_marked_records() -> None:
         (2, put("marks", value="time_doubtful"), Reason.NOT_AN_ENTRY),
         (3, put("marks", value=["time_doubtful", "agent_foreign"]), Reason.NOT_AN_ENTRY),
         (2, lambda entry: entry.pop("src"), Reason.WRONG_MEMBERS),
+        (1, lambda entry: entry["pub"].update(n=entry.pop("src")["n"]), Reason.NOT_AN_ENTRY),
     ],
 )
 def test_both_walks_refuse_what_is_neither(at: int, change: Change, reason: Reason) -> None:
