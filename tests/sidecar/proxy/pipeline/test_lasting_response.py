@@ -158,6 +158,8 @@ async def test_a_revocation_before_the_head_came_is_a_denial(setup: ProxySetup) 
 async def test_what_is_still_inspected_when_it_is_denied_does_not_leave(
     setup: ProxySetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    inspecting = asyncio.Event()
+
     async def is_denied() -> bool:
         return len(await setup.sidecar.decisions()) == 2
 
@@ -168,6 +170,7 @@ async def test_what_is_still_inspected_when_it_is_denied_does_not_leave(
         response: UpstreamResponse,
         *_: object,
     ) -> ResponseSent:
+        inspecting.set()
         whole = await response.read(1000)
         await response.finish()
         deny_the_role(setup)
@@ -179,8 +182,7 @@ async def test_what_is_still_inspected_when_it_is_denied_does_not_leave(
 
     async def in_two_parts(_seen: Seen, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsec")
-        await writer.drain()
-        await asyncio.sleep(OFTEN.reauthorize_seconds)
+        await inspecting.wait()
         writer.write(b"ret")
 
     setup.upstream.script = in_two_parts
