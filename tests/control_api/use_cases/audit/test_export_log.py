@@ -549,6 +549,9 @@ def test_checkpoints_stand_where_they_cover_what_came_before(either_tenant: Cont
     assert inclusion.verify(leaf, wanted - 2, int(size), proof.hashes, unb64(root))
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/verifier/test_files.py::test_a_true_part_and_a_later_checkpoint_can_t_be_compared"
+)
 def test_a_part_cut_at_a_checkpoint_is_no_rollback_to_a_later_one(
     tmp_path: Path,
 ) -> None:
