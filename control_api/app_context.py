@@ -23,6 +23,7 @@ from control_api.metrics.metrics import Instruments
 from control_api.metrics.peer_metrics import PeerMetrics
 from control_api.publishing.assembly import Publishing
 from control_api.responses.audit import Document
+from control_api.security.console_address import ConsoleAddress
 from control_api.settings import Settings
 from control_api.store.postgresql.notice_listener import NoticeListener
 from control_api.store.queries.fleet import FleetReports
@@ -91,6 +92,7 @@ class AppContext:
     fleet: FleetReports
     sidecar_owners: SidecarOwners
     isolation: Isolation
+    console: ConsoleAddress
     tenants: TenantCache
     pages: PageReads
     ring: KeyRing

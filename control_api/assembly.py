@@ -34,6 +34,7 @@ from control_api.metrics.peer_metrics import PeerMetrics
 from control_api.publishing.assembly import Publishing
 from control_api.publishing.set_signer import SetSigner
 from control_api.responses.audit import Document
+from control_api.security.console_address import ConsoleAddress
 from control_api.settings import Settings
 from control_api.store import notices
 from control_api.store.postgresql.notice_listener import NoticeListener
@@ -107,6 +108,7 @@ def assemble(
         isolation=Isolation(
             owners, opened.log, instruments.http, clock, lambda: uuid7(clock.now(), entropy(10))
         ),
+        console=_console(settings, entropy),
         tenants=tenants,
         pages=PageReads(opened.store),
         ring=opened.ring,
@@ -123,6 +125,15 @@ def assemble(
         tracer=_tracer(settings, entropy),
         identity_provider=_identity_provider(settings, clock),
     )
+
+
+def _console(settings: Settings, entropy: Callable[[int], bytes]) -> ConsoleAddress:
+    """Raises `UnusableFile`."""
+    if settings.console_url is not None:
+        return ConsoleAddress.given(settings.console_url)
+    if settings.tls is not None or not settings.console:
+        return ConsoleAddress.missing()
+    return ConsoleAddress.own(settings.data_dir, settings.control_listen, entropy)
 
 
 def _enrolments(

@@ -138,7 +138,9 @@ class Settings:
     """Whether the console is served, under `/console`."""
     console_url: str | None
     """The console's public address, such as `https://sluice.example`: it answers under this host
-    alone. By `https` cookies are for HTTPS alone; forms are accepted from this origin only."""
+    alone. By `https` cookies are for HTTPS alone; forms are accepted from this origin only.
+    Default: a name of its own on this machine, in `console-host` in the data directory; none by
+    TLS."""
     console_idle_minutes: int
     """How long a session of the console lives without a request."""
     console_hours: int

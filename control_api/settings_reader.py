@@ -31,6 +31,7 @@ ELSEWHERE = {
 }
 """Settings that other commands read from the same environment. `refuse_unknown` accepts them."""
 SECRETS = (
+    "CONSOLE_URL",
     "DATABASE_URL",
     "LISTEN_DATABASE_URL",
     "MIGRATE_DATABASE_URL",
@@ -39,8 +40,9 @@ SECRETS = (
     "SMTP_URL",
     "SUPERADMIN_KEY",
 )
-"""Settings that may hold a password. `SLUICE_<NAME>_FILE` names a file with the value instead: the
-environment of a container is shown to everyone who may inspect it."""
+"""Settings that may hold a password, or a name that others must not know. `SLUICE_<NAME>_FILE`
+names a file with the value instead: the environment of a container is shown to everyone who may
+inspect it."""
 _POSTGRESQL = "postgresql+asyncpg://"
 _SECRET_BYTES = 16_384  # a wrong path may name a device or a file of gigabytes
 # The prefixes of other settings: an agent's guard, the sidecar, `sluice up`.

@@ -64,6 +64,7 @@ _DIMENSIONS = {
     "denial_spike": (Dimension.second, Dimension.minute),
     "high_deny_rate": (Dimension.second, Dimension.minute),
     "isolation_violation": (Dimension.mismatch_second, Dimension.mismatch_minute),
+    "doubtful_time": (Dimension.doubtful_second, Dimension.doubtful_minute),
 }
 
 
@@ -73,6 +74,8 @@ def _decisions(rule: StoredRule, counted: CountedValue) -> Measurement:
     if rule.rule_type == "isolation_violation":
         # This dimension counts only denials by that check, so there is no total to show.
         return Measurement(denied, denied >= rule.threshold, {})
+    if rule.rule_type == "doubtful_time":
+        return Measurement(total, total >= rule.threshold, {})
     events = {"events": total, "denied": denied}
     if rule.rule_type == "denial_spike":
         return Measurement(denied, denied >= rule.threshold, events)

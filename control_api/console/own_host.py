@@ -1,5 +1,5 @@
-"""Says whether a request is for the console by one of its own names. With SLUICE_CONSOLE_URL, that
-is the URL's host alone, so that a cookie of another host opens nothing. Knows no page.
+"""Says whether a request is for the console by its own host, so that a cookie of another host opens
+nothing. Knows no page.
 
 A page on the web can make its own name resolve to this service (DNS rebinding). Browsers then take
 its answers for that page's; the name stays in `Host`.
@@ -8,7 +8,6 @@ its answers for that page's; the name stays in `Host`.
 import hmac
 import re
 from ipaddress import IPv6Address, ip_address
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -17,35 +16,31 @@ from policies.ground.errors import Forbidden
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?", re.IGNORECASE).fullmatch
 
 
-def require_own_host(request: web.BaseRequest, public: str | None) -> None:
-    """Refuses a request for another host than that of `public` (SLUICE_CONSOLE_URL); without it,
-    for another than loopback or the address at which the connection arrived. Raises `Forbidden`."""
-    hosts = request.headers.getall("Host", ())
-    if len(hosts) != 1 or not _is_own(hosts[0], public, _local_address(request)):
+def require_own_host(request: web.BaseRequest, own: str | None) -> None:
+    """Refuses a request for another host than `own`, and every one if that is None. Raises
+    `Forbidden`."""
+    if own is None:
         raise Forbidden(
-            "this is not the address of the console. Where SLUICE_CONSOLE_URL is set, as `sluice "
-            "up` does, the console is there alone, since browsers send a host's cookies to every "
-            "port of it. The address is printed at the start; `console-host` in the data directory "
-            "has the name. Otherwise SLUICE_CONSOLE_URL must be the address that browsers see, and "
-            "a proxy must pass their `Host` on"
+            "the console has no address yet: by TLS it needs SLUICE_CONSOLE_URL, the address that "
+            "browsers see, with a host on which nothing else listens"
+        )
+    hosts = request.headers.getall("Host", ())
+    if len(hosts) != 1 or not _is_own(hosts[0], own):
+        raise Forbidden(
+            "this is not the address of the console. It is under one host alone, since browsers "
+            "send a host's cookies to every port of it. That host is SLUICE_CONSOLE_URL's, which "
+            "must be the address that browsers see, and a proxy must pass their `Host` on. Without "
+            "the setting it is the name in the file `console-host` in the data directory, on this "
+            "machine alone; `sluice up` prints it, and so does a sign-in link"
         )
 
 
-def _is_own(text: str, public: str | None, local: str | None) -> bool:
+def _is_own(text: str, own: str) -> bool:
     found = _HOST(text)
-    if found is None:
-        return False
-    host = _canonical(found[1])
-    if public is not None:
-        # The name may be a secret; the comparison must not tell how much of it was right.
-        own = _canonical(urlsplit(public).hostname or "")
-        return hmac.compare_digest(host.encode(), own.encode())
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback or (local is not None and host == _canonical(local))
-    except ValueError:
-        return False
+    # The name may be a secret; the comparison must not tell how much of it was right.
+    return found is not None and hmac.compare_digest(
+        _canonical(found[1]).encode(), _canonical(own).encode()
+    )
 
 
 def _canonical(host: str) -> str:
@@ -58,9 +53,3 @@ def _canonical(host: str) -> str:
     if isinstance(address, IPv6Address):
         address = address.ipv4_mapped or address
     return str(address)
-
-
-def _local_address(request: web.BaseRequest) -> str | None:
-    transport = request.transport
-    name = None if transport is None else transport.get_extra_info("sockname")
-    return str(name[0]) if isinstance(name, tuple) else None

@@ -85,7 +85,7 @@ class ConsolePipeline:
 
     async def _serve(self, request: web.BaseRequest, info: RequestInfo) -> HttpReply:
         path, _, query = info.target.partition("?")
-        require_own_host(request, self._app.settings.console_url)
+        require_own_host(request, self._app.console.host)
         if path.startswith(_STATIC):
             info.operation = "console_static"
             found = self._static.find(path)
@@ -102,7 +102,7 @@ class ConsolePipeline:
             if who.caller.scope not in page.scopes:
                 raise Forbidden(f"this page needs the scope {' or '.join(sorted(page.scopes))}")
         if page.method == "POST":
-            require_own_origin(request, self._app.settings.console_url)
+            require_own_origin(request, self._app.console.public)
             body = await read_body(request, page.max_body)
             form = read_form(body, request.headers.get("Content-Type"))
             _require_token(form, who)
@@ -111,7 +111,7 @@ class ConsolePipeline:
 
     async def _visit(self, request: web.BaseRequest, path: str, query: str) -> Visit:
         """The visit, whose form is yet to be read."""
-        secure = is_secure(request, self._app.settings.console_url)
+        secure = is_secure(request, self._app.console.public)
         cookies = request.headers.getall("Cookie", ())
         who = await self._sessions.find(presented_cookie(cookies, secure=secure))
         return Visit(

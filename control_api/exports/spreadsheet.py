@@ -27,6 +27,7 @@ COLUMNS = (
     "hash",
     "prev_hash",
     "time_doubtful",
+    "agent_foreign",
 )
 HEADER = ",".join(COLUMNS).encode()
 

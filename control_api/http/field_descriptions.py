@@ -18,6 +18,8 @@ FIELDS = {
     "added": "The names of policies that are new in the files.",
     "admin_key": "The tenant's first admin key. Shown only in this response.",
     "after": "The object afterwards: a whole policy, or the members that differ.",
+    "agent_foreign": "Whether a denial names an agent that the sidecar's key does not act for. It "
+    "is counted for no agent.",
     "agent_id": "The registered agent that makes the call.",
     "agent_ids": "The registered agents among `agents` that may read it now.",
     "agent_key": "The agent's key, which speaks for this agent alone. Shown only in this response.",

@@ -5,7 +5,9 @@ from typing import Any, ClassVar, Literal
 
 _NOW = "2026-01-31T12:00:00.000000Z"
 
-RuleType = Literal["denial_spike", "new_source_access", "isolation_violation", "high_deny_rate"]
+RuleType = Literal[
+    "denial_spike", "new_source_access", "isolation_violation", "high_deny_rate", "doubtful_time"
+]
 Channel = Literal["webhook", "email", "none"]
 DeliveryStatus = Literal["pending", "delivered", "failed", "no_destination"]
 

@@ -67,6 +67,7 @@ class AuditEvent:
     seq: int
     timestamp: str
     time_doubtful: bool
+    agent_foreign: bool
     decision: Literal["ALLOW", "DENY"]
     policy_name: str
     reason: str
@@ -92,6 +93,7 @@ class AuditEvent:
         "seq": 17,
         "timestamp": _NOW,
         "time_doubtful": False,
+        "agent_foreign": False,
         "decision": "ALLOW",
         "policy_name": "loan-underwriting",
         "reason": "policy `loan-underwriting` allows role `loan_underwriter` to read `contracts` "

@@ -54,6 +54,8 @@ CONTENTS = {
     "database-url": "postgresql+asyncpg://sluice:@SERVICE_PASSWORD@@postgres/sluice",
     "owner-database-url": "postgresql+asyncpg://sluice_owner:@OWNER_PASSWORD@@postgres/sluice",
     "grafana-password": "@GRAFANA_PASSWORD@",
+    # A name that no other program on this host knows: browsers send a host's cookies to all ports.
+    "console-url": "http://@CONSOLE_NAME@.localhost:8700",
     "redis-url": "redis://sluice-control:@REDIS_CONTROL_PASSWORD@@redis:6379/0",
 }
 # Only the owner may enter these. The containers write to those in `data`, and to `secrets/agent`.
@@ -107,6 +109,8 @@ def _filled(template: str, seed: bytes) -> str:
                 return str(os.getegid() if os.geteuid() else USER)
             case "VERSION":
                 return _version()
+            case "CONSOLE_NAME":
+                return hmac.digest(seed, b"CONSOLE_NAME", "sha256").hex()[:32]
         # URL-safe base64: no character that a URL, SQL or an access list would take for its own.
         return base64.urlsafe_b64encode(hmac.digest(seed, found[1].encode(), "sha256")).decode()[
             :40
@@ -130,6 +134,9 @@ Next steps (`podman-compose` takes the same words):
 cd {folder}
 docker compose up --detach
 docker compose --profile agent run --rm agent handbook/returns.txt payroll/grades.txt
+
+# the console; sign in with the key in {KEYS}/admin.key
+echo "$(cat secrets/console-url)/console"
 
 The first document is allowed, the second denied. Keep a copy of {folder}/secrets: without
 {KEYS}/log.key, a backup of the database can't be restored.

@@ -70,5 +70,9 @@ export SLUICE_KEY_FILE=/{KEYS}/admin.key
 # 4. describe its sources in /{SIDECAR}/sidecar.yaml, and start the sidecar
 systemctl enable --now sluice-sidecar@agent
 
+# 5. open the console at the address that this prints, and sign in with the key in
+# /{KEYS}/admin.key; by TLS, set SLUICE_CONSOLE_URL in control.env first
+sed 's|.*|http://&:8700/console|' /var/lib/sluice-control/console-host
+
 Keep a copy of /{KEYS}: without log.key, a backup of the database can't be restored.
 """

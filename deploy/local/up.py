@@ -77,9 +77,8 @@ def _start(children: ChildProcesses, held: HeldPorts) -> None:
     # The first start prints the new keys on standard output, which must not get into a log.
     # `welcome` shows the keys.
     control = module_command("control_api")
-    console = console_url(os.environ, settings.data_dir, settings.control_listen)
     children.start(
-        "control API", control, _control(settings, console), drain_seconds=20, discard_output=True
+        "control API", control, _control(settings), drain_seconds=20, discard_output=True
     )
     _await(children, "sample data source", settings.chroma_listen, "/api/v2/heartbeat")
     _await(children, "control API", settings.control_listen, "/health/ready")
@@ -103,6 +102,7 @@ def _start(children: ChildProcesses, held: HeldPorts) -> None:
     keys = welcome.shown_keys(key, first) if terminal else welcome.hidden_keys(data_dir, first)
     policies = str(policy_folder(os.environ, settings.data_dir))
     link = _sign_in_link(settings, first) if terminal else None
+    console = console_url(os.environ, settings.data_dir, settings.control_listen)
     shown = welcome.console(settings, console, link)
     print(welcome.text(settings, keys, policies, shown), flush=True)
 
@@ -149,20 +149,15 @@ def _chroma(settings: UpSettings) -> list[str]:
     return [program, "run", "--path", str(settings.data_dir / "chroma"), *address]
 
 
-def _control(settings: UpSettings, console: str | None) -> dict[str, str]:
+def _control(settings: UpSettings) -> dict[str, str]:
     # The last three are for the operator's commands, such as `sluice agents`.
     others = ("SLUICE_SIDECAR_", "SLUICE_UP_", "SLUICE_URL", "SLUICE_KEY_FILE", "SLUICE_API_KEY")
-    named = {} if console is None else {"SLUICE_CONSOLE_URL": console}
-    return (
-        _environ("SLUICE_", without=others)
-        | named
-        | {
-            "SLUICE_DATA_DIR": str(settings.data_dir),
-            "SLUICE_CONTROL_LISTEN": str(settings.control_listen),
-            # By default, the control API loads no policies; the samples are for trying Sluice out.
-            "SLUICE_POLICY_DIR": str(policy_folder(os.environ, settings.data_dir)),
-        }
-    )
+    return _environ("SLUICE_", without=others) | {
+        "SLUICE_DATA_DIR": str(settings.data_dir),
+        "SLUICE_CONTROL_LISTEN": str(settings.control_listen),
+        # By default, the control API loads no policies; the samples are for trying Sluice out.
+        "SLUICE_POLICY_DIR": str(policy_folder(os.environ, settings.data_dir)),
+    }
 
 
 def _environ(*prefixes: str, without: tuple[str, ...] = ()) -> dict[str, str]:

@@ -82,13 +82,14 @@ def audit_event(entry: dict[str, Any], leaf: bytes, openings: bytes | None) -> d
     hashes in hex.
     """
     pub, src = entry["pub"], entry.get("src")
-    request, response = pub["request"], pub["response"]
+    request, response, marks = pub["request"], pub["response"], marks_of(entry)
     opened = orjson.loads(openings) if openings else {}
     return {
         "event_id": entry["eid"],
         "seq": entry["seq"],
         "timestamp": time_of(entry),
-        "time_doubtful": TIME_DOUBTFUL in marks_of(entry),
+        "time_doubtful": TIME_DOUBTFUL in marks,
+        "agent_foreign": AGENT_FOREIGN in marks,
         "decision": response["decision"],
         "policy_name": response["policy_name"],
         "reason": response["reason"],

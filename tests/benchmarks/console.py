@@ -38,9 +38,10 @@ ROUNDS, SECONDS, CONNECTIONS = 5, 3.0, 16
 class Console:
     """A visitor's session at the running service."""
 
-    def __init__(self, port: int, key: str | None) -> None:
-        self._port = port
-        visitor = Visitor(cast("ControlApi", _At(port)))
+    def __init__(self, stack: Stack, key: str | None) -> None:
+        self._port = stack.control.port
+        visitor = Visitor(cast("ControlApi", _At(stack)))
+        self.host = visitor.host
         if key is not None:
             visitor.sign_in(key)
         self.cookie = "; ".join(f"{name}={value}" for name, value in visitor.cookies.items())
@@ -51,7 +52,7 @@ class Console:
         taken = []
         for _ in range(WARM_UP + ASKED):
             started = time.perf_counter()
-            connection.request("GET", address, headers={"Cookie": self.cookie})
+            connection.request("GET", address, headers={"Host": self.host, "Cookie": self.cookie})
             answer = connection.getresponse()
             answer.read()
             taken.append((time.perf_counter() - started) * 1000)
@@ -63,16 +64,17 @@ class Console:
 class _At:
     """Where a visitor finds the service."""
 
-    def __init__(self, port: int) -> None:
-        self.port = port
+    def __init__(self, stack: Stack) -> None:
+        self.port = stack.control.port
+        name = (stack.directory / "data" / "console-host").read_text().strip()
+        self.console = f"http://{name}:{self.port}"
 
 
 def pages(stack: Stack, world: CompanyWeek) -> Iterator[Figure]:
-    port = stack.control.port
     visitors = {
-        "admin": Console(port, stack.admin_key),
-        "superadmin": Console(port, SUPERADMIN),
-        "anyone": Console(port, None),
+        "admin": Console(stack, stack.admin_key),
+        "superadmin": Console(stack, SUPERADMIN),
+        "anyone": Console(stack, None),
     }
     # The verification of a long log takes half of a core for a minute after the start.
     path = "/v1/audit/verification"
@@ -96,13 +98,13 @@ def pages(stack: Stack, world: CompanyWeek) -> Iterator[Figure]:
 
 
 @contextmanager
-def tails(port: int, cookies: list[str]) -> Iterator[list[int]]:
+def tails(port: int, host: str, cookies: list[str]) -> Iterator[list[int]]:
     """Open tails that read all they are sent; what is given counts their bytes."""
     connections = selectors.DefaultSelector()
     for number in range(TAILS):
         query = "" if number % 2 else f"?agent_id=agent-{number // 2 % 50}"
         opened_to = socket.create_connection(("127.0.0.1", port))
-        head = f"GET /console/decisions/live{query} HTTP/1.1\r\nHost: localhost\r\n"
+        head = f"GET /console/decisions/live{query} HTTP/1.1\r\nHost: {host}\r\n"
         cookie = cookies[number // OF_A_KEY]
         opened_to.sendall(f"{head}Accept: text/event-stream\r\nCookie: {cookie}\r\n\r\n".encode())
         first = opened_to.recv(65536)
@@ -129,7 +131,8 @@ def tails(port: int, cookies: list[str]) -> Iterator[list[int]]:
 def beside_tails(stack: Stack) -> Figure:
     """Evaluations a CPU second of the service with and without the tails, in turns."""
     keys = [new_key(stack) for _ in range(TAILS // OF_A_KEY)]
-    cookies = [Console(stack.control.port, key).cookie for key in keys]
+    consoles = [Console(stack, key) for key in keys]
+    host, cookies = consoles[0].host, [each.cookie for each in consoles]
     asked = {
         "agent_role": "support_assistant",
         "user_id": "ann",
@@ -141,7 +144,7 @@ def beside_tails(stack: Stack) -> Figure:
     pairs, received = [], 0
     for _ in range(ROUNDS):
         alone = rate(stack.control, sent)
-        with tails(stack.control.port, cookies) as read:
+        with tails(stack.control.port, host, cookies) as read:
             beside = rate(stack.control, sent)
             received += read[0]
         time.sleep(6)  # the service notices within five seconds that they are gone

@@ -1,41 +1,27 @@
-"""The host name of the console of `sluice up`."""
+"""Where `sluice up` finds the host name of the console."""
 
-import stat
 from pathlib import Path
-from urllib.parse import urlsplit
 
-import pytest
-
+from control_api.security import console_address
+from control_api.security.console_address import ConsoleAddress
 from deploy.local.console_address import FILE, console_url
 from deploy.local.settings import read
+from policies.ground.listen_address import ListenAddress
 
 
-def made(folder: Path, **environ: str) -> str | None:
+def shown(folder: Path, **environ: str) -> str | None:
     return console_url(environ, folder, read({"data_dir": str(folder)}, {}).control_listen)
 
 
-def test_the_name_is_random_kept_and_readable_by_its_owner_alone(tmp_path: Path) -> None:
-    first, second = tmp_path / "a", tmp_path / "b"
-    first.mkdir()
-    second.mkdir()
-    address = made(first)
-    assert address is not None
-    host = urlsplit(address).hostname or ""
-    assert (len(host), host.partition(".")[2]) == (32 + len(".localhost"), "localhost")
-    assert made(first) == address
-    assert made(second) != address
-    assert stat.S_IMODE((first / FILE).stat().st_mode) == 0o600
+def test_it_is_the_name_that_the_control_api_has_made(tmp_path: Path) -> None:
+    assert FILE == console_address.FILE
+    assert shown(tmp_path) is None  # the console is switched off
+    made = ConsoleAddress.own(
+        tmp_path, ListenAddress("127.0.0.1", 8700), lambda count: b"x" * count
+    )
+    assert shown(tmp_path) == made.url == f"http://{made.host}:8700"
 
 
-@pytest.mark.parametrize("kept", ["", "evil.example", "0123.localhost", "localhost"])
-def test_a_damaged_file_is_replaced(tmp_path: Path, kept: str) -> None:
-    (tmp_path / FILE).write_text(kept)
-    address = made(tmp_path)
-    assert address is not None
-    assert urlsplit(address).hostname == (tmp_path / FILE).read_text().strip() != kept
-
-
-@pytest.mark.parametrize("name", ["SLUICE_CONSOLE_URL", "SLUICE_TLS_CERTIFICATE"])
-def test_an_operators_own_address_stays(tmp_path: Path, name: str) -> None:
-    assert made(tmp_path, **{name: "x"}) is None
-    assert not (tmp_path / FILE).exists()
+def test_an_operators_own_address_stays(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text("0123.localhost\n")
+    assert shown(tmp_path, SLUICE_CONSOLE_URL="x") is None

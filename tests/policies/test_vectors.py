@@ -344,7 +344,7 @@ def test_the_code_makes_the_vector_that_is_there(name: str) -> None:
 def test_the_script_makes_the_vectors_that_are_there(tmp_path: Path) -> None:
     root = VECTORS.parents[1]
     shutil.copytree(root / "policies", tmp_path / "policies")
-    scripts = ("vectors/make.py", "vectors/make_files.py")
+    scripts = ("vectors/make.py", "vectors/make_cited.py", "vectors/make_files.py")
     for name in ("__init__.py", "policies/__init__.py", "policies/world.py", *scripts):
         (tmp_path / "tests" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(root / "tests" / name, tmp_path / "tests" / name)

@@ -1,5 +1,6 @@
-"""Verifies an export file: `python -m tests.second_verifier FILE [KEY ...]`. KEY is a verifier key;
-one whose algorithm is that of a cosignature is a witness's. Exits with 0, 1 (findings) or 2."""
+"""Verifies an export file: `python -m tests.second_verifier [--documents] FILE [KEY ...]`. KEY is a
+verifier key; one whose algorithm is that of a cosignature is a witness's. `--documents` looks for
+the documents that decisions cite. Exits with 0, 1 (findings) or 2."""
 
 from __future__ import annotations
 
@@ -14,17 +15,19 @@ from tests.second_verifier.verifier import Pins, verify
 
 def main(arguments: list[str]) -> int:
     """Prints the answer as JSON. Returns the exit code."""
+    documents = arguments[:1] == ["--documents"]
+    arguments = arguments[documents:]
     keys = [read_key(each) for each in arguments[1:]]
     witnesses = tuple(key for key in keys if key.algorithm == COSIGNATURE)
     pins = Pins(tuple(key.public for key in keys if key not in witnesses), witnesses)
     try:
         with open(arguments[0], "rb") as file:
-            answer = verify(file, pins)
+            answer = verify(file, pins, documents=documents)
     except (NotAnExport, OSError) as error:
         print(error, file=sys.stderr)
         return 2
     print(json.dumps({"valid": answer.valid, **asdict(answer)}, indent=1))
-    return 0 if answer.valid else 1
+    return 1 if answer.findings else 2 if answer.incomplete else 0
 
 
 if __name__ == "__main__":

@@ -30,8 +30,8 @@ class Draft:
     checkpoints: set[int] = field(default_factory=set)
     """Sizes of which the file has a checkpoint; one above `stop` comes with an inclusion proof."""
 
-    documents: dict[int, bytes] = field(default_factory=dict)
-    """Documents of roles, by the `seq` of the entry that they stand before."""
+    documents: dict[int, list[bytes]] = field(default_factory=dict)
+    """Documents that decisions cite, by the `seq` of the entry that they stand before."""
 
     signers: list[Signer] = field(default_factory=list)
     """The log's keys, the oldest first; the newest signs the second half of the checkpoints."""
@@ -61,8 +61,7 @@ class Draft:
             head.append(encoding.write({"frontier": frontier, "size": self.start}))
         body = self._checkpoint(self.start, trees) if self.start else []
         for seq in range(self.start, self.stop):
-            if seq in self.documents:
-                body.append(b'{"policy":' + self.documents[seq] + b"}")
+            body += [b'{"policy":' + each + b"}" for each in self.documents.get(seq, ())]
             body += [self._entry_line(raws[seq], seq), *self._checkpoint(seq + 1, trees)]
         later = min((size for size in self.checkpoints if size > self.stop), default=0)
         if later and self.stop not in self.checkpoints and self.stop > self.start:

@@ -3,8 +3,11 @@ or continued as another incarnation, and a file of all that is left, or of a par
 
 from __future__ import annotations
 
+import copy
 import hmac
+import json
 from hashlib import sha256
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -17,12 +20,9 @@ WORDS = ("ann@example.com", "who signs?", 'Müller \\ "x"', "\u202egpj.exe", "",
 KINDS = ("decision", "decision", "lineage", "change", "gap", "heartbeat", "incarnation")
 SHIPPED = ("decision", "lineage", "gap", "heartbeat")
 REJECTED = "rejected_record"
-DOCUMENTS = tuple(
-    encoding.write(
-        [{"agent_role": role, "allowed_sources": ["contracts"], "name": f"{role}-reads"}]
-    )
-    for role in ("analyst", "auditor")
-)
+CITED = json.loads((Path(__file__).parents[1] / "vectors/cited.json").read_bytes())
+"""Golden decisions, and the documents that they cite."""
+DOCUMENTS = tuple(str(each).encode() for each in CITED["documents"])
 
 
 def draw(random: Random) -> Draft:
@@ -60,7 +60,7 @@ def smallest() -> Draft:
     draft = Draft(signers=[Signer.numbered(0)])
     for seq, kind in enumerate(("heartbeat", "heartbeat", "decision")):
         _append(draft, _entry(kind, seq, random), random)
-    draft.entries[-1]["pub"]["facts"] = {"role": sha256(DOCUMENTS[0]).hexdigest()}
+    draft.entries[-1]["pub"] |= copy.deepcopy(CITED["decisions"][0]["pub"])
     purge = {"count": 2, "cutoff": "2026-01-01T01:00:00.000000Z", "size": 2}
     accepted = {"cited": None, "number": 0, "origin": "", "reason": "restored"}
     for kind, pub in ("purge", purge), ("incarnation", accepted):
@@ -77,8 +77,8 @@ def smallest() -> Draft:
 def _entry(kind: str, seq: int, random: Random) -> dict[str, Any]:
     entry: dict[str, Any] = {"v": 1, "kind": kind, "eid": f"{kind}-{seq}", "masked": [], "cm": {}}
     entry["pub"] = {"number": random.randint(-5, 5), "text": random.choice(WORDS)}
-    if kind == "decision" and random.random() < 0.7:
-        entry["pub"]["facts"] = {"role": sha256(random.choice(DOCUMENTS)).hexdigest()}
+    if kind == "decision":
+        entry["pub"] |= copy.deepcopy(random.choice(CITED["decisions"])["pub"])
     if kind == "incarnation":
         entry["pub"] = _restored(random)
     if kind == REJECTED:
@@ -153,10 +153,11 @@ def _cite(draft: Draft) -> None:
     """Puts each document before the first entry of the file that cites it."""
     by_digest = {sha256(document).hexdigest(): document for document in DOCUMENTS}
     for seq in range(draft.start, draft.stop):
-        facts = draft.entries[seq]["pub"].get("facts")
-        document = by_digest.pop(facts["role"], None) if facts else None
-        if document is not None:
-            draft.documents[seq] = document
+        facts = draft.entries[seq]["pub"].get("facts") or {}
+        cited = [by_digest.pop(facts.get(name), None) for name in ("role", "sources")]
+        here = [document for document in cited if document is not None]
+        if here:
+            draft.documents[seq] = here
 
 
 def commitment(salt: bytes, path: str, value: Any) -> str:

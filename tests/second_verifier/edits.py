@@ -120,6 +120,29 @@ def damage_a_document_line(lines: list[bytes], random: Random) -> None:
             lines[at] = random.choice((line[:-1], b" " + line, line.replace(b'"policy"', b'"P"')))
 
 
+def leave_a_document_out(lines: list[bytes], random: Random) -> None:
+    if stands := _documents(lines):
+        del lines[random.choice(stands)]
+
+
+def add_a_document(lines: list[bytes], random: Random) -> None:
+    """One that no decision cites, or another copy of one."""
+    copies = [lines[at] for at in _documents(lines)]
+    document = random.choice([*copies, b'{"policy":["uncited"]}'])
+    lines.insert(random.randrange(1, len(lines)), document)
+
+
+def move_a_document(lines: list[bytes], random: Random) -> None:
+    """Behind decisions that cite it, or behind all of them."""
+    if stands := _documents(lines):
+        document = lines.pop(random.choice(stands))
+        lines.insert(random.choice((random.randint(1, len(lines)), len(lines))), document)
+
+
+def _documents(lines: list[bytes]) -> list[int]:
+    return [at for at, line in enumerate(lines) if line.startswith(b'{"policy":')]
+
+
 def store_no_entry(lines: list[bytes], random: Random) -> None:
     """The row held something that an entry's line can't hold."""
     at, given = random.choice(_entries(lines)), [None, "", b64encode(b"a\nb").decode()]
@@ -233,6 +256,7 @@ EDITS: tuple[Edit, ...] = (
     write_no_utf8, nest_too_deep, write_too_much, change_a_checkpoint, change_a_document,
     spoil_a_signature, damage_a_document_line, store_no_entry, misspell_a_damaged_line,
     delete_a_line, repeat_a_line, swap_two_lines, add_an_unknown_line,
+    leave_a_document_out, add_a_document, move_a_document,
     delete_the_erasures, change_an_erasure, delete_the_purge, change_the_purge,
 )  # fmt: skip
 

@@ -33,6 +33,9 @@ class Answer:
     level: str = "unsigned"
     entries: int = 0
     unproven_tail: int = 0
+    incomplete: bool = False
+    """Whether documents are missing for a reason that the log tells."""
+
     findings: list[Finding] = field(default_factory=list)
 
     @property

@@ -35,6 +35,8 @@ NEEDS: dict[str, Callable[[Draft], object]] = {
     "misname_an_origin": lambda draft: draft.checkpoints,
     "change_a_document": lambda draft: draft.documents,
     "damage_a_document_line": lambda draft: draft.documents,
+    "leave_a_document_out": lambda draft: draft.documents,
+    "move_a_document": lambda draft: draft.documents,
     "delete_the_erasures": _erased_behind,
     "change_an_erasure": _erased_behind,
     "delete_the_purge": _purged_elsewhere,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from tests.second_verifier import duplicates, purges
+from tests.second_verifier.documents import Documents
 from tests.second_verifier.entry_rules import Place, follow, read_entry
 from tests.second_verifier.export_file import ExportFile, Line
 from tests.second_verifier.findings import Answer, Broken, Finding
@@ -33,9 +34,13 @@ class Pins:
     quorum: int = 0
 
 
-def verify(file: BinaryIO, pins: Pins) -> Answer:
-    """Verifies an export. Raises `NotAnExport`."""
+def verify(file: BinaryIO, pins: Pins, *, documents: bool = False) -> Answer:
+    """Verifies an export; with `documents`, also that it has the documents that decisions cite, and
+    no others. Raises `NotAnExport`."""
     walk = Walk(ExportFile(file), pins)
+    if documents:
+        header = walk.export.header
+        walk.documents = Documents(restored=header["origin"] != header["log"])
     try:
         walk.lines()
         walk.end()
@@ -56,6 +61,7 @@ class Walk:
         self.keys = trusted_keys(pins.keys, header["keys"])
         self.ledger, self.ids = Ledger(), duplicates.Ids()
         self.purges = purges.Purges(header["first"])
+        self.documents: Documents | None = None
         self.last_leaf, self.before_last = b"", list[bytes]()
         self.newest: Note | None = None
         self.newest_at = 0
@@ -90,7 +96,9 @@ class Walk:
         """The answer, once every line was read or the walk broke off."""
         answer, start = self.answer, self.export.header["from"]
         if self._complete:
-            self.purges.conclude(self.newest.size if self.newest else None)
+            covered = self.newest.size if self.newest else None
+            self.purges.conclude(covered)
+            self._conclude_documents(covered)
             answer.findings += [
                 *self.ledger.findings(),
                 *self.purges.findings,
@@ -102,9 +110,17 @@ class Walk:
         answer.unproven_tail = self.place.seq - min(max(proven, start), self.place.seq)
         return answer
 
+    def _conclude_documents(self, covered: int | None) -> None:
+        if self.documents is not None:
+            self.answer.findings += self.documents.findings(self.purges.cutoff(covered))
+            self.answer.incomplete = self.documents.excused
+
     def _line(self, line: Line) -> None:
         if line.kind == "entry":
             self._entry(line.value, line.openings)
+        elif line.kind == "policy":
+            if self.documents is not None:
+                self.documents.line(line.value)
         elif line.kind == "damaged":
             raise Broken("not_an_entry", "the row holds no entry", self.place.seq)
         elif line.kind == "checkpoint":
@@ -173,6 +189,8 @@ class Walk:
         if entry["kind"] == "purge":
             self.purges.entry(entry["pub"], seq)
         self.ids.add(entry["eid"], seq)
+        if self.documents is not None:
+            self.documents.entry(entry)
         self.before_last = list(self.tree.frontier)
         self.tree.append(leaf)
         place, self.last_leaf = self.place, leaf

@@ -21,7 +21,7 @@ _FLAGS = (
     "--disable-sync",
     "--renderer-process-limit=1",  # each process costs a quarter of a second of CPU
     # The test reports the attempt; this keeps it from leaving the machine.
-    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE *localhost",
 )
 
 

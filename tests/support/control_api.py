@@ -131,7 +131,16 @@ class ControlApi:
         self.port = self.started.listen.port
         first = json.loads((self.directory / "data" / "first-start.json").read_text())
         self.admin_key: str = first["admin_key"]
+        self.console = self._console_origin()
         return self
+
+    def _console_origin(self) -> str:
+        """Where a browser finds the console."""
+        if given := self.environ.get("SLUICE_CONSOLE_URL"):
+            return given.rstrip("/")
+        name = self.directory / "data" / "console-host"
+        host = name.read_text().strip() if name.exists() else "127.0.0.1"
+        return f"http://{host}:{self.port}"
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)

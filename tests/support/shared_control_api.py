@@ -22,7 +22,7 @@ class SharedApi(ControlApi):
     other tests' tenants is missing."""
 
     def __init__(self, api: ControlApi) -> None:  # not the parent's: this one is running already
-        self.port = api.port
+        self.port, self.console = api.port, api.console
         made = api.admin("POST", "/v1/admin/tenants", {"name": f"test-{secrets.token_hex(8)}"})
         self.tenant_id: str = made["tenant_id"]
         self.admin_key: str = made["admin_key"]

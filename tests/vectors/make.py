@@ -51,6 +51,7 @@ from tests.policies.world import (
     masked_log,
 )
 from tests.policies.world import salt as salt_of
+from tests.vectors.make_cited import cited
 from tests.vectors.make_files import continued, monitor_state, purged_part, rare_lines, report
 
 HERE = Path(__file__).parent
@@ -376,7 +377,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     for each in (
         *(encodings, commitments, log, masked, tree, ids, keys, receipt, checkpoint),
         *(proofs, cosigned, changes, erasure, log_file, erased_part),
-        *(continued, purged_part, report, monitor_state, rare_lines, candidates, judged),
+        *(continued, purged_part, report, monitor_state, rare_lines, candidates, judged, cited),
     )
 }
 

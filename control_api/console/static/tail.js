@@ -46,10 +46,12 @@ function rowOf(event) {
   const shown = time.querySelector("time");
   shown.dateTime = event.timestamp;
   shown.textContent = event.timestamp.slice(0, 19).replace("T", " ");
+  if (event.time_doubtful) time.append(" ", clone("time-mark"));
   const badge = decision.firstElementChild;
   badge.textContent = event.decision;
   badge.classList.add(event.decision === "ALLOW" ? "good" : "bad");
   value(agent, "agent_id", event.agent_id);
+  if (event.agent_foreign) agent.append(" ", clone("agent-mark"));
   value(role, "agent_role", event.agent_role);
   value(user, "user_id", event.user_id);
   value(source, "source_id", event.source_id);

@@ -78,20 +78,27 @@ class Ending:
                 yield line
 
     async def _checkpoint(self, connection: AsyncConnection) -> StoredCheckpoint | None:
-        """The checkpoint that the file's last entry is proven in: the first one after it, unless
-        one of just its size was written already. For what lies behind it, the newest of all."""
+        """The checkpoint that the file's last entry is proven in: the first one after it. For what
+        lies behind it, and if one of just its size was written already, the newest of all: a part
+        that seems to end with the log would seem to be a log that lost what followed."""
         until = self.header.until
+        span = next(each for each in self.spans if each.above < until <= each.most)
+        first = await covering(connection, self.tenant_id, span, until)
+        own = first is not None and first.size == until
         purged = self.purge is not None and self.purge.seq >= until
-        erased = self.header.with_openings and await self._page(connection, until - 1, 1)
-        if purged or erased:
+        if own or purged or await self._is_erased(connection):
             last = self.spans[-1]
             above = max(until, last.above)
             found = await connection.run_sync(newest, self.tenant_id, last, above, last.most)
             if found is not None:
                 return found
-        span = next(each for each in self.spans if each.above < until <= each.most)
-        found = await covering(connection, self.tenant_id, span, until)
-        return None if found is None or found.size == until else found
+        return None if own else first
+
+    async def _is_erased(self, connection: AsyncConnection) -> bool:
+        """Whether erasures lie behind the file that it must bring along."""
+        if not self.header.with_openings:
+            return False
+        return bool(await self._page(connection, self.header.until - 1, 1))
 
     async def _proof(self, connection: AsyncConnection, seq: int, size: int) -> list[bytes] | None:
         """The proof of an entry; None if it can't be made. The file stays valid, and its

@@ -27,6 +27,7 @@ FIELDS = (
     "seq",
     "timestamp",
     "time_doubtful",
+    "agent_foreign",
     "decision",
     "policy_name",
     "reason",

@@ -75,6 +75,17 @@ class BatchCounts:
             elif index.ts < found[2]:
                 found[2] = index.ts
 
+    def add_doubtful(self, ts: int) -> None:
+        """Counts one record of any kind whose time is doubtful, at its arrival `ts`
+        (microseconds)."""
+        second = ts // SECOND
+        for key in (
+            (_DOUBTFUL_SECOND, "", second),
+            (_DOUBTFUL_MINUTE, "", second // _IN_MINUTE),
+        ):
+            groups = self._groups_of.setdefault(key, [[0, ts, ts, 0]])
+            groups[0][0] += 1
+
     def save(self, connection: Connection, tenant_id: str) -> None:
         counts, accesses = self.rows()
         for table, rows in ((tallies, counts), (first_accesses, accesses)):
@@ -124,7 +135,7 @@ class BatchCounts:
 
 # The dimensions as plain integers: every append uses them, and enum members are slow to hash.
 _SOURCE_TYPE, _ROLE, _SOURCE, _AGENT, _AGENT_SOURCE, _SESSION, *_TIMES = map(int, Dimension)
-_SECOND, _MINUTE, _MISMATCH_SECOND, _MISMATCH_MINUTE = _TIMES
+_SECOND, _MINUTE, _MISMATCH_SECOND, _MISMATCH_MINUTE, _DOUBTFUL_SECOND, _DOUBTFUL_MINUTE = _TIMES
 # Bucket lengths in seconds rather than microseconds, because a group stores its time in seconds.
 _IN_MINUTE, _IN_AGENT, _IN_AGENT_SOURCE = (
     BUCKETS[dimension] // SECOND

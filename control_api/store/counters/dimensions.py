@@ -25,6 +25,8 @@ class Dimension(IntEnum):
     minute = 7
     mismatch_second = 8
     mismatch_minute = 9
+    doubtful_second = 10
+    doubtful_minute = 11
 
 
 BUCKETS: dict[Dimension, int] = {
@@ -34,6 +36,8 @@ BUCKETS: dict[Dimension, int] = {
     Dimension.minute: MINUTE,
     Dimension.mismatch_second: SECOND,
     Dimension.mismatch_minute: MINUTE,
+    Dimension.doubtful_second: SECOND,
+    Dimension.doubtful_minute: MINUTE,
 }
 """A bucket's length in microseconds. The other dimensions have one bucket for all time."""
 
@@ -46,5 +50,7 @@ KEPT: dict[Dimension, int] = {
     Dimension.minute: 8 * DAY,
     Dimension.mismatch_second: 2 * HOUR,
     Dimension.mismatch_minute: 8 * DAY,
+    Dimension.doubtful_second: 2 * HOUR,
+    Dimension.doubtful_minute: 8 * DAY,
 }
 """How long a bucket can be queried, in microseconds; older ones are dropped."""

@@ -114,6 +114,8 @@ class LogChain:
         self._entries.append((seq, *index, entry, leaf))
         if opened[1] != NO_OPENINGS:
             self._openings.append((seq, *opened))
+        if TIME_DOUBTFUL in marks:
+            self._counts.add_doubtful(ts)
         if source_type is not None:
             counted = counted_index(index, ts, marks)
             self._counts.add(counted, source_type)

@@ -41,5 +41,6 @@ async def create_sign_in_link(
         return expires_at
 
     expires_at = await app.store.write(token.realm, work)
-    address = app.settings.console_url or ""
-    return CreatedSignInLink(f"{address}/console/sign-in#code={token.write()}", rfc3339(expires_at))
+    return CreatedSignInLink(
+        f"{app.console.url}/console/sign-in#code={token.write()}", rfc3339(expires_at)
+    )

@@ -9,13 +9,13 @@ log was restored from a backup.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
 
 from control_api.verifier.outcome import NotDerived
-from policies.ground.canonical import micros
+from policies.ground.canonical import NotCanonical, micros
 from policies.trail.findings import Finding, Reason
 from policies.trail.log_file.coding import BadLine, parse_line, plain_entry
 from policies.trail.log_file.lines import PolicyLine
@@ -30,11 +30,12 @@ MOST_MISSING, MOST_UNCITED = 10_000, 10_000
 
 class _Missing(NamedTuple):
     """Decisions that cite a missing document: the finding of the first one, and how many they are.
-    `latest` is the time of the last to be made, None if the control API made one itself."""
+    `latest` is when the last of them was made (microseconds), None if the control API made one
+    itself, or if that can't be read. A decision that lacks two documents counts for one of them."""
 
     first: Finding
     decisions: int
-    latest: str | None
+    latest: int | None
 
 
 class Derivation:
@@ -69,15 +70,14 @@ class Derivation:
                 if found.reason is not Reason.DOCUMENT_MISSING:
                     yield placed
                 else:
-                    missing = next(each for each in cited if not self._has(each))
-                    yield from self._note_missing(missing, placed, entry)
+                    yield from self._note_missing(cited, placed, entry)
 
     def conclude(self, cutoff: int) -> tuple[list[Finding], list[NotDerived]]:
         """What is found at the end of a file, and which decisions could not be derived for a
         reason. What was recorded before `cutoff` (microseconds) was purged; 0 if nothing was."""
         findings, late, lost, unheld = [], 0, self.counts.restored, 0
         for each in self._missing.values():
-            if each.latest is not None and micros(each.latest) < cutoff:
+            if each.latest is not None and each.latest < cutoff:
                 late += each.decisions
             elif self._restored:
                 lost += each.decisions
@@ -94,19 +94,24 @@ class Derivation:
         return findings, [NotDerived(count, why) for count, why in reasons if count]
 
     def _note_missing(
-        self, digest: str, found: Finding, entry: Mapping[str, Any]
+        self, cited: Sequence[str], found: Finding, entry: Mapping[str, Any]
     ) -> Iterator[Finding]:
-        """Keep a missing document until the end, which tells whether there is an excuse."""
-        time = entry["src"]["t"] if "src" in entry else None
-        known = self._missing.get(digest)
-        if known is None:
-            if len(self._missing) >= MOST_MISSING:
-                yield found
+        """Keep the missing ones of the documents that a decision cites until the end, which tells
+        whether there is an excuse."""
+        time = _made_at(entry)
+        missing = [digest for digest in dict.fromkeys(cited) if not self._has(digest)]
+        for place, digest in enumerate(missing):
+            message = f"seq {found.seq}: the document `{digest}` that it cites is missing"
+            known = self._missing.get(digest)
+            if known is not None:
+                latest = None if time is None or known.latest is None else max(known.latest, time)
+                many = known.decisions + (place == 0)
+                self._missing[digest] = known._replace(decisions=many, latest=latest)
+            elif len(self._missing) >= MOST_MISSING:
+                yield found._replace(message=message)
             else:
-                self._missing[digest] = _Missing(found, 1, time)
-            return
-        latest = None if time is None or known.latest is None else max(known.latest, time)
-        self._missing[digest] = known._replace(decisions=known.decisions + 1, latest=latest)
+                first = found._replace(message=message)
+                self._missing[digest] = _Missing(first, int(place == 0), time)
 
     def _has(self, digest: str) -> bool:
         return digest in self._documents or self._recomputer.has_document(digest)
@@ -133,6 +138,14 @@ class Derivation:
             oldest = next(iter(self._documents))
             self._bytes -= len(self._documents.pop(oldest))
             self._dropped = True
+
+
+def _made_at(entry: Mapping[str, Any]) -> int | None:
+    """When an enforcement point made a decision, as it says; None if that is not known."""
+    try:
+        return micros(entry["src"]["t"]) if "src" in entry else None
+    except NotCanonical:
+        return None
 
 
 def _uncited(digest: str) -> Finding:

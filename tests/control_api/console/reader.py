@@ -107,19 +107,19 @@ class Shown:
 
 class Visitor:
     """A browser's part: keeps the cookie, follows redirects to our own pages, sends forms with
-    their hidden fields. `host` is the name by which it calls; None for the address."""
+    their hidden fields. `host` is the name by which it calls; None for the console's own."""
 
     def __init__(
         self, api: ControlApi, tls: ssl.SSLContext | None = None, host: str | None = None
     ) -> None:
-        self.host = host
+        self.host = host or urlsplit(api.console).netloc
         self.api = api
         self.tls = tls
         self.cookies: dict[str, str] = {}
 
     @property
     def origin(self) -> str:
-        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.api.port}"
+        return f"{'https' if self.tls else 'http'}://{self.host}"
 
     def _connected(self) -> http.client.HTTPConnection:
         if self.tls is None:
@@ -184,8 +184,7 @@ class Visitor:
         if body is not None:
             sent["Content-Type"] = "application/x-www-form-urlencoded"
             sent["Origin"] = self.origin
-        if self.host is not None:
-            sent["Host"] = self.host
+        sent["Host"] = self.host
         if self.cookies:
             sent["Cookie"] = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
         sent |= {name.replace("_", "-"): value for name, value in headers.items()}

@@ -55,7 +55,7 @@ async def take(world: CompanyWeek, browser: Browser, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     tabs = Tabs(browser)
     visitors = Visitors(world, tabs)
-    async with watching(tabs, f"http://127.0.0.1:{world.api.port}") as watched:
+    async with watching(tabs, world.api.console) as watched:
         pages: dict[str, Page] = {}
         for picture in PICTURES:
             scheme: ColorScheme = "dark" if picture.dark else "light"

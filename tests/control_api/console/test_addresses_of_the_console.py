@@ -3,6 +3,7 @@ itself in `Host`, `Origin` and `X-Forwarded-…` is believed only where it may b
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode
@@ -15,6 +16,7 @@ from control_api.console.static import StaticFiles
 from tests.control_api.console.reader import Shown, Visitor
 from tests.support.certificates import authority
 from tests.support.control_api import ControlApi, running_control_api
+from tests.support.ports import free_port
 
 PLAIN, HOST = "sluice_console", "__Host-sluice_console"
 FORGED = {
@@ -37,10 +39,14 @@ def sent(visitor: Visitor, path: str, form: dict[str, str], headers: dict[str, s
     return visitor.send("POST", path, urlencode(form).encode(), headers)
 
 
-def test_by_tls_the_cookie_is_for_tls_and_this_host_alone(tmp_path: Path) -> None:
+def by_tls() -> dict[str, str]:
+    """The settings of a service that ends TLS by itself."""
     pair = authority().issue("127.0.0.1")
-    files = {"SLUICE_TLS_CERTIFICATE": str(pair.certificate), "SLUICE_TLS_KEY": str(pair.key)}
-    with running_control_api(tmp_path, **files) as api:
+    return {"SLUICE_TLS_CERTIFICATE": str(pair.certificate), "SLUICE_TLS_KEY": str(pair.key)}
+
+
+def test_by_tls_the_cookie_is_for_tls_and_this_host_alone(tmp_path: Path) -> None:
+    with running_control_api(tmp_path, **by_tls(), SLUICE_CONSOLE_URL=PUBLIC) as api:
         visitor = Visitor(api, authority().client())
         shown = visitor.post(SIGN_IN, {"key": api.admin_key}, follow=False)
         (cookie,) = shown.headers.get_all("Set-Cookie", [])
@@ -71,7 +77,12 @@ def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlApi]:
 def test_behind_a_proxy_the_configured_address_counts(proxied: ControlApi) -> None:
     visitor = Visitor(proxied, host="sluice.example")
     form = {"key": proxied.admin_key}
-    for origin in (visitor.origin, "http://sluice.example", "https://sluice.example:8443", "null"):
+    for origin in (
+        f"http://127.0.0.1:{proxied.port}",
+        "http://sluice.example",
+        "https://sluice.example:8443",
+        "null",
+    ):
         assert visitor.post(SIGN_IN, form, Origin=origin).status == 403
         # Headers that anyone may send don't make it right.
         forged = {**FORGED, "Host": "sluice.example", "Origin": origin}
@@ -91,38 +102,81 @@ def test_an_address_by_http_gets_a_cookie_that_works_there(tmp_path: Path) -> No
     with running_control_api(tmp_path, SLUICE_CONSOLE_URL="http://sluice.example:8700") as api:
         visitor = Visitor(api, host="sluice.example:8700")
         form = {"key": api.admin_key}
-        assert visitor.post(SIGN_IN, form).status == 403
-        shown = visitor.post(SIGN_IN, form, follow=False, Origin="http://sluice.example:8700")
+        elsewhere = f"http://127.0.0.1:{api.port}"
+        assert visitor.post(SIGN_IN, form, Origin=elsewhere).status == 403
+        shown = visitor.post(SIGN_IN, form, follow=False)
         cookie = shown.headers["Set-Cookie"]
         assert cookie.startswith(f"{PLAIN}=default.")
         assert "Secure" not in cookie
         assert is_signed_in(visitor)
 
 
-def test_a_console_with_a_name_of_its_own_hands_no_cookie_to_other_hosts(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlApi]:
+    """Its settings say which name the console has."""
+    url = "http://0123456789abcdef0123456789abcdef.localhost:8700"
+    folder = tmp_path_factory.mktemp("given")
+    with running_control_api(folder, SLUICE_CONSOLE_URL=url) as started:
+        yield started
+
+
+@pytest.mark.parametrize("name", ["given", "api"])
+def test_a_console_has_one_name_and_hands_no_cookie_to_other_hosts(
+    name: str, request: pytest.FixtureRequest
+) -> None:
     """Else any local server of 127.0.0.1, an agent's too, gets the cookie of its visitors."""
-    name = "0123456789abcdef0123456789abcdef.localhost"
-    with running_control_api(tmp_path, SLUICE_CONSOLE_URL=f"http://{name}:8700") as api:
-        own = Visitor(api, host=f"{name}:8700")
-        form = {"key": api.admin_key}
-        shown = own.post(SIGN_IN, form, follow=False, Origin=f"http://{name}:8700")
-        assert shown.status == 303
-        assert "Domain" not in shown.headers["Set-Cookie"]
-        assert is_signed_in(own)
-        for host in ("127.0.0.1", f"127.0.0.1:{api.port}", "localhost", "[::1]", f"x{name}"):
-            other = Visitor(api, host=host)
-            shown = other.post(SIGN_IN, form, follow=False, Origin=f"http://{host}")
-            assert (shown.status, other.cookies) == (403, {})
-            # Nor is a cookie of another host taken, and the name is told to no visitor of it.
-            other.cookies = dict(own.cookies)
-            page = other.get("/console/account")
-            assert page.status == 403
-            assert "console-host" in page.text
-            assert name.encode() not in page.raw.replace(host.encode(), b"")
-        # No page of another site learns the name from a link.
-        assert own.get("/console/account").headers["Referrer-Policy"] == "same-origin"
+    api: ControlApi = request.getfixturevalue(name)
+    own, form = Visitor(api), {"key": api.admin_key}
+    host = own.host.partition(":")[0]
+    assert host.endswith(".localhost")
+    shown = own.post(SIGN_IN, form, follow=False)
+    assert shown.status == 303
+    assert "Domain" not in shown.headers["Set-Cookie"]
+    assert is_signed_in(own)
+    for other_host in (
+        *("127.0.0.1", f"127.0.0.1:{api.port}", "localhost", "[::1]", "0.0.0.0"),
+        *(f"x{host}", "rebound.example:8700", f"{host}.rebound.example"),
+    ):
+        other = Visitor(api, host=other_host)
+        shown = other.post(SIGN_IN, form, follow=False)
+        assert (shown.status, other.cookies) == (403, {})
+        # Nor is a cookie of another host taken, and the name is told to no visitor of it.
+        other.cookies = dict(own.cookies)
+        page = other.get("/console/account")
+        assert page.status == 403
+        assert "console-host" in page.text
+        assert host.encode() not in page.raw.replace(other_host.encode(), b"")
+    # No page of another site learns the name from a link.
+    assert own.get("/console/account").headers["Referrer-Policy"] == "same-origin"
+
+
+def test_a_console_makes_its_own_name_once_and_keeps_it_from_other_users(tmp_path: Path) -> None:
+    name = tmp_path / "data" / "console-host"
+    port = free_port()
+    with running_control_api(tmp_path, SLUICE_CONTROL_LISTEN=f"127.0.0.1:{port}") as api:
+        assert stat.S_IMODE(name.stat().st_mode) == 0o600
         link = api.admin("POST", "/v1/console/sign-in-links")["url"]
-        assert link.startswith(f"http://{name}:8700/console/sign-in#code=")
+        assert link.startswith(f"http://{name.read_text().strip()}:{port}/console/sign-in#code=")
+        first = name.read_text()
+        api.restart()
+        assert name.read_text() == first
+        assert Visitor(api).get(SIGN_IN).status == 200
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:0", "0.0.0.0:0"])
+def test_by_tls_a_console_without_an_address_lets_nobody_sign_in(
+    tmp_path: Path, address: str
+) -> None:
+    settings = {**by_tls(), "SLUICE_CONTROL_LISTEN": address}
+    with running_control_api(tmp_path, **settings) as api:
+        for host in ("127.0.0.1", f"127.0.0.1:{api.port}", "localhost", "sluice.example"):
+            visitor = Visitor(api, authority().client(), host)
+            shown = visitor.get(SIGN_IN)
+            assert shown.status == 403
+            assert "SLUICE_CONSOLE_URL" in shown.text
+            shown = visitor.post(SIGN_IN, {"key": api.admin_key}, follow=False)
+            assert (shown.status, visitor.cookies) == (403, {})
+        assert not (tmp_path / "data" / "console-host").exists()
 
 
 def test_what_a_request_says_of_its_way_here_is_not_believed(api: ControlApi) -> None:
@@ -139,7 +193,8 @@ def test_what_a_request_says_of_its_way_here_is_not_believed(api: ControlApi) ->
     # No answer repeats the host, so that no cache or person is led there.
     plain = Visitor(api).post(SIGN_IN, form, follow=False).headers["Set-Cookie"]
     assert "Secure" not in plain
-    away = Visitor(api).send("GET", "/console/account", None, {**FORGED, "Host": "127.0.0.1"})
+    there = Visitor(api)
+    away = there.send("GET", "/console/account", None, {**FORGED, "Host": there.host})
     assert away.headers["Location"] == "/console/sign-in?to=%2Fconsole%2Faccount"
     assert b"evil.example" not in Visitor(api).send("GET", SIGN_IN, None, FORGED).raw
 
@@ -155,7 +210,8 @@ def test_a_rebound_name_sees_no_page_and_begins_no_session(api: ControlApi) -> N
         given = {"Host": host, "Origin": f"http://{host}"}
         shown = sent(Visitor(api), SIGN_IN, {"key": api.admin_key}, given)
         assert (shown.status, shown.headers.get_all("Set-Cookie", [])) == (403, [])
-    for host in ("localhost", "LOCALHOST.:1", "127.0.0.1", "[::1]:8700", "[0:0::1]"):
+    name = visitor.host.partition(":")[0]
+    for host in (name, f"{name.upper()}.:1", visitor.host):
         assert visitor.send("GET", SIGN_IN, None, {"Host": host}).status in (200, 303), host
 
 

@@ -105,7 +105,7 @@ def _tail(
 ) -> Iterator[dict[str, list[dict[str, Any]]]]:
     connection = http.client.HTTPConnection("127.0.0.1", api.port, timeout=20)
     cookie = "; ".join(f"{name}={value}" for name, value in visitor.cookies.items())
-    headers = {"Cookie": cookie, "Accept": "text/event-stream"}
+    headers = {"Host": visitor.host, "Cookie": cookie, "Accept": "text/event-stream"}
     if last is not None:
         headers["Last-Event-ID"] = last
     connection.request("GET", f"/console/decisions/live{query}", headers=headers)

@@ -22,7 +22,8 @@ def opened(api: ControlApi, visitor: Visitor) -> http.client.HTTPConnection:
     """A connection on which a tail was asked for."""
     cookie = "; ".join(f"{name}={value}" for name, value in visitor.cookies.items())
     connection = http.client.HTTPConnection("127.0.0.1", api.port, timeout=30)
-    connection.request("GET", LIVE, headers={"Cookie": cookie, "Accept-Encoding": "gzip"})
+    headers = {"Host": visitor.host, "Cookie": cookie, "Accept-Encoding": "gzip"}
+    connection.request("GET", LIVE, headers=headers)
     return connection
 
 

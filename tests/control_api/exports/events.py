@@ -13,6 +13,7 @@ ALLOWED: dict[str, Any] = {
     "seq": 17,
     "timestamp": "2026-01-31T12:00:00.123456Z",
     "time_doubtful": False,
+    "agent_foreign": False,
     "decision": "ALLOW",
     "policy_name": "loan-underwriting",
     "reason": "policy `loan-underwriting` allows it",

@@ -239,8 +239,17 @@ def test_an_allow_as_a_row() -> None:
     shown = {name: ALLOWED[name] for name in COLUMNS}
     assert set(COLUMNS) == set(ALLOWED) - {"query"}
     shown |= {"seq": "17", "policy_version": "3", "check": "", "pii_masked": "false"}
-    shown |= {"time_doubtful": "false"}
+    shown |= {"time_doubtful": "false", "agent_foreign": "false"}
     assert cells(ALLOWED) == shown
+
+
+def test_what_was_noted_of_a_record_is_in_every_format() -> None:
+    marked = {**ALLOWED, "decision": "DENY", "time_doubtful": True, "agent_foreign": True}
+    for mark in ("time_doubtful", "agent_foreign"):
+        assert cells(marked)[mark] == "true"
+        assert activity(marked, TENANT)["unmapped"][mark] is True
+        assert document(marked, TENANT)["labels"][mark] == "true"
+        assert attributes(log_record(marked, TENANT))[f"sluice.{mark}"] is True
 
 
 def test_absent_fields_are_empty_cells() -> None:

@@ -204,6 +204,7 @@ def test_a_true_part_and_a_later_checkpoint_can_t_be_compared(
     later = put(tmp_path, note(30).encode(), "note")
     parts = {
         "its end is proven": export(ROWS[:20], tail=note(24)),
+        "cut at a checkpoint": export(ROWS[:20], notes={20: note(20)}, tail=note(24)),
         "from the middle to the log's end": export(ROWS[8:20], first=8),
         "from the middle": export(ROWS[8:20], first=8, tail=note(24)),
     }

@@ -32,6 +32,7 @@ from tests.policies.trail.walk.world import line, tree_of
 from tests.policies.world import FACTS, LOG, POLICY, RETRIEVAL, START, Log, decided
 
 Capture = pytest.CaptureFixture[str]
+VECTORS = Path(__file__).parents[2] / "vectors"
 
 
 def file_of(rows: list[StoredRow], documents: list[bytes]) -> bytes:
@@ -185,3 +186,31 @@ def test_more_documents_than_can_be_held_are_told(
     path = put(tmp_path, file_of(log.rows, [document(), role_document([other]) or b""]))
     answer = run(capsys, path, "--key", KEY, "--recompute", "--json")
     assert (answer.code, answer.reasons, len(answer.json["not_derived"])) == (2, [], 1)
+
+
+def test_a_time_that_can_t_be_read_excuses_no_missing_document() -> None:
+    # The service writes none such, but who rewrites a log may.
+    row = decisions()[0]
+    entry = orjson.loads(row.entry)
+    entry |= {"marks": ["time_doubtful"], "src": {"id": "s", "inst": "i", "n": 0, "prev": ""}}
+    entry["src"]["t"] = "0 of no month"
+    derived = derivation.Derivation()
+    assert not list(derived.feed(b'{"entry":%b,"openings":{}}' % encode(entry), True))
+    findings, excused = derived.conclude(START)
+    assert ([each.reason for each in findings], excused) == (["document_missing"], [])
+
+
+def test_each_missing_document_of_a_decision_is_a_finding(tmp_path: Path, capsys: Capture) -> None:
+    golden = orjson.loads((VECTORS / "cited.json").read_bytes())
+    log = Log()
+    for each in (0, 1, 3):
+        pub = golden["decisions"][each]["pub"]
+        log.direct(decided(seed=each)._replace(pub=encode(pub)))
+    role, _, sources = (each.encode() for each in golden["documents"])
+    for documents, found in (
+        ([role, sources], []),
+        ([role], [(1, "document_missing")]),
+        ([], [(0, "document_missing"), (1, "document_missing")]),
+    ):
+        answer = run(capsys, put(tmp_path, file_of(log.rows, documents)), "--recompute", "--json")
+        assert sorted((each["seq"], each["reason"]) for each in answer.json["findings"]) == found

@@ -12,17 +12,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from deploy.init.provision import provision
+from tests.control_api.console.reader import Visitor
 from tests.deploy.launcher import SLUICE, environ, sluice
+from tests.support.control_api import running_control_api
 from tests.support.control_api_process import ControlApiProcess, call
 from tests.support.ports import free_port
 from tests.support.waiting import until
 
 SECRETS = {
     "seed", "roles.sql", "redis.acl", "sidecar.yaml", "postgres-password", "database-url",
-    "owner-database-url", "redis-url", "grafana-password", "keys/log.key", "keys/admin.key",
-    "keys/superadmin.key",
+    "owner-database-url", "redis-url", "grafana-password", "console-url", "keys/log.key",
+    "keys/admin.key", "keys/superadmin.key",
 }  # fmt: skip
 
 
@@ -108,6 +111,22 @@ def control(written: Path, tmp_path: Path) -> Iterator[int]:
     finally:
         process.process.kill()
         process.process.wait()
+
+
+def test_the_console_has_a_name_of_its_own(written: Path, tmp_path: Path) -> None:
+    file = written / "secrets/console-url"
+    found = re.fullmatch(r"http://([0-9a-f]{32}\.localhost):8700", file.read_text().strip())
+    assert found is not None
+    services = yaml.safe_load((written / "compose.yaml").read_text())["services"]
+    given = services["control"]["environment"]["SLUICE_CONSOLE_URL_FILE"]
+    assert given == "/run/secrets/console-url"
+    with running_control_api(tmp_path, SLUICE_CONSOLE_URL_FILE=str(file)) as api:
+        form = {"key": api.admin_key}
+        for host in ("127.0.0.1:8700", "localhost:8700"):
+            visitor = Visitor(api, host=host)
+            assert visitor.post("/console/sign-in", form).status == 403
+            assert not visitor.cookies
+        Visitor(api, host=f"{found[1]}:8700").sign_in(api.admin_key)
 
 
 @pytest.mark.deep(

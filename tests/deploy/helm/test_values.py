@@ -44,6 +44,7 @@ KEY = "-----BEGIN " + "PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----"
         ),
         ({"control": {"replicas": 0}}, "/control/replicas"),
         ({"control": {"environment": {"PATH": "/x"}}}, "/control/environment"),
+        ({"control": {"consoleUrl": "sluice.example"}}, "/control/consoleUrl"),
         ({"control": {"policies": {"../x/y.yaml": ""}}}, "/control/policies"),
         ({"control": {"policies": {"default/rules.yaml": ""}}}, "/control/policies"),
         ({"control": {"tls": {"ca": KEY}}}, "/control/tls/ca"),

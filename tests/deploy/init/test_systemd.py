@@ -17,8 +17,10 @@ from pathlib import Path
 
 import pytest
 
+from control_api.security.console_address import ConsoleAddress
 from deploy.init import run, systemd
 from deploy.init.files import write
+from policies.ground.listen_address import ListenAddress
 from tests.deploy.init.unit import Unit
 from tests.deploy.launcher import ROOT, environ
 from tests.servers import of_system
@@ -99,6 +101,18 @@ def test_the_next_steps_make_the_keys_that_the_sidecar_reads() -> None:
     unit = (systemd.TEMPLATES / UNITS[1]).read_text().replace("%i", "agent")
     read = dict(re.findall(r"^LoadCredential=(\S+):(\S+)$", unit, re.MULTILINE))
     assert read == {"sidecar.key": made["sidecar"], "agent.key": made["evaluate"]}
+
+
+def test_the_last_step_prints_where_the_console_is(root: Path, tmp_path: Path) -> None:
+    environment = (root / "etc/sluice/control.env").read_text()
+    assert not re.search(r"(?m)^SLUICE_(CONSOLE_URL|TLS_CERTIFICATE)=", environment)
+    (listen,) = re.findall(r"(?m)^SLUICE_CONTROL_LISTEN=(\S+)$", environment)
+    made = ConsoleAddress.own(tmp_path, ListenAddress.parse(listen), os.urandom)
+    steps = systemd.next_steps(Path("/"), Path(PROGRAM))
+    (step,) = (line for line in steps.splitlines() if line.startswith("sed "))
+    step = step.replace("/var/lib/sluice-control", str(tmp_path))
+    shown = subprocess.run(step, shell=True, capture_output=True, text=True, check=True)
+    assert shown.stdout == f"{made.url}/console\n"
 
 
 @pytest.mark.deep(stands_in="test_files_that_are_there_are_kept_and_no_link_is_followed")

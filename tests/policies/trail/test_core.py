@@ -94,8 +94,10 @@ def test_a_doubtful_time_is_shown_as_such_and_the_arrival_counts() -> None:
     entries = [orjson.loads(row.entry) for row in rows]
     event = audit_event(entries[2], b"", rows[2].openings)
     assert (event["time_doubtful"], event["timestamp"]) == (True, entries[2]["ts"])
+    assert event["agent_foreign"] is False
     event = audit_event(entries[4], b"", rows[4].openings)
     assert (event["time_doubtful"], event["timestamp"]) == (False, entries[4]["src"]["t"])
+    assert event["agent_foreign"] is True
     refused = index_of(entries[1])
     assert (refused.kind, refused.agent_id, refused.decision) == ("rejected_record", None, None)
 

@@ -3,6 +3,7 @@
 state.py        what is known of the log, its verification and its progress
 checkpoints.py  the signed checkpoints, and who cosigned them
 changes.py      who changed what, when
+refused.py      records of sidecars that were refused
 holds.py        legal holds
 erasures.py     erasures of personal values
 retention.py    how long records are kept, and what was purged
@@ -18,6 +19,7 @@ from control_api.console.views.audit import (
     erasures,
     evidence,
     holds,
+    refused,
     retention,
     state,
 )
@@ -26,6 +28,7 @@ PAGES: tuple[Page, ...] = (
     *state.PAGES,
     *checkpoints.PAGES,
     *changes.PAGES,
+    *refused.PAGES,
     *holds.PAGES,
     *erasures.PAGES,
     *retention.PAGES,

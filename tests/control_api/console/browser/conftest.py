@@ -25,7 +25,7 @@ def visitors(world: CompanyWeek, tabs: Tabs) -> Visitors:
 @pytest_asyncio.fixture(loop_scope="session")
 async def watched(world: CompanyWeek, tabs: Tabs) -> AsyncIterator[Watched]:
     """Opens pages of the world's console, and fails if one had a fault."""
-    async with watching(tabs, f"http://127.0.0.1:{world.api.port}") as pages:
+    async with watching(tabs, world.api.console) as pages:
         yield pages
 
 

@@ -35,7 +35,7 @@ async def test_a_tampered_row_turns_the_audit_page_red_as_soon_as_it_is_read(
     unsigned: ControlApi, tabs: Tabs
 ) -> None:
     event_id = (await asyncio.to_thread(unsigned.evaluate, source_id="payroll"))["event_id"]
-    async with watching(tabs, f"http://127.0.0.1:{unsigned.port}") as watched:
+    async with watching(tabs, unsigned.console) as watched:
         tab = await watched.page()
         await sign_in(tab, unsigned.admin_key)
         await asyncio.to_thread(unsigned.admin, "POST", VERIFICATION)

@@ -43,7 +43,7 @@ def hostile(
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def seen(hostile: HostileWorld, tabs: Tabs) -> AsyncIterator[Watched]:
-    async with watching(tabs, f"http://127.0.0.1:{hostile.api.port}") as pages:
+    async with watching(tabs, hostile.api.console) as pages:
         yield pages
 
 

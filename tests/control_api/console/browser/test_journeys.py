@@ -61,7 +61,7 @@ async def test_an_auditor_finds_a_decision_and_verifies_it_here_and_offline(
     asked = {user: (await _asks(fresh, user_id=user))["event_id"] for user in ("ann", "zoe", "bo")}
     await asyncio.to_thread(_signed, fresh, asked["bo"])
     auditor = fresh.new_key("read")
-    async with watching(tabs, f"http://127.0.0.1:{fresh.port}") as watched:
+    async with watching(tabs, fresh.console) as watched:
         tab = await watched.page()
         await sign_in(tab, auditor)
         await _press(tab, "Decisions")
@@ -113,7 +113,7 @@ async def _evidence_holds(api: ControlApi, tab: Page, file: Path) -> None:
 )
 async def test_a_link_signs_in_only_by_a_click(fresh: ControlApi, tabs: Tabs) -> None:
     link = await asyncio.to_thread(fresh.admin, "POST", "/v1/console/sign-in-links")
-    async with watching(tabs, f"http://127.0.0.1:{fresh.port}") as watched:
+    async with watching(tabs, fresh.console) as watched:
         tab, posts = await watched.page(), list[str]()
         tab.on("request", lambda sent: posts.append(sent.url) if sent.method == "POST" else None)
         await tab.goto(str(link["url"]))
@@ -133,7 +133,7 @@ async def test_a_tampered_row_turns_the_page_red_and_the_overview_names_it(
     event_id = (await _asks(fresh, source_id="payroll"))["event_id"]
     later = (await _asks(fresh))["event_id"]
     await asyncio.to_thread(_signed, fresh, later)
-    async with watching(tabs, f"http://127.0.0.1:{fresh.port}") as watched:
+    async with watching(tabs, fresh.console) as watched:
         tab = await watched.page()
         await sign_in(tab, fresh.admin_key)
         await tab.goto("/console/decisions?source_id=payroll")
@@ -178,7 +178,7 @@ async def test_an_unknown_agent_is_approved_reads_is_suspended_and_denied(
     asked = {"agent_id": "agt-newcomer", "agent_role": "support"}
     denied = await _asks(fresh, **asked)
     assert (denied["decision"], denied["policy_name"]) == ("DENY", "agent_not_registered")
-    async with watching(tabs, f"http://127.0.0.1:{fresh.port}") as watched:
+    async with watching(tabs, fresh.console) as watched:
         tab = await watched.page()
         await sign_in(tab, fresh.admin_key)
         await _press(tab, "Agents")
@@ -239,7 +239,7 @@ async def test_a_wider_policy_is_caught_refused_mended_tried_and_promoted(
     }
     fresh.admin("POST", "/v1/policies", policy)
     catalogue = {"agent_role": "buyer", "source_id": "catalogue"}
-    async with watching(tabs, f"http://127.0.0.1:{fresh.port}") as watched:
+    async with watching(tabs, fresh.console) as watched:
         tab = await watched.page()
         await sign_in(tab, fresh.admin_key)
         await _press(tab, "Policies")

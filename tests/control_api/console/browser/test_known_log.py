@@ -54,7 +54,7 @@ async def test_growth_that_a_purge_made_unprovable_is_the_readers_to_judge(
     monkeypatch.setattr(retention, "FIRST_SECONDS", 0.2)
     monkeypatch.setattr(retention, "INTERVAL_SECONDS", 0.2)
     fresh.restart()
-    async with watching(tabs, f"http://127.0.0.1:{fresh.port}") as watched:
+    async with watching(tabs, fresh.console) as watched:
         tab = await watched.page()
         # The service has no proof of growth to show, which the browser's console notes.
         watched.faults.expect("/console/decision/growth?from=")
@@ -88,7 +88,7 @@ async def test_an_accepted_incarnation_is_explained_and_confirmed(
 ) -> None:
     notes = tmp_path / "notes"
     with running_control_api(tmp_path, SLUICE_CHECKPOINT_STORE=notes.as_uri()) as api:
-        home = f"http://127.0.0.1:{api.port}"
+        home = api.console
         async with watching(tabs, home) as watched:
             tab = await watched.page()
             await asyncio.to_thread(_signed, api)
@@ -143,7 +143,7 @@ async def test_cosignatures_are_verified_and_their_keys_remembered(
             api.stop()
             api.environ["SLUICE_WITNESSES"] = f"{witness.key}@http://127.0.0.1:{witness.port}"
             api.start()
-            async with watching(tabs, f"http://127.0.0.1:{api.port}") as watched:
+            async with watching(tabs, api.console) as watched:
                 tab = await watched.page()
                 await sign_in(tab, api.admin_key)
                 # The sign-in is an entry too. Nothing may follow it: a witness comes after each.

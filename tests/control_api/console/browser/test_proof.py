@@ -39,7 +39,7 @@ def _signed(api: ControlApi, event_id: str) -> bool:
 async def test_what_is_in_the_log_is_verified(fresh: ControlApi, tabs: Tabs) -> None:
     event_id = fresh.evaluate()["event_id"]
     until("a checkpoint", lambda: _signed(fresh, event_id))
-    async with watching(tabs, f"http://127.0.0.1:{fresh.port}") as watched:
+    async with watching(tabs, fresh.console) as watched:
         tab = await watched.page()
         await sign_in(tab, fresh.admin_key)
         await verdict(tab, event_id)
@@ -82,7 +82,7 @@ async def test_a_log_that_was_rewritten_is_noticed_by_what_the_browser_remembers
 ) -> None:
     event_id = fresh.evaluate()["event_id"]
     until("a checkpoint", lambda: _signed(fresh, event_id))
-    async with watching(tabs, f"http://127.0.0.1:{fresh.port}") as watched:
+    async with watching(tabs, fresh.console) as watched:
         tab = await watched.page()
         await sign_in(tab, fresh.admin_key)
         await verdict(tab, event_id)

@@ -68,7 +68,7 @@ CHANGES: dict[str, Change] = {
 
 async def _state(tabs: Tabs, world: CompanyWeek, change: Change | None = None) -> object:
     """What a page sees in a tab; `change` is made afterwards."""
-    async with watching(tabs, f"http://127.0.0.1:{world.api.port}") as watched:
+    async with watching(tabs, world.api.console) as watched:
         page = await watched.page()
         assert await page.context.cookies() == []
         await page.goto("/console/sign-in")
@@ -90,7 +90,7 @@ async def test_no_change_of_a_test_is_left_for_the_next(
 
 @pytest.mark.deep(stands_in="test_no_change_of_a_test_is_left_for_the_next")
 async def test_a_test_gets_the_tab_of_an_earlier_one(tabs: Tabs, world: CompanyWeek) -> None:
-    address = f"http://127.0.0.1:{world.api.port}"
+    address = world.api.console
     async with watching(tabs, address) as watched:
         first = await watched.page()
         await first.goto("/console/sign-in")

@@ -76,7 +76,7 @@ def log(
 async def _red(log: Tampered, tabs: Tabs, tamper: Tamper, event_id: str = "") -> str:
     """What the page says of an event after it was tampered with; it must be red and name it. The
     reader signs in first: that is an entry too, which the next checkpoint covers."""
-    async with watching(tabs, f"http://127.0.0.1:{log.api.port}") as watched:
+    async with watching(tabs, log.api.console) as watched:
         # The service may refuse the proof or the page, which the browser's console notes.
         watched.faults.expect("")
         tab = await watched.page()

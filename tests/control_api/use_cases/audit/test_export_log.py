@@ -9,6 +9,7 @@ import http.client
 import json
 import threading
 from collections.abc import AsyncGenerator
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,8 @@ from policies.trail.proofs import inclusion
 from policies.trail.stored_entry import StoredRow
 from policies.trail.verify import Verifier
 from tests.control_api.store.databases import sqlite_url
-from tests.support.control_api import ControlApi
+from tests.second_verifier import verifier as second_verifier
+from tests.support.control_api import ControlApi, running_control_api
 from tests.support.open_store import TENANT, decision, opened, sql
 from tests.support.waiting import until
 
@@ -545,6 +547,43 @@ def test_checkpoints_stand_where_they_cover_what_came_before(either_tenant: Cont
     _, size, root = note.note.split("\n")[:3]
     leaf = leaf_hash(last.entry)
     assert inclusion.verify(leaf, wanted - 2, int(size), proof.hashes, unb64(root))
+
+
+@pytest.mark.deep(
+    stands_in="tests/control_api/verifier/test_files.py::test_a_true_part_and_a_later_checkpoint_can_t_be_compared"
+)
+def test_a_part_cut_at_a_checkpoint_is_no_rollback_to_a_later_one(
+    tmp_path: Path,
+) -> None:
+    with running_control_api(tmp_path / "api", SLUICE_CHECKPOINT_SECONDS="1") as api:
+        _compare_with_a_later_checkpoint(api, tmp_path)
+
+
+def _compare_with_a_later_checkpoint(api: ControlApi, tmp_path: Path) -> None:
+    filled(api)
+    until("a checkpoint", lambda: covered(api) > 0)
+    cut = covered(api)
+    whole = api.call("GET", f"{PATH}?to={cut}").raw
+    api.evaluate(query="behind it")
+    until("a larger one", lambda: covered(api) > cut)
+    part = api.call("GET", f"{PATH}?to={cut}").raw
+    larger = covered(api)
+    api.evaluate(query="later still")
+    until("a later one", lambda: covered(api) > larger)
+    later = api.call("GET", "/v1/audit/checkpoint").raw.decode()
+
+    def compared(name: str, file: bytes) -> tuple[int, list[str]]:
+        path = tmp_path / name
+        path.write_bytes(file)
+        done = verify_file(lambda: path.open("rb"), name, CheckOptions(known=[later]), again=True)
+        return done.exit_code, [each.reason for each in done.findings]
+
+    # The part shows that the log goes on behind it, so that it says nothing of the log's end.
+    assert compared("part", part) == (2, [])
+    # The second verifier, which compares with no other checkpoint, takes the part as valid too.
+    assert not second_verifier.verify(BytesIO(part), second_verifier.Pins()).findings
+    # What was all that the log had may be an older copy, or a log that lost what followed.
+    assert compared("whole", whole) == (1, ["log_behind_checkpoint"])
 
 
 def checkpoints_cover_what_came_before(lines: list[Line]) -> bool:

@@ -21,6 +21,9 @@
   valueFrom:
     secretKeyRef: {name: {{ $control.oidcClientSecret.secretName }}, key: {{ $control.oidcClientSecret.key }}}
 {{- end }}
+{{- if $control.consoleUrl }}
+- {name: SLUICE_CONSOLE_URL, value: {{ $control.consoleUrl | quote }}}
+{{- end }}
 {{- if $control.policies }}
 - {name: SLUICE_POLICY_DIR, value: /etc/sluice/policies}
 {{- end }}

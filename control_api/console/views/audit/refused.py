@@ -1,0 +1,61 @@
+"""Records of sidecars that were refused, since they can't be true."""
+
+from typing import Any, NamedTuple
+
+import orjson
+
+from control_api.console.page import ROOT, Html, Page
+from control_api.console.visit import Visit
+from control_api.responses.rejected import RejectedRecord
+from control_api.use_cases.audit.list_rejected_records import list_rejected_records
+from control_api.use_cases.keys.list_keys import list_keys
+from policies.ground.errors import SluiceError
+
+WORDS = {
+    "not_a_record": "It lacks a part, has a wrong one, or does not open what it commits to.",
+    "foreign_spool": "It says that it is of another sidecar than the one that delivered it.",
+    "event_id": "Its id is not of the form that sidecars make.",
+    "duplicate_id": "Its id is that of another entry.",
+    "foreign_agent": "It allows an agent that the key does not speak for.",
+    "foreign_role": "It allows an agent in a role that the agent did not have.",
+    "foreign_event": "It follows from a decision that is not this sidecar's own.",
+}
+"""What each reason says, as in `control_api/log/README.md`."""
+_MOST = 4000
+"""Characters of a record that are shown."""
+
+
+class Row(NamedTuple):
+    """A refused record. `person` is the name of the key that delivered it, None if it is no key in
+    use; `words` says why it was refused; `text` is what it said, None if that was not kept."""
+
+    record: RejectedRecord
+    person: str | None
+    words: str
+    text: str | None
+
+
+async def show_refused(visit: Visit) -> Html:
+    """The refused records, newest first."""
+    values: dict[str, Any] = {"rows": [], "next": None, "problem": None}
+    try:
+        page = await visit.call(list_rejected_records, limit="50", **visit.given("cursor"))
+        keys = await visit.call(list_keys, limit="1000")
+    except SluiceError as error:
+        return Html("audit/refused.html", {**values, "problem": error}, error.status)
+    names = {each.key_id: each.name for each in keys.rows}
+    rows = [
+        Row(each, names.get(each.key_id), WORDS.get(each.reason, each.reason), _text(each.record))
+        for each in page.rows
+    ]
+    return Html("audit/refused.html", {**values, "rows": rows, "next": page.next})
+
+
+def _text(record: dict[str, Any] | None) -> str | None:
+    if record is None:
+        return None
+    text = orjson.dumps(record, option=orjson.OPT_INDENT_2).decode()
+    return text if len(text) <= _MOST else f"{text[:_MOST]}…"
+
+
+PAGES = (Page("GET", f"{ROOT}/audit/refused", list_rejected_records, show_refused),)

@@ -1,0 +1,93 @@
+"""What the service refused or noted of sidecars' records, as people see it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from control_api.console.views.audit.refused import WORDS
+from tests.control_api.console.reader import Element, Visitor
+from tests.control_api.use_cases.audit.test_judged_records import DAY, Sidecar, agent, ids, now
+from tests.support.control_api import ControlApi
+from tests.support.waiting import until
+
+ROOT = Path(__file__).resolve().parents[3]
+REFUSED = "/console/audit/refused"
+TIME, AGENT = "doubtful time", "not its agent"
+
+
+def rows(visitor: Visitor, path: str) -> list[Element]:
+    return visitor.get(path).main.find("tbody").find_all("tr")
+
+
+def test_every_reason_has_words() -> None:
+    table = (
+        (ROOT / "control_api/log/README.md").read_text().partition("| `reason` | The record |")[2]
+    )
+    assert set(re.findall(r"(?m)^\| `(\w+)` \|", table.partition("\n\n")[0])) == set(WORDS)
+
+
+def test_refused_records_are_listed_with_who_delivered_them_and_why(tenant: ControlApi) -> None:
+    console = Visitor(tenant).sign_in(tenant.admin_key)
+    assert "No record was refused" in console.get(REFUSED).text
+    ours = agent(tenant, "ours")
+    key = tenant.new_key("sidecar", name="Branch office", agent_ids=[ours])
+    sidecar = Sidecar(tenant, ours, key)
+    forged = sidecar.decided(agent_id="agt_<b>theirs</b>")
+    assert sidecar.sent([forged, sidecar.decided(eid="not-a-uuid")]) == [
+        (0, "foreign_agent"),
+        (1, "event_id"),
+    ]
+    later, first = rows(console, REFUSED)
+    assert WORDS["event_id"] in later.text
+    for part in (WORDS["foreign_agent"], "foreign_agent", sidecar.name, "Branch office"):
+        assert part in first.text
+    # The record as it was delivered, as text and not as markup.
+    assert "agt_<b>theirs</b>" in first.find("pre").text
+
+
+def test_what_was_noted_of_a_record_is_said_in_words(tenant: ControlApi) -> None:
+    console = Visitor(tenant).sign_in(tenant.admin_key)
+    ours, theirs = agent(tenant, "ours"), agent(tenant, "theirs")
+    sidecar = Sidecar(tenant, ours)
+    session = {"session_id": "s1", "agent_role": "support", "agent_id": ours, "user_id": "ann"}
+    tenant.admin("POST", "/v1/sidecars/sessions/claim", session)
+    records = [
+        sidecar.decided("DENY", agent_id=theirs, session_id="s1"),
+        sidecar.decided("DENY", at=now() - 31 * DAY, session_id="s1"),
+        sidecar.decided("DENY", session_id="s1"),
+    ]
+    assert sidecar.sent(records) == []
+    foreign, doubtful, plain = ids(records)
+    marked = {foreign: [AGENT], doubtful: [TIME], plain: []}
+    for path in ("/console/decisions", "/console/session?id=s1"):
+        listed = {
+            each.find("a").attributes["href"].partition("id=")[2]: each.text
+            for each in rows(console, path)
+        }
+        for event_id, marks in marked.items():
+            assert [mark for mark in (TIME, AGENT) if mark in listed[event_id]] == marks, path
+    for event_id, marks in marked.items():
+        shown = console.get(f"/console/decision?id={event_id}").text
+        assert ("Its time is doubtful" in shown) == (TIME in marks)
+        assert ("names an agent that the sidecar’s key does not act" in shown) == (AGENT in marks)
+
+
+def test_a_rule_fires_at_doubtful_times_and_the_page_names_it(tenant: ControlApi) -> None:
+    console = Visitor(tenant).sign_in(tenant.admin_key)
+    console.submit(
+        console.get("/console/alerts/new"),
+        "/console/alerts/create",
+        name="clocks",
+        rule_type="doubtful_time",
+        threshold="2",
+        window_minutes="60",
+        cooldown_minutes="60",
+    )
+    sidecar = Sidecar(tenant, agent(tenant, "late"))
+    times = [now() - 31 * DAY, now() + 120_000_000, now() - DAY]
+    assert sidecar.sent([sidecar.decided(at=at) for at in times]) == []
+    until("it fires", lambda: tenant.admin("GET", "/v1/alerts/fired"))
+    (fired,) = tenant.admin("GET", "/v1/alerts/fired")
+    assert (fired["rule_type"], fired["detail"]["measured"]) == ("doubtful_time", 2)
+    assert "records with a doubtful time" in console.get("/console/alerts/rules").text

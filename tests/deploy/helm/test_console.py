@@ -1,0 +1,57 @@
+"""The value `control.consoleUrl`: the one host under which the console answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.control_api.console.reader import Visitor
+from tests.deploy.helm.chart import CHART, NAMESPACE, Values, find, helm, rendered
+from tests.support.control_api import running_control_api
+
+URL = "https://sluice.example"
+TLS: Values = {"tls": {"secretName": "tls"}}
+NAME = "SLUICE_CONSOLE_URL"
+
+
+def environment(control: Values) -> dict[str, str]:
+    """The control API's settings that have a plain value."""
+    deployment = find(rendered({"control": control}), "Deployment", "sluice-control")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    return {each["name"]: each["value"] for each in container["env"] if "value" in each}
+
+
+def notes(control: Values) -> str:
+    """What `helm install` prints."""
+    fixed = ("install", "sluice", str(CHART), "--namespace", NAMESPACE, "--dry-run=client")
+    return helm(*fixed, values={"control": control}).partition("NOTES:")[2]
+
+
+def test_the_console_answers_under_the_host_of_the_value(tmp_path: Path) -> None:
+    assert NAME not in environment({})
+    given = environment({"consoleUrl": URL})[NAME]
+    assert given == URL
+    with running_control_api(tmp_path, SLUICE_CONSOLE_URL=given) as api:
+        form, path = {"key": api.admin_key}, "/console/sign-in"
+        assert Visitor(api).post(path, form, follow=False, Origin=URL).status == 303
+        elsewhere = Visitor(api, host="sluice-control.sluice-system:8700")
+        assert elsewhere.post(path, form).status == 403
+        assert not elsewhere.cookies
+
+
+@pytest.mark.parametrize(
+    ("control", "said"),
+    [
+        ({"consoleUrl": URL}, f"The console is at {URL}/console."),
+        ({"consoleUrl": URL, **TLS}, f"The console is at {URL}/console."),
+        ({"environment": {NAME: URL}, **TLS}, f"The console is at {URL}/console."),
+        (TLS, "WARNING: `control.consoleUrl` is not set, so nobody can sign in"),
+        ({}, "The console has no address for others: set `control.consoleUrl`"),
+    ],
+)
+def test_an_installation_says_where_its_console_is(control: Values, said: str) -> None:
+    printed = notes(control)
+    assert said in printed
+    lines = ("The console is at", "nobody can sign in", "no address for others")
+    assert sum(line in printed for line in lines) == 1
