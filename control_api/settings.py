@@ -108,6 +108,9 @@ class Settings:
     rate_limit: int
     """Requests per second that a key may make to a process; 0 means no limit. The keys of sidecars
     and the superadmin are exempt."""
+    ingest_max_age: int
+    """Seconds that a sidecar's record may be under way. One that took longer is kept, and listed
+    and counted at its arrival."""
     enrol_issuers: tuple[Issuer, ...]
     """The clusters whose pods enrol by a ServiceAccount token, separated by `;`: `<issuer>=<JWKS
     URL or file>[,tenant=<id>][,ca=<file>][,token_file=<file>]`."""
@@ -246,6 +249,7 @@ def read(environ: Mapping[str, str]) -> Settings:
         smtp_url=reader.parsed("SMTP_URL", MailServer.parse),
         smtp_from=reader.sender(),
         rate_limit=reader.rate("RATE_LIMIT"),
+        ingest_max_age=reader.number("INGEST_MAX_AGE", 30 * 86_400, 60, 3650 * 86_400, "seconds"),
         enrol_issuers=reader.issuers("ENROL_ISSUERS"),
         oidc_issuer=reader.parsed("OIDC_ISSUER", parse_issuer),
         oidc_client_id=reader.text("OIDC_CLIENT_ID", "") or None,

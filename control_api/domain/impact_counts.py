@@ -11,6 +11,7 @@ from typing import Any
 
 from control_api.domain.decision_groups import DecisionGroups, Direction, GroupKey
 from policies.ground.canonical import micros
+from policies.trail.entry import time_of
 from policies.trail.recompute.replay import Replayed, Why
 
 
@@ -41,10 +42,9 @@ class ImpactCounts:
             self._add_change(replayed, entry)
 
     def _add_change(self, replayed: Replayed, entry: Mapping[str, Any]) -> None:
-        src = entry.get("src")
         try:
             # When the enforcement point decided, as the list of events shows it.
-            decided_at = micros(entry["ts"] if src is None else src["t"])
+            decided_at = micros(time_of(entry))
             event_id = str(entry["eid"])
         except (ValueError, TypeError, LookupError):
             self.unreplayable[Why.unreadable] = self.unreplayable.get(Why.unreadable, 0) + 1

@@ -26,6 +26,8 @@ def document(event: Mapping[str, Any], tenant_id: str) -> dict[str, Any]:
         labels["session_id"] = event["session_id"]
     if event["check"] is not None:
         labels["check"] = event["check"]
+    if event["time_doubtful"]:
+        labels["time_doubtful"] = "true"
     user: dict[str, Any] = {"roles": [event["agent_role"]]}
     if event["user_id"] is not None:
         user["id"] = event["user_id"]

@@ -67,6 +67,8 @@ def activity(event: Mapping[str, Any], tenant_id: str) -> dict[str, Any]:
             "source_type": event["source_type"],
         },
     }
+    if event["time_doubtful"]:
+        found["unmapped"]["time_doubtful"] = True
     if event["check"] is not None:
         found["status_code"] = event["check"]
     return found

@@ -45,6 +45,8 @@ def log_record(event: Mapping[str, Any], tenant_id: str) -> dict[str, Any]:
         for key, name in _TEXTS
         if event[name] is not None
     ]
+    if event["time_doubtful"]:
+        attributes.append({"key": "sluice.time_doubtful", "value": {"boolValue": True}})
     if event["policy_version"] is not None:
         version = {"intValue": str(event["policy_version"])}
         attributes.append({"key": "sluice.policy.version", "value": version})

@@ -26,6 +26,7 @@ COLUMNS = (
     "sidecar_id",
     "hash",
     "prev_hash",
+    "time_doubtful",
 )
 HEADER = ",".join(COLUMNS).encode()
 

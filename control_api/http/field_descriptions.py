@@ -204,6 +204,10 @@ FIELDS = {
     "reason": "The reason, in a sentence.",
     "reached": "The walk has verified the entries before this one.",
     "read": "Decisions that were read: unchanged, changed and unreplayable together.",
+    "rejected": "The records of this batch that the sidecar's key may not deliver. Each is in the "
+    "log as an entry of kind `rejected_record`; none is to be sent again.",
+    "record": "The record as its sidecar spooled it: its fields in clear, and commitments. `null` "
+    "if it was too large to be kept.",
     "records": "The records as in the spool, in order and without gaps.",
     "redacted": "How many entries lost their personal values.",
     "refusing": "Why the sidecar is not ready. `null` if it is.",
@@ -275,6 +279,8 @@ FIELDS = {
     "tasks": "Tasks by their names, `absent` for the call without one, or `*`, with exceptions.",
     "tenant_id": "The tenant's id.",
     "threshold": "The rule fires when its measure reaches this value.",
+    "time_doubtful": "Whether the sidecar's time was too far from the arrival of its record. The "
+    "event is then listed and counted at its arrival, and `timestamp` is that time.",
     "timestamp": "When it happened (RFC 3339, UTC).",
     "to": "Only events before this time (RFC 3339).",
     "token": "The projected token of the pod's service account, with the audience `sluice`.",
@@ -446,7 +452,9 @@ _BY_TYPE = {
         "RedactionShown": "The ranges `[first, last]` of the entries whose values were erased.",
     },
     "more": {"Redacted": "Whether more is left: send the same request again."},
+    "n": {"Rejected RejectedRecord": "The number of the record in its spool."},
     "reason": {
+        "Rejected RejectedRecord": "Why, in a word: see `control_api/log/README.md`.",
         "NewStatus ChangedAgent": "Why. The log keeps it forever: nothing personal.",
         "ChangeShown": "Why it was made. `null` if no reason was recorded.",
         "ImpactShown": "Why the run failed. `null` unless it did.",

@@ -25,6 +25,7 @@ from control_api.use_cases.audit.ingest_events import ingest_events
 from control_api.use_cases.audit.list_changes import list_changes
 from control_api.use_cases.audit.list_checkpoints import list_checkpoints
 from control_api.use_cases.audit.list_events import list_events
+from control_api.use_cases.audit.list_rejected_records import list_rejected_records
 from control_api.use_cases.audit.prove_consistency import prove_consistency
 from control_api.use_cases.audit.prove_event import prove_event
 from control_api.use_cases.audit.retention_settings import (
@@ -162,6 +163,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/audit/events", READ, list_events),
     Route("GET", "/v1/audit/events/{event_id}", READ, show_event),
     Route("GET", "/v1/audit/changes", READ, list_changes),
+    Route("GET", "/v1/audit/rejected-records", READ, list_rejected_records),
     Route("GET", "/v1/audit/log-keys", READ, show_log_keys),
     Route("GET", "/v1/audit/acknowledgements", READ, show_acknowledgements),
     Route("GET", "/v1/audit/stats", READ, show_stats),

@@ -16,6 +16,7 @@ from sqlalchemy import Connection, bindparam, insert, select, update
 
 from control_api.log.head_cache import LogHeadCache, Spool, SpoolEnd
 from control_api.log.ingest_statement import append_in_one_statement
+from control_api.log.judging.judge import Judge, Refusal
 from control_api.log.policy_set.acknowledged import advances
 from control_api.store.log.chain import LogChain, find_appended
 from control_api.store.log.heads import LogEnd
@@ -34,6 +35,8 @@ class IngestReceipt(NamedTuple):
 
     n: int
     hash: bytes
+    rejected: tuple[tuple[int, str], ...] = ()
+    """The records of the batch that were refused and are in the log as such: number and reason."""
 
 
 NOTHING_HELD = IngestReceipt(-1, b"")
@@ -44,7 +47,7 @@ PART = 256
 without a turn of the event loop."""
 
 
-async def ingest(
+async def ingest(  # noqa: PLR0913  # all of it belongs to one batch
     store: Store,
     tenant_id: str,
     source: str,
@@ -52,46 +55,62 @@ async def ingest(
     payloads: Sequence[object],
     turn: AbstractAsyncContextManager[object] | None = None,
     heads: LogHeadCache | None = None,
+    judge: Judge | None = None,
 ) -> IngestReceipt:
     """Appends decoded payloads, in order, and returns the last record that the log then holds.
 
-    Records that the log already holds are skipped. Of the others, all are appended or none. Raises
-    `Invalid` (422) if one is not a record of this source, `Conflict` (409) if one does not follow
-    the record before it, `WriteFault` (503) if the database fails. `turn` is held while the
-    payloads are parsed, so that only one batch is parsed at a time. `heads` saves reading the ends
-    of the log and the spool.
+    Records that the log already holds are skipped. Of the others, all are appended or none; those
+    that `judge` refuses are appended as refused. Raises `Conflict` (409) if one does not follow the
+    record before it, `Invalid` (422) if one has no place in a spool, or if there is no judge and
+    one is not a record of this source, `WriteFault` (503) if the database fails. `turn` is held
+    while the payloads are parsed, so that only one batch is parsed at a time. `heads` saves reading
+    the ends of the log and the spool.
     """
     records: list[Spooled] = []
     async with turn or nullcontext():
         for at, payload in enumerate(payloads):
-            records.append(_read(payload, at, source, instance))
+            records.append(_read(payload, at, (source, instance), judge))
             if at % STRETCH == 0:
                 await asyncio.sleep(0)  # parsing a full batch takes long: let other tasks run
     # Check the batch by itself before it takes the lane: a faulty batch must not make other writers
     # wait.
     for before, record in pairwise(records):
         _require_successor(IngestReceipt(before.n, before.hash), record)
+    if judge is not None:
+        records = await judge.judge(records)
     heads = heads or LogHeadCache(store)
     spool = (tenant_id, source, instance)
     moved = await append_in_one_statement(store, heads, spool, records)
     if moved is not None:
-        return IngestReceipt(moved.n, moved.hash)
-    held, end = await store.run(
-        store.lane(tenant_id),
-        lambda connection, again: _ingest(connection, spool, records, store.clock.now(), again),
-    )
+        return IngestReceipt(moved.n, moved.hash, _rejected(records, judge))
+
+    def append(connection: Connection, again: bool) -> tuple[SpoolEnd, LogEnd | None, int]:
+        return _ingest(connection, spool, records, store.clock.now(), again, judge)
+
+    held, end, first = await store.run(store.lane(tenant_id), append)
     if end is not None:
         heads.remember(tenant_id, end)
         heads.remember_spool(spool, held)
-    return IngestReceipt(held.n, held.hash)
+    fresh = [record for record in records if record.n >= first]
+    return IngestReceipt(held.n, held.hash, _rejected(fresh, judge))
 
 
-def _read(payload: object, at: int, source: str, instance: str) -> Spooled:
+def _rejected(records: list[Spooled], judge: Judge | None) -> tuple[tuple[int, str], ...]:
+    if judge is None:
+        return ()
+    refusals = judge.refusals
+    return tuple((each.n, str(refusals[each.n])) for each in records if each.n in refusals)
+
+
+def _read(payload: object, at: int, spool: tuple[str, str], judge: Judge | None) -> Spooled:
     try:
         record = read(payload)
     except Invalid as error:
-        raise Invalid(error.message, details=f"records[{at}]: {error.message}") from error
-    if record.source != source or record.instance != instance:
+        told = Invalid(error.message, details=f"records[{at}]: {error.message}")
+        if judge is None:
+            raise told from error
+        return judge.unreadable(payload, told)
+    if judge is None and (record.source, record.instance) != spool:
         raise Invalid(
             "a record is from another spool than its batch",
             details=f"records[{at}]: `{record.source}` / `{record.instance}`",
@@ -100,9 +119,15 @@ def _read(payload: object, at: int, source: str, instance: str) -> Spooled:
 
 
 def _ingest(
-    connection: Connection, place: Spool, records: list[Spooled], now: int, again: bool
-) -> tuple[SpoolEnd, LogEnd | None]:
-    """The new ends of the spool, and of the log if it has grown."""
+    connection: Connection,
+    place: Spool,
+    records: list[Spooled],
+    now: int,
+    again: bool,
+    judge: Judge | None,
+) -> tuple[SpoolEnd, LogEnd | None, int]:
+    """The new ends of the spool, and of the log if it has grown; the number of the first record
+    that the log did not hold before."""
     tenant_id, source, instance = place
     # Lock the log's head first: every writer of the tenant waits for it, so the counter that is
     # read next can't change. If one batch is posted twice at once, the second post sees the counter
@@ -114,10 +139,11 @@ def _ingest(
     fresh = [record for record in records if record.n > held.n]
     _check_skipped(held, records[: len(records) - len(fresh)])
     if not fresh:
-        return SpoolEnd(*held, None), None
+        return SpoolEnd(held.n, held.hash, None), None, held.n + 1
     # Look up the ids only after a failed first attempt, which may have hit their unique index.
     if again:
-        _refuse_known(connection, tenant_id, fresh)
+        fresh = _refuse_known(connection, tenant_id, fresh, judge)
+    first_fresh = held.n + 1
     first_seq, last = chain.end.size, held
     for first in range(0, len(fresh), PART):
         for record in fresh[first : first + PART]:
@@ -134,7 +160,7 @@ def _ingest(
     move = {**spool, "to_n": last.n, "to_hash": last.hash, "to_time": now}
     connection.execute(_BEGIN if row is None else _MOVE, move)
     reached = advanced[-1].revision if advanced else newest
-    return SpoolEnd(*last, reached), chain.end
+    return SpoolEnd(last.n, last.hash, reached), chain.end, first_fresh
 
 
 def _check_skipped(held: IngestReceipt, skipped: list[Spooled]) -> None:
@@ -163,10 +189,17 @@ def _require_successor(held: IngestReceipt, record: Spooled) -> IngestReceipt:
     )
 
 
-def _refuse_known(connection: Connection, tenant_id: str, fresh: list[Spooled]) -> None:
-    """Refuses the batch if the log already has one of its ids: from a copied spool, or because the
-    id was not random."""
+def _refuse_known(
+    connection: Connection, tenant_id: str, fresh: list[Spooled], judge: Judge | None
+) -> list[Spooled]:
+    """Refuses the records whose ids the log already has: from a copied spool, or because the id was
+    not random. Without a judge, refuses the batch."""
     known = find_appended(connection, tenant_id, [record.columns.eid for record in fresh])
+    if judge is not None:
+        return [
+            judge.refuse(each, Refusal.duplicate_id) if each.columns.eid in known else each
+            for each in fresh
+        ]
     for record in fresh:
         eid = record.columns.eid
         if eid in known:
@@ -176,6 +209,7 @@ def _refuse_known(connection: Connection, tenant_id: str, fresh: list[Spooled]) 
             )
     if len({record.columns.eid for record in fresh}) != len(fresh):
         raise Invalid("two records of the batch have the same id")
+    return fresh
 
 
 _KEY = (

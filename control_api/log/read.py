@@ -6,17 +6,20 @@ of a cursor's format, or of who may see what.
 """
 
 import asyncio
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import orjson
 from sqlalchemy import Row, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from control_api.log.judging.judge import Event
 from control_api.log.proofs.missing import refuse_gap
 from control_api.log.search import EventFilters, events_of, search
 from control_api.store.queries import cited_documents
 from control_api.store.queries.purges import first_kept
 from control_api.store.schema.log import entries_with_openings, log_entries, openings
+from control_api.store.schema.statements import chunks
 from control_api.store.schema.tables import sessions
 from control_api.store.store import Store
 from policies.explain import Unexplained, explain_entry
@@ -121,6 +124,23 @@ async def lineage(
         rows = (await connection.execute(actions)).all()
     page = [lineage_action(orjson.loads(entry), opened) for entry, opened in rows[:limit]]
     return found.event, EventPage(page, page[-1]["seq"] if len(rows) > limit else None)
+
+
+async def known_events(
+    store: Store, tenant_id: str, event_ids: Collection[str]
+) -> dict[str, Event]:
+    """Those of these events that the log has: who decided them, and for which agent."""
+    query = select(log_entries.c.eid, log_entries.c.agent_id, log_entries.c.entry).where(
+        log_entries.c.tenant_id == tenant_id, log_entries.c.kind == "decision"
+    )
+    found: dict[str, Event] = {}
+    async with store.reading(tenant_id) as connection:
+        for ids in chunks(sorted(event_ids)):
+            rows = await connection.execute(query.where(log_entries.c.eid.in_(ids)))
+            for row in rows:
+                src = orjson.loads(row.entry).get("src")
+                found[row.eid] = Event(None if src is None else src["id"], row.agent_id)
+    return found
 
 
 async def _find(connection: AsyncConnection, tenant_id: str, event_id: str) -> FoundEvent:

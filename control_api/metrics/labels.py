@@ -35,6 +35,9 @@ class Ingest(StrEnum):
 
     held = "held"
     refused = "refused"
+    rejected = "rejected"
+    foreign = "foreign"
+    doubtful = "doubtful"
 
 
 class DeliveryOutcome(StrEnum):

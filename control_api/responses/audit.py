@@ -66,6 +66,7 @@ class AuditEvent:
     event_id: str
     seq: int
     timestamp: str
+    time_doubtful: bool
     decision: Literal["ALLOW", "DENY"]
     policy_name: str
     reason: str
@@ -90,6 +91,7 @@ class AuditEvent:
         "event_id": _EVENT_ID,
         "seq": 17,
         "timestamp": _NOW,
+        "time_doubtful": False,
         "decision": "ALLOW",
         "policy_name": "loan-underwriting",
         "reason": "policy `loan-underwriting` allows role `loan_underwriter` to read `contracts` "

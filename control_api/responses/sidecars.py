@@ -104,14 +104,26 @@ class ClaimedSession:
 
 
 @dataclass(frozen=True, slots=True)
+class Rejected:
+    """A record that was refused, by its number in the spool. It is in the log as what it is."""
+
+    n: int
+    reason: str
+
+    example: ClassVar[dict[str, Any]] = {"n": 126, "reason": "foreign_agent"}
+
+
+@dataclass(frozen=True, slots=True)
 class Receipt:
-    """How much of a sidecar's spool is in the log, signed with the log's key."""
+    """How much of a sidecar's spool is in the log, signed with the log's key. `rejected` are
+    records of this batch that the sidecar's key may not deliver."""
 
     source: str
     instance: str
     n: int
     hash: str
     signature: str
+    rejected: list[Rejected]
 
     example: ClassVar[dict[str, Any]] = {
         "source": "sidecar-1",
@@ -119,6 +131,7 @@ class Receipt:
         "n": 127,
         "hash": "n4bQgYhMfWWaL+qgxVrQFaO/TxsrC4Is0V1sFbDwCgg=",
         "signature": "A" * 86 + "==",
+        "rejected": [],
     }
 
 

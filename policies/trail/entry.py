@@ -5,16 +5,19 @@ The bytes are the only authority. The columns beside them (`Index`) are derived 
 entry is written and when it is verified, so that verification finds a column that was changed.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
 
 from policies.ground.canonical import micros, unb64
+from policies.trail.core import AGENT_FOREIGN, TIME_DOUBTFUL, at_arrival, marks_of
 
 
 class Index(NamedTuple):
     """The columns beside an entry's bytes; None if the kind has no such field. `ts` is the time of
-    the decision in microseconds since 1970 UTC, by the enforcement point's clock if there was one.
+    the decision in microseconds since 1970 UTC, by the enforcement point's clock if there was one,
+    and unless that is doubtful.
     `ref` is the event that a lineage entry refers to."""
 
     eid: str
@@ -32,9 +35,24 @@ class Index(NamedTuple):
 def index_of(entry: dict[str, Any]) -> Index:
     """The columns of a decoded entry. Raises `LookupError`, `TypeError` or `ValueError` if it is
     not an entry."""
+    return index_at(entry, micros(time_of(entry)))
+
+
+def time_of(entry: Mapping[str, Any]) -> str:
+    """The time at which an entry is listed and counted."""
     # Prefer the enforcement point's time: the control API may have set `ts` hours later.
-    src = entry.get("src")
-    return index_at(entry, micros(entry["ts"] if src is None else src["t"]))
+    time: str = entry["ts"] if at_arrival(entry) else entry["src"]["t"]
+    return time
+
+
+def counted_index(index: Index, ts: int, marks: Sequence[str]) -> Index:
+    """The columns by which a decision is counted that was recorded at `ts`, in microseconds."""
+    # An event time in the future means that a clock is wrong. Count the event as of now: otherwise
+    # it would sit in a bucket of its own until that time comes.
+    if index.ts > ts:
+        index = index._replace(ts=ts)
+    # What an impostor tried says nothing of the agent that it named.
+    return index._replace(agent_id=None) if AGENT_FOREIGN in marks else index
 
 
 def index_at(entry: dict[str, Any], ts: int) -> Index:
@@ -69,7 +87,8 @@ def audit_event(entry: dict[str, Any], leaf: bytes, openings: bytes | None) -> d
     return {
         "event_id": entry["eid"],
         "seq": entry["seq"],
-        "timestamp": entry["ts"] if src is None else src["t"],
+        "timestamp": time_of(entry),
+        "time_doubtful": TIME_DOUBTFUL in marks_of(entry),
         "decision": response["decision"],
         "policy_name": response["policy_name"],
         "reason": response["reason"],
@@ -95,7 +114,7 @@ def audit_event(entry: dict[str, Any], leaf: bytes, openings: bytes | None) -> d
 def lineage_action(entry: dict[str, Any], openings: bytes | None) -> dict[str, Any]:
     """A `lineage` entry as a lineage action (`service.md` 2.5), with its event and `seq`. `detail`
     is null if its opening was erased."""
-    pub, src = entry["pub"], entry.get("src")
+    pub = entry["pub"]
     # A sidecar's own detail is in clear; a caller's is only committed to.
     detail = pub.get("detail")
     if detail is None and openings:
@@ -106,6 +125,6 @@ def lineage_action(entry: dict[str, Any], openings: bytes | None) -> dict[str, A
         "action_type": pub["action_type"],
         "detail": detail,
         "outcome": pub.get("outcome"),
-        "timestamp": entry["ts"] if src is None else src["t"],
+        "timestamp": time_of(entry),
         "seq": entry["seq"],
     }

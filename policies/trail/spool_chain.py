@@ -6,7 +6,6 @@ log's own, so that verification detects a record that was dropped, repeated or r
 left the sidecar (`audit-trail.md`, Entry).
 """
 
-import hashlib
 from typing import Any, NamedTuple
 
 import orjson
@@ -15,6 +14,8 @@ from policies.ground.canonical import NotCanonical, check, encode, micros, unb64
 from policies.ground.errors import Invalid
 from policies.ground.json_body import identifier_fault
 from policies.trail.commitment import opens
+from policies.trail.core import REJECTED, rejected_record
+from policies.trail.core import core_hash as core_hash  # noqa: PLC0414  # for those who read spools
 from policies.trail.entry import Index, index_at
 from policies.trail.record import MAX_ENTRY
 from policies.trail.record_schema import RULES, is_name, masked_fault, opening_fault, pub_fault
@@ -34,11 +35,6 @@ def src_member(source_id: str, instance: str, n: int, prev: str, t: str) -> byte
     """Canonical `src`. `prev` is the base64 of the previous record's hash, empty for the first
     record."""
     return encode({"id": source_id, "inst": instance, "n": n, "prev": prev, "t": t})
-
-
-def core_hash(core: bytes) -> bytes:
-    """The hash that the next record's `src.prev` holds."""
-    return hashlib.sha256(b"audit/src/v1\0" + len(core).to_bytes(4, "big") + core).digest()
 
 
 def spool_payload(core: bytes, openings: bytes) -> bytes:
@@ -76,6 +72,8 @@ class Spooled(NamedTuple):
     user_id: str | None
     source_type: str | None
     members: tuple[bytes, bytes, bytes, bytes]
+    marks: tuple[str, ...] = ()
+    """What the control API adds (`policies.trail.core.MARKS`), in order."""
 
     @property
     def core(self) -> dict[str, Any]:
@@ -84,11 +82,12 @@ class Spooled(NamedTuple):
         return core
 
     def entry(self, position: LogPosition) -> bytes:
-        """The core plus `log`, `prev`, `seq` and `ts`, otherwise unchanged. The result is
-        canonical, because the members stay in the order of their names."""
+        """The core plus its place and its marks, otherwise unchanged. The result is canonical,
+        because the members stay in the order of their names."""
         head, masked, pub, src = self.members
         log, seq, prev, ts = position
-        before = b'%b,"log":%b,"masked":%b,"prev":"%b","pub":' % (head, log, masked, prev)
+        marks = b',"marks":' + encode(self.marks) if self.marks else b""
+        before = b'%b,"log":%b%b,"masked":%b,"prev":"%b","pub":' % (head, log, marks, masked, prev)
         return b'%b%b,"seq":%d,"src":%b,"ts":"%b","v":1}' % (before, pub, seq, src, ts)
 
 
@@ -126,6 +125,58 @@ def read_payload(payload: object) -> Spooled:
         None if user is None else user[1],
         core["pub"].get("request", {}).get("source_type"),
         members,
+    )
+
+
+class Place(NamedTuple):
+    """A record's place in its spool, as far as a record that is refused still says it. `t` is empty
+    if it is no time."""
+
+    n: int
+    prev: str
+    t: str
+
+
+def read_place(payload: object) -> tuple[dict[str, Any], Place] | None:
+    """The core of a decoded payload that is not a record, and its place; None if it has no place,
+    or could not be encoded again as it was hashed."""
+    core: Any = payload.get("core") if isinstance(payload, dict) else None
+    src = core.get("src") if isinstance(core, dict) else None
+    if not isinstance(src, dict):
+        return None
+    n, prev, t = src.get("n"), src.get("prev"), src.get("t", "")
+    try:
+        check(core, KNOWN)
+        if type(n) is not int or n < 0 or type(prev) is not str or len(unb64(prev)) not in (0, 32):
+            return None
+    except NotCanonical:
+        return None
+    try:
+        micros(t)
+    except (NotCanonical, TypeError):
+        t = ""
+    return core, Place(n, prev, t)
+
+
+def refused(
+    core: dict[str, Any], place: Place, spool: tuple[str, str], reason: str, key_id: str, eid: str
+) -> Spooled:
+    """What becomes of a record that is refused: an entry of kind `rejected_record` with the id
+    `eid`, at the record's place in the chain of `spool`, the source and instance of its batch."""
+    record = rejected_record(core, reason, key_id, record_id=eid)
+    src = src_member(*spool, place.n, place.prev, place.t)
+    return Spooled(
+        *spool,
+        place.n,
+        place.prev,
+        record.core(src),
+        core_hash(encode(core)),
+        b"{}",
+        # Listed at its arrival, which the log sets.
+        Index(eid, REJECTED, 0, None, None, None, None, None, None, None),
+        None,
+        None,
+        (record.head, record.masked, record.pub, src),
     )
 
 

@@ -8,6 +8,7 @@ import orjson
 
 from policies.ground.canonical import NotCanonical, check, encode, micros
 from policies.trail.commitment import opens
+from policies.trail.core import REJECTED, marks_fault, rejected_fault
 from policies.trail.entry import Index, index_of
 from policies.trail.findings import Reason
 from policies.trail.record import MAX_ENTRY
@@ -15,10 +16,12 @@ from policies.trail.record import MAX_ENTRY
 MEMBERS = frozenset({"cm", "eid", "kind", "log", "masked", "prev", "pub", "seq", "ts", "v"})
 SOURCED = MEMBERS | {"src"}
 """The members of an entry that came from an enforcement point."""
+MARKED = SOURCED | {"marks"}
+"""Those of one to which the control API added marks."""
 
 _TYPES = (("eid", str), ("kind", str), ("ts", str), ("pub", dict), ("cm", dict), ("masked", list))
 _SRC = {"id": str, "inst": str, "n": int, "prev": str, "t": str}
-KNOWN = SOURCED.union(
+KNOWN = MARKED.union(
     ("user_id", "query", "detail", "context_hash", "facts", "request", "response"),
     ("agent_role", "agent_id", "source_id", "source_type", "sensitivity_level", "session_id"),
     ("task_type", "decision", "policy_name", "reason", "check", "policy_id", "policy_version"),
@@ -78,7 +81,7 @@ def check_entry(raw: bytes, entry: Any) -> bool:
     if encode(entry) != raw:
         raise EntryFinding(Reason.NOT_CANONICAL, "the bytes are not in the canonical encoding")
     members = entry.keys() if type(entry) is dict else frozenset()
-    sourced = members == SOURCED
+    sourced = members in (SOURCED, MARKED)
     if not sourced and members != MEMBERS:
         raise EntryFinding(Reason.WRONG_MEMBERS, "has other members than an entry")
     try:
@@ -95,6 +98,10 @@ def check_entry(raw: bytes, entry: Any) -> bool:
             raise EntryFinding(
                 Reason.NOT_AN_ENTRY, "`src` has other members than id, inst, n, prev, t"
             )
+        if members == MARKED and (fault := marks_fault(entry["marks"])):
+            raise EntryFinding(Reason.NOT_AN_ENTRY, fault)
+    if entry["kind"] == REJECTED and (fault := rejected_fault(entry["pub"])):
+        raise EntryFinding(Reason.NOT_AN_ENTRY, fault)
     return sourced
 
 

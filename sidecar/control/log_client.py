@@ -23,10 +23,13 @@ _GZIP = 31
 
 
 class SpoolReceipt(NamedTuple):
-    """States that the log holds every record up to `n`, and that record `n` has this core hash."""
+    """States that the log holds every record up to `n`, and that record `n` has this core hash.
+    `rejected` says which of the records sent are in it as refused, and why. It is not signed, and
+    older versions of the control API leave it out."""
 
     n: int
     hash: bytes
+    rejected: tuple[tuple[int, str], ...] = ()
 
 
 class ReceiptRejected(Exception):
@@ -95,7 +98,15 @@ class LogClient:
         message = receipt_message(tenant_id, source, instance, n, hash_)
         if not any(verify(key, signature, message) for key in self._log_keys()):
             raise ReceiptRejected("its signature is not by the log's key")
-        return SpoolReceipt(n, hash_)
+        return SpoolReceipt(n, hash_, _rejected(answer.get("rejected")))
+
+
+def _rejected(listed: object) -> tuple[tuple[int, str], ...]:
+    """The refused records of an answer, as far as it can be read."""
+    if not isinstance(listed, list):
+        return ()
+    items = [each for each in listed if isinstance(each, dict)]
+    return tuple((each.get("n", -1), str(each.get("reason"))) for each in items)
 
 
 def refuses_records(error: ControlUnavailable) -> bool:

@@ -44,13 +44,15 @@ one instance after the other."""
 
 class Shipper:
     """The loop. `shipped` counts records, `failures` failed attempts, `conflicts` instances set
-    aside, `rewinds` how many times the control API had lost records."""
+    aside, `rewinds` how many times the control API had lost records, `rejected` records that it
+    refused."""
 
     def __init__(self, spool: Spool, log_client: LogClient, clock: Clock) -> None:
         self.shipped = 0
         self.failures = 0
         self.conflicts = 0
         self.rewinds = 0
+        self.rejected = 0
         self._spool = spool
         self._log = log_client
         self._monotonic = clock.monotonic
@@ -134,11 +136,28 @@ class Shipper:
             # A copied or restored directory: two spools continued the same instance.
             return await self._conflict(batch, f"the control API has another record {n}")
         self.shipped += n + 1 - batch.first_n
+        if receipt.rejected:
+            self._tell_rejected(batch, receipt.rejected)
         self._backoff.reset()
         self._unresolved = False
         self._outage.recovered()
         await self._spool.acknowledge(batch.instance, n)
         return 0.0
+
+    def _tell_rejected(self, batch: RecordBatch, rejected: tuple[tuple[int, str], ...]) -> None:
+        """Note that the log has records only as refused. They count as shipped: to send them again
+        would change nothing."""
+        self.rejected += len(rejected)
+        n, reason = rejected[0]
+        log.error(
+            "the control API refused %d of %d records of spool instance `%s`; the first is "
+            "record %s: %s",
+            len(rejected),
+            len(batch.payloads),
+            batch.instance,
+            n,
+            reason,
+        )
 
     async def _on_refusal(self, batch: RecordBatch, error: ControlUnavailable) -> float:
         if not refuses_records(error):

@@ -215,3 +215,8 @@ def watch_spool(metrics: Observations, spool: Spool, shipper: Shipper, max_bytes
     metrics.count(
         "sluice_shipping_conflicts_total", "Instances set aside", lambda: shipper.conflicts
     )
+    metrics.count(
+        "sluice_shipping_rejected_records_total",
+        "Records that the control API refused",
+        lambda: shipper.rejected,
+    )

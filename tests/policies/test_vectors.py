@@ -29,7 +29,14 @@ from policies.trail.merkle_tree import Frontier, leaf_hash
 from policies.trail.spool_chain import core_hash
 from policies.trail.stored_entry import StoredRow
 from policies.trail.verify import LogHead, Verifier
-from tests.policies.world import candidate_log, entry_from_core, every_kind, masked_log, naive_root
+from tests.policies.world import (
+    candidate_log,
+    entry_from_core,
+    every_kind,
+    judged_log,
+    masked_log,
+    naive_root,
+)
 from tests.vectors.make import MAKERS
 
 VECTORS = Path(__file__).parents[1] / "vectors"
@@ -108,6 +115,41 @@ def test_what_candidates_decide_is_recorded_as_it_was() -> None:
                 "revision": 5,
             },
         ]
+    verifier = Verifier(log["log"])
+    for row in made.rows:
+        assert verifier.feed(row)
+    assert verifier.finish(made.head()).valid
+
+
+def test_refused_and_marked_records_are_as_they_were() -> None:
+    log, made = vector("judged"), judged_log()
+    assert [row.entry.decode() for row in made.rows] == [each["utf8"] for each in log["entries"]]
+    chains: dict[str, str] = {}
+    for seq, each in enumerate(log["entries"]):
+        entry = json.loads(each["utf8"])
+        assert stdlib(entry) == each["utf8"].encode()
+        assert each["leaf"] == hashlib.sha256(b"\0" + each["utf8"].encode()).hexdigest()
+        instance, pub = entry["src"]["inst"], entry["pub"]
+        # The next record continues the chain behind what was refused.
+        assert entry["src"]["prev"] == chains.get(instance, "")
+        core = {name: entry[name] for name in ("v", "kind", "eid", "src", "pub", "cm", "masked")}
+        core = pub["core"] if entry["kind"] == "rejected_record" else core
+        if core is not None:
+            raw = stdlib(core)
+            hashed = hashlib.sha256(b"audit/src/v1\0" + u32(len(raw)) + raw).digest()
+            assert each["core_hash"] == hashed.hex()
+        if entry["kind"] == "rejected_record":
+            assert each["core_hash"] == base64.b64decode(pub["hash"]).hex()
+            assert each["openings"] == entry["cm"] == {}
+        chains[instance] = base64.b64encode(bytes.fromhex(each["core_hash"])).decode()
+        doubtful = "time_doubtful" in entry.get("marks", ())
+        listed = doubtful or entry["kind"] == "rejected_record"
+        expected = entry["ts"] if listed else entry["src"]["t"]
+        assert index_of(entry).ts == micros(expected), seq
+    assert [json.loads(each["utf8"]).get("marks") for each in log["entries"]] == [
+        *(None, None, ["time_doubtful"], ["agent_foreign", "time_doubtful"], ["agent_foreign"]),
+        *(None, None),
+    ]
     verifier = Verifier(log["log"])
     for row in made.rows:
         assert verifier.feed(row)

@@ -14,6 +14,7 @@ from policies.ground.canonical import b64, encode, rfc3339
 from policies.retrieval import Retrieval
 from policies.sets.role import compile_role
 from policies.trail.change import change_record
+from policies.trail.core import PLACE
 from policies.trail.entry import index_of
 from policies.trail.lineage import ReportedAction, lineage_record, retrieval_lineage
 from policies.trail.merkle_tree import Frontier, leaf_hash
@@ -23,7 +24,15 @@ from policies.trail.record import (
     gap_record,
     make_record,
 )
-from policies.trail.spool_chain import core_hash, src_member
+from policies.trail.spool_chain import (
+    LogPosition,
+    Place,
+    core_hash,
+    read_payload,
+    refused,
+    spool_payload,
+    src_member,
+)
 from policies.trail.stored_entry import StoredRow
 from policies.trail.verify import LogHead
 
@@ -102,12 +111,32 @@ class Log:
         ts = rfc3339(START + len(self.rows) * 1000 if at is None else at)
         return self._put(record.entry(self.log, len(self.rows), self.prev, ts), record.openings, ts)
 
-    def shipped(self, record: Record, source: str = "sidecar-1", instance: str = "i1") -> bytes:
-        """Append a record that a sidecar made."""
+    def shipped(
+        self,
+        record: Record,
+        source: str = "sidecar-1",
+        instance: str = "i1",
+        *,
+        at: int | None = None,
+        marks: Iterable[str] = (),
+        refused_for: str | None = None,
+    ) -> bytes:
+        """Append a record that a sidecar made at `at`. If it is refused, with its reason, the key
+        `key_1` delivered it."""
         n, prev = self._sources.get((source, instance), (0, ""))
         ts = rfc3339(START + len(self.rows) * 1000)
-        core = record.core(src_member(source, instance, n, prev, rfc3339(START + n)))
+        t = rfc3339(START + n if at is None else at)
+        core = record.core(src_member(source, instance, n, prev, t))
         self._sources[source, instance] = (n + 1, b64(core_hash(core)))
+        if refused_for is not None or marks:
+            read = read_payload(orjson.loads(spool_payload(core, record.openings)))
+            read = read._replace(marks=tuple(marks))
+            if refused_for is not None:
+                place, spool = Place(n, prev, t), (source, instance)
+                eid = f"rejected-{len(self.rows)}"
+                read = refused(read.core, place, spool, refused_for, "key_1", eid)
+            position = (encode(self.log), len(self.rows), self.prev.encode(), ts.encode())
+            return self._put(read.entry(LogPosition(*position)), read.openings, ts)
         entry = entry_from_core(
             orjson.loads(core), log=self.log, seq=len(self.rows), prev=self.prev, ts=ts
         )
@@ -190,6 +219,21 @@ def candidate_log() -> Log:
     return log
 
 
+def judged_log() -> Log:
+    """Records that were delivered with a time far from their arrival, or refused: in the middle of
+    a spool's chain, as its first record, and too large to be kept."""
+    log, impostor = Log(), FULL._replace(agent_id="agt_b")
+    log.shipped(decided(FULL, full_facts(), seed=0))
+    log.shipped(decided(impostor, full_facts(), seed=1), refused_for="agent_foreign")
+    log.shipped(decided(seed=2), at=START + 2_000_000_000_000_000, marks=["time_doubtful"])
+    log.shipped(decided(impostor, seed=3), at=0, marks=["agent_foreign", "time_doubtful"])
+    log.shipped(decided(impostor, seed=4), marks=["agent_foreign"])
+    large = encode({"reason": "x" * 58_000, "instance": None, "first": None, "lost": None})
+    log.shipped(make_record("gap", "gap-5", large), instance="i2", refused_for="event_id")
+    log.shipped(decided(seed=6), instance="i2")
+    return log
+
+
 LATER: dict[str, dict[str, Any]] = {
     "redact": {"by": "key_1", "openings": [["event-0", "query"]], "why": "request"},
     "purge": {"count": 0, "cutoff": rfc3339(START), "frontier": [], "last": "", "size": 0},
@@ -200,11 +244,7 @@ LATER: dict[str, dict[str, Any]] = {
 
 def log_core(entry: bytes) -> bytes:
     """The core of an entry that came from a sidecar, as it was in the spool."""
-    core = {
-        name: value
-        for name, value in orjson.loads(entry).items()
-        if name not in ("log", "seq", "prev", "ts")
-    }
+    core = {name: value for name, value in orjson.loads(entry).items() if name not in PLACE}
     return orjson.dumps(core, option=orjson.OPT_SORT_KEYS)
 
 

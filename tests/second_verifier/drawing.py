@@ -10,11 +10,13 @@ from typing import Any
 
 from tests.second_verifier import encoding
 from tests.second_verifier.drafts import LOG, Draft
-from tests.second_verifier.entry_rules import core_hash
+from tests.second_verifier.entry_rules import MARKS, core_hash, hash_of_core
 from tests.second_verifier.signers import Signer, base64
 
 WORDS = ("ann@example.com", "who signs?", 'Müller \\ "x"', "\u202egpj.exe", "", "😀\n\t\x01", "7")
 KINDS = ("decision", "decision", "lineage", "change", "gap", "heartbeat", "incarnation")
+SHIPPED = ("decision", "lineage", "gap", "heartbeat")
+REJECTED = "rejected_record"
 DOCUMENTS = tuple(
     encoding.write(
         [{"agent_role": role, "allowed_sources": ["contracts"], "name": f"{role}-reads"}]
@@ -27,7 +29,7 @@ def draw(random: Random) -> Draft:
     """A log that holds."""
     draft = Draft(signers=[Signer.numbered(each) for each in range(random.choice((1, 1, 2)))])
     for seq in range(random.randint(0, 24)):
-        _append(draft, _entry(random.choice(KINDS), seq, random), random)
+        _append(draft, _entry(random.choice((*KINDS, REJECTED)), seq, random), random)
     if len(draft.entries) > 2:
         _redact(draft, random)
     size = len(draft.entries)
@@ -79,8 +81,12 @@ def _entry(kind: str, seq: int, random: Random) -> dict[str, Any]:
         entry["pub"]["facts"] = {"role": sha256(random.choice(DOCUMENTS)).hexdigest()}
     if kind == "incarnation":
         entry["pub"] = _restored(random)
-    if kind in ("decision", "lineage", "gap", "heartbeat") and random.random() < 0.6:
+    if kind == REJECTED:
+        entry["pub"] = _rejected(random)
+    if kind == REJECTED or (kind in SHIPPED and random.random() < 0.6):
         entry["src"] = {"id": f"sidecar-{random.randint(1, 2)}", "inst": "i1"}
+    if kind in SHIPPED and "src" in entry and random.random() < 0.3:
+        entry["marks"] = sorted(random.sample(sorted(MARKS), random.randint(1, 2)))
     return entry
 
 
@@ -94,6 +100,13 @@ def _append(draft: Draft, entry: dict[str, Any], random: Random) -> None:
         entry["cm"][path] = commitment(salt, path, value)
     draft.entries.append(entry)
     draft.openings.append(opened)
+
+
+def _rejected(random: Random) -> dict[str, Any]:
+    """What was refused: a core of any form, or too large to be kept."""
+    core = {"text": random.choice(WORDS), "src": {"n": -1}}
+    kept = core if random.random() < 0.7 else None
+    return {"core": kept, "hash": hash_of_core(core), "key_id": "key_1", "reason": "foreign_agent"}
 
 
 def _restored(random: Random) -> dict[str, Any]:

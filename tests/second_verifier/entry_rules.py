@@ -16,7 +16,9 @@ from tests.second_verifier.notes import hash_of
 
 LARGEST = 64 * 1024
 MEMBERS = {"v", "log", "seq", "prev", "ts", "kind", "eid", "pub", "cm", "masked"}
-PLACE = ("log", "seq", "prev", "ts")
+PLACE = ("log", "seq", "prev", "ts", "marks")
+MARKS = {"agent_foreign", "time_doubtful"}
+REJECTED = {"core", "hash", "key_id", "reason"}
 SOURCE = {"id", "inst", "n", "prev", "t"}
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z\Z", re.ASCII)
@@ -49,7 +51,8 @@ def read_entry(raw: bytes, seq: int) -> dict[str, Any]:
         raise Broken("not_an_entry", str(error), seq) from error
     if again != raw:
         raise Broken("not_canonical", "other bytes than its encoding", seq)
-    if not isinstance(value, dict) or set(value) - {"src"} != MEMBERS:
+    optional = {"src", "marks"} if isinstance(value, dict) and "src" in value else set[str]()
+    if not isinstance(value, dict) or set(value) - optional != MEMBERS:
         raise Broken("wrong_members", "other members than an entry has", seq)
     if not encoding.within_profile(value):
         raise Broken("outside_profile", "a float, or a key that is not allowed", seq)
@@ -83,6 +86,8 @@ def _has_types(value: dict[str, Any]) -> bool:
         and isinstance(value["masked"], list)
         and is_time(value["ts"])
         and ("src" not in value or _is_source(value["src"]))
+        and ("marks" not in value or _are_marks(value["marks"]))
+        and (value["kind"] != "rejected_record" or _is_rejected(value["pub"]))
     )
 
 
@@ -106,6 +111,18 @@ def _is_source(src: Any) -> bool:
     )
 
 
+def _are_marks(marks: Any) -> bool:
+    if not isinstance(marks, list) or not all(isinstance(mark, str) for mark in marks):
+        return False
+    return bool(marks) and set(marks) <= MARKS and sorted(set(marks)) == marks
+
+
+def _is_rejected(pub: dict[str, Any]) -> bool:
+    if set(pub) != REJECTED or not isinstance(pub["hash"], str) or hash_of(pub["hash"]) is None:
+        return False
+    return pub["core"] is None or hash_of_core(pub["core"]) == pub["hash"]
+
+
 def _follow_source(place: Place, entry: dict[str, Any]) -> None:
     src = entry["src"]
     key, n = (src["id"], src["inst"]), src["n"]
@@ -121,8 +138,15 @@ def _follow_source(place: Place, entry: dict[str, Any]) -> None:
 
 
 def core_hash(entry: dict[str, Any]) -> str:
-    """The hash of the entry without its place, in base64."""
-    core = encoding.write({name: entry[name] for name in entry if name not in PLACE})
+    """The hash of the record that became the entry, in base64."""
+    if entry.get("kind") == "rejected_record":
+        return str(entry["pub"]["hash"])
+    return hash_of_core({name: entry[name] for name in entry if name not in PLACE})
+
+
+def hash_of_core(value: Any) -> str:
+    """The hash of a record as its sidecar spooled it, in base64."""
+    core = encoding.write(value)
     return _base64(sha256(b"audit/src/v1\0" + len(core).to_bytes(4, "big") + core).digest())
 
 

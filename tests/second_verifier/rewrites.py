@@ -92,6 +92,23 @@ def change_a_source_record(draft: Draft, random: Random) -> None:
     draft.entries[_some(draft, random)]["pub"]["number"] = 99
 
 
+def mark_otherwise(draft: Draft, random: Random) -> None:
+    """A mark that there isn't, one twice, none, in the wrong order, or of the service's own."""
+    odd: list[object] = [["late"], ["time_doubtful", "time_doubtful"], [], [[]], "time_doubtful"]
+    odd.append(["time_doubtful", "agent_foreign"])
+    draft.entries[_some(draft, random)]["marks"] = random.choice(odd)
+
+
+def change_a_rejected_record(draft: Draft, random: Random) -> None:
+    """The hash of another record, no hash, another core, other members."""
+    hashed: list[tuple[str, Any]] = [("hash", base64(random.randbytes(32))), ("hash", "A")]
+    for entry in draft.entries[draft.start : draft.stop]:
+        if entry["kind"] == "rejected_record":
+            others: list[tuple[str, Any]] = [("core", {"text": "another"}), ("more", 1)]
+            name, value = random.choice((*hashed, *others))
+            entry["pub"][name] = value
+
+
 def sign_with_another_key(draft: Draft, random: Random) -> None:
     draft.stranger = Signer.numbered(99)
     draft.entries[_some(draft, random)]["pub"]["text"] = "rewritten"
@@ -162,6 +179,6 @@ REWRITES: tuple[Rewrite, ...] = (
     name_another_log, skip_a_number, cut_the_chain, raise_the_version, add_a_member,
     remove_a_member, drop_a_source_record, swap_two_records, repeat_a_source_record,
     change_a_source_record, deny_a_source_its_beginning, erase_without_an_excuse,
-    misstate_a_purge, forge_the_frontier, misname_an_origin, sign_with_another_key,
-    leave_a_witness_out, sign_nothing,
+    misstate_a_purge, mark_otherwise, change_a_rejected_record, forge_the_frontier,
+    misname_an_origin, sign_with_another_key, leave_a_witness_out, sign_nothing,
 )  # fmt: skip

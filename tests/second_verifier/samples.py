@@ -31,6 +31,7 @@ NEEDS: dict[str, Callable[[Draft], object]] = {
     "erase_without_an_excuse": lambda draft: _has(draft, "redact"),
     "misstate_a_purge": lambda draft: draft.start == draft.kept > 0 and _has(draft, "purge"),
     "forge_the_frontier": lambda draft: draft.start,
+    "change_a_rejected_record": lambda draft: _has(draft, "rejected_record"),
     "misname_an_origin": lambda draft: draft.checkpoints,
     "change_a_document": lambda draft: draft.documents,
     "damage_a_document_line": lambda draft: draft.documents,

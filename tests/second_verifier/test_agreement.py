@@ -44,8 +44,10 @@ def test_both_verifiers_agree(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         whole += [drawn.raw] if ours.code == 0 else []
     # The agreement means something: all that a file can have occurs in files that hold, and most
     # reasons in the others.
-    for kind in ("purge", "incarnation", "redact", "lineage", "change", "gap", "heartbeat"):
+    others = ("lineage", "change", "gap", "heartbeat", "rejected_record")
+    for kind in ("purge", "incarnation", "redact", *others):
         assert sum(b'"kind":"%b"' % kind.encode() in raw for raw in whole) > 10, kind
+    assert sum(b'"marks":["agent_foreign","time_doubtful"]' in raw for raw in whole) > 10
     for line in (b'{"policy":', b'{"frontier":', b'{"hashes":', b'{"checkpoint":"default#1'):
         assert sum(b"\n" + line in raw for raw in whole) > 10, line
     assert len(whole) > 100

@@ -21,6 +21,7 @@ from policies.sets.policy_set import role_document
 from policies.trail.change import MAX_SHOWN, ObjectChange, PublishedAs, change_record
 from policies.trail.checkpoint import Checkpoint, key_id, sign
 from policies.trail.commitment import commitment, field_salt
+from policies.trail.core import REJECTED, record_hash
 from policies.trail.erasure.hold import Hold, hold_placed, hold_released
 from policies.trail.erasure.redaction import redact_record
 from policies.trail.log_file.coding import encode_line
@@ -39,13 +40,13 @@ from policies.trail.merkle_tree import Frontier, leaf_hash
 from policies.trail.proofs import consistency, cosignature, inclusion, signed_note
 from policies.trail.proofs.signed_note import COSIGNATURE, ED25519, Note, VerifierKey
 from policies.trail.proofs.tlog_proof import TlogProof
-from policies.trail.spool_chain import core_hash
 from tests.policies.world import (
     POLICY,
     Log,
     candidate_log,
     decided,
     every_kind,
+    judged_log,
     log_core,
     masked_log,
 )
@@ -108,6 +109,10 @@ def candidates() -> Any:
     return written(candidate_log())
 
 
+def judged() -> Any:
+    return written(judged_log())
+
+
 def written(made: Log) -> Any:
     entries = []
     for row in made.rows:
@@ -115,8 +120,10 @@ def written(made: Log) -> Any:
         assert row.openings is not None
         entry = {"utf8": row.entry.decode(), "leaf": row.hash.hex()}
         if "src" in orjson.loads(row.entry):
-            core = log_core(row.entry)
-            entry |= {"core": core.decode(), "core_hash": core_hash(core).hex()}
+            told = orjson.loads(row.entry)
+            if told["kind"] != REJECTED:
+                entry["core"] = log_core(row.entry).decode()
+            entry["core_hash"] = record_hash(told).hex()
         entries.append(entry | {"openings": orjson.loads(row.openings)})
     head = made.head()
     return {
@@ -369,7 +376,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     for each in (
         *(encodings, commitments, log, masked, tree, ids, keys, receipt, checkpoint),
         *(proofs, cosigned, changes, erasure, log_file, erased_part),
-        *(continued, purged_part, report, monitor_state, rare_lines, candidates),
+        *(continued, purged_part, report, monitor_state, rare_lines, candidates, judged),
     )
 }
 

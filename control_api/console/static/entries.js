@@ -29,6 +29,7 @@ export function parseProof(text) {
 const MEMBERS = "cm eid kind log masked prev pub seq ts v";
 const TYPES = { eid: "string", kind: "string", ts: "string", pub: "object", cm: "object" };
 const SOURCE = { id: "string", inst: "string", n: "number", prev: "string", t: "string" };
+const MARKS = ["agent_foreign", "time_doubtful"];
 const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$/;
 
 const typeOf = (value) =>
@@ -47,7 +48,9 @@ export function readEntry(bytes) {
   const entry = decode(bytes);
   if (typeOf(entry) !== "object") throw new Refused("the bytes are not an entry");
   const sourced = "src" in entry;
-  const expected = sourced ? MEMBERS.replace("seq", "seq src") : MEMBERS;
+  const marked = sourced && "marks" in entry;
+  const members = marked ? MEMBERS.replace("masked", "marks masked") : MEMBERS;
+  const expected = sourced ? members.replace("seq", "seq src") : members;
   if (names(entry) !== expected) throw new Refused("the bytes have other members than an entry");
   const wrong = (of, types) => Object.keys(types).find((name) => typeOf(of[name]) !== types[name]);
   const fault = wrong(entry, TYPES) ?? (Array.isArray(entry.masked) ? null : "masked");
@@ -59,7 +62,20 @@ export function readEntry(bytes) {
       throw new Refused("`src` has other members than id, inst, n, prev, t");
     }
   }
+  if (marked && !areMarks(entry.marks)) throw new Refused("the entry's marks can't be read");
   return entry;
+}
+
+/** Whether this is an ascending list of what the control API notes about a record. */
+function areMarks(marks) {
+  if (!Array.isArray(marks) || !marks.length) return false;
+  return marks.every((mark, at) => MARKS.includes(mark) && (at === 0 || marks[at - 1] < mark));
+}
+
+/** The time at which a decision is listed: its sidecar's, unless that was too far from the
+ * record's arrival. */
+export function timeOf(entry) {
+  return entry.src && !entry.marks?.includes("time_doubtful") ? entry.src.t : entry.ts;
 }
 
 const length = (bytes) => {

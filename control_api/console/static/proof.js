@@ -2,7 +2,7 @@
 // what was hashed, the hash leads to the checkpoint's root, the log's key signed the checkpoint, and
 // the log only grew since this browser last looked. Shows each step; says no more than it checked.
 import { Refused, b64, decode, hex, unb64 } from "./encoding.js";
-import { opens, parseProof, readEntry } from "./entries.js";
+import { opens, parseProof, readEntry, timeOf } from "./entries.js";
 import { Unconfirmed, checkGrowth, checkIncarnation, numberOf } from "./history.js";
 import { remember, remembered } from "./memory.js";
 import { canVerify, endorsed, keyText, parseKey, verifyCheckpoint } from "./notes.js";
@@ -45,7 +45,7 @@ function shownBy(entry, leaf, opened) {
     event_id: entry.eid,
     seq: entry.seq,
     hash: hex(leaf),
-    timestamp: entry.src ? entry.src.t : entry.ts,
+    timestamp: timeOf(entry),
     sidecar_id: entry.src?.id,
     decision: response.decision,
     policy_name: response.policy_name,

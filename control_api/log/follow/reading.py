@@ -26,6 +26,7 @@ FIELDS = (
     "event_id",
     "seq",
     "timestamp",
+    "time_doubtful",
     "decision",
     "policy_name",
     "reason",

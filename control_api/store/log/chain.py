@@ -24,7 +24,8 @@ from control_api.store.log.postgresql_batch import SpoolMove
 from control_api.store.schema.log import log_entries, openings
 from policies.ground.canonical import b64, encode, micros, rfc3339
 from policies.ground.errors import Invalid
-from policies.trail.entry import Index, index_of
+from policies.trail.core import REJECTED, TIME_DOUBTFUL
+from policies.trail.entry import Index, counted_index, index_of
 from policies.trail.merkle_tree import Frontier, leaf_hash
 from policies.trail.record import MAX_ENTRY, Record
 from policies.trail.spool_chain import LogPosition, Spooled
@@ -87,8 +88,11 @@ class LogChain:
         prev, text = b64(self._last_leaf).encode(), rfc3339(ts).encode()
         entry = spooled.entry(LogPosition(self._log, self._tree.size, prev, text))
         opened = (spooled.user_id, spooled.openings)
+        columns, marks = spooled.columns, spooled.marks
+        if TIME_DOUBTFUL in marks or columns.kind == REJECTED:
+            columns = columns._replace(ts=ts)
         return self._add_entry(
-            entry, spooled.columns, spooled.source_type, opened, ts, spooled.members[2]
+            entry, columns, spooled.source_type, opened, ts, spooled.members[2], marks
         )
 
     def _add_entry(
@@ -99,6 +103,7 @@ class LogChain:
         opened: tuple[str | None, bytes],
         ts: int,
         pub: bytes,
+        marks: tuple[str, ...] = (),
     ) -> Appended:
         if len(entry) > MAX_ENTRY:
             raise Invalid(
@@ -110,9 +115,7 @@ class LogChain:
         if opened[1] != NO_OPENINGS:
             self._openings.append((seq, *opened))
         if source_type is not None:
-            # An event time in the future means that a clock is wrong. Count the event as of now:
-            # otherwise it would sit in a bucket of its own until that time comes.
-            counted = index if index.ts <= ts else index._replace(ts=ts)
+            counted = counted_index(index, ts, marks)
             self._counts.add(counted, source_type)
             if self._candidates is not None:
                 self._candidates.add(pub, counted)

@@ -1,17 +1,27 @@
 """Takes in a batch of a sidecar's records, exactly once, and signs a receipt for it."""
 
+import logging
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
 from control_api.app_context import MAX_BATCHES, AppContext
 from control_api.auth.principal import Caller
-from control_api.log.ingest import ingest
-from control_api.metrics.labels import Ingest
+from control_api.log.ingest import IngestReceipt, ingest
+from control_api.log.judging.agent_roles import former_roles
+from control_api.log.judging.judge import Event, Judge, Lookup, Refusal, Roles
+from control_api.log.read import known_events
+from control_api.metrics.labels import Foreign, Ingest
 from control_api.requests.base import Identifier, RequestModel
-from control_api.responses.sidecars import Receipt
+from control_api.responses.sidecars import Receipt, Rejected
 from policies.ground.canonical import b64
-from policies.ground.errors import Conflict, Invalid, Unavailable
+from policies.ground.errors import Conflict, Forbidden, Invalid, Unavailable
 from policies.ground.signing import receipt_message
+from policies.sets.policy_set import agent_name
 from policies.trail.record_fast_path import match_batch
+
+_SECOND = 1_000_000
+_OPERATION = "ingest_events"
+_log = logging.getLogger("sluice.ingest")
 
 
 class NewRecords(RequestModel):
@@ -44,6 +54,15 @@ async def ingest_events(app: AppContext, caller: Caller, request: NewRecords) ->
         raise Unavailable(
             f"already ingesting {MAX_BATCHES} batches, the most at a time: try again later"
         )
+    # INVARIANT: before anything of the spool is told: a receipt for it would let an attacker
+    # between its sidecar and this service make the sidecar forget records.
+    if caller.scope == "sidecar":
+        try:
+            await app.isolation.require_sidecar(caller, request.source, _OPERATION)
+        except Forbidden:
+            count(Ingest.foreign).inc(len(request.records))
+            raise
+    judge = _judge(app, caller, request)
     try:
         async with app.ingesting:
             # Through `app.reading`, batches are decoded one at a time: evaluations don't wait for
@@ -56,6 +75,7 @@ async def ingest_events(app: AppContext, caller: Caller, request: NewRecords) ->
                 request.records,
                 turn=app.reading,
                 heads=app.log.heads,
+                judge=judge,
             )
     except (Conflict, Invalid):
         count(Ingest.refused).inc(len(request.records))
@@ -63,7 +83,65 @@ async def ingest_events(app: AppContext, caller: Caller, request: NewRecords) ->
     # Committed. If we die here, the sidecar sends the batch again, which adds nothing, and gets its
     # receipt then. The receipt must not leave before the commit: the sidecar deletes the records
     # that it covers.
-    count(Ingest.held).inc(len(request.records))
+    await _tell(app, caller, request, held)
+    if judge.doubtful:
+        count(Ingest.doubtful).inc(judge.doubtful)
     message = receipt_message(tenant_id, request.source, request.instance, held.n, held.hash)
     signature = app.signer.sign(message)
-    return Receipt(request.source, request.instance, held.n, b64(held.hash), b64(signature))
+    rejected = [Rejected(n, reason) for n, reason in held.rejected]
+    hash_, signed = b64(held.hash), b64(signature)
+    return Receipt(request.source, request.instance, held.n, hash_, signed, rejected)
+
+
+async def _tell(app: AppContext, caller: Caller, request: NewRecords, held: IngestReceipt) -> None:
+    """Count the records, and tell of those that were refused."""
+    count = app.instruments.decisions.ingested.labels
+    count(Ingest.held).inc(len(request.records) - len(held.rejected))
+    if held.rejected:
+        count(Ingest.rejected).inc(len(held.rejected))
+        n, reason = held.rejected[0]
+        _log.warning(
+            "refused %d of %d records of sidecar `%s`, delivered by key `%s`; the first is "
+            "record %d: %s",
+            len(held.rejected),
+            len(request.records),
+            request.source,
+            caller.by,
+            n,
+            reason,
+            extra={"tenant_id": caller.tenant_id},
+        )
+    # Once for a batch: alert rules need no more, and each record has its own entry.
+    named = [(n, reason) for n, reason in held.rejected if reason.startswith("foreign_")]
+    if named:
+        n, reason = named[0]
+        what = Foreign.sidecar if reason == Refusal.foreign_spool else Foreign.agent
+        record = f"record {n} of {request.source} {request.instance}: {reason}"
+        await app.isolation.record(caller, what, record, _OPERATION)
+
+
+def _judge(app: AppContext, caller: Caller, request: NewRecords) -> Judge:
+    tenant = caller.tenant
+
+    async def roles(acted: Mapping[str, Collection[str]], since: int) -> Roles:
+        await tenant.need(map(agent_name, acted))
+        agents = {agent_id: tenant.policy_set.agent(agent_id) for agent_id in acted}
+        now = {name: set(each.permitted_roles) if each else set() for name, each in agents.items()}
+        changed = [agent_id for agent_id in acted if not now[agent_id].issuperset(acted[agent_id])]
+        if changed:
+            former = await former_roles(app.store, tenant.tenant_id, changed, since)
+            now |= {agent_id: now[agent_id] | former[agent_id] for agent_id in changed}
+        return now
+
+    async def events(ids: Collection[str]) -> Mapping[str, Event]:
+        return await known_events(app.store, tenant.tenant_id, ids)
+
+    return Judge(
+        caller.key,
+        request.source,
+        request.instance,
+        app.clock.now(),
+        app.settings.ingest_max_age * _SECOND,
+        app.new_id,
+        Lookup(roles, events),
+    )

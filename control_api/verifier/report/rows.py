@@ -9,9 +9,11 @@ import orjson
 from control_api.verifier.report.change import changed, differences
 from control_api.verifier.report.evidence import Item
 from control_api.verifier.report.shown import shown
-from policies.trail.entry import audit_event, lineage_action
+from policies.trail.entry import audit_event, lineage_action, time_of
 from policies.trail.merkle_tree import leaf_hash
 from policies.trail.recompute.facts import cited_role
+
+_DOUBTFUL = "of its arrival: the sidecar's clock was wrong, or the record was long under way"
 
 
 class Entry(NamedTuple):
@@ -27,8 +29,7 @@ class Entry(NamedTuple):
     @property
     def at(self) -> str:
         """Its time, by the enforcement point's clock if there was one."""
-        src = self.wire.get("src")
-        return str(self.wire["ts"] if src is None else src["t"])
+        return time_of(self.wire)
 
 
 def entries_of(items: list[Item]) -> list[Entry]:
@@ -127,6 +128,7 @@ def _decision(entry: Entry) -> str:
         ("sensitivity", event["sensitivity_level"]),
         ("task", event["task_type"]),
         ("query", event["query"]),
+        ("time", _DOUBTFUL if event["time_doubtful"] else None),
         ("decided by", event["sidecar_id"] or "the control API"),
         ("event", event["event_id"]),
     ]

@@ -18,6 +18,7 @@ from policies.levels import Levels
 from policies.retrieval import Retrieval
 from policies.sets.role import Role, compile_role
 from policies.sets.source_levels import SourceLevels
+from policies.trail.entry import time_of
 
 _RESPONSE = ("decision", "policy_name", "policy_id", "policy_version", "reason", "check")
 
@@ -26,7 +27,7 @@ class RecordedFacts(NamedTuple):
     """The facts of an entry, without the role's policies: `role` is their document's digest, None
     if there was none, as are `key_digest` and `agent_digest`. `sources` is the digest of the
     tenant's levels, None if there were none, or if they were ignored. `time` is when the
-    enforcement point decided, in microseconds."""
+    enforcement point decided, in microseconds; its arrival if that is doubtful."""
 
     retrieval: Retrieval
     settings: TenantSettings
@@ -69,7 +70,7 @@ class RecordedFacts(NamedTuple):
 
 def read_facts(entry: Mapping[str, Any]) -> RecordedFacts:
     """The facts of a `decision` entry that has any."""
-    pub, src = entry["pub"], entry.get("src")
+    pub = entry["pub"]
     facts = pub["facts"]
     agent, session, role = facts.get("agent"), facts.get("session"), facts.get("role")
     sources = facts.get("sources")
@@ -92,8 +93,8 @@ def read_facts(entry: Mapping[str, Any]) -> RecordedFacts:
         key_digest,
         agent_digest,
         facts["revision"],
-        micros(entry["ts"] if src is None else src["t"]),
-        src is not None,
+        micros(time_of(entry)),
+        "src" in entry,
         sources,
     )
 

@@ -8,13 +8,12 @@ from typing import Any
 import orjson
 
 from policies.ground.canonical import encode
-from policies.trail.spool_chain import core_hash
+from policies.trail.core import record_hash
 from policies.trail.walk.columns import core_hashes, spell
 from policies.trail.walk.faults import source_fault
 from policies.trail.walk.known_lines import Columns
 from policies.trail.walk.range_result import Before, Source, SourceClaim
 
-_POSITION = ("log", "seq", "prev", "ts")
 _IS_HASH = re.compile(rb"(?:[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048])?")
 
 
@@ -43,10 +42,9 @@ class SourceChains:
         known = last is not None or before is not None
         if known and (fault := source_fault(names[0], n, prev, end, trusting=trusting)):
             raise fault
-        core = encode({name: entry[name] for name in entry if name not in _POSITION})
         if last is None:
             self._claims[source] = SourceClaim(seq, entry["eid"].encode(), n, prev, n, b"")
-        self._ends[source] = n, core_hash(core)
+        self._ends[source] = n, record_hash(entry)
 
     def take(self, columns: Columns, first: int) -> bool:
         """Take in the records of lines in the known form, numbered from `first` on, if each

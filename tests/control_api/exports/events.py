@@ -12,6 +12,7 @@ ALLOWED: dict[str, Any] = {
     "event_id": "0194bd6e-7c00-7a1b-8c2d-3e4f5a6b7c8d",
     "seq": 17,
     "timestamp": "2026-01-31T12:00:00.123456Z",
+    "time_doubtful": False,
     "decision": "ALLOW",
     "policy_name": "loan-underwriting",
     "reason": "policy `loan-underwriting` allows it",

@@ -31,6 +31,7 @@ EXPECTED = {
     ("GET", "/v1/audit/events"): Expected(READ),
     ("GET", "/v1/audit/events/{event_id}"): Expected(READ),
     ("GET", "/v1/audit/changes"): Expected(READ),
+    ("GET", "/v1/audit/rejected-records"): Expected(READ),
     ("GET", "/v1/audit/log-keys"): Expected(READ),
     ("GET", "/v1/audit/acknowledgements"): Expected(READ),
     ("GET", "/v1/audit/stats"): Expected(READ),

@@ -303,6 +303,7 @@ def test_an_audit_event_is_shown_as_the_contract_says() -> None:
         "event_id": "event-0",
         "seq": 4,
         "timestamp": "2026-01-01T00:00:00.000000Z",
+        "time_doubtful": False,
         "decision": "ALLOW",
         "policy_name": "reads",
         "reason": "policy `reads` allows role `analyst` to read `contracts` at `low`",

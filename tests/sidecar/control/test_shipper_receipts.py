@@ -79,3 +79,28 @@ async def test_nothing_is_sent_before_the_logs_key_is_known(tmp_path: Path) -> N
             known.append(log.signer.public)
             await until_async("everything is shipped", lambda: spool.depth == 0)
         check_log(log, 0)
+
+
+async def test_records_that_were_refused_are_told_and_forgotten(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    refused = [{"n": 1, "reason": "foreign_agent"}, {"n": 3, "reason": "event_id"}]
+    async with running_spool(tmp_path) as spool, serving(FakeLog()) as log:
+        log.tamper = lambda receipt: {**receipt, "rejected": refused}
+        async with shipping(spool, log) as shipper:
+            await keep(spool, *range(5))
+            await until_async("everything is shipped", lambda: spool.depth == 0)
+            assert (shipper.rejected, shipper.shipped, shipper.conflicts) == (2, 5, 0)
+    assert "the first is record 1: foreign_agent" in caplog.text
+
+
+@pytest.mark.parametrize("rejected", [None, 7, [7], [{}], {"n": 1}])
+async def test_a_list_of_refused_records_in_any_form_holds_up_nothing(
+    tmp_path: Path, rejected: object
+) -> None:
+    async with running_spool(tmp_path) as spool, serving(FakeLog()) as log:
+        log.tamper = lambda receipt: {**receipt, "rejected": rejected}
+        async with shipping(spool, log) as shipper:
+            await keep(spool, *range(5))
+            await until_async("everything is shipped", lambda: spool.depth == 0)
+            assert shipper.failures == 0

@@ -7,7 +7,7 @@ const load = (name) => import(`${folder}/${name}`);
 const { Refused, b64, bytesOf, sha256, unb64 } = await load("encoding.js");
 const { endorsed, parseKey, verifyCheckpoint } = await load("notes.js");
 const { leafHash, verifyConsistency, verifyInclusion } = await load("tree.js");
-const { opens, parseProof, readEntry } = await load("entries.js");
+const { opens, parseProof, readEntry, timeOf } = await load("entries.js");
 const { Unconfirmed, checkGrowth, numberOf } = await load("history.js");
 
 const raw = (text) => new Uint8Array(Buffer.from(text, "base64"));
@@ -51,6 +51,7 @@ const verdicts = {
     return [name, type, b64(key)];
   },
   entry: (bytes) => Boolean(readEntry(raw(bytes))),
+  time: (bytes) => timeOf(readEntry(raw(bytes))),
   opening: (commitments, path, opening) => opens(commitments, path, opening),
   endorsed: async (pinned, chain) => (await endorsed(raw(pinned), chain)).map(b64),
   proof: async (text, origin, keys) => {

@@ -14,6 +14,7 @@ import pytest
 
 from policies.ground.canonical import b64
 from policies.ground.signing import Endorsement, Signer
+from policies.trail.entry import time_of
 from policies.trail.merkle_tree import leaf_hash
 from policies.trail.proofs.cosignature import cosign
 from policies.trail.proofs.signed_note import parse
@@ -62,6 +63,31 @@ def test_golden_notes_proofs_and_keys_are_accepted() -> None:
     assert told[2] is True
     assert all(told)
     assert all(agree([("entry", b64(each.encode())) for each in ENTRIES]))
+
+
+def test_marks_of_an_entry_are_read_and_its_time_is_shown() -> None:
+    entries = [json.loads(each["utf8"]) for each in vector("judged.json")["entries"]]
+    decisions = [each for each in entries if each["kind"] == "decision"]
+    marked = [each for each in decisions if "marks" in each]
+    assert len(marked) == 3
+    odd: tuple[Any, ...] = ([], ["late"], "time_doubtful", [1], [["time_doubtful"]], None, {})
+    wrong = [{**marked[0], "marks": marks} for marks in (*odd, ["time_doubtful"] * 2)]
+    wrong += [{**marked[0], "marks": ["time_doubtful", "agent_foreign"]}]
+    wrong += [{name: value for name, value in marked[0].items() if name != "src"}]
+    told = agree(
+        [
+            *(("entry", _canonical(each)) for each in (*decisions, *wrong)),
+            *(("time", _canonical(each)) for each in decisions),
+        ]
+    )
+    count = len(decisions)
+    assert all(told[:count])
+    assert not any(told[count:-count])
+    assert told[-count:] == [time_of(each) for each in decisions]
+
+
+def _canonical(entry: dict[str, Any]) -> str:
+    return b64(json.dumps(entry, sort_keys=True, separators=(",", ":")).encode())
 
 
 def test_golden_commitments_open() -> None:

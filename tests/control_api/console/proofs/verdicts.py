@@ -13,6 +13,7 @@ from policies.ground.canonical import b64, unb64
 from policies.ground.signing import Endorsement
 from policies.trail import checkpoint
 from policies.trail.commitment import opens
+from policies.trail.entry import time_of
 from policies.trail.merkle_tree import leaf_hash
 from policies.trail.proofs import consistency, cosignature, inclusion, signed_note
 from policies.trail.proofs.signed_note import VerifierKey
@@ -100,6 +101,7 @@ _VERDICTS: dict[str, Callable[..., Any]] = {
     ),
     "key": _key,
     "entry": _entry,
+    "time": lambda raw: time_of(load_entry(unb64(raw))),
     "opening": opens,
     "endorsed": _endorsed,
     "proof": _proof,

@@ -1,0 +1,1 @@
+"""Judges the records of sidecars, and lists those that were refused."""

@@ -1,0 +1,166 @@
+"""Judges the records that a sidecar's key delivers, one by one, by what the key may say.
+
+    record ─▶ not a record, another spool, an id of another form  refused
+           ─▶ ALLOW: an agent of the key, in a role of the agent's  else refused
+           ─▶ DENY:  any agent, since impostors are denied too      marked, counted for no agent
+           ─▶ lineage: of an event of the key's                     else refused
+           ─▶ its time, against its arrival                         marked
+
+What is refused becomes an entry too, at its place in the spool (`policies.trail.core`), so nothing
+true waits behind it. Knows no SQL: what the log and the registry say is looked up by `lookup`.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from policies.definitions.model import Key
+from policies.ground.errors import Invalid
+from policies.trail.core import AGENT_FOREIGN, TIME_DOUBTFUL
+from policies.trail.spool_chain import Place, Spooled, read_place, refused
+
+AHEAD = 60_000_000
+"""Microseconds that a record's time may be after its arrival."""
+_UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z")
+
+
+class Refusal(StrEnum):
+    """Why a record was refused. The log keeps these words."""
+
+    not_a_record = "not_a_record"
+    foreign_spool = "foreign_spool"
+    event_id = "event_id"
+    duplicate_id = "duplicate_id"
+    foreign_agent = "foreign_agent"
+    foreign_role = "foreign_role"
+    foreign_event = "foreign_event"
+
+
+Roles = Mapping[str, Collection[str]]
+"""The roles in which an agent may act, by its id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event that the log has: the sidecar that decided it, None for the control API; its
+    agent."""
+
+    sidecar_id: str | None
+    agent_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """What the judge asks. `roles` gives those that agents have now, or had at some time since
+    (microseconds); `events` the events with these ids that the log has."""
+
+    roles: Callable[[Mapping[str, Collection[str]], int], Awaitable[Roles]]
+    events: Callable[[Collection[str]], Awaitable[Mapping[str, Event]]]
+
+
+@dataclass(slots=True)
+class Judge:
+    """Judges one batch of the spool `source` / `instance`. Times are in microseconds; `new_id`
+    makes the ids of entries. `refusals` are why records were refused, by their number."""
+
+    key: Key
+    source: str
+    instance: str
+    now: int
+    max_age: int
+    new_id: Callable[[], str]
+    lookup: Lookup
+    refusals: dict[int, Refusal] = field(default_factory=dict)
+    doubtful: int = 0
+    """How many records have a time that is too far from their arrival."""
+
+    def unreadable(self, payload: object, error: Invalid) -> Spooled:
+        """The entry of a payload that is no record. Raises `error` if it has no place in a
+        spool."""
+        found = read_place(payload)
+        if found is None:
+            raise error
+        return self._refused(*found, Refusal.not_a_record)
+
+    def refuse(self, record: Spooled, reason: Refusal) -> Spooled:
+        """The entry of a record that is refused."""
+        core = record.core
+        return self._refused(core, Place(record.n, record.prev, core["src"]["t"]), reason)
+
+    async def judge(self, records: list[Spooled]) -> list[Spooled]:
+        """The records as they are to be appended."""
+        roles = await self._roles(records)
+        events = await self._events(records)
+        seen: set[str] = set()
+        judged = []
+        for record in records:
+            reason = None
+            if record.n not in self.refusals:
+                reason = self._fault(record, seen, roles, events)
+                seen.add(record.columns.eid)
+            marked = self._marked(record) if reason is None else self.refuse(record, reason)
+            judged.append(marked)
+        return judged
+
+    def _fault(
+        self, record: Spooled, seen: set[str], roles: Roles, events: Mapping[str, Event]
+    ) -> Refusal | None:
+        columns = record.columns
+        if record.source != self.source or record.instance != self.instance:
+            return Refusal.foreign_spool
+        if _UUID7.match(columns.eid) is None:
+            return Refusal.event_id
+        if columns.eid in seen:
+            return Refusal.duplicate_id
+        if columns.decision == "ALLOW":
+            if not self.key.may_speak_for_agent(columns.agent_id):
+                return Refusal.foreign_agent
+            if columns.agent_id is not None and columns.agent_role not in roles[columns.agent_id]:
+                return Refusal.foreign_role
+        if columns.ref is not None and columns.ref in events:
+            return self._event_fault(events[columns.ref])
+        return None
+
+    def _event_fault(self, event: Event) -> Refusal | None:
+        if event.sidecar_id == self.source:
+            return None
+        ours = event.sidecar_id is not None and self.key.may_speak_for_agent(event.agent_id)
+        return None if ours else Refusal.foreign_event
+
+    def _marked(self, record: Spooled) -> Spooled:
+        if record.n in self.refusals:
+            return record
+        columns = record.columns
+        marks: tuple[str, ...] = ()
+        if columns.agent_id is not None and not self.key.may_speak_for_agent(columns.agent_id):
+            marks = (AGENT_FOREIGN,)
+        if not self.now - self.max_age <= columns.ts <= self.now + AHEAD:
+            marks = (*marks, TIME_DOUBTFUL)
+            self.doubtful += 1
+        return record._replace(marks=marks) if marks else record
+
+    def _refused(self, core: dict[str, Any], place: Place, reason: Refusal) -> Spooled:
+        self.refusals[place.n] = reason
+        spool = (self.source, self.instance)
+        return refused(core, place, spool, str(reason), self.key.key_id, self.new_id())
+
+    async def _roles(self, records: list[Spooled]) -> Roles:
+        """The roles of the agents that the batch says were allowed something."""
+        acted: dict[str, set[str]] = {}
+        since = self.now
+        for record in records:
+            columns = record.columns
+            if columns.decision == "ALLOW" and columns.agent_id is not None:
+                assert columns.agent_role is not None
+                acted.setdefault(columns.agent_id, set()).add(columns.agent_role)
+                since = min(since, columns.ts)
+        return await self.lookup.roles(acted, max(since, self.now - self.max_age)) if acted else {}
+
+    async def _events(self, records: list[Spooled]) -> Mapping[str, Event]:
+        """What the log knows of the events that lineage of the batch follows from."""
+        # An event that the log does not have may be lost, and says nothing of whose it was.
+        cited = {record.columns.ref for record in records if record.columns.ref is not None}
+        cited -= {record.columns.eid for record in records}
+        return await self.lookup.events(cited) if cited else {}

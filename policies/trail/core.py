@@ -1,0 +1,104 @@
+"""What an entry keeps of a record as it was spooled: its hash, the marks that the control API adds
+beside it, and the entry of a record that was refused.
+
+A spool's chain goes on behind a refused record, which has its number. So its entry, of kind
+`rejected_record`, has the record's place in the spool as `src`, and the next record's `src.prev` is
+the hash of what was refused, not of the entry.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from policies.ground.canonical import NotCanonical, b64, check, encode, unb64
+from policies.trail.record import MAX_ENTRY, Record, make_record
+
+PLACE = ("log", "marks", "prev", "seq", "ts")
+"""The members of an entry that the control API adds to a core."""
+
+TIME_DOUBTFUL = "time_doubtful"
+"""The record's time is far from its arrival. It is listed and counted at its arrival."""
+AGENT_FOREIGN = "agent_foreign"
+"""A denial names an agent that its sidecar's key does not act for, as an impostor's attempt does.
+It is counted for no agent."""
+MARKS = frozenset((AGENT_FOREIGN, TIME_DOUBTFUL))
+
+REJECTED = "rejected_record"
+"""The kind of the entry of a refused record."""
+_REJECTED = {"core", "hash", "key_id", "reason"}
+_HASH = 32
+_OVERHEAD = 8192
+"""The most bytes of an entry beside the core that was refused."""
+
+
+def core_hash(core: bytes) -> bytes:
+    """The hash of a record as spooled, which the next record's `src.prev` holds."""
+    return hashlib.sha256(b"audit/src/v1\0" + len(core).to_bytes(4, "big") + core).digest()
+
+
+def record_hash(entry: dict[str, Any]) -> bytes:
+    """The hash of the record of an enforcement point that became this entry, which has passed
+    `check_entry`."""
+    if entry["kind"] == REJECTED:
+        return unb64(entry["pub"]["hash"])
+    return core_hash(encode({name: entry[name] for name in entry if name not in PLACE}))
+
+
+def at_arrival(entry: Mapping[str, Any]) -> bool:
+    """Whether an entry is listed and counted at its own time, rather than at its record's."""
+    return "src" not in entry or entry["kind"] == REJECTED or TIME_DOUBTFUL in marks_of(entry)
+
+
+def marks_of(entry: Mapping[str, Any]) -> list[str]:
+    """The marks that the control API added."""
+    marks: list[str] = entry.get("marks", [])
+    return marks
+
+
+def marks_fault(marks: object) -> str | None:
+    """What is wrong with the member `marks`; None if nothing is."""
+    listed: list[Any] = marks if isinstance(marks, list) else []
+    known = all(type(mark) is str and mark in MARKS for mark in listed)
+    if listed and known and sorted(set(listed)) == listed:
+        return None
+    return f"`marks` is not an ascending list of {', '.join(sorted(MARKS))}"
+
+
+def rejected_fault(pub: dict[str, Any]) -> str | None:
+    """What is wrong with `pub` of the entry of a refused record; None if nothing is."""
+    if pub.keys() != _REJECTED:
+        return "`pub` has other members than core, hash, key_id, reason"
+    try:
+        hashed = unb64(pub["hash"])
+    except (NotCanonical, TypeError, AttributeError):
+        hashed = b""
+    if len(hashed) != _HASH:
+        return "`pub.hash` is not the base64 of a hash"
+    if pub["core"] is not None and core_hash(encode(pub["core"])) != hashed:
+        return "`pub.hash` is not the hash of `pub.core`"
+    return None
+
+
+def rejected_record(core: dict[str, Any], reason: str, key_id: str, *, record_id: str) -> Record:
+    """The entry of a record that the key `key_id` delivered and that was refused. `core` is the
+    record as spooled; one that does not fit into an entry is left out, and only its hash is
+    kept. Its openings are not kept: nothing shows whose they are."""
+    encoded = encode(core)
+    pub: dict[str, Any] = {
+        "core": core,
+        "hash": b64(core_hash(encoded)),
+        "key_id": key_id,
+        "reason": reason,
+    }
+    if len(encoded) > MAX_ENTRY - _OVERHEAD or not _nests(pub):
+        pub["core"] = None
+    return make_record(REJECTED, record_id, encode(pub))
+
+
+def _nests(pub: dict[str, Any]) -> bool:
+    """Whether an entry can hold `pub`, which is one level down in it."""
+    try:
+        check([pub])
+    except NotCanonical:
+        return False
+    return True
