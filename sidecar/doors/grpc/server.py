@@ -1,7 +1,6 @@
 """The port of a gRPC check door. Knows HTTP/2, TLS and the names of methods, and the answer of a
 health check (`grpc.health.v1`). Knows no other message."""
 
-import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,6 @@ from sidecar.doors.grpc.service import CheckService
 from sidecar.doors.grpc.wire import varint_field
 from sidecar.http.loop_guard import LoopGuard
 from sidecar.platform.hosts_to_bind import hosts_to_bind
-from sidecar.proxy.background_tasks import BackgroundTasks
 from sidecar.settings.doors import DoorTls
 
 log = logging.getLogger(__name__)
@@ -61,7 +59,6 @@ class GrpcServer(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no
         self._ready = ready
         self._port = 0
         self._server: Any = None
-        self._checks = BackgroundTasks()
         # Bytes in, bytes out: `check_request` and `check_response` know the messages.
         self._methods = {
             # A stream of one: of a caller without a valid key, no message is ever held.
@@ -105,7 +102,6 @@ class GrpcServer(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no
         """Stop accepting, give open checks `seconds` to finish, then end them."""
         if self._server is not None:
             await self._server.stop(seconds)
-        await self._checks.close(seconds)
 
     async def _check(self, _messages: Any, context: Any) -> bytes:
         keys = [value for name, value in context.invocation_metadata() if name == "x-api-key"]
@@ -115,15 +111,9 @@ class GrpcServer(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no
         read = await context.read()
         # Without a message there is nothing to read in it, which is a denial like any other.
         message: bytes = b"" if read is grpc.aio.EOF else read
-        answers: list[bytes] = []
-
-        async def judge() -> None:
-            answers.append(await self._service.check(message, keys))
-
-        # A gateway that gives up must not cancel the judgement: its record may be on the way to
-        # disk, beside those of other checks.
-        await asyncio.shield(self._checks.run(judge()))
-        return answers[0]
+        # A gateway that gives up cancels this, and what is looked up for it. A record keeps its way
+        # to the disk.
+        return await self._service.check(message, keys)
 
     async def _health(self, _message: bytes, _context: Any) -> bytes:
         return _SERVING if self._ready() else _NOT_SERVING
