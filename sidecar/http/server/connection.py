@@ -54,7 +54,7 @@ class ServerConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports don't inherit from asyncio's.
         self.transport = cast(asyncio.Transport, transport)
-        if self._slot is not None and not self._slot.take():
+        if self._slot is not None and not self._slot.take(self.transport.abort):
             self._incoming.stop()
             self.transport.abort()
             return
