@@ -1,6 +1,7 @@
 """The port of a gRPC check door. Knows HTTP/2, TLS and the names of methods, and the answer of a
 health check (`grpc.health.v1`). Knows no other message."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +11,11 @@ import grpc
 import grpc.aio
 
 from policies.ground.listen_address import EVERY, ListenAddress
-from sidecar.doors.grpc.service import CheckService
+from sidecar.doors.grpc.service import MAX_MESSAGE, CheckService
 from sidecar.doors.grpc.wire import varint_field
 from sidecar.http.loop_guard import LoopGuard
 from sidecar.platform.hosts_to_bind import hosts_to_bind
+from sidecar.proxy.background_tasks import BackgroundTasks
 from sidecar.settings.doors import DoorTls
 
 log = logging.getLogger(__name__)
@@ -26,7 +28,7 @@ _OPTIONS = (
     ("grpc.max_concurrent_streams", 1000),
     # A body over 1 MiB is a denial, with its record and reason, and not a failed call. Gateways cut
     # a body at a limit of their own, so the message has room for little more than one and a head.
-    ("grpc.max_receive_message_length", 2 << 20),
+    ("grpc.max_receive_message_length", MAX_MESSAGE),
     # Gateways add trace headers to a call, and a call with too many of them fails.
     ("grpc.max_metadata_size", 64 << 10),
     ("grpc.absolute_max_metadata_size", 64 << 10),
@@ -59,6 +61,7 @@ class GrpcServer(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no
         self._ready = ready
         self._port = 0
         self._server: Any = None
+        self._checks = BackgroundTasks()
         # Bytes in, bytes out: `check_request` and `check_response` know the messages.
         self._methods = {
             # A stream of one: of a caller without a valid key, no message is ever held.
@@ -102,18 +105,31 @@ class GrpcServer(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no
         """Stop accepting, give open checks `seconds` to finish, then end them."""
         if self._server is not None:
             await self._server.stop(seconds)
+        await self._checks.close(seconds)
 
     async def _check(self, _messages: Any, context: Any) -> bytes:
         keys = [value for name, value in context.invocation_metadata() if name == "x-api-key"]
         refusal = self._service.refusal(keys)
         if refusal is not None:
             return refusal
-        read = await context.read()
-        # Without a message there is nothing to read in it, which is a denial like any other.
-        message: bytes = b"" if read is grpc.aio.EOF else read
+        message = await context.read()
+        if message is grpc.aio.EOF:
+            return await self._without_message(keys)
         # A gateway that gives up cancels this, and what is looked up for it. A record keeps its way
         # to the disk.
         return await self._service.check(message, keys)
+
+    async def _without_message(self, keys: list[str]) -> bytes:
+        """Denies a check whose message is missing, or was larger than the limit. In the second case
+        the call has failed already, and this is about to be cancelled: the denial is recorded all
+        the same."""
+        answers: list[bytes] = []
+
+        async def deny() -> None:
+            answers.append(await self._service.check_without_message(keys))
+
+        await asyncio.shield(self._checks.run(deny()))
+        return answers[0]
 
     async def _health(self, _message: bytes, _context: Any) -> bytes:
         return _SERVING if self._ready() else _NOT_SERVING
