@@ -148,6 +148,13 @@ class HttpRequest(RequestMessage):
         takes long, and that nobody needs then."""
         self._connection.watch()
 
+    def client_left(self) -> bool:
+        """Whether the client has left, for which it is watched from now on."""
+        if self._connection.transport is None:
+            return True
+        self._connection.watch()
+        return False
+
     def send_continue(self) -> None:
         """Tells a client that sent `Expect: 100-continue` to send its body."""
         # A client that is already sending doesn't need it (RFC 9110 section 10.1.1).
