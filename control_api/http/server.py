@@ -66,7 +66,7 @@ class _Connection(web.RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports don't inherit from asyncio's.
         self._raw = raw = cast(asyncio.Transport, transport)
-        if self._slot.take():
+        if self._slot.take(raw.abort):
             super().connection_made(transport)
         else:
             self._refused = True

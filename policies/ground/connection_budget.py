@@ -5,6 +5,8 @@ A client needs no key to open a connection and to begin a request. Without a com
 fill the memory with heads that it never finishes. Counts; knows no connection and no request.
 """
 
+from collections.abc import Callable
+
 HEAD_BYTES = 64 * 1024
 """The longest request head, from its first byte to the empty line."""
 
@@ -64,9 +66,9 @@ class Slot:
         self._budget = budget
         self._taken = False
 
-    def take(self) -> bool:
-        """Takes the place when the connection is made. False if there is none: the connection must
-        be ended at once."""
+    def take(self, _abort: Callable[[], None]) -> bool:
+        """Takes the place when the connection is made, which `abort` ends. False if there is none:
+        the connection must be ended at once."""
         budget = self._budget
         if budget.open >= budget.most:
             budget.refused += 1

@@ -142,8 +142,9 @@ class Dispatcher:
                     body = take_whole(request.body, head.length, request_body.MAX_BODY, lease)
                 if body is not None:
                     assert head.route is not None  # admitted
+                    media, query, left = head.content_type, head.query, request.client_left
                     return await head.route.handle(
-                        ApiRequest(key, head.content_type, head.query, head.traceparent), body
+                        ApiRequest(key, media, query, head.traceparent, left), body
                     )
             except MissingDocument as missing:
                 absent = missing

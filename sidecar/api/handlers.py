@@ -78,6 +78,8 @@ class Api:
         batch = parse_batch(parse_object(body, request.content_type, unique=False))
         decided: list[RecordedDecision] = []
         for retrieval in batch.retrievals:
+            if request.client_left():
+                break
             decided.append(await self._enforcer.submit(retrieval, request.key))
             if decided[-1].decision.decision == batch.stop_on:
                 break

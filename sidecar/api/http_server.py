@@ -11,6 +11,7 @@ from sidecar.http.loop_guard import LoopGuard
 from sidecar.http.messages.request_parser import HeadLimits
 from sidecar.http.server.connections import Connections
 from sidecar.http.server.head_cache import HeadCache
+from sidecar.http.server.probes import probe_connections
 from sidecar.http.server.request import HttpRequest, Serve
 from sidecar.http.server.response import Response
 from sidecar.http.server.service import Flow, ServerLimits, Service
@@ -39,8 +40,8 @@ class Answering(Protocol):
 
 
 class HttpServer:
-    """A listening port whose requests `dispatcher` answers, within the `budget` of all ports. With
-    `tls` it serves HTTPS alone."""
+    """A listening port whose requests `dispatcher` answers, within the `budget` of all ports, and
+    beyond it probes. With `tls` it serves HTTPS alone."""
 
     def __init__(
         self,
@@ -63,6 +64,7 @@ class HttpServer:
         # the way to disk.
         service = Service(dispatcher.serve, dispatcher.failed, limits, Flow(), False, heads, budget)
         self._connections = Connections(service)
+        self._probes = probe_connections(service)
         self._budget = budget
         self._listen = listen
         self._loop_guard = loop_guard
@@ -71,14 +73,16 @@ class HttpServer:
 
     def __call__(self) -> asyncio.Protocol:
         """The protocol of a new connection."""
+        budget = self._budget
+        connections = self._connections if budget.open < budget.most else self._probes
         if self._tls is None:
-            return self._connections()
+            return connections()
         return TlsLayer(
             self._tls,
-            self._connections.above,
+            connections.above,
             _HANDSHAKE_SECONDS,
             self._log_invalid,
-            self._budget.slot(),
+            connections.service.budget.slot(),
         )
 
     def _log_invalid(self, reason: str) -> None:
@@ -106,4 +110,4 @@ class HttpServer:
         """Stop accepting, give open requests `seconds` to finish, then end them."""
         if self._listening is not None:
             self._listening.close()
-        await self._connections.close(seconds)
+        await asyncio.gather(self._connections.close(seconds), self._probes.close(seconds))

@@ -40,14 +40,20 @@ class ErrorReply(NamedTuple):
     extra_lines: bytes = b""
 
 
+def _stays() -> bool:
+    return False
+
+
 class ApiRequest(NamedTuple):
     """A handler's argument besides the body. `key` is None on paths that need no key; `query` is
-    still percent-encoded."""
+    still percent-encoded. `client_left` says whether nobody waits for the response any more: for
+    work in many steps, which then ends."""
 
     key: Key | None
     content_type: str | None
     query: str = ""
     traceparent: tuple[bytes, ...] = ()
+    client_left: Callable[[], bool] = _stays
 
 
 Handler = Callable[[ApiRequest, bytes], Awaitable[ApiReply]]

@@ -74,6 +74,8 @@ class Authzen:
         answers: list[dict[str, Any]] = []
         decided: list[RecordedDecision] = []
         for each in mapped:
+            if request.client_left():
+                break
             if isinstance(each, Malformed):
                 answers.append(_item_error(each))
             else:

@@ -8,6 +8,7 @@ here, and denied; and no lineage is written.
 Knows neither keys, nor HTTP, nor gRPC.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from policies.definitions.model import RANK, Sensitivity
@@ -37,6 +38,10 @@ from sidecar.recorder import RecordedDecision
 from sidecar.settings.model import Source
 
 
+def _watched() -> None:
+    """For a gateway whose leaving is noticed in any case."""
+
+
 class CheckedRequest(NamedTuple):
     """A request that a gateway asks about. `head` is made by `Judgement.head_of`."""
 
@@ -53,6 +58,8 @@ class CheckedRequest(NamedTuple):
     template: HeadTemplate | None = None
     """The template of the head, if it is remembered."""
     traceparent: tuple[bytes, ...] = ()
+    watch_client: Callable[[], None] = _watched
+    """Called before the data source is asked, which ends if the gateway leaves."""
 
 
 class Outcome(NamedTuple):
@@ -120,7 +127,8 @@ class CheckJudge(RequestJudge[CheckedRequest]):
             raise Malformed(check.missing)
         media = body_media(check.head)
         context.body = body
-        parsed = await self.worker.call(len(body), parse, body, media, routed.budget)
+        budget = routed.budget
+        parsed = await self.worker.call_for(budget, len(body), parse, body, media, budget)
         context.routed = routed = routed._replace(body=parsed)
         return routed
 

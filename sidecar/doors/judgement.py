@@ -125,7 +125,7 @@ class Judgement:
             except Unmapped as error:
                 return self._unmapped(check, error)
             await self._fetch(absent)
-        context = RequestContext(0.0, current_trace())
+        context = RequestContext(0.0, current_trace(), check.watch_client)
         try:
             judged = await judge.judge(check, context)
         except Denied as error:

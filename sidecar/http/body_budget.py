@@ -65,3 +65,8 @@ class Lease:
             raise BodyBudgetExceeded
         budget.held += count
         self._count += count
+
+    def shrink(self, count: int) -> None:
+        """Hold `count` bytes less, of those held."""
+        self._budget.held -= count
+        self._count -= count

@@ -4,6 +4,7 @@ import asyncio
 
 from policies.ground.errors import Malformed, SluiceError, TooLarge
 from sidecar.http.body_budget import Lease
+from sidecar.http.body_buffer import BodyBuffer
 from sidecar.http.messages.body import BodyStream
 from sidecar.http.messages.request_parser import BrokenFraming
 
@@ -45,15 +46,13 @@ async def read_whole(
         return whole
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
-    read = bytearray()
+    buffer = BodyBuffer(stated or limit, lease)
     try:
         while part := await body.next(max(0.0, end - loop.time())):
-            if len(read) + len(part) > limit:
+            if buffer.length + len(part) > limit:
                 raise TooLarge(f"the body is larger than {limit} bytes")
-            # Count the bytes before keeping them: the budget must hold at every moment.
-            lease.grow(len(part))
-            read += part
-        return bytes(read)
+            buffer.append(part)
+        return buffer.take()
     except TimeoutError:
         raise BodyTooSlow(f"the body did not arrive within {seconds:g} s") from None
     except BrokenFraming as error:

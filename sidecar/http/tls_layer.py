@@ -52,7 +52,7 @@ class TlsLayer(asyncio.Transport, asyncio.Protocol):
         # uvloop's transports don't inherit from asyncio's.
         self._raw = cast(asyncio.Transport, transport)
         self._loop = asyncio.get_running_loop()
-        if self._slot is not None and not self._slot.take():
+        if self._slot is not None and not self._slot.take(self.abort):
             self.abort()
         # Otherwise a client that never finishes its handshake would hold the connection forever.
         self._deadline = self._loop.call_later(self._handshake_seconds, self._raw.abort)

@@ -3,7 +3,8 @@ of a single request are here, and every protocol charges the same object.
 
 A budget lives as long as its request, as `RoutedRequest.budget`. Work is charged before it is done.
 A charge over the limit raises `OverBudget`, which becomes `400` and one DENY `unreadable_request`,
-whatever the protocol and the unit.
+whatever the protocol and the unit. So does every charge of a request that has ended: work that runs
+in another thread can't be ended in another way.
 
 Pure. Knows counts, but no protocol.
 """
@@ -42,9 +43,20 @@ class Budget:
     _arguments = MAX_ARGUMENTS
     _graphql_tokens = MAX_GRAPHQL_TOKENS
     _graphql_characters = MAX_GRAPHQL_CHARACTERS
+    _ended = False
+
+    def end(self) -> None:
+        """Notes that nobody waits for the request any more. Any thread may call it."""
+        self._ended = True
+
+    def check(self) -> None:
+        """Raises `OverBudget` if the request has ended. For long work that charges nothing."""
+        if self._ended:
+            raise OverBudget("the request has ended")
 
     def charge_sources(self, names: Iterable[str]) -> None:
         """Charges sources by name. A name already charged is free."""
+        self.check()
         if self._sources is None:
             self._sources = set()
         sources = self._sources
@@ -59,12 +71,14 @@ class Budget:
 
     def charge_parts(self, count: int) -> None:
         """Charges lines or sub-requests."""
+        self.check()
         self._parts -= count
         if self._parts < 0:
             raise OverBudget(f"the body has more than {MAX_PARTS} lines or sub-requests")
 
     def charge_lookup(self) -> None:
         """Charges one request that the sidecar sends to find out what a name means."""
+        self.check()
         self._lookups -= 1
         if self._lookups < 0:
             raise OverBudget(f"the request takes more than {MAX_LOOKUPS} look-ups")
@@ -76,6 +90,7 @@ class Budget:
 
     def charge_graphql_tokens(self, count: int) -> None:
         """Charges the tokens of one document."""
+        self.check()
         self._graphql_tokens -= count
         if self._graphql_tokens < 0:
             raise OverBudget(f"the queries have more than {MAX_GRAPHQL_TOKENS} tokens")
@@ -88,6 +103,7 @@ class Budget:
 
     def charge_arguments(self, count: int) -> None:
         """Charges members and lists in the arguments of a search."""
+        self.check()
         self._arguments -= count
         if self._arguments < 0:
             raise OverBudget(f"the arguments hold more than {MAX_ARGUMENTS} values")

@@ -39,11 +39,11 @@ def has_too_many_brackets(raw: bytes) -> bool:
     return raw.count(b"{") + raw.count(b"[") > MAX_BRACKETS
 
 
-def json_object(
-    raw: bytes, media_type: str | None, _budget: Budget | None = None
-) -> dict[str, Any]:
+def json_object(raw: bytes, media_type: str | None, budget: Budget | None = None) -> dict[str, Any]:
     """One JSON object, with no key twice."""
     value = _object(raw, media_type, MAX_DEPTH)
+    if budget is not None:
+        budget.check()  # the parser may have taken long
     # RFC 8259 section 4 leaves open which of two equal keys counts, so a data source may use a
     # different one from the one judged here. The parser silently keeps the last. Every member has a
     # colon, so if there are as many members as colons, no duplicate was dropped. The other ways are
@@ -61,13 +61,17 @@ def short_object(raw: bytes, max_depth: int) -> dict[str, Any]:
 
 
 def _object(raw: bytes, media_type: str | None, max_depth: int) -> dict[str, Any]:
-    if len(raw) > MAX_BRACKETS and has_too_many_brackets(raw):
-        raise OverBudget(f"the body has more than {MAX_BRACKETS} brackets")
+    _limit_brackets(raw)
     value = parse_object(raw, media_type, unique=False)
     # A body with fewer brackets than levels can't be too deep, and most have fewer.
     if raw.count(b"{") + raw.count(b"[") > max_depth:
         _check_depth(value, max_depth)
     return value
+
+
+def _limit_brackets(raw: bytes) -> None:
+    if len(raw) > MAX_BRACKETS and has_too_many_brackets(raw):
+        raise OverBudget(f"the body has more than {MAX_BRACKETS} brackets")
 
 
 def _refuse_duplicates(raw: bytes, value: dict[str, Any]) -> None:
@@ -78,10 +82,10 @@ def _refuse_duplicates(raw: bytes, value: dict[str, Any]) -> None:
 
 
 def optional_json_object(
-    raw: bytes, media_type: str | None, _budget: Budget | None = None
+    raw: bytes, media_type: str | None, budget: Budget | None = None
 ) -> dict[str, Any] | None:
     """Like `json_object`; None if there is no body."""
-    return json_object(raw, media_type) if raw.strip() else None
+    return json_object(raw, media_type, budget) if raw.strip() else None
 
 
 def json_lines(raw: bytes, media_type: str | None, budget: Budget) -> list[dict[str, Any]]:
@@ -91,11 +95,12 @@ def json_lines(raw: bytes, media_type: str | None, budget: Budget) -> list[dict[
         raise Malformed(f"the body's content type is `{kind[:64]}`, not `application/x-ndjson`")
     # Charged before anything is split or parsed: a body of `{}` lines may have a million of them.
     budget.charge_parts(raw.count(b"\n") + (not raw.endswith(b"\n")))
+    _limit_brackets(raw)  # of all lines together
     lines = raw.split(b"\n")
     if lines and not lines[-1].strip():
         lines.pop()
     # Some servers read an empty line as an empty object, others skip it: here it is an error.
-    return [json_object(line, None) for line in lines]
+    return [json_object(line, None, budget) for line in lines]
 
 
 def _check_depth(value: Any, max_depth: int) -> None:

@@ -6,6 +6,9 @@ Such a call holds the interpreter's lock. The longest creates the objects of a p
 `strict_body.has_too_many_brackets` bounds it. Together the two keep one request from blocking the
 loop for 100 ms (the benchmark `blocking` prints the figures).
 
+A request that is cancelled lets go of work that waits for its turn, and lasts until work that runs
+has ended, so that its body counts until then.
+
 Knows nothing of what is computed. Nothing that runs here may touch the policy set or the loop.
 """
 
@@ -17,6 +20,7 @@ from functools import partial
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from policies.ground.errors import SluiceError
+from sidecar.protocols.budget import Budget
 from sidecar.protocols.messages import FetchedResponse, RoutedRequest
 
 LONGEST_INLINE = 64 * 1024
@@ -35,6 +39,23 @@ def no_refresh() -> None:
 
 class _Done(NamedTuple):
     value: Any
+
+
+class _Job:
+    """Work that waits for its turn."""
+
+    __slots__ = ("_work",)
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self._work: Callable[[], Any] | None = work
+
+    def __call__(self) -> Any:
+        assert self._work is not None  # what is dropped never runs
+        return self._work()
+
+    def drop(self) -> None:
+        """Lets go of the body. The executor holds the job itself until its turn has come."""
+        self._work = None
 
 
 class _AwaitedLookup:
@@ -68,12 +89,41 @@ class WorkerThread:
         *arguments: P.args,
         **more: P.kwargs,
     ) -> T:
-        """Runs `work`, and returns its result. `size` is the number of bytes that it walks. If the
-        caller is cancelled, work that hasn't begun is dropped."""
+        """Runs `work`, and returns its result. `size` is the number of bytes that it walks."""
         if size <= LONGEST_INLINE:
             return work(*arguments, **more)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._executor, partial(work, *arguments, **more))
+        return await self._run(partial(work, *arguments, **more), None)
+
+    async def call_for(
+        self,
+        budget: Budget,
+        size: int,
+        work: Callable[P, T],
+        *arguments: P.args,
+        **more: P.kwargs,
+    ) -> T:
+        """Like `call`, for a request with this budget. If the request is cancelled, work that runs
+        ends where it next charges the budget."""
+        if size <= LONGEST_INLINE:
+            return work(*arguments, **more)
+        return await self._run(partial(work, *arguments, **more), budget)
+
+    async def _run(self, work: Callable[[], T], budget: Budget | None) -> T:
+        job = _Job(work)
+        running = self._executor.submit(job)
+        try:
+            return await asyncio.wrap_future(running)
+        except asyncio.CancelledError:
+            if budget is not None:
+                budget.end()
+            if running.cancel():
+                job.drop()
+            else:
+                # It runs, and holds the body, which counts for as long as the request lasts.
+                rest = asyncio.wrap_future(running)
+                await asyncio.wait((rest,))
+                rest.exception()  # of no interest any more
+            raise
 
     async def drive(
         self,
@@ -92,13 +142,13 @@ class WorkerThread:
             while True:
                 if walked > LONGEST_INLINE:
                     refresh()
-                step = await self.call(walked, _step, resume)
+                step = await self.call_for(routed.budget, walked, _step, resume)
                 if isinstance(step, _Done):
                     value: T = step.value
                     return value
                 resume, walked = await _look_up(coroutine, routed.fetch, step, size)
         finally:
-            # If this was cancelled in the middle of a step, the thread is still running the
+            # If this was cancelled twice in the middle of a step, the thread still runs the
             # coroutine, which can't be closed then. It ends with that step.
             with contextlib.suppress(ValueError):
                 coroutine.close()

@@ -25,6 +25,7 @@ from policies.sets.policy_set import (
     role_name,
     tenant_document,
 )
+from policies.sets.signed_head import Claim
 from policies.trail.spool_chain import read_payload
 from sidecar.control.client import ControlClient
 from sidecar.enforce import Enforcer
@@ -73,7 +74,7 @@ def policy(**changes: Any) -> Policy:
 class Sidecar:
     """An enforcer with its spool, and the agent that speaks through it. `publish` puts the
     tenant's settings in force, `publish_document` any document by its name; `keys` are the
-    tenant's, and `key_document` names the agent's."""
+    tenant's, and `key_document` names the agent's. `claims` are those of sessions in the store."""
 
     def __init__(
         self,
@@ -84,7 +85,9 @@ class Sidecar:
         publish_document: Callable[[str, bytes | None], None],
         keys: LiveKeys,
         key_document: str,
+        claims: dict[str, Claim],
     ) -> None:
+        self.claims = claims
         self.key_document = key_document
         self.publish_document = publish_document
         self.keys = keys
@@ -171,9 +174,16 @@ async def sidecar(
     settings = spool or SpoolSettings(tmp_path / "spool", segment_bytes=MIN_SEGMENT_BYTES)
     opened = await Spool.open(settings, "sidecar-test", CLOCK, os.urandom)
     running = asyncio.get_running_loop().create_task(opened.run())
-    # There is no control API here: a session can't be claimed, and nothing else needs one.
+    # There is no control API here: only a session that is claimed already can be used, and nothing
+    # else needs one.
     control = await ControlClient("http://127.0.0.1:9", "unused").__aenter__()
-    sessions = SessionRegistry(control, CacheFile(tmp_path / "cache"), documents.get, CLOCK)
+    claims: dict[str, Claim] = {}
+
+    async def claim(session_id: str) -> Claim | None:
+        return claims.get(session_id)
+
+    file = CacheFile(tmp_path / "cache")
+    sessions = SessionRegistry(control, file, documents.get, CLOCK, claim)
     metrics = Metrics(CollectorRegistry())
     view = PolicyView(policy_set, freshness, AllDocuments(), CLOCK.monotonic)
     recorder = Recorder(opened, metrics, CLOCK, os.urandom, view.masks)
@@ -185,12 +195,13 @@ async def sidecar(
         else:
             documents[name] = document
         policy_set.apply([name], policy_set.revision + 1)
+        sessions.changed([name])
 
     try:
         keys = LiveKeys(policy_set, CLOCK)
         agent = AgentIdentity.of(None, ROLE, key, keys)
         named = key_name(key_digest(key))
-        yield Sidecar(enforcer, opened, agent, metrics, publish, keys, named)
+        yield Sidecar(enforcer, opened, agent, metrics, publish, keys, named, claims)
     finally:
         await control.__aexit__(None, None, None)
         running.cancel()

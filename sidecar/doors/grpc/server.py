@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 
 from policies.ground.listen_address import EVERY, ListenAddress
-from sidecar.doors.grpc.service import CheckService
+from sidecar.doors.grpc.service import MAX_MESSAGE, CheckService
 from sidecar.doors.grpc.wire import varint_field
 from sidecar.http.loop_guard import LoopGuard
 from sidecar.platform.hosts_to_bind import hosts_to_bind
@@ -28,7 +28,7 @@ _OPTIONS = (
     ("grpc.max_concurrent_streams", 1000),
     # A body over 1 MiB is a denial, with its record and reason, and not a failed call. Gateways cut
     # a body at a limit of their own, so the message has room for little more than one and a head.
-    ("grpc.max_receive_message_length", 2 << 20),
+    ("grpc.max_receive_message_length", MAX_MESSAGE),
     # Gateways add trace headers to a call, and a call with too many of them fails.
     ("grpc.max_metadata_size", 64 << 10),
     ("grpc.absolute_max_metadata_size", 64 << 10),
@@ -112,17 +112,23 @@ class GrpcServer(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no
         refusal = self._service.refusal(keys)
         if refusal is not None:
             return refusal
-        read = await context.read()
-        # Without a message there is nothing to read in it, which is a denial like any other.
-        message: bytes = b"" if read is grpc.aio.EOF else read
+        message = await context.read()
+        if message is grpc.aio.EOF:
+            return await self._without_message(keys)
+        # A gateway that gives up cancels this, and what is looked up for it. A record keeps its way
+        # to the disk.
+        return await self._service.check(message, keys)
+
+    async def _without_message(self, keys: list[str]) -> bytes:
+        """Denies a check whose message is missing, or was larger than the limit. In the second case
+        the call has failed already, and this is about to be cancelled: the denial is recorded all
+        the same."""
         answers: list[bytes] = []
 
-        async def judge() -> None:
-            answers.append(await self._service.check(message, keys))
+        async def deny() -> None:
+            answers.append(await self._service.check_without_message(keys))
 
-        # A gateway that gives up must not cancel the judgement: its record may be on the way to
-        # disk, beside those of other checks.
-        await asyncio.shield(self._checks.run(judge()))
+        await asyncio.shield(self._checks.run(deny()))
         return answers[0]
 
     async def _health(self, _message: bytes, _context: Any) -> bytes:

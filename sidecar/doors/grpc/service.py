@@ -33,7 +33,13 @@ from sidecar.settings.model import Kind
 
 log = logging.getLogger(__name__)
 
+MAX_MESSAGE = 2 << 20
+"""The most bytes of a check. The call fails if it has more."""
 _MAX_BODY = 1 << 20
+_NO_MESSAGE = (
+    f"the check has no message, or one of more than {MAX_MESSAGE} bytes; let the gateway send "
+    f"bodies of at most {_MAX_BODY} bytes (`max_request_bytes`)"
+)
 _LEVEL = b"x-sluice-sensitivity"
 _NOT_OF_THE_REQUEST = (b"x-api-key", PARTIAL_FLAG)
 _JSON = (b"content-type", b"application/json")
@@ -72,12 +78,20 @@ class CheckService:
     async def check(self, message: bytes, api_keys: Sequence[str]) -> bytes:
         """The CheckResponse for a CheckRequest that carries these keys. Raises nothing."""
         try:
-            return await self._judge(message, api_keys)
+            return await self._answer(self._checked(message), api_keys)
         except Exception as error:  # noqa: BLE001  # `_failed` logs it
             return self._failed(error)
 
-    async def _judge(self, message: bytes, api_keys: Sequence[str]) -> bytes:
-        outcome = await self._judgement.judge(self._checked(message), _digest(api_keys))
+    async def check_without_message(self, api_keys: Sequence[str]) -> bytes:
+        """The CheckResponse where no message can be read. Raises nothing."""
+        log.info("a check was denied: %s", _NO_MESSAGE)
+        try:
+            return await self._answer(_unreadable(_NO_MESSAGE), api_keys)
+        except Exception as error:  # noqa: BLE001  # `_failed` logs it
+            return self._failed(error)
+
+    async def _answer(self, check: CheckedRequest, api_keys: Sequence[str]) -> bytes:
+        outcome = await self._judgement.judge(check, _digest(api_keys))
         for recorded in outcome.decisions:
             await recorded.durable
         # The records are on disk. If we die here, they ship after the restart; the gateway gets no
@@ -92,8 +106,7 @@ class CheckService:
             head = self._judgement.head_of(fields)
             body, missing = _body(check)
         except Malformed as error:
-            # Of a message that can't be read, nothing is known but the key.
-            return CheckedRequest("", "", _NO_HEAD, None, "", error.message)
+            return _unreadable(error.message)
         traces = tuple(value for name, value in fields if name == b"traceparent")
         return CheckedRequest(check.method, check.target, head, body, missing, traceparent=traces)
 
@@ -158,6 +171,11 @@ class CheckService:
         self._checks.add(str(code))
         body = orjson.dumps(error_body(status, error.message, error.details))
         return denied(code, status, headers, body)
+
+
+def _unreadable(fault: str) -> CheckedRequest:
+    """A check of which nothing is known but the key."""
+    return CheckedRequest("", "", _NO_HEAD, None, "", fault)
 
 
 def _digest(api_keys: Sequence[str]) -> bytes | None:

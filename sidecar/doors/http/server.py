@@ -62,6 +62,8 @@ class HttpDoors:
         if not (request.known or request.version in SPOKEN_VERSIONS):
             return self._render(answers.of_error(BrokenHttp()), None)
         head: CheckHead = request.head if request.known else read_head(request, self._doors)
+        # A gateway that leaves ends what is looked up for it. A record keeps its way to the disk.
+        request.ends_with_client = True
         try:
             with self._bodies.lease() as lease:
                 door, outcome = await self._judge(request, head, lease)
@@ -109,6 +111,7 @@ class HttpDoors:
             asked.fault,
             head.template,
             head.traceparent,
+            request.watch_client,
         )
         return door, await door.judgement.judge(check, head.key_digest)
 

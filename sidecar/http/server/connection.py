@@ -54,7 +54,7 @@ class ServerConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports don't inherit from asyncio's.
         self.transport = cast(asyncio.Transport, transport)
-        if self._slot is not None and not self._slot.take():
+        if self._slot is not None and not self._slot.take(self.transport.abort):
             self._incoming.stop()
             self.transport.abort()
             return
@@ -69,8 +69,9 @@ class ServerConnection(asyncio.Protocol):
         self._time_limits.stop()
         self._incoming.break_off()
         self._time_limits.writable(_gone())
-        task = self._request_loop.task
-        if task is not None and self._service.cancels:
+        task, request = self._request_loop.task, self._incoming.current
+        cancels = self._service.cancels or (request is not None and request.ends_with_client)
+        if task is not None and cancels:
             task.cancel()
         if self._closed is not None:
             self._closed.set_result(None)
@@ -148,6 +149,9 @@ class ServerConnection(asyncio.Protocol):
     def body_taken(self) -> None:
         # The reader is in the middle of a step, and must not be re-entered.
         self._loop.call_soon(self.read_on)
+
+    def watch(self) -> None:
+        self._time_limits.watch()
 
     def stop_reading(self) -> None:
         self._incoming.last = True

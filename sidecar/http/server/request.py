@@ -10,7 +10,7 @@ from sidecar.http.messages.request_parser import HTTP_10, RequestMessage
 from sidecar.http.server.head_cache import HeadCache, KnownHead
 from sidecar.http.server.response import Answer
 
-_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class ClientConnection(FlowControl, Protocol):
@@ -33,6 +33,9 @@ class ClientConnection(FlowControl, Protocol):
 
     async def drain(self) -> None:
         """Waits until the client has taken enough of what was written."""
+
+    def watch(self) -> None:
+        """Notices soon if the client of the current request leaves."""
 
     def stop_reading(self) -> None:
         """Reads nothing after the current request."""
@@ -74,8 +77,8 @@ class HttpRequest(RequestMessage):
     """
 
     __slots__ = (
-        "_connection", "body_partly_read", "ends_on_client_close", "head", "known", "raw_head",
-        "response_started",
+        "_connection", "body_partly_read", "ends_on_client_close", "ends_with_client", "head",
+        "known", "raw_head", "response_started",
     )  # fmt: skip
 
     def __init__(self, connection: ClientConnection) -> None:
@@ -89,6 +92,8 @@ class HttpRequest(RequestMessage):
         self.body_partly_read = False
         self.response_started = False
         self.ends_on_client_close = False
+        self.ends_with_client = False
+        """Whether a client that leaves cancels the request, on whatever port it is."""
 
     def remember(self, meaning: Any) -> None:
         """Has the next request with the same head get `meaning`, which must hold no credential."""
@@ -138,11 +143,23 @@ class HttpRequest(RequestMessage):
         such as an event stream: the client can't be waiting for it."""
         self.ends_on_client_close = True
 
+    def watch_client(self) -> None:
+        """Notices soon from now on if the client leaves, until the response begins: for work that
+        takes long, and that nobody needs then."""
+        self._connection.watch()
+
+    def client_left(self) -> bool:
+        """Whether the client has left, for which it is watched from now on."""
+        if self._connection.transport is None:
+            return True
+        self._connection.watch()
+        return False
+
     def send_continue(self) -> None:
         """Tells a client that sent `Expect: 100-continue` to send its body."""
         # A client that is already sending doesn't need it (RFC 9110 section 10.1.1).
         if not self.body.complete and not self.body.total_bytes:
-            self._connection.write(_CONTINUE)
+            self._connection.write(CONTINUE)
 
     def stop_reading(self) -> None:
         """Reads nothing after this request: it may not be HTTP (RFC 9931)."""

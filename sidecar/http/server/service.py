@@ -27,6 +27,8 @@ class ServerLimits(NamedTuple):
     response; then it counts as gone."""
     write_seconds: float
     """How long a client may take nothing of a response."""
+    watch_seconds: float = 0.05
+    """How often it is checked whether a client that is watched has left."""
 
 
 class Flow:

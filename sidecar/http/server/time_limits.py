@@ -6,21 +6,21 @@ import logging
 import socket
 
 from sidecar.http.server.incoming import Incoming
-from sidecar.http.server.request import ClientConnection
+from sidecar.http.server.request import CONTINUE, ClientConnection
 from sidecar.http.server.service import ServerLimits
 
 log = logging.getLogger(__name__)
 
-_ESTABLISHED = 1
-"""The state of a TCP connection that neither side has ended; the first byte of `tcp_info`."""
+_ESTABLISHED, _CLOSED = 1, 7
+"""The states of a TCP connection that neither side has ended, and of one that was reset."""
 
 
 class TimeLimits:
     """The time limits of one connection."""
 
     __slots__ = (
-        "_connection", "_grace", "_idle_since", "_idle_timer", "_incoming", "_limits", "_lingering",
-        "_loop", "_writable",
+        "_asked", "_connection", "_grace", "_idle_since", "_idle_timer", "_incoming", "_limits",
+        "_lingering", "_loop", "_watching", "_writable",
     )  # fmt: skip
 
     def __init__(
@@ -38,6 +38,9 @@ class TimeLimits:
         self._idle_timer: asyncio.TimerHandle | None = None
         self._grace: asyncio.TimerHandle | None = None
         self._lingering: asyncio.TimerHandle | None = None
+        self._watching: asyncio.TimerHandle | None = None
+        self._asked = False
+        """Whether a client that half-closed was asked whether it is still there."""
         self._writable: asyncio.Future[None] | None = None
 
     def start(self) -> None:
@@ -46,10 +49,10 @@ class TimeLimits:
 
     def stop(self) -> None:
         """Waits no longer for a head or for the client to close."""
-        for timer in (self._idle_timer, self._grace, self._lingering):
+        for timer in (self._idle_timer, self._grace, self._lingering, self._watching):
             if timer is not None:
                 timer.cancel()
-        self._grace = None
+        self._grace = self._watching = None
 
     def request_ended(self) -> None:
         """The client has all of `idle_seconds` for the next request."""
@@ -57,6 +60,9 @@ class TimeLimits:
         if self._grace is not None:
             self._grace.cancel()
             self._grace = None
+        if self._watching is not None:
+            self._watching.cancel()
+            self._watching = None
 
     def _check_idle(self) -> None:
         # One timer serves all requests: if it fires too early, it is set again.
@@ -109,6 +115,34 @@ class TimeLimits:
         if transport is not None and (request is None or not request.response_started):
             transport.abort()
 
+    # ------------------------------------------------------------ a client that may have left
+
+    def watch(self) -> None:
+        """Ends the connection soon after the client of the current request has left, until the
+        response begins or the request ends."""
+        if self._watching is None:
+            self._watching = self._loop.call_later(self._limits.watch_seconds, self._look)
+
+    def _look(self) -> None:
+        request, transport = self._incoming.current, self._connection.transport
+        self._watching = None
+        if request is None or request.response_started or transport is None:
+            return
+        if _left_unnoticed(transport, self._incoming) or _state(transport) == _CLOSED:
+            transport.abort()
+            return
+        if self._incoming.half_closed and not self._asked:
+            if request.http10:
+                transport.abort()  # it knows no interim responses
+                return
+            # A client that is gone looks like one that waits, until something is written to it: its
+            # system then resets the connection. One that waits drops this, if it expected it or not
+            # (RFC 9110 section 15.2.1).
+            self._asked = True
+            if not transport.is_closing():
+                self._connection.write(CONTINUE)
+        self.watch()
+
     # -------------------------------------------------------- a client that takes nothing
 
     async def until_writable(self) -> None:
@@ -144,8 +178,15 @@ def _left_unnoticed(transport: asyncio.Transport, incoming: Incoming) -> bool:
     request = incoming.current
     if request is None or request.response_started or not request.body.settled:
         return False
-    sock = transport.get_extra_info("socket")
-    if incoming.half_closed or transport.is_reading() or sock is None:
+    if incoming.half_closed or transport.is_reading():
         return False
+    return _state(transport) not in (None, _ESTABLISHED)
+
+
+def _state(transport: asyncio.Transport) -> int | None:
+    """The first byte of `tcp_info`; None without a socket."""
+    sock = transport.get_extra_info("socket")
+    if sock is None or sock.fileno() < 0:
+        return None
     state: int = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
-    return state != _ESTABLISHED
+    return state

@@ -16,9 +16,9 @@ _VENDOR = re.compile(
 ).fullmatch
 
 
-def optional_json(raw: bytes, media_type: str | None, _budget: Budget) -> dict[str, Any] | None:
+def optional_json(raw: bytes, media_type: str | None, budget: Budget) -> dict[str, Any] | None:
     """One JSON object, or None if there is no body."""
-    return optional_json_object(raw, _standard(media_type))
+    return optional_json_object(raw, _standard(media_type), budget)
 
 
 def ndjson(raw: bytes, media_type: str | None, budget: Budget) -> list[dict[str, Any]]:

@@ -31,13 +31,12 @@ def parse_names(value: object) -> tuple[str, ...]:
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, list) or not parts:
         raise Malformed("an index is not given as a name")
-    found: dict[str, None] = {}
-    for part in parts:
-        found[parse_name(part)] = None
-        # Each name may cost a look-up, so check the count before any look-up.
-        if len(found) > MAX_NAMES:
-            raise OverBudget(f"an index expression has more than {MAX_NAMES} names")
-    return tuple(found)
+    # A string may repeat a name, but even then each is read once: a body has room for millions.
+    names = dict.fromkeys(parts) if isinstance(value, str) else parts
+    # Each name may cost a look-up, so check the count before any look-up.
+    if len(names) > MAX_NAMES:
+        raise OverBudget(f"an index expression has more than {MAX_NAMES} names")
+    return tuple(dict.fromkeys(map(parse_name, names)))
 
 
 def parse_name(value: object) -> str:

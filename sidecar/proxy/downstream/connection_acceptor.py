@@ -100,7 +100,7 @@ class _AcceptedConnection(BufferedConnection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        if self._slot.take():
+        if self._slot.take(self.abort):
             self._acceptor.connected(self, self._server)
         else:
             self.abort()

@@ -99,7 +99,7 @@ class RequestClassifier:
         # forwarded.
         values = () if match is None else match.path_params
         budget = Budget()
-        fetch = Lookups(self._fetch, head, budget, self._lookup_seconds)
+        fetch = Lookups(self._fetch, head, budget, self._lookup_seconds, context.watch_client)
         context.from_head = routed = RoutedRequest(
             method, target, values, None, fetch, head, who, budget
         )

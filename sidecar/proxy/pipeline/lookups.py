@@ -1,8 +1,9 @@
 """The look-ups of one request: what the sidecar asks the data source, with the agent's credentials,
 to find out what the request concerns.
 
-They run in the request's task, so the look-up under way is cancelled if the agent disconnects.
-Together they have one deadline, and each distinct target is fetched once. Knows no protocol.
+They run in the request's task, so the look-up under way is cancelled if the agent disconnects,
+which is watched from the first look-up on. Together they have one deadline, and each distinct
+target is fetched once. Knows no protocol.
 """
 
 import asyncio
@@ -23,12 +24,20 @@ _LONGEST_KEPT = 64 * 1024
 
 class Lookups:
     """Call it with a target of the data source. `fetch` asks for one with the credentials in
-    `head`. `seconds` is the time for all look-ups together, counted from the first. Raises
-    `OverBudget` and `UpstreamFailed`."""
+    `head`. `seconds` is the time for all look-ups together, counted from the first, at which
+    `watch` is called. Raises `OverBudget` and `UpstreamFailed`."""
 
-    __slots__ = ("_budget", "_deadline", "_fetch", "_head", "_responses", "_seconds")
+    __slots__ = ("_budget", "_deadline", "_fetch", "_head", "_responses", "_seconds", "_watch")
 
-    def __init__(self, fetch: Fetch, head: RequestHead, budget: Budget, seconds: float) -> None:
+    def __init__(
+        self,
+        fetch: Fetch,
+        head: RequestHead,
+        budget: Budget,
+        seconds: float,
+        watch: Callable[[], None],
+    ) -> None:
+        self._watch = watch
         self._fetch = fetch
         self._head = head
         self._budget = budget
@@ -46,6 +55,7 @@ class Lookups:
         await eager.within_task()
         if self._deadline is None:
             self._deadline = asyncio.get_running_loop().time() + self._seconds
+            self._watch()
         try:
             async with asyncio.timeout_at(self._deadline):
                 response = await self._fetch(self._head, target)

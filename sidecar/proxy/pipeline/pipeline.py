@@ -77,7 +77,7 @@ class ProxyPipeline(RequestJudge[HttpRequest]):
             return await self._serve(request)
 
     async def _serve(self, request: HttpRequest) -> Response:
-        context = RequestContext(self._now(), current_trace())
+        context = RequestContext(self._now(), current_trace(), request.watch_client)
         response: Response | None = None
         refusal: Refused | Denied | None = None
         try:  # two levels: recording or forwarding a refusal may itself fail
@@ -129,7 +129,8 @@ class ProxyPipeline(RequestJudge[HttpRequest]):
         context.lease = lease = self.bodies.lease()
         raw, media = await request_reader.read_body(request, head, self.limits, lease)
         context.body = raw
-        body = await self.worker.call(len(raw), parse, raw, media, routed.budget)
+        budget = routed.budget
+        body = await self.worker.call_for(budget, len(raw), parse, raw, media, budget)
         context.routed = routed = routed._replace(body=body)
         return routed
 

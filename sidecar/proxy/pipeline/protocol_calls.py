@@ -94,8 +94,9 @@ class ProtocolCalls:
         # In the worker thread, `permits` relies on the facts that are gathered here.
         if size > LONGEST_INLINE:
             permits.refresh()
-        call = self._worker.call
-        prepared = await call(size, route.plan_forward, self._protocol, routed, sources, visibility)
+        prepared = await self._worker.call_for(
+            routed.budget, size, route.plan_forward, self._protocol, routed, sources, visibility
+        )
         return prepared, permits.refresh
 
     def _visibility(self, sources: Sources, permits: Permits) -> Visibility:

@@ -1,7 +1,7 @@
 """What the pipeline has learnt about a request so far, and the request it allows in the end.
 Decides nothing."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from policies.ground.errors import Malformed
@@ -40,6 +40,7 @@ class RequestContext:
     `from_head` is the request as far as its head describes it, and `route` the row that the head
     led to; `routed` is the request once an open row covers it. `body` is the whole body if it had
     to be read, and `lease` accounts for its bytes. `decision` is the label for the metrics.
+    `watch_client` is called before long work that ends if the client leaves.
     """
 
     __slots__ = (
@@ -52,12 +53,16 @@ class RequestContext:
         "routed",
         "started",
         "trace",
+        "watch_client",
         "websocket",
     )
 
-    def __init__(self, started: float, trace: Trace | None) -> None:
+    def __init__(
+        self, started: float, trace: Trace | None, watch_client: Callable[[], None]
+    ) -> None:
         self.started = started
         self.trace = trace
+        self.watch_client = watch_client
         self.decision = UNDECIDED
         self.head: RequestHead | None = None
         self.websocket = False

@@ -104,7 +104,9 @@ class RequestJudge(ABC, Generic[Asked]):
                 routed = await self.read_body(request, context, route.parse_body)
             size = 0 if context.body is None else len(context.body)
             if route.refine is not None:
-                refined = await self.worker.call(size, route.refine, self.protocol, routed)
+                refined = await self.worker.call_for(
+                    routed.budget, size, route.refine, self.protocol, routed
+                )
                 # Checked again: the row that the head led to may have been open, and this one
                 # closed.
                 route = self.classifier.check_row(refined, routed, "the method in this body")

@@ -1,6 +1,6 @@
 """What one request may cost: every unit up to its limit, and not one more."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -86,6 +86,34 @@ def test_lines_are_counted_before_they_are_parsed() -> None:
     # The first line is not JSON: a reader that parsed before counting would stop there.
     with pytest.raises(OverBudget):
         json_lines(b"nonsense\n" + b"{}\n" * MAX_PARTS, None, Budget())
+
+
+def test_the_lines_of_a_body_share_the_limit_of_brackets() -> None:
+    line = b'{"a":[' + b"{}," * 1_000 + b"{}]}\n"
+    assert len(json_lines(line * 90, None, Budget())) == 90
+    with pytest.raises(OverBudget, match="brackets"):
+        json_lines(b"nonsense\n" + line * 100, None, Budget())
+
+
+CHARGES: dict[str, Callable[[Budget], object]] = {
+    "sources": lambda budget: budget.charge_sources(["a"]),
+    "parts": lambda budget: budget.charge_parts(1),
+    "look-ups": lambda budget: budget.charge_lookup(),
+    "tokens": lambda budget: budget.charge_graphql_tokens(1),
+    "arguments": lambda budget: budget.charge_arguments(1),
+    "nothing": lambda budget: budget.check(),
+    "lines": lambda budget: json_lines(b"{}", None, budget),
+    "an object": lambda budget: json_object(b"{}", None, budget),
+}
+
+
+@pytest.mark.parametrize("charge", CHARGES.values(), ids=CHARGES)
+def test_a_request_that_has_ended_has_no_budget(charge: Callable[[Budget], object]) -> None:
+    budget = Budget()
+    charge(budget)
+    budget.end()
+    with pytest.raises(OverBudget, match="the request has ended"):
+        charge(budget)
 
 
 @pytest.mark.parametrize("start", [b"", b" \n", b"\xef\xbb\xbf"])

@@ -16,6 +16,7 @@ from sidecar.protocols.budget import Budget, OverBudget
 from sidecar.protocols.mcp.messages import McpObjects
 from sidecar.protocols.mcp.uri import canonical_uri
 from sidecar.protocols.messages import RoutedRequest
+from sidecar.protocols.opensearch import index_names
 from sidecar.protocols.opensearch.handlers.multi_search import parse_searches
 from sidecar.protocols.opensearch.index_names import parse_names
 from sidecar.protocols.qdrant.filter import LIST, narrow
@@ -121,6 +122,20 @@ def test_an_index_expression_has_each_name_once_and_a_limited_number() -> None:
     assert len(parse_names(",".join(f"a{at}" for at in range(128)))) == 128
     with pytest.raises(OverBudget, match="more than 128 names"):
         parse_names(",".join(f"a{at}" for at in range(5000)))
+
+
+def test_a_name_that_is_repeated_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+
+    def counted(value: object) -> str:
+        read.append(value)
+        return str(value)
+
+    monkeypatch.setattr(index_names, "parse_name", counted)
+    assert parse_names("a,b," * 100_000 + "a") == ("a", "b")
+    with pytest.raises(OverBudget, match="more than 128 names"):
+        parse_names(["a"] * 129)
+    assert read == ["a", "b"]
 
 
 def test_a_tool_call_for_too_many_sources_is_refused_before_they_are_named() -> None:

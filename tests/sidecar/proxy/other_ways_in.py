@@ -24,6 +24,7 @@ from policies.definitions.model import Policy
 from policies.ground.listen_address import ListenAddress
 from sidecar.http.authority import Authority
 from sidecar.proxy.assembly import FORWARD_PROXY, TRANSPARENT, ProxyPorts
+from sidecar.proxy.limits import LIMITS, ProxyLimits
 from tests.support.certificates import authority
 from tests.support.proxy import ProxySetup, Sidecar, sidecar, source, warm
 from tests.support.scripted_source import data_source
@@ -254,7 +255,9 @@ async def detour(tmp_path: Path, way: str, *policies: Policy) -> AsyncIterator[P
 
 
 @asynccontextmanager
-async def detoured(made: Sidecar, upstream: int, way: str) -> AsyncIterator[int]:
+async def detoured(
+    made: Sidecar, upstream: int, way: str, limits: ProxyLimits = LIMITS
+) -> AsyncIterator[int]:
     """As `listening`, but for the way in. `upstream` is the data source's port."""
     terminate = authority().issue("kb.test") if way in TLS else None
     # No server has this address, and none may be asked.
@@ -266,7 +269,7 @@ async def detoured(made: Sidecar, upstream: int, way: str) -> AsyncIterator[int]
     named = ProxyPorts(None, False, listen, lambda _transport: meant)
     if way not in REDIRECTED:
         named = ProxyPorts(listen)
-    proxy = made.proxy((configured,), named=named)
+    proxy = made.proxy((configured,), named=named, limits=limits)
     await proxy.start()
     await warm(proxy)
     to = Detour(way, proxy.port(TRANSPARENT if way in REDIRECTED else FORWARD_PROXY))

@@ -2,8 +2,10 @@
 thread beside it, with the same result."""
 
 import asyncio
+import gc
 import threading
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from sidecar.protocols.strict_body import MAX_BRACKETS
 from sidecar.proxy.worker_thread import LONGEST_INLINE, WorkerThread
 from tests.sidecar.protocols.minimal import denied, minimal, scripted
 from tests.support.proxy import policy
+from tests.support.waiting import turns, until_async
 
 LARGE = LONGEST_INLINE + 1
 
@@ -144,6 +147,47 @@ async def test_a_caller_that_leaves_ends_its_look_ups(worker: WorkerThread) -> N
     with pytest.raises(asyncio.CancelledError):
         await driving
     assert closed.is_set()
+
+
+async def test_work_of_a_request_that_was_cancelled_ends_at_its_next_charge(
+    worker: WorkerThread,
+) -> None:
+    budget, running, ended = Budget(), threading.Event(), threading.Event()
+
+    def long() -> None:
+        try:
+            until = time.monotonic() + 30
+            while time.monotonic() < until:
+                budget.check()
+                running.set()
+        finally:
+            ended.set()
+
+    working = asyncio.ensure_future(worker.call_for(budget, LARGE, long))
+    await until_async("it runs", running.is_set)
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+    assert ended.is_set(), "its body counts until it has ended"
+
+
+async def test_work_that_waits_is_let_go_with_its_request(worker: WorkerThread) -> None:
+    class Body:
+        pass
+
+    go, body = threading.Event(), Body()
+    held = weakref.ref(body)
+    before = asyncio.ensure_future(worker.call(LARGE, go.wait, 30))
+    waiting = asyncio.ensure_future(worker.call_for(Budget(), LARGE, id, body))
+    del body
+    await turns()
+    waiting.cancel()
+    await asyncio.wait((waiting,))
+    del waiting
+    gc.collect()
+    let_go, _ = held() is None, go.set()
+    assert await before
+    assert let_go, "although other work was still before it"
 
 
 # The whole proxy: the same answers beside the loop as on it.

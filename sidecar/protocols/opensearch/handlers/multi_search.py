@@ -56,6 +56,7 @@ def parse_searches(request: RoutedRequest, query: dict[str, str]) -> list[Search
     # Parsed once, and not again for each line without a name of its own.
     default = cache(partial(requested_names, request))
     for head, body in zip(request.body[::2], request.body[1::2], strict=True):
+        request.budget.check()
         unknown = head.keys() - _HEAD_MEMBERS
         if unknown:
             raise Unresolved(f"`{min(unknown)[:64]}` is not supported in the head of a search")
@@ -77,6 +78,7 @@ async def sources_of_searches(server: OpenSearchServer, request: RoutedRequest) 
     # looked up once, however many searches contain it.
     by_expansion: dict[str | None, dict[str, None]] = {}
     for line in parse_searches(request, read_parameters(request)):
+        request.budget.check()
         names = sorted(names_in_search(line.body))
         in_time = line.body.get("pit") is not None
         # A point in time has its own indices, as in `sources_of_search`.
@@ -143,6 +145,7 @@ async def sources_of_documents(server: OpenSearchServer, request: RoutedRequest)
     request.budget.charge_parts(len(documents))
     default = cache(partial(requested_names, request))
     for document in documents:
+        request.budget.check()
         named = document.get("_index")
         names += default() if named is None else parse_names(named)
         # A document sent along in the request is data, not a query.

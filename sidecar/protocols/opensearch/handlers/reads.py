@@ -35,6 +35,7 @@ async def sources_of_ranking(server: OpenSearchServer, request: RoutedRequest) -
         if not {"templates", "template_id", "params"}.isdisjoint(each):
             raise Unresolved(_TEMPLATE)
     for each in searches:
+        request.budget.check()
         search = each.get("request", {})
         if not isinstance(search, dict):
             raise Malformed("`request` must be a search")

@@ -57,6 +57,7 @@ async def sources_of_bulk(server: OpenSearchServer, request: RoutedRequest) -> S
     lines = iter(request.body)
     default = cache(partial(requested_names, request))
     for line in lines:
+        request.budget.check()
         action, index = _parse_action(line)
         document = {} if action == "delete" else next(lines, None)
         if document is None:

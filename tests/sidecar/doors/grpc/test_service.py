@@ -13,7 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from policies.ground.keys import make_key
+from sidecar.doors.check_judge import Outcome
 from sidecar.doors.grpc import wire
+from sidecar.doors.grpc.service import MAX_MESSAGE
+from sidecar.doors.judgement import Judgement
 from sidecar.settings.doors import Door, DoorAgent, DoorHeaders
 from sidecar.spool import SpoolFull
 from tests.sidecar.doors.grpc.envoy_messages import message
@@ -30,6 +33,7 @@ from tests.sidecar.doors.grpc.grpc_setup import (
 )
 from tests.sidecar.doors.grpc.test_messages import http
 from tests.support.proxy import policy
+from tests.support.waiting import turns, until_async
 
 OTHER_KEY = make_key(b"other".ljust(32))
 SCROLL = "/collections/contracts/points/scroll"
@@ -298,6 +302,34 @@ async def test_a_body_of_megabytes_is_a_denial_and_no_failed_call(tmp_path: Path
     async with grpc_door(tmp_path) as door:
         request = http(raw_body=b"x" * ((2 << 20) - 200))
         assert metadata(await door.check(request))["policy_name"] == "unreadable_request"
+
+
+async def test_a_message_that_is_too_large_fails_its_call_and_is_a_recorded_denial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge = Judgement.judge
+
+    async def late(self: Judgement, *given: Any) -> Outcome:
+        await turns()  # the call has been cancelled meanwhile
+        return await judge(self, *given)
+
+    monkeypatch.setattr(Judgement, "judge", late)
+    async with grpc_door(tmp_path) as door:
+        for size in (MAX_MESSAGE, 10 << 20):
+            with pytest.raises(grpc.aio.AioRpcError) as failed:
+                await door.check(http(raw_body=b"x" * size))
+            assert failed.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+        def counted() -> list[float]:
+            [family] = door.sidecar.metrics.grpc_checks.collect()
+            return [sample.value for sample in family.samples]
+
+        await until_async("both are answered", lambda: counted() == [2])
+        for record in await door.records():
+            assert (record["decision"], record["policy_name"]) == ("DENY", "unreadable_request")
+            assert "more than 2097152 bytes" in record["reason"]
+        assert len(await door.records()) == 2
+        assert (await door.check(http())).status.code == 0, "the door goes on"
 
 
 async def test_answers_are_counted_by_code(tmp_path: Path) -> None:

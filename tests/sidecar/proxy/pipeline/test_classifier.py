@@ -42,7 +42,7 @@ class Remembered:
         request = HttpRequest(connection)
         request.method, request.target = "GET", target or self.target
         request.known, request.head, request.raw_head = True, self.template, self.raw_head
-        return asked.classify(request, RequestContext(0.0, None))[1]
+        return asked.classify(request, RequestContext(0.0, None, request.watch_client))[1]
 
 
 def test_a_head_is_read_once_for_one_source() -> None:

@@ -1,0 +1,116 @@
+"""The work for a request ends with its agent, however that leaves: what it asks for in many lines
+is no longer looked up, and its body no longer held. One that waits still gets its response."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sidecar.http.body_budget import BodyBudget
+from sidecar.proxy.limits import LIMITS
+from tests.sidecar.proxy.raw_client import leave
+from tests.support import waiting
+from tests.support.proxy import Sidecar, sidecar, source
+from tests.support.scripted_source import DataSource, Seen, data_source
+from tests.support.waiting import until_async
+
+# What ends an abandoned request by time alone is out of reach.
+PATIENT = replace(LIMITS, half_close_seconds=600.0, idle_seconds=600.0, lookup_seconds=600.0)
+NAMES = 40
+"""Different names, each of which costs a look-up."""
+BODY = b"".join(b'{"index":"i%d"}\n{}\n' % (line % NAMES) for line in range(400)) + b" " * 90_000
+"""Larger than what is read on the loop."""
+MORE = b"GET / HTTP/1.1\r\nHost: kb\r\n\r\n" * 40_000
+"""More than is read ahead, so that reading stops, and with it the news of the connection."""
+FOUND = b'{"indices":[],"aliases":[],"data_streams":[]}'
+INTERIM = b"HTTP/1.1 100 Continue\r\n\r\n"
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Front:
+    """A proxy in front of a source that answers look-ups once it may."""
+
+    def __init__(self, made: Sidecar, upstream: DataSource, bodies: BodyBudget) -> None:
+        self.sidecar, self.upstream, self.bodies = made, upstream, bodies
+        self.port = 0
+        self.go = asyncio.Event()
+
+    async def script(self, _seen: Seen, writer: asyncio.StreamWriter) -> None:
+        await self.go.wait()
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(FOUND), FOUND))
+
+    async def looking_up(self, version: bytes = b"1.1", more: bytes = b"") -> Streams:
+        """The connection of an agent whose first look-up is under way."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        head = b"POST /_msearch HTTP/%b\r\nHost: kb\r\nContent-Length: %d\r\n%b\r\n\r\n"
+        writer.write(head % (version, len(BODY), b"Content-Type: application/x-ndjson"))
+        writer.write(BODY + more)
+        await until_async("a name is looked up", lambda: len(self.upstream.seen) == 1)
+        return reader, writer
+
+    async def nothing_goes_on(self) -> None:
+        await until_async("the look-up is broken off", lambda: not self.upstream.open)
+        await until_async("the body is let go", lambda: not self.bodies.held)
+        self.go.set()
+        await waiting.turns()
+        assert len(self.upstream.begun) == 1, "no other name is looked up"
+        assert await self.sidecar.decisions() == []
+
+
+@asynccontextmanager
+async def front(tmp_path: Path) -> AsyncIterator[Front]:
+    async with data_source() as upstream, sidecar(tmp_path) as made:
+        found = Front(made, upstream, BodyBudget())
+        upstream.script = found.script
+        proxy = made.proxy(
+            [source(upstream.port, "opensearch")], limits=PATIENT, bodies=found.bodies
+        )
+        await proxy.start()
+        found.port = proxy.port("kb")
+        try:
+            yield found
+        finally:
+            await proxy.close(1)
+
+
+def close(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+
+
+LEAVES: dict[str, Callable[[asyncio.StreamWriter], None]] = {"closes": close, "resets": leave}
+
+
+@pytest.mark.parametrize("more", [b"", MORE], ids=["read", "unread"])
+@pytest.mark.parametrize("how", LEAVES)
+async def test_nothing_is_looked_up_for_an_agent_that_has_left(
+    tmp_path: Path, how: str, more: bytes
+) -> None:
+    async with front(tmp_path) as made:
+        _, writer = await made.looking_up(more=more)
+        LEAVES[how](writer)
+        await made.nothing_goes_on()
+
+
+async def test_an_agent_that_half_closes_and_waits_gets_its_response(tmp_path: Path) -> None:
+    async with front(tmp_path) as made:
+        reader, writer = await made.looking_up()
+        writer.write_eof()
+        assert await reader.readexactly(len(INTERIM)) == INTERIM, "whether it is still there"
+        made.go.set()
+        rest = await reader.read()
+        assert rest.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert INTERIM not in rest, "it is asked once"
+        writer.close()
+        lookups = [each for each in made.upstream.targets if "/_resolve/index/" in each]
+        assert len(lookups) == len(set(lookups)) == NAMES, "each name once, of ten lines"
+
+
+async def test_an_agent_of_http_1_0_that_half_closes_has_left(tmp_path: Path) -> None:
+    async with front(tmp_path) as made:
+        _, writer = await made.looking_up(b"1.0")
+        writer.write_eof()
+        await made.nothing_goes_on()
+        writer.close()
