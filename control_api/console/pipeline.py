@@ -154,7 +154,7 @@ class ConsolePipeline:
         if isinstance(answer, Html):
             # Every page says so, whatever it shows.
             freeze = await visit.call(show_freeze) if visit.may(show_freeze) else None
-            values = {**answer.values, "freeze": freeze, "log_fault": await _log_fault(visit)}
+            values = {**answer.values, "freeze": freeze, "log_check": await _log_check(visit)}
             body = self._renderer.page(answer.template, values, visit)
             return HttpReply(answer.status, body, HTML, {**_HEADERS, **answer.headers})
         if isinstance(answer, See):
@@ -172,18 +172,18 @@ class ConsolePipeline:
         path = request.raw_path.partition("?")[0]
         visit = request.get(_VISIT) or Visit(self._app, path, {})
         phrase = HTTPStatus(error.status).phrase
-        values = {"problem": error, "phrase": phrase, "freeze": None, "log_fault": None}
+        values = {"problem": error, "phrase": phrase, "freeze": None, "log_check": None}
         body = self._renderer.page("problem.html", values, visit)
         headers = {**_HEADERS, **getattr(error, "headers", {})}
         return HttpReply(error.status, body, HTML, headers)
 
 
-async def _log_fault(visit: Visit) -> str | None:
-    """What the service's own verification of the log found, if lists and counts may be wrong."""
+async def _log_check(visit: Visit) -> Verification | None:
+    """What the service's own verification of the log found: lists and counts depend on it."""
     if not visit.may(show_verification):
         return None
     found: Verification = await visit.call(show_verification)
-    return found.reason
+    return found
 
 
 def _wants_page(request: web.BaseRequest) -> bool:

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import orjson
-from sqlalchemy import Row, bindparam, func, select
+from sqlalchemy import Row, Select, bindparam, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.counters.counters import BatchCounts
@@ -132,7 +132,7 @@ def _count(counts: BatchCounts, entry: dict[str, Any]) -> None:
     counts.add(counted, entry["pub"]["request"]["source_type"])
 
 
-_ROW = select(log_entries.c.seq, log_entries.c.eid, log_entries.c.entry).where(
+_ROW: Select[Any] = select(log_entries.c.seq, log_entries.c.eid, log_entries.c.entry).where(
     log_entries.c.tenant_id == bindparam("tenant")
 )
 _BACKWARD = (

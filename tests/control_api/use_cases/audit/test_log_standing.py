@@ -71,6 +71,7 @@ def test_every_answer_from_the_log_says_when_it_was_verified(api: ControlApi) ->
         assert standing(api, path) == ("ok", found["verified_at"]), path
     assert "X-Sluice-Verification" not in api.call("GET", "/v1/keys").headers
     assert banner(api) == ""
+    assert "log verified " in Visitor(api).sign_in(api.admin_key).get("/console/keys").page.text
 
 
 def test_an_event_that_was_hidden_from_lists_is_told_by_every_list(api: ControlApi) -> None:
