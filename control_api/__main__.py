@@ -4,6 +4,7 @@ system's random source.
     python -m control_api             serve, also as `serve`
     python -m control_api migrate     upgrade the database's schema
     python -m control_api purge       remove now what retention would remove within the hour
+    python -m control_api rebuild-lists  make lists and counts anew from the log
     python -m control_api accept-incarnation  sign a log again that is behind its checkpoints
     python -m control_api rotate-key  replace the signing key
     python -m control_api make-keys   create the keys, in a directory or a Kubernetes Secret
@@ -152,6 +153,11 @@ def _run(chosen: Namespace, settings: Settings, clock: Clock) -> int:
             from control_api.maintenance.purge_command import purge
 
             work = purge(settings, clock, RandomBuffer(os.urandom), chosen.tenant, print)
+            return 0 if asyncio.run(work) else 1
+        case "rebuild-lists":
+            from control_api.maintenance.rebuild_command import rebuild_lists
+
+            work = rebuild_lists(settings, clock, RandomBuffer(os.urandom), chosen.tenant, print)
             return 0 if asyncio.run(work) else 1
         case "accept-incarnation":
             from control_api.maintenance.accept_command import accept_incarnation

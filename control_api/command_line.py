@@ -27,6 +27,7 @@ _SETTINGS = {
     SERVE: tuple(field.name for field in fields(Settings)),
     "migrate": _STORE,
     "purge": (*_STORE, *_SIGNING),
+    "rebuild-lists": (*_STORE, *_SIGNING[1:]),
     "accept-incarnation": (*_STORE, *_SIGNING),
     "rotate-key": ("data_dir",),
     "make-keys": (),
@@ -68,6 +69,13 @@ def _parser() -> ArgumentParser:
         description="Removes now what retention would remove within the hour.",
     )
     purge.add_argument("--tenant", metavar="ID", help="purge only this tenant (default: all)")
+    lists = commands.add_parser(
+        "rebuild-lists",
+        prog="sluice rebuild-lists",
+        description="Makes what lists and counts read anew from the audit log, after somebody has "
+        "changed the database beside it. The log itself stays as it is, and says that it was done.",
+    )
+    lists.add_argument("--tenant", metavar="ID", help="only this tenant's (default: all)")
     accept = commands.add_parser(
         "accept-incarnation",
         prog="sluice accept-incarnation",

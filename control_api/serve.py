@@ -11,6 +11,7 @@ import logging
 import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 from control_api.alerts.deliver import DeliveryLoop
 from control_api.alerts.evaluator import AlertEvaluator
@@ -27,6 +28,7 @@ from control_api.checkpoints.loop import CheckpointLoop
 from control_api.console.pages import PAGES
 from control_api.console.pipeline import ConsolePipeline
 from control_api.console.sessions import ConsoleSessions
+from control_api.domain.log_standing import standing_headers
 from control_api.domain.tenants import publish_settings
 from control_api.http.request_pipeline import RequestPipeline
 from control_api.http.request_shell import RequestShell
@@ -195,9 +197,10 @@ async def _listen(
     """The API's listener, then the metrics' listener if they have their own port."""
     settings, authenticate = app.settings, authenticator(app, installed)
     shell = RequestShell(app.instruments, app.clock, app.entropy(4).hex())
+    standing = partial(standing_headers, app)
 
     def pipeline(routes: tuple[Route, ...]) -> RequestPipeline:
-        return RequestPipeline(routes, app, authenticate, app.instruments, shell)
+        return RequestPipeline(routes, app, authenticate, app.instruments, shell, standing)
 
     api, metrics = (worker.api, worker.metrics) if worker else ((), ())
     tls = None if settings.tls is None else RenewingContext.of(settings.tls)

@@ -61,6 +61,11 @@ GROUPS: tuple[tuple[str, tuple[Command, ...]], ...] = (
             Command("migrate", "update the database's schema", ("control_api", "migrate")),
             Command("purge", "remove expired data now", ("control_api", "purge")),
             Command(
+                "rebuild-lists",
+                "make lists and counts anew from the audit log",
+                ("control_api", "rebuild-lists"),
+            ),
+            Command(
                 "accept-incarnation",
                 "sign a log again that is behind its checkpoints",
                 ("control_api", "accept-incarnation"),

@@ -29,6 +29,8 @@ from control_api.http.request_body import read_body
 from control_api.http.request_shell import RequestInfo, RequestShell
 from control_api.http.router import NoSuchMethod
 from control_api.http.server import RequestHandler
+from control_api.responses.checkpoints import Verification
+from control_api.use_cases.audit.verification import show_verification
 from control_api.use_cases.tenants.freeze_tenant import show_freeze
 from policies.ground.errors import Forbidden, NotFound, SluiceError, Unauthorized
 
@@ -152,7 +154,7 @@ class ConsolePipeline:
         if isinstance(answer, Html):
             # Every page says so, whatever it shows.
             freeze = await visit.call(show_freeze) if visit.may(show_freeze) else None
-            values = {**answer.values, "freeze": freeze}
+            values = {**answer.values, "freeze": freeze, "log_check": await _log_check(visit)}
             body = self._renderer.page(answer.template, values, visit)
             return HttpReply(answer.status, body, HTML, {**_HEADERS, **answer.headers})
         if isinstance(answer, See):
@@ -170,10 +172,18 @@ class ConsolePipeline:
         path = request.raw_path.partition("?")[0]
         visit = request.get(_VISIT) or Visit(self._app, path, {})
         phrase = HTTPStatus(error.status).phrase
-        values = {"problem": error, "phrase": phrase, "freeze": None}
+        values = {"problem": error, "phrase": phrase, "freeze": None, "log_check": None}
         body = self._renderer.page("problem.html", values, visit)
         headers = {**_HEADERS, **getattr(error, "headers", {})}
         return HttpReply(error.status, body, HTML, headers)
+
+
+async def _log_check(visit: Visit) -> Verification | None:
+    """What the service's own verification of the log found: lists and counts depend on it."""
+    if not visit.may(show_verification):
+        return None
+    found: Verification = await visit.call(show_verification)
+    return found
 
 
 def _wants_page(request: web.BaseRequest) -> bool:

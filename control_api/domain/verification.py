@@ -2,13 +2,15 @@
 state: any process can tell, and a restart loses nothing. Verifies nothing itself."""
 
 import re
+from dataclasses import replace
 from typing import Literal
 
 from control_api.app_context import AppContext
+from control_api.domain.log_standing import verified_at
 from control_api.log.scheduled.rederivation import stopped
 from control_api.presenters import time_or_none
 from control_api.responses.checkpoints import Verification
-from control_api.store.queries import purges, redactions, self_checks
+from control_api.store.queries import count_checks, purges, redactions, self_checks
 from control_api.store.queries.self_checks import ASKED_FOR, SelfCheck
 from policies.trail.findings import Finding
 
@@ -22,8 +24,14 @@ async def read_verification(app: AppContext, tenant_id: str) -> Verification:
         state = await self_checks.state(connection, tenant_id)
         total = await redactions.log_size(connection, tenant_id)
         first = await purges.purged_size(connection, tenant_id)
+        counts = await count_checks.state(connection, tenant_id)
     diverged = app.checkpoints.diverged.get(tenant_id)
-    return _shown(state, first, total, app.clock.now(), diverged)
+    shown = _shown(state, first, total, app.clock.now(), diverged)
+    # What an entry shows comes first: it says where the log was changed.
+    if shown.reason is None and counts.reason is not None:
+        shown = replace(shown, state="damaged", reason=counts.reason)
+    running = shown.running or counts.is_running(app.clock.now())
+    return replace(shown, running=running, verified_at=time_or_none(verified_at(state, counts)))
 
 
 def is_running(state: SelfCheck, total: int, now: int) -> bool:
@@ -58,4 +66,5 @@ def _shown(
         broken_at,
         None if seq is None else int(seq[1]),
         reason,
+        None,
     )

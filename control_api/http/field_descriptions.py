@@ -298,6 +298,8 @@ FIELDS = {
     "user_id": "The user on whose behalf the agent acts.",
     "user_modified": "Whether a user has changed the policy since its file defined it.",
     "valid": "Whether every entry, hash and signature is valid.",
+    "verified_at": "All entries and counts were found right at this time or later, but for what "
+    "`reason` says. `null` until then.",
     "wait": "The most seconds to wait for a change.",
     "warnings": "Policy folders that match no tenant but have a name close to this tenant's.",
     "webhook_secret": "The secret that signs this rule's webhooks (Standard Webhooks).",

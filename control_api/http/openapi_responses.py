@@ -82,6 +82,18 @@ HEADERS: dict[str, dict[str, Any]] = {
         "required": True,
         "schema": {"type": "integer", "minimum": 0},
     },
+    "X-Sluice-Verification": {
+        "description": "What the service's own verification of the log found last: `ok`, `never` "
+        "if it was not at the log's end yet, or the code of a finding. With `column_mismatch` or "
+        "`index_incomplete`, lists may lack events and counts be wrong.",
+        "required": True,
+        "schema": {"type": "string", "pattern": "^[a-z_]+$"},
+    },
+    "X-Sluice-Verified-At": {
+        "description": "When all entries and counts of the log were last verified; absent if they "
+        "never were.",
+        "schema": {"type": "string", "format": "date-time"},
+    },
     "WWW-Authenticate": {
         "description": "How to authenticate.",
         "required": True,
@@ -139,6 +151,7 @@ def _success(route: Route, schemas: Schemas) -> dict[str, Any]:
     about = HTTPStatus(route.status).phrase
     names = ("Link",) if route.paged else _own_headers(route.response_type)
     names += ("X-Sluice-Revision",) if route.returns_revision else ()
+    names += ("X-Sluice-Verification", "X-Sluice-Verified-At") if route.of_log else ()
     names += ("Location",) if route.status == HTTPStatus.FOUND else ()
     if route.response_type is None:
         return {

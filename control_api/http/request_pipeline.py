@@ -6,7 +6,7 @@ The key and its scope are checked before the path's object is looked up and befo
 (contract, section 1). Knows the table of routes, and no operation in it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from http import HTTPStatus
 from typing import Protocol
@@ -49,8 +49,15 @@ class Authenticate(Protocol):
     async def __call__(self, presented: str | None) -> KeyHolder: ...
 
 
+class LogStanding(Protocol):
+    """The headers that say how far the caller's log was verified."""
+
+    async def __call__(self, caller: KeyHolder) -> Mapping[str, str]: ...
+
+
 class RequestPipeline:
-    """Serves the routes. `app` is passed to the use cases."""
+    """Serves the routes. `app` is passed to the use cases, and `standing` asked for the answers
+    that depend on the log."""
 
     def __init__(
         self,
@@ -59,7 +66,9 @@ class RequestPipeline:
         authenticate: Authenticate,
         instruments: Instruments,
         shell: RequestShell,
+        standing: LogStanding,
     ) -> None:
+        self._standing = standing
         self._router = Router(routes)
         self._app = app
         self._large_bodies = LargeBodies()
@@ -90,6 +99,8 @@ class RequestPipeline:
         reply = render_result(result, compiled.route.status, info.target)
         if compiled.route.returns_revision and (revision := WRITTEN.get()) is not None:
             reply.headers[HEADER] = str(revision)
+        if compiled.route.of_log and caller is not None:
+            reply.headers.update(await self._standing(caller))
         return reply
 
     async def _admit(

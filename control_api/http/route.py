@@ -50,7 +50,8 @@ class Route:
 
     `scopes` is None if no key is needed. `errors` are statuses beyond those that follow from the
     other fields. `content_type` is that of the response, and `other_content_types` those that a
-    field of the request may ask for. `max_body` is in bytes.
+    field of the request may ask for. `max_body` is in bytes. `of_log` means that the answer depends
+    on index columns or counts of the log: it says when these were verified.
 
     `falls_through` means that the last segment of the path may also be an identifier chosen by a
     caller. A method that this path lacks is then looked up on the path with a parameter there.
@@ -66,6 +67,7 @@ class Route:
     falls_through: bool = False
     max_body: int = MAX_BODY
     other_content_types: tuple[str, ...] = ()
+    of_log: bool = False
 
     @property
     def request_type(self) -> type[RequestModel]:

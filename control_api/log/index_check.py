@@ -54,21 +54,22 @@ class SpanCheck:
         stored = {row.seq: (row.until_seq, row.first_ts, row.last_ts) for row in rows}
         for first, times in self._times.items():
             until = block_end(SPAN, first)
-            if until <= self._due and not self._matches(first, (until, *times), stored.get(first)):
+            fits = span_fits((until, *times), stored.get(first), divided=first < self._first)
+            if until <= self._due and not fits:
                 wrong = f"seq {first}: the index of times is wrong from here on"
                 return Finding(first, Reason.INDEX_INCOMPLETE, wrong)
         return None
 
-    def _matches(self, first: int, expected: _Span, stored: _Span | None) -> bool:
-        if stored is None or first >= self._first:
-            return stored == expected
-        # A purge divided this block, so its span may still include the times of removed entries.
-        try:
-            return (
-                stored[0] == expected[0] and stored[1] <= expected[1] and expected[2] <= stored[2]
-            )
-        except TypeError:  # SQLite does not enforce column types
-            return False
+
+def span_fits(expected: _Span, stored: _Span | None, *, divided: bool) -> bool:
+    """Whether the stored span of a block is right. A purge may have divided the block."""
+    if stored is None or not divided:
+        return stored == expected
+    # The span of a divided block may still include the times of removed entries.
+    try:
+        return stored[0] == expected[0] and stored[1] <= expected[1] and expected[2] <= stored[2]
+    except TypeError:  # SQLite does not enforce column types
+        return False
 
 
 def _missing(dialect: Dialect) -> Executable:

@@ -9,9 +9,11 @@ import math
 from collections.abc import Collection
 
 from control_api.app_context import AppContext
-from control_api.log.scheduled.self_check import SelfChecker
+from control_api.log.scheduled.count_check import CountChecker
+from control_api.log.scheduled.self_check import REST, SelfChecker
 from control_api.maintenance.retention import jitter
 from control_api.store.queries import log_keys, tenants
+from control_api.store.queries.count_checks import CountCheck
 from control_api.store.queries.self_checks import SelfCheck
 from policies.ground.canonical import rfc3339
 from policies.ground.errors import SluiceError
@@ -31,7 +33,10 @@ class SelfVerification:
         self._app = app
         self._checker = SelfChecker(app.store, self._count)
         self._asked_checker = SelfChecker(app.store, self._count, ASKED_REST)
+        self._counts = CountChecker(app.store, app.entropy, REST)
+        self._asked_counts = CountChecker(app.store, app.entropy, ASKED_REST)
         self._states: dict[str, SelfCheck] = {}
+        self._compared: dict[str, CountCheck] = {}
         jobs = app.instruments.jobs
         jobs.self_verification_age.set_function(self.age)
         jobs.self_verification_findings.set_function(self.findings)
@@ -51,6 +56,7 @@ class SelfVerification:
             try:
                 publics = await log_keys.trusted(self._app.store, self._app.ring)
                 await self._walk(self._asked_checker, tenant_id, publics)
+                await self._compare(self._asked_counts, tenant_id)
             except SluiceError as error:
                 # The scheduled verification goes on where this one ended.
                 _log.warning("a verification that was asked for broke off: %s", error)
@@ -65,6 +71,7 @@ class SelfVerification:
             publics = await log_keys.trusted(app.store, app.ring)
             for tenant_id in tenant_ids:
                 await self._walk(self._checker, tenant_id, publics)
+                await self._compare(self._counts, tenant_id)
         except SluiceError as error:
             _log.warning("the scheduled verification could not run: %s", error)
         app.self_verification.update(self.answer())
@@ -75,6 +82,16 @@ class SelfVerification:
         while more:
             state, more = await checker.step(tenant_id, publics)
             self._note(tenant_id, state)
+
+    async def _compare(self, checker: CountChecker, tenant_id: str) -> None:
+        """Compare the counts of one log with its entries, if that is due."""
+        state = await checker.step(tenant_id)
+        before = self._compared.get(tenant_id, CountCheck())
+        self._compared[tenant_id] = state
+        if state.reason is not None and state.reason != before.reason:
+            _log.error("tenant `%s`: %s", tenant_id, state.reason)
+        if state.reason is None and before.reason is not None:
+            _log.info("the counts of tenant `%s` are those of its log again", tenant_id)
 
     def _note(self, tenant_id: str, state: SelfCheck | None) -> None:
         if state is None:
@@ -108,8 +125,10 @@ class SelfVerification:
         return (self._app.clock.now() - min(times)) / 1e6
 
     def findings(self) -> int:
-        """The number of logs with a finding."""
-        return sum(state.reason is not None for state in self._states.values())
+        """The number of logs with a finding, in their entries or in their counts."""
+        found = {tenant for tenant, state in self._states.items() if state.reason is not None}
+        found |= {tenant for tenant, state in self._compared.items() if state.reason is not None}
+        return len(found)
 
     def answer(self) -> dict[str, str | None]:
         """The state over all logs, as readiness shows it: without a tenant, since it needs no

@@ -51,7 +51,9 @@ class Verification:
 
     It has walked from entry `first`, where the log begins, to `reached`, of `total` entries. It
     was last at the log's end at `finished_at`, then of `finished_size` entries. `broken_at` and
-    `broken_seq` are the id and the number of the first entry that fails; `reason` says how."""
+    `broken_seq` are the id and the number of the first entry that fails; `reason` says how. Both
+    are null if a count differs from the entries. All entries and all counts were right at
+    `verified_at` or later, but for what `reason` says."""
 
     state: Literal["pending", "valid", "damaged"]
     running: bool
@@ -64,6 +66,7 @@ class Verification:
     broken_at: str | None
     broken_seq: int | None
     reason: str | None
+    verified_at: str | None
 
     example: ClassVar[dict[str, Any]] = {
         "state": "valid",
@@ -77,6 +80,7 @@ class Verification:
         "broken_at": None,
         "broken_seq": None,
         "reason": None,
+        "verified_at": "2026-01-31T10:40:00.000000Z",
     }
 
 

@@ -79,7 +79,8 @@ SENTENCES: dict[Reason, str] = {
     Reason.OPENING_MISSING: "An opening is missing, and no `redact` entry says that it was erased.",
     Reason.OPENING_MISMATCH: "An opening does not match its commitment.",
     Reason.HASH_MISMATCH: "The hash stored beside the entry is not that of its bytes.",
-    Reason.COLUMN_MISMATCH: "A column beside the entry says something else than its bytes.",
+    Reason.COLUMN_MISMATCH: "A column beside the entry, or a count, says something else than "
+    "the entries.",
     Reason.INDEX_INCOMPLETE: "The search index would not show the entry.",
     Reason.HEAD_MISMATCH: "The log's head row does not fit its entries.",
     Reason.ROOT_MISMATCH: "The log is not the one that was signed: its tree has another root.",

@@ -90,6 +90,7 @@ HELP = [
     ("control", [field.name for field in fields(Settings)]),
     ("migrate", ["data_dir", "database_url", "migrate_database_url"]),
     ("purge", ["data_dir", "database_url", "database_connections", "log_level"]),
+    ("rebuild-lists", ["data_dir", "database_url", "database_connections", "log_level"]),
     ("accept-incarnation", ["data_dir", "database_url", "checkpoint_store", "log_level"]),
     ("rotate-key", ["data_dir"]),
 ]

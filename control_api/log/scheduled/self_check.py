@@ -111,8 +111,8 @@ class SelfChecker:
     ) -> tuple[SelfCheck, bool]:
         snapshot = await self._snapshot(tenant_id)
         if snapshot is None:  # nothing was ever recorded
-            done = replace(before, finished_at=now, finished_size=0, leased_until=None)
-            return done, False
+            done = replace(before, finished_at=now, finished_size=0, verified_at=now)
+            return replace(done, leased_until=None), False
         check = AnchorCheck(snapshot.anchor, snapshot.log, publics)
         found = told = check.fault or snapshot.fault
         newest = await self._nodes.newest(tenant_id, snapshot.log, publics)
@@ -139,7 +139,8 @@ class SelfChecker:
             return state, False
         if state.size < snapshot.head.size:
             return state, True
-        return replace(state, finished_at=now, finished_size=state.size), False
+        done = replace(state, finished_at=now, finished_size=state.size)
+        return replace(done, verified_at=state.started_at), False
 
     async def _advance(
         self,

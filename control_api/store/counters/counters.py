@@ -8,7 +8,7 @@ head, so they always match the log. Times are event times. `control_api.store.co
 reads the counts.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -101,16 +101,13 @@ class BatchCounts:
     def subtract(self, connection: Connection, tenant_id: str) -> None:
         """Subtracts these entries from the all-time counts, because they leave the log. Time
         buckets stay until they expire."""
-        # The upsert keeps the larger last time, so 0 leaves the stored one as it is.
+        # The stored last time is kept if it is the larger one, so 0 leaves it as it is.
         rows = [
-            (tenant_id, *key, -allowed, -denied, 0)
+            (*key, -allowed, -denied, 0)
             for key, (allowed, denied, _) in self._counts()
             if Dimension(key[0]) not in BUCKETS
         ]
-        if rows:
-            connection.exec_driver_sql(_upsert(tallies, connection.dialect), rows)
-            keys = [row[:4] for row in rows]
-            connection.exec_driver_sql(_deletion(connection.dialect, empty=True), keys)
+        adjust(connection, tenant_id, rows)
 
     def _counts(self) -> Iterator[tuple[_Key, list[int]]]:
         """The numbers of allowed and denied decisions and the time of the last, for each value of
@@ -187,6 +184,16 @@ def _upsert(table: Table, dialect: Dialect) -> str:
             where=new.first_ts < first_accesses.c.first_ts,
         )
     return str(changed.compile(dialect=dialect))
+
+
+def adjust(connection: Connection, tenant_id: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Adds these to the stored counts: rows without the tenant, whose numbers may be negative. What
+    comes to 0 is deleted. The caller must hold the lock of the log's head."""
+    if rows:
+        values = [(tenant_id, *row) for row in rows]
+        connection.exec_driver_sql(_upsert(tallies, connection.dialect), values)
+        keys = [row[:4] for row in values]
+        connection.exec_driver_sql(_deletion(connection.dialect, empty=True), keys)
 
 
 def drop_expired(connection: Connection, tenant_id: str, now: int, limit: int = 1000) -> bool:

@@ -20,10 +20,12 @@ and the distances of the others. That costs a quarter of a row for each entry. V
 from typing import Any
 
 from sqlalchemy import (
+    Column,
     Connection,
     Select,
     TextClause,
     bindparam,
+    delete,
     func,
     insert,
     literal,
@@ -89,6 +91,27 @@ def extend(connection: Connection, tenant_id: str, old_size: int, new_size: int)
             first = end
 
 
+def rewrite(connection: Connection, tenant_id: str, first: int, size: int) -> None:
+    """Writes anew what the index of a log of `size` holds of the `STEP` entries from `first` on, a
+    multiple of `STEP`. Rows for values that none of them has stay: they show no wrong entry."""
+    for place in range(SPAN):
+        until = min(first + STEP, indexed_size(place, size))
+        if first < until:
+            group = {"tenant": tenant_id, "first": first, "until": until}
+            connection.execute(_DELETE_GROUP[place], group)
+            if _with_arrays(connection):
+                connection.execute(_INSERT_ARRAYS[place], {**group, "step": STEP})
+            else:
+                connection.execute(_INSERT_FACET[place], group)
+
+
+def rewrite_span(connection: Connection, tenant_id: str, first: int) -> None:
+    """Writes the times of the complete block that begins at `first` anew."""
+    block = {"tenant": tenant_id, "first": first, "until": block_end(SPAN, first)}
+    connection.execute(_DELETE_SPAN, block)
+    connection.execute(_INSERT_SPAN, block)
+
+
 def _with_arrays(connection: Connection) -> bool:
     """Whether every version that may run on this database reads rows that name several entries."""
     if connection.dialect.name != "postgresql":
@@ -100,7 +123,7 @@ def _with_arrays(connection: Connection) -> bool:
 def block_rows(name: str, until: str = "until") -> Select[Any]:
     """The index rows of facet `name` for the entries from `:first` up to, not including, the
     parameter named by `until`."""
-    column = openings.c.user_id if name == "user_id" else log_entries.c[name]
+    column = _column_of(name)
     return select(
         column.table.c.tenant_id,
         literal(FACETS.index(name)).label("facet"),
@@ -112,6 +135,10 @@ def block_rows(name: str, until: str = "until") -> Select[Any]:
         column.table.c.seq < bindparam(until),
         column.is_not(None),
     )
+
+
+def _column_of(name: str) -> Column[str]:
+    return openings.c.user_id if name == "user_id" else log_entries.c[name]
 
 
 ROW_OF_SEQS = (
@@ -140,6 +167,19 @@ _INSERT_FACET = [
     insert(log_index).from_select(_COLUMNS, block_rows(name).order_by("value", "seq"))
     for name in FACETS
 ]
+_DELETE_GROUP = [
+    delete(log_index).where(
+        log_index.c.tenant_id == bindparam("tenant"),
+        log_index.c.facet == place,
+        log_index.c.value.in_(block_rows(name).with_only_columns(_column_of(name))),
+        log_index.c.seq >= bindparam("first"),
+        log_index.c.seq < bindparam("until"),
+    )
+    for place, name in enumerate(FACETS)
+]
+_DELETE_SPAN = delete(log_spans).where(
+    log_spans.c.tenant_id == bindparam("tenant"), log_spans.c.seq == bindparam("first")
+)
 _INSERT_SPAN = insert(log_spans).from_select(
     ["tenant_id", "seq", "until_seq", "first_ts", "last_ts"],
     select(

@@ -26,6 +26,7 @@ GRANTS = {
     "checkpoints": ALL,
     "cited_documents": ALL,
     "console_sessions": ALL,
+    "count_checks": CHANGE,
     "documents": REPLACE,
     "ended_sessions": APPEND,
     "enrolled_keys": REPLACE,

@@ -16,7 +16,8 @@ ASKED_FOR = 0
 @dataclass(frozen=True, slots=True)
 class SelfCheck:
     """How far a round over a log has come (`size`, with the tree's frontier and the last leaf), and
-    what it found last. Times in microseconds since 1970 UTC."""
+    what it found last. `verified_at` is when the round began that last came to the end: all that it
+    verified was right then or later. Times in microseconds since 1970 UTC."""
 
     size: int
     frontier: bytes
@@ -27,6 +28,7 @@ class SelfCheck:
     broken_at: str | None = None
     reason: str | None = None
     leased_until: int | None = None
+    verified_at: int | None = None
 
 
 async def state(connection: AsyncConnection, tenant_id: str) -> SelfCheck | None:

@@ -100,7 +100,8 @@ acknowledgements = table(
 
 # How far the scheduled verification of each log has come, and what it found. The walk continues
 # from `size` with `frontier` and `last_leaf`; `finished_at` is when it last reached the end. One
-# process at a time verifies a log: the one that holds the lease.
+# process at a time verifies a log: the one that holds the lease. `verified_at` is when the round
+# began that last came to the end without a finding that stops it.
 self_checks = table(
     "self_checks",
     integer("size"),
@@ -110,6 +111,17 @@ self_checks = table(
     timestamp_or_null("finished_at"),
     integer_or_null("finished_size"),
     string_or_null("broken_at"),
+    string_or_null("reason"),
+    timestamp_or_null("leased_until"),
+    timestamp_or_null("verified_at"),
+    key=(),
+)
+
+# When the counts of each log were last compared with its entries, and how they differ. One process
+# at a time compares them: the one that holds the lease.
+count_checks = table(
+    "count_checks",
+    timestamp_or_null("checked_at"),
     string_or_null("reason"),
     timestamp_or_null("leased_until"),
     key=(),

@@ -10,7 +10,7 @@ from control_api.domain.verification import is_running, read_verification
 from control_api.log.scheduled.rederivation import stopped
 from control_api.requests.base import EmptyRequest
 from control_api.responses.checkpoints import Verification
-from control_api.store.queries import redactions, self_checks
+from control_api.store.queries import count_checks, redactions, self_checks
 from control_api.store.transaction import Transaction
 
 
@@ -23,7 +23,8 @@ async def start_verification(app: AppContext, caller: Caller, _: EmptyRequest) -
     """Verify the audit trail from its oldest entry on, in the background.
 
     One verification of a log runs at a time: while one does, this shows it. A log with a finding is
-    verified from before the finding on. Ask `GET` until `running` is false.
+    verified from before the finding on. The counts are compared with the entries too. Ask `GET`
+    until `running` is false.
     """
     tenant_id = caller.tenant_id
 
@@ -32,6 +33,9 @@ async def start_verification(app: AppContext, caller: Caller, _: EmptyRequest) -
         total = await redactions.log_size(tx.connection, tenant_id)
         if state is not None and not is_running(state, total, tx.now):
             await self_checks.begin_round(tx.connection, tenant_id, stopped=stopped(state))
+        compared = await count_checks.state(tx.connection, tenant_id)
+        if not compared.is_running(tx.now):
+            await count_checks.ask(tx.connection, tenant_id)
 
     await app.store.write(tenant_id, work)
     # If we die here, the scheduled verification does it within a minute.

@@ -13,11 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 from sqlalchemy import Engine, event
 
 from control_api.alerts.cleanup import delete_old_deliveries
 from control_api.log.ingest import ingest
+from control_api.log.rebuild.rebuild import rebuild
+from control_api.log.scheduled.count_check import CountChecker
 from control_api.log.scheduled.self_check import SelfChecker
 from control_api.maintenance.enrolled_key_purge import forget_expired_keys
 from control_api.maintenance.purge_command import purge
@@ -34,8 +37,8 @@ from tests.control_api.test_readme_curl import asked_by_commands
 from tests.support import migrated
 from tests.support.clusters import ISSUER, key_set, pod_token
 from tests.support.control_api import ControlApi
-from tests.support.open_store import TENANT, Spool, event_id, opened
-from tests.support.postgres import serving
+from tests.support.open_store import TENANT, OpenStore, Spool, event_id, opened
+from tests.support.postgres import serving, unbound
 from tests.support.waiting import until
 
 DAY, FIRED = 86_400, "/v1/alerts/fired"
@@ -163,9 +166,27 @@ async def _more(url: str) -> None:
                 await ingest(world.store, TENANT, spool.source, spool.instance, records)
         state, _ = await SelfChecker(world.store).step(TENANT, ())
         assert state is not None
+        await compare_and_rebuild(world)
         await delete_old_deliveries(world.store, TENANT)
         await world.store.write(TENANT, store_node)
         assert await forget_expired_keys(world.store, TENANT) == 2
+
+
+async def compare_and_rebuild(world: OpenStore) -> None:
+    """Lists and counts that somebody changed, by a connection that is not looked at."""
+    connection = await asyncpg.connect(unbound(world.url).replace("+asyncpg", ""))
+    for statement in (
+        "UPDATE log_entries SET ts = ts - 1 WHERE seq % 1000 = 7",
+        "UPDATE openings SET user_id = 'u-9' WHERE seq % 1000 = 7",
+        "UPDATE log_entries SET eid = 'x' WHERE seq = 2000",
+        "UPDATE log_spans SET last_ts = 0",
+        "DELETE FROM tallies",
+    ):
+        await connection.execute(statement)
+    await connection.close()
+    assert (await CountChecker(world.store, os.urandom, 0.0).step(TENANT)).reason is not None
+    done = await rebuild(world.store, TENANT, event_id, lambda _: None)
+    assert min(done.rows, done.spans, done.counts) > 0
 
 
 async def store_node(tx: Transaction) -> None:

@@ -1,0 +1,1 @@
+"""The counts of decisions, compared with the log and rebuilt from it."""
