@@ -9,7 +9,7 @@ have ids of their own, a sidecar goes on with a new key, and no key takes the id
 Knows no route.
 """
 
-from control_api.isolation.speaker import Speaker
+from control_api.isolation.speaker import Speaker, enrolled_agent
 from control_api.store.queries import sidecar_owners
 from control_api.store.queries.fleet import KEPT
 from control_api.store.queries.sidecar_owners import OF_PODS, Taker
@@ -78,5 +78,5 @@ class SidecarOwners:
 
 def owner_of(caller: Speaker) -> str:
     """Under which name the ids of the caller's sidecars are kept."""
-    agent_id = None if caller.digest is None else caller.tenant.enrolled_agent(caller.digest)
+    agent_id = enrolled_agent(caller)
     return caller.key.key_id if agent_id is None else OF_PODS + agent_id
