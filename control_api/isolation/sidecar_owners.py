@@ -9,6 +9,8 @@ have ids of their own, a sidecar goes on with a new key, and no key takes the id
 Knows no route.
 """
 
+import asyncio
+
 from control_api.isolation.speaker import Speaker, enrolled_agent
 from control_api.store.queries import sidecar_owners
 from control_api.store.queries.fleet import KEPT
@@ -19,6 +21,7 @@ _MINUTE = 60_000_000
 TRUSTED = 1 * _MINUTE
 """Microseconds for which an answer of the store is taken as true: an id that was forgotten
 (`forget`) may have another owner after that."""
+PAUSE_SECONDS = 0.02
 _MOST = 16_384
 """Answers that are kept in memory."""
 
@@ -70,10 +73,14 @@ class SidecarOwners:
     async def forget(self, tenant_id: str) -> None:
         """Forget ids of sidecars that have been silent for so long that they are not listed."""
         before = self._store.clock.now() - KEPT
-        await self._store.run(
-            self._store.lane(tenant_id),
-            lambda connection, _: sidecar_owners.forget(connection, tenant_id, before),
-        )
+        while True:
+            forgotten = await self._store.run(
+                self._store.lane(tenant_id),
+                lambda connection, _: sidecar_owners.forget(connection, tenant_id, before),
+            )
+            if forgotten < sidecar_owners.FORGOTTEN_AT_ONCE:
+                return
+            await asyncio.sleep(PAUSE_SECONDS)
 
 
 def owner_of(caller: Speaker) -> str:
