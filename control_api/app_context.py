@@ -15,6 +15,7 @@ from control_api.checkpoints.maker import CheckpointMaker
 from control_api.checkpoints.witnesses import Cosigner
 from control_api.enrolment.enrolment import Enrolments
 from control_api.isolation.isolation import Isolation
+from control_api.isolation.least_pages import LeastPages
 from control_api.isolation.sidecar_owners import SidecarOwners
 from control_api.log.append import Log
 from control_api.log.follow.tails import EventTails
@@ -95,6 +96,7 @@ class AppContext:
     console: ConsoleAddress
     tenants: TenantCache
     pages: PageReads
+    least_pages: LeastPages
     ring: KeyRing
     epoch: str
     instruments: Instruments

@@ -25,6 +25,7 @@ from control_api.http.openapi import describe
 from control_api.http.route import Route
 from control_api.http.routes import METRICS, ROUTES
 from control_api.isolation.isolation import Isolation
+from control_api.isolation.least_pages import LeastPages
 from control_api.isolation.sidecar_owners import SidecarOwners
 from control_api.log.append import Log
 from control_api.log.follow.tails import EventTails
@@ -111,6 +112,7 @@ def assemble(
         console=_console(settings, entropy),
         tenants=tenants,
         pages=PageReads(opened.store),
+        least_pages=LeastPages(opened.store),
         ring=opened.ring,
         epoch=opened.installed.epoch,
         instruments=instruments,

@@ -151,9 +151,8 @@ class Components:
             ConfiguredLevels(settings.sources).level,
         )
         self.enroller = self._make_enroller(settings, observations)
-        speaks_for = partial(self.identity.speaks_for, self.policies.policy_set)
-        self.enforcer.speaks_for = speaks_for
-        self._keys = LiveKeys(self.policies.policy_set, clock, speaks_for)
+        self._hold_to_own_agents(settings, sessions)
+        self._keys = LiveKeys(self.policies.policy_set, clock, self.enforcer.speaks_for)
         self._agent = self._agent_identity(settings)
         self._renderer = ResponseRenderer(clock)
         self._request_id_prefix = random_bytes(4).hex()
@@ -308,6 +307,13 @@ class Components:
         self.enforcer.withheld = lambda: identity.problem
         watch_enrolment(observations, enroller, identity)
         return enroller
+
+    def _hold_to_own_agents(self, settings: SidecarSettings, sessions: SessionRegistry) -> None:
+        speaks_for = partial(self.identity.speaks_for, self.policies.policy_set)
+        self.enforcer.speaks_for = speaks_for
+        self.enforcer.enrolled = settings.enrol is not None
+        if settings.given_least_documents:
+            sessions.hears_of = speaks_for
 
     def _make_doors(self, settings: SidecarSettings) -> Doors:
         # Without an agent in the settings, no door speaks with its key.

@@ -76,6 +76,8 @@ class Enforcer:
         """Returns under which name everything is denied, and why; None if nothing is withheld."""
         self.speaks_for: Callable[[str | None], bool] = lambda _: True
         """Whether the sidecar's own key speaks for an agent; None is a call without one."""
+        self.enrolled = False
+        """Whether the sidecar enrols, so that it may have its own agent's documents alone."""
         self._sessions = sessions
         self._recorder = recorder
         self._configured_level = configured_level
@@ -195,7 +197,7 @@ class Enforcer:
             return _denied(retrieval, "key_not_valid", why)
         try:
             facts = self._facts(retrieval, key)
-            foreign = facts.settings.frozen_at is None and not self.speaks_for(retrieval.agent_id)
+            foreign = not self.speaks_for(retrieval.agent_id)
             retrieval = raised(retrieval, facts.sources)
             decision = evaluate(retrieval, facts)
         except MissingDocument:
@@ -206,7 +208,10 @@ class Enforcer:
             # lead to this answer, so they stay out of the record.
             return _denied(retrieval, "evaluation_error", "a check failed; see the sidecar's log")
         # INVARIANT: no record says ALLOW for an agent that is not of the sidecar's own key. The
-        # control API refuses such a record, so the retrieval would leave no trace.
+        # control API refuses such a record, so the retrieval would leave no trace. Its facts stay
+        # out of the record: the documents of other agents may not be here.
+        if foreign and facts.settings.frozen_at is not None:
+            return _denied(retrieval, decision.policy_name, decision.reason)
         if foreign:
             return _denied(retrieval, "key_agent_binding", _foreign(retrieval.agent_id))
         # INVARIANT: nothing is allowed in a session that is not claimed. Check 5 can't ensure it:
@@ -304,7 +309,8 @@ class Enforcer:
     def _facts(self, retrieval: Retrieval, key: Key) -> Facts:
         session_id = retrieval.session_id
         session = None if session_id is None else self._sessions.known(session_id)
-        return gather(self.policies.policy_set, key, retrieval, session)
+        facts = gather(self.policies.policy_set, key, retrieval, session)
+        return _with_own_role(facts, retrieval) if self.enrolled else facts
 
 
 def allows(retrieval: Retrieval, facts: Facts) -> bool:
@@ -315,6 +321,16 @@ def allows(retrieval: Retrieval, facts: Facts) -> bool:
     except Exception:
         log.exception("a check failed: the name is left out of a list")
         return False
+
+
+def _with_own_role(facts: Facts, retrieval: Retrieval) -> Facts:
+    """The facts without a role that the agent may not act in."""
+    # INVARIANT: a decision is the same with the documents of one agent as with all of the tenant's.
+    # Checks 2 and 3 deny such a call, whatever the policies of the role are.
+    agent = facts.agent
+    if agent is not None and retrieval.agent_role in agent.permitted_roles:
+        return facts
+    return facts._replace(role=None)
 
 
 def _foreign(agent_id: str | None) -> str:

@@ -46,6 +46,9 @@ _TRIM = (
 )
 _TRIM_EVERY = 1000  # `_TRIM` counts all rows, so it doesn't run for every claim
 
+FOREIGN_SECONDS = 1.0
+"""How long a session of another agent is remembered where its revocation would not arrive."""
+
 _Claim = tuple[Session, int]
 PublishedClaim = Callable[[str], Awaitable[Claim | None]]
 
@@ -69,12 +72,16 @@ class SessionRegistry:
     ) -> None:
         self.claims = dict.fromkeys(STATES, 0)
         self.failures = 0
+        self.hears_of: Callable[[str | None], bool] = lambda _: True
+        """Whether a revocation of this agent's sessions arrives here."""
         self._control = control
         self._file = file
         self._fetch = fetch
         self._published_claim = published_claim
         self._now = clock.now
+        self._monotonic = clock.monotonic
         self._recent: OrderedDict[str, _Claim] = OrderedDict()
+        self._foreign: OrderedDict[str, tuple[_Claim, float]] = OrderedDict()
         self._pending: dict[str, asyncio.Future[_Claim]] = {}
         self._stored_count = 0
 
@@ -85,11 +92,20 @@ class SessionRegistry:
         if claim is not None:
             self._recent.move_to_end(session_id)
             return self._current(claim)
+        claim = self._known_foreign(session_id)
+        if claim is not None:
+            return self._current(claim)
         claim = self._find(session_id)
         if claim is None:
             return None
         self._remember(session_id, claim)
         return self._current(claim)
+
+    def _known_foreign(self, session_id: str) -> _Claim | None:
+        # INVARIANT: what was claimed is used only as long as its revocation would show. The control
+        # API is asked again about sessions of other agents, which this one may not act in anyway.
+        claim, until = self._foreign.get(session_id, (None, 0.0))
+        return claim if self._monotonic() < until else None
 
     def holds(self, session_id: str) -> bool:
         """Whether the session was claimed through this sidecar, in whatever state it is."""
@@ -128,7 +144,8 @@ class SessionRegistry:
         self.claims[claim[0].state] += 1
         future.set_result(claim)
         self._remember(session_id, claim)
-        self._store(claim)
+        if self.hears_of(claim[0].agent_id):
+            self._store(claim)
         return self._current(claim)
 
     def changed(self, documents: Iterable[str] | None) -> None:
@@ -145,6 +162,7 @@ class SessionRegistry:
     def forget(self) -> None:
         """Forget all sessions: the control API has another store, where no earlier claim holds."""
         self._recent.clear()
+        self._foreign.clear()
         self._file.connection.execute("DELETE FROM sessions")
 
     def _current(self, claim: _Claim) -> Session:
@@ -175,6 +193,12 @@ class SessionRegistry:
         return _parse(answer, retrieval)
 
     def _remember(self, session_id: str, claim: _Claim) -> None:
+        if not self.hears_of(claim[0].agent_id):
+            self._foreign[session_id] = claim, self._monotonic() + FOREIGN_SECONDS
+            self._foreign.move_to_end(session_id)
+            if len(self._foreign) > MAX_IN_MEMORY:
+                self._foreign.popitem(last=False)
+            return
         self._recent[session_id] = claim
         if len(self._recent) > MAX_IN_MEMORY:
             self._recent.popitem(last=False)  # the least recently used
@@ -188,7 +212,7 @@ class SessionRegistry:
             self._file.damaged = True
             log.warning("sessions on disk can't be read: %s", error)
             return None
-        if row is None:
+        if row is None or not self.hears_of(row[2]):
             return None
         return self._apply_revocation((Session(session_id, *row[:3]), row[3]))
 

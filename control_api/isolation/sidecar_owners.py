@@ -9,7 +9,9 @@ have ids of their own, a sidecar goes on with a new key, and no key takes the id
 Knows no route.
 """
 
-from control_api.isolation.speaker import Speaker
+import asyncio
+
+from control_api.isolation.speaker import Speaker, enrolled_agent
 from control_api.store.queries import sidecar_owners
 from control_api.store.queries.fleet import KEPT
 from control_api.store.queries.sidecar_owners import OF_PODS, Taker
@@ -19,6 +21,7 @@ _MINUTE = 60_000_000
 TRUSTED = 1 * _MINUTE
 """Microseconds for which an answer of the store is taken as true: an id that was forgotten
 (`forget`) may have another owner after that."""
+PAUSE_SECONDS = 0.02
 _MOST = 16_384
 """Answers that are kept in memory."""
 
@@ -70,13 +73,17 @@ class SidecarOwners:
     async def forget(self, tenant_id: str) -> None:
         """Forget ids of sidecars that have been silent for so long that they are not listed."""
         before = self._store.clock.now() - KEPT
-        await self._store.run(
-            self._store.lane(tenant_id),
-            lambda connection, _: sidecar_owners.forget(connection, tenant_id, before),
-        )
+        while True:
+            forgotten = await self._store.run(
+                self._store.lane(tenant_id),
+                lambda connection, _: sidecar_owners.forget(connection, tenant_id, before),
+            )
+            if forgotten < sidecar_owners.FORGOTTEN_AT_ONCE:
+                return
+            await asyncio.sleep(PAUSE_SECONDS)
 
 
 def owner_of(caller: Speaker) -> str:
     """Under which name the ids of the caller's sidecars are kept."""
-    agent_id = None if caller.digest is None else caller.tenant.enrolled_agent(caller.digest)
+    agent_id = enrolled_agent(caller)
     return caller.key.key_id if agent_id is None else OF_PODS + agent_id

@@ -17,3 +17,8 @@ class Speaker(Protocol):
 
     @property
     def digest(self) -> bytes | None: ...
+
+
+def enrolled_agent(caller: Speaker) -> str | None:
+    """The agent as which the caller's pod enrolled; None if the key is not of an enrolment."""
+    return None if caller.digest is None else caller.tenant.enrolled_agent(caller.digest)

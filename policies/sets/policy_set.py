@@ -32,9 +32,12 @@ def agent_name(agent_id: str) -> str:
     return f"agent/{agent_id}"
 
 
+KEY = "key/"
+
+
 def key_name(digest: bytes) -> str:
     """`digest` is the key's SHA-256, so the document's name finds a key without revealing it."""
-    return f"key/{digest.hex()}"
+    return KEY + digest.hex()
 
 
 def enrolment_name(agent_id: str) -> str:

@@ -85,7 +85,7 @@ class SourceCatalog:
         """The policies that apply to the caller."""
         # INVARIANT: no policy of a role in which the caller may not act, and none that admits only
         # other agents, is returned. The list must not disclose the policies of others.
-        if caller.key is None:
+        if caller.key is None or not self._enforcer.speaks_for(caller.agent_id):
             return []
         # Checks 1 to 4 ask who calls, not for what: user and source are placeholders.
         probe = Retrieval(caller.role, caller.role, caller.role, "low", agent_id=caller.agent_id)

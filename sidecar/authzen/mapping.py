@@ -11,7 +11,7 @@ instead would decide for somebody else. Pure. Each step can be used alone, so th
 what its candidates share only once.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -44,10 +44,16 @@ _TAKEN_FROM = {
 
 class Mapper:
     """Maps questions by the operator's settings. Each method raises `Unmapped`, which names the
-    setting or the field that supplies what is missing."""
+    setting or the field that supplies what is missing. `speaks_for` says whether the sidecar's own
+    key speaks for an agent."""
 
-    def __init__(self, settings: AuthzenSettings) -> None:
+    def __init__(
+        self,
+        settings: AuthzenSettings,
+        speaks_for: Callable[[str | None], bool] = lambda _: True,
+    ) -> None:
         self.settings = settings
+        self._speaks_for = speaks_for
         self._role_property = settings.role_property
         self._subject_types = frozenset(settings.subject_types)
         self._resources = ResourceRules(settings.resources)
@@ -111,7 +117,7 @@ class Mapper:
             return role
         if agent_id is not None and (fault := identifier_fault(agent_id)):
             raise _unusable("agent_id", fault)
-        role = role_of(key, agent_id, policy_set)
+        role = role_of(key, agent_id, policy_set, self._speaks_for)
         if role is None:
             raise Unmapped(
                 f"no role: put it into `subject.properties.{self._role_property}`, or tie the key "

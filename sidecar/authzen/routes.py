@@ -21,7 +21,7 @@ def authzen_routes(
     settings: SidecarSettings, enforcer: Enforcer, agents: AgentDocuments, clock: Clock
 ) -> Mapping[str, ApiRoute]:
     """All routes of AuthZEN: evaluation, search, and the metadata if `authzen.url` is set."""
-    mapper = Mapper(settings.authzen)
+    mapper = Mapper(settings.authzen, enforcer.speaks_for)
     source_ids = [each.source_id for source in settings.sources for each in source_refs(source)]
     pace = SearchPace(clock.monotonic, enforcer.metrics.evaluate_seconds.count)
     tokens = PageTokens(enforcer.random_bytes(KEY_BYTES), clock.monotonic)

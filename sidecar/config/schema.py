@@ -16,6 +16,7 @@ from sidecar.config.sections import DIGITS, Section
 from sidecar.config.settings_reader import read_settings
 from sidecar.config.spelling import Spelling
 from sidecar.settings.authzen import Scalar
+from sidecar.settings.model import Switch
 
 Schema = dict[str, Any]
 
@@ -120,6 +121,11 @@ class _NotingSection(Section):
     def choice(self, key: str, allowed: tuple[_Word, ...], default: _Word | None = None) -> _Word:
         self._note(key, Choice(allowed).schema(), needed=default is None)
         return super().choice(key, allowed, default)
+
+    def switch(self, key: str, default: Switch) -> Switch:
+        # A validator sees the truth values that YAML makes of these words.
+        self._note(key, {"enum": ["on", "off", True, False]})
+        return super().switch(key, default)
 
     def optional_choice(self, key: str, allowed: tuple[_Word, ...]) -> _Word | None:
         self._note(key, Choice(allowed).schema())

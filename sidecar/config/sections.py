@@ -16,6 +16,7 @@ from policies.ground.redis_url import RedisUrl
 from sidecar.config.scalars import json_scalars
 from sidecar.config.spelling import Spelling, address_fault
 from sidecar.settings.authzen import Scalar
+from sidecar.settings.model import Switch
 
 FROM_ENVIRONMENT = "environment"
 """The tag of a node from the environment: its text may be any type of scalar."""
@@ -122,6 +123,18 @@ class Section:
         if not self.complained(key):
             self.complain(key, f"{shown(text or '')} is not one of {', '.join(allowed)}")
         return default or allowed[-1]
+
+    def switch(self, key: str, default: Switch) -> Switch:
+        """`on` or `off`. YAML reads both as truth values, so these are taken for them too."""
+        node = self._get(key)
+        if node is None:
+            return default
+        if node.value in ("off", "false"):
+            return "off"
+        if node.value not in ("on", "true"):
+            self.complain(key, f"{_shown(node)} is not one of on, off")
+            return default
+        return "on"
 
     def optional_choice(self, key: str, allowed: tuple[_Choice, ...]) -> _Choice | None:
         """One of `allowed`; None if the key is absent."""

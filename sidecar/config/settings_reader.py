@@ -57,6 +57,7 @@ def read_settings(top: Section, base: Path, host: str) -> SidecarSettings:
         agent=_agent(top.section("agent"), base),
         agent_file=base / named if (named := top.text("agent_file")) else None,
         enrol=enrol,
+        least_documents=top.switch("least_documents", "on"),
         sources_files=sources_files(top, base),
         traces=_traces(top.section("traces"), base),
         authzen=read_authzen(top.section("authzen"), base),
@@ -77,6 +78,7 @@ def read_settings(top: Section, base: Path, host: str) -> SidecarSettings:
             top.complain(listener, "leads to no source; add one to `sources`")
     if settings.redirect_check_seconds and settings.transparent is None:
         top.complain("redirect_check_seconds", "needs `transparent`, whose port it checks")
+    _check_least_documents(top, settings)
     # Last, because these compare settings with each other and expect each to have been read.
     check_redis(top, settings.redis)
     refuse_conflicts(top, settings)
@@ -109,6 +111,23 @@ def _enrol(top: Section, base: Path) -> EnrolSettings | None:
         if top.has(key):
             top.complain(key, "must be absent with `enrol`, which brings the keys and the agent")
     return enrol
+
+
+def _check_least_documents(top: Section, settings: SidecarSettings) -> None:
+    with_both = settings.enrol is not None and settings.redis is not None
+    if with_both and settings.least_documents == "on":
+        top.complain(
+            "redis",
+            "can't be used with `enrol`: Redis can't tell readers apart, so whoever has its "
+            "password reads the policies of all agents. Remove it, and the sidecar takes its own "
+            "agent's documents from `control`; or choose `least_documents: off`",
+        )
+    if not with_both and settings.least_documents == "off":
+        top.complain(
+            "least_documents",
+            "`off` needs `enrol` and `redis`: a sidecar that enrols is given its own agent's "
+            "documents by `control`, and one with `key_file` all of them",
+        )
 
 
 def _agent(section: Section, base: Path) -> AgentSettings | None:

@@ -181,7 +181,7 @@ class Judgement:
         if agent is not None:
             return agent.id, agent.role
         agent_id = agent_of(key)
-        role = role_of(key, agent_id, self._policies.policy_set)
+        role = role_of(key, agent_id, self._policies.policy_set, self._enforcer.speaks_for)
         if role is None:
             raise Unmapped(
                 f"no role: set `agent` of the door `{self.door.name}`, or tie the key to an agent "

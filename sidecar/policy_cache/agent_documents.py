@@ -7,6 +7,8 @@ listing is whole, as of one revision of the policy set, or it fails.
 from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
+from sidecar.policy_cache.document_fetcher import FetchFailed
+
 AGENT_PREFIX = "agent/"
 
 
@@ -22,3 +24,17 @@ class AgentDocuments(Protocol):
         All are of the revision that is in force when the last part arrives. Raises
         `ListingInterrupted`, `FetchFailed` and `CacheDamaged`."""
         ...
+
+
+class OwnAgentOnly:
+    """The `AgentDocuments` of a replica that is given its own agent's documents alone: no listing
+    of it is whole."""
+
+    async def read(self) -> AsyncGenerator[Sequence[bytes], None]:
+        """Raises `FetchFailed`."""
+        raise FetchFailed(
+            "this sidecar enrols, so it is given the documents of its own agent alone; ask a "
+            "sidecar with a key of its own (`key_file`), or `GET /v1/policies/access` of the "
+            "control API"
+        )
+        yield ()

@@ -37,6 +37,8 @@ SOURCE_MODES: tuple[SourceMode, ...] = get_args(SourceMode)
 Permission = Literal["deny", "allow"]
 PERMISSIONS: tuple[Permission, ...] = get_args(Permission)
 
+Switch = Literal["on", "off"]
+
 Compression = Literal["auto", "always", "never"]
 COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)
 
@@ -252,6 +254,9 @@ class SidecarSettings:
     enrol: EnrolSettings | None = None
     """How the sidecar gets its keys and its agent by its pod's identity, instead of `key_file` and
     `agent`."""
+    least_documents: Switch = "on"
+    """Whether a sidecar that enrols is given only its own agent's documents and the tenant's.
+    Redis holds all of them for every reader: with `redis` and `enrol`, only `off` is possible."""
     agent_file: Path | None = None
     """A file with keys of `agent`, such as `role`, which replace those in these settings."""
     sources_files: tuple[Path, ...] = ()
@@ -280,6 +285,11 @@ class SidecarSettings:
     """Where OpenTelemetry traces go, and how many; without it there are none."""
     authzen: AuthzenSettings = field(default_factory=AuthzenSettings)
     """How requests of the AuthZEN API are mapped to retrievals, and what its metadata says."""
+
+    @property
+    def given_least_documents(self) -> bool:
+        """Whether the sidecar's replica has only its own agent's documents and the tenant's."""
+        return self.enrol is not None and self.redis is None
 
     @property
     def own_hosts(self) -> tuple[str, ...]:

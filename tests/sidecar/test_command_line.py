@@ -112,6 +112,7 @@ def test_the_example_is_valid_as_it_is_and_with_everything_in_force(folder: Path
     enrolling = yaml.safe_load(whole())
     for key in ("key_file", "agent", "agent_file"):
         del enrolling[key]
+    enrolling["least_documents"] = "off"
     assert load(folder, yaml.safe_dump(enrolling)).enrol is not None
 
 

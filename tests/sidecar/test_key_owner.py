@@ -5,6 +5,7 @@ import pytest
 from policies.definitions.model import Agent, Key
 from policies.sets.policy_set import PolicySet, agent_document, agent_name
 from sidecar.key_owner import agent_of, role_of
+from sidecar.unmapped import UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -26,4 +27,14 @@ def test_the_role_is_the_registered_agent_s_else_the_key_s(
         documents[agent_name("agt")] = agent_document(Agent("agt", "approved", agent_roles))
     key = Key("key_1", "evaluate", "agt", key_roles)
     assert agent_of(key) == "agt"
-    assert role_of(key, "agt", PolicySet(documents.get)) == role
+    assert role_of(key, "agt", PolicySet(documents.get), lambda _: True) == role
+
+
+@pytest.mark.parametrize(("key_roles", "role"), [(("clerk",), "clerk"), ((), UNKNOWN)])
+def test_the_role_of_an_agent_of_others_is_not_looked_up(
+    key_roles: tuple[str, ...], role: str
+) -> None:
+    documents = {agent_name("agt"): agent_document(Agent("agt", "approved", ("teller",)))}
+    key = Key("key_1", "evaluate", None, key_roles)
+    for agent_id in ("agt", None):
+        assert role_of(key, agent_id, PolicySet(documents.get), lambda _: False) == role

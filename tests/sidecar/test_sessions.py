@@ -324,3 +324,33 @@ async def test_a_call_that_fails_the_first_checks_waits_for_no_claim(
     await control.stop()
     answer = await sidecar.evaluate(session_id="s-new", agent_id="agt_unknown")
     assert answer["policy_name"] == "agent_not_registered"
+
+
+async def test_a_session_of_others_is_asked_about_again_where_its_revocation_would_not_arrive(
+    tmp_path: Path,
+) -> None:
+    clock = FakeClock()
+    async with fake_control_api() as control:
+        control.create_tenant()
+        control.sessions["s-1"] = foreign()
+        async with running_sidecar(
+            tmp_path, control, clock=clock, staleness_seconds=3600
+        ) as running:
+            sessions = running.parts.enforcer._sessions  # noqa: SLF001
+            sessions.hears_of = lambda agent_id: agent_id == AGENT
+            mismatch = await running.evaluate(session_id="s-1")
+            control.sessions["s-1"] = foreign("revoked")
+            soon = await running.evaluate(session_id="s-1")
+            clock.ahead = sessions_module.FOREIGN_SECONDS + 0.1
+            later = await running.evaluate(session_id="s-1")
+            assert [each["policy_name"] for each in (mismatch, soon, later)] == [
+                "session_agent_mismatch",
+                "session_agent_mismatch",
+                "session_revoked",
+            ]
+            # Its own is remembered, on disk too.
+            for _ in range(2):
+                assert (await running.evaluate(session_id="s-own"))["decision"] == "ALLOW"
+            assert [each["session_id"] for each in control.claims] == ["s-1", "s-1", "s-own"]
+            stored = running.parts.cache_file.connection.execute("SELECT session_id FROM sessions")
+            assert stored.fetchall() == [("s-own",)]

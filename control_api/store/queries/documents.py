@@ -37,7 +37,7 @@ async def since(
 ) -> ChangePage:
     """The changes after `revision`: at most `limit` documents, with bodies of at most `max_bytes`
     together unless the first alone has more. Raises `NotFound` if there is no such tenant."""
-    present, reset_below = await _revisions(connection, tenant_id)
+    present, reset_below = await revisions(connection, tenant_id)
     columns = (documents.c.name, documents.c.revision, documents.c.digest, documents.c.body)
     # Read the sizes first, so that only the bodies of this page are read.
     # On PostgreSQL each statement sees newer commits, so stay within the revision that was read.
@@ -181,10 +181,12 @@ async def names_after(
 
 async def current(connection: AsyncConnection, tenant_id: str) -> int:
     """The tenant's revision. Raises `NotFound` if there is no such tenant."""
-    return (await _revisions(connection, tenant_id))[0]
+    return (await revisions(connection, tenant_id))[0]
 
 
-async def _revisions(connection: AsyncConnection, tenant_id: str) -> tuple[int, int]:
+async def revisions(connection: AsyncConnection, tenant_id: str) -> tuple[int, int]:
+    """The tenant's revision, and that below which a sidecar has to reload the policy set. Raises
+    `NotFound` if there is no such tenant."""
     row = select(tenants.c.revision, tenants.c.reset_below).where(tenants.c.tenant_id == tenant_id)
     found = (await connection.execute(row)).one_or_none()
     if found is None:

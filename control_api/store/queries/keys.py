@@ -63,7 +63,8 @@ def _stored(names: tuple[str, ...] | None) -> bytes | None:
     return None if names is None else encode(list(names))
 
 
-_COLUMNS = [column for column in api_keys.c if column.name not in ("tenant_id", "revoked_at")]
+_NOT_READ = ("tenant_id", "revoked_at", "former_agents")
+_COLUMNS = [column for column in api_keys.c if column.name not in _NOT_READ]
 
 
 async def tenant_of(connection: AsyncConnection, digest: bytes) -> str | None:
@@ -149,6 +150,17 @@ async def bind(connection: AsyncConnection, tenant_id: str, key: StoredKey) -> N
             **{name: _stored(getattr(key, name)) for name in _LISTS},
         )
     )
+
+
+async def add_former_agent(connection: AsyncConnection, tenant_id: str, key: StoredKey) -> None:
+    """Notes that the key was bound to its agent, or to none, before another binding: sidecars that
+    were given it as such have to forget it."""
+    row = api_keys.c.tenant_id == tenant_id, api_keys.c.key_id == key.key_id
+    stored = (await connection.execute(select(api_keys.c.former_agents).where(*row))).scalar_one()
+    former: list[str | None] = [] if stored is None else orjson.loads(stored)
+    if key.bound_agent_id not in former:
+        former.append(key.bound_agent_id)
+        await connection.execute(update(api_keys).where(*row).values(former_agents=encode(former)))
 
 
 async def revoke(connection: AsyncConnection, tenant_id: str, key_id: str, now: int) -> None:

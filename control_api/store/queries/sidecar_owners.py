@@ -13,6 +13,8 @@ from policies.sets.policy_set import enrolment_name
 OF_PODS = "agent/"
 """Begins the owner of the ids that an agent's enrolled pods use; what follows is the agent's id. A
 pod gets a new key every half hour, so no single key is the owner."""
+FORGOTTEN_AT_ONCE = 1000
+"""The most ids that one transaction forgets: on SQLite, evaluations wait for it."""
 SHOWN = 100
 """The most sidecars that are listed for one owner."""
 
@@ -92,13 +94,18 @@ async def used_by(connection: AsyncConnection, tenant_id: str, owner: str) -> li
     return list((await connection.execute(query)).scalars())
 
 
-def forget(connection: Connection, tenant_id: str, before: int) -> None:
-    """Deletes what was taken before this time (microseconds) by sidecars that are not listed."""
+def forget(connection: Connection, tenant_id: str, before: int) -> int:
+    """Deletes what was taken before this time (microseconds) by sidecars that are not listed, at
+    most `FORGOTTEN_AT_ONCE`. Returns how many."""
     listed = select(sidecars.c.sidecar_id).where(sidecars.c.tenant_id == tenant_id)
-    connection.execute(
-        delete(sidecar_owners).where(
-            sidecar_owners.c.tenant_id == tenant_id,
-            sidecar_owners.c.since < before,
-            sidecar_owners.c.sidecar_id.not_in(listed),
-        )
+    due = (
+        sidecar_owners.c.tenant_id == tenant_id,
+        sidecar_owners.c.since < before,
+        sidecar_owners.c.sidecar_id.not_in(listed),
     )
+    some = select(sidecar_owners.c.sidecar_id).where(*due).limit(FORGOTTEN_AT_ONCE)
+    # The conditions again: an id may have been taken anew between the two.
+    done = connection.execute(
+        delete(sidecar_owners).where(*due, sidecar_owners.c.sidecar_id.in_(some))
+    )
+    return done.rowcount

@@ -75,6 +75,7 @@ api_keys = table(
     timestamp_or_null("revoked_at"),
     binary_or_null("agent_ids"),
     binary_or_null("sidecar_ids"),
+    binary_or_null("former_agents"),
     tenant_foreign_key(),
     # For the one look-up that does not know the tenant yet: a request presents only its key.
     Index(None, "digest"),

@@ -71,6 +71,8 @@ async def bind_key(app: AppContext, caller: Caller, request: NewBinding) -> Done
         bound = _speaking(bound, request)
         if bound == key:
             return  # no log entry, no new revision: sidecars have nothing to fetch
+        if bound.bound_agent_id != key.bound_agent_id:
+            await keys.add_former_agent(tx.connection, tx.tenant_id, key)
         await keys.bind(tx.connection, tx.tenant_id, bound)
         await tx.publish({key_name(key.digest): key_document(bound.published())})
         detail = {

@@ -11,6 +11,8 @@ from pydantic import BeforeValidator, Field
 
 from control_api.app_context import MAX_WAITERS, AppContext
 from control_api.auth.principal import Caller
+from control_api.caches.page_reads import EncodedPage
+from control_api.isolation.speaker import enrolled_agent
 from control_api.presenters import policy_set_page
 from control_api.requests.base import QueryInt, RequestModel
 from control_api.responses.sidecars import PolicySetPage
@@ -38,23 +40,34 @@ class PolicySetRequest(RequestModel):
 async def fetch_policy_set(
     app: AppContext, caller: Caller, request: PolicySetRequest
 ) -> PolicySetPage:
-    """Fetch what changed in the policy set since a revision; if nothing has, wait for a change."""
+    """Fetch what changed in the policy set since a revision; if nothing has, wait for a change.
+
+    An enrolled sidecar is given the documents of its own agent and the tenant's: each page is
+    complete, and after a change of the agent begins anew (`reset`).
+    """
     # Revisions of another store mean nothing here: the sidecar must drop its copy and start over.
     foreign = request.epoch != app.epoch
     since = 0 if foreign else request.since
-    found = await app.pages.since(caller.tenant_id, since)
+    found = await _changes(app, caller, since)
     page = found.page
     if since > page.revision or 0 < since < page.reset_below:
         # The sidecar is ahead of the store, or has a revision from before the store was restored to
         # an older state.
-        foreign, found = True, await app.pages.since(caller.tenant_id, 0)
+        foreign, found = True, await _changes(app, caller, 0)
     elif not (page.documents or foreign) and request.wait and not app.stopping.is_set():
         # Wait without a connection: thousands of sidecars may wait, and by default a pool has 16.
         await _wait(app, caller, request.wait, page.revision)
-        found = await app.pages.since(caller.tenant_id, since)
+        found = await _changes(app, caller, since)
     # Send a page even without documents: it is the heartbeat that tells a sidecar that it is not
     # cut off.
-    return policy_set_page(app, caller, found, reset=foreign)
+    return policy_set_page(app, caller, found, reset=foreign or found.whole)
+
+
+async def _changes(app: AppContext, caller: Caller, since: int) -> EncodedPage:
+    agent_id = enrolled_agent(caller)
+    if agent_id is None:
+        return await app.pages.since(caller.tenant_id, since)
+    return await app.least_pages.since(caller.tenant_id, agent_id, since)
 
 
 async def _wait(app: AppContext, caller: Caller, seconds: float, revision: int) -> None:

@@ -42,6 +42,14 @@ class RecordedFacts(NamedTuple):
     sourced: bool
     sources: str | None = None
 
+    @property
+    def needs_role(self) -> bool:
+        """Whether the policies of the role can decide: the call names no agent, or a registered one
+        that may act in the role."""
+        if self.retrieval.agent_id is None:
+            return True
+        return self.agent is not None and self.retrieval.agent_role in self.agent.permitted_roles
+
     def facts(self, role: Role | None, sources: SourceLevels | None = None) -> Facts:
         """The facts for `policies.evaluate`."""
         return Facts(

@@ -232,7 +232,11 @@ class Recomputer:
 
 def _documents_of(recorded: RecordedFacts) -> list[tuple[str, str | None]]:
     """The names and digests of the documents that the facts come from, without the key's."""
-    named = [(role_name(recorded.retrieval.agent_role), recorded.role)]
+    named: list[tuple[str, str | None]] = []
+    # The policies of a role that the agent may not act in decide nothing, and a sidecar that has
+    # its own agent's documents alone cites none: that says nothing of what there was.
+    if recorded.role is not None or recorded.needs_role:
+        named.append((role_name(recorded.retrieval.agent_role), recorded.role))
     if recorded.retrieval.agent_id is not None:
         named.append((agent_name(recorded.retrieval.agent_id), recorded.agent_digest))
     # A sidecar of before ignores the levels, and cites none: that says nothing of what there was.

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from policies.ground.clock import Clock
 from policies.sets.signed_head import Claim
 from sidecar.control.client import ControlClient
-from sidecar.policy_cache.agent_documents import AgentDocuments
+from sidecar.policy_cache.agent_documents import AgentDocuments, OwnAgentOnly
 from sidecar.policy_cache.cache_file import CacheFile
 from sidecar.policy_cache.document_fetcher import AllDocuments, DocumentFetcher
 from sidecar.policy_cache.freshness import Freshness
@@ -33,6 +33,7 @@ class FullReplica(Replica):
         super().__init__(self._store, clock)
         self._feed = LongPoll(control, max_delay=settings.staleness_seconds / 4)
         self._freshness = freshness
+        self._least = settings.given_least_documents
 
     def follow(self, on_change: OnChange, on_other_store: Callable[[], None]) -> Follower:
         state = ReplicaState(
@@ -44,7 +45,7 @@ class FullReplica(Replica):
         return AllDocuments()
 
     def agent_documents(self) -> AgentDocuments:
-        return StoredAgents(self._store)
+        return OwnAgentOnly() if self._least else StoredAgents(self._store)
 
     async def published_claim(self, session_id: str) -> Claim | None:  # noqa: ARG002
         """None: without Redis, claims are not published, so the control API has to be asked."""

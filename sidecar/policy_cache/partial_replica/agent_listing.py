@@ -12,7 +12,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Se
 from policies.sets.merkle_map import ROOT, NotProven, branches, buckets, entries
 from policies.sets.redis_keys import document_field, node_field
 from policies.sets.signed_head import SetHead
-from sidecar.policy_cache.agent_documents import AGENT_PREFIX, ListingInterrupted
+from sidecar.policy_cache.agent_documents import (
+    AGENT_PREFIX,
+    ListingInterrupted,
+    OwnAgentOnly,
+)
 from sidecar.policy_cache.document_fetcher import FetchFailed
 from sidecar.policy_cache.feed import FeedFailed, FeedRejected, Position
 from sidecar.policy_cache.partial_replica.control_loop import ControlLoop
@@ -25,12 +29,21 @@ CHUNK = 100
 
 
 class FetchedAgents:
-    """The `AgentDocuments` of a partial replica."""
+    """The `AgentDocuments` of a partial replica. `least`: the control API gives it its own agent's
+    documents alone, and only Redis has the others."""
 
-    def __init__(self, redis: RedisLoop, control: ControlLoop, working_set: WorkingSet) -> None:
+    def __init__(
+        self,
+        redis: RedisLoop,
+        control: ControlLoop,
+        working_set: WorkingSet,
+        *,
+        least: bool = False,
+    ) -> None:
         self._redis = redis
         self._control = control
         self._working_set = working_set
+        self._least = least
         self._redis_failed = False
 
     async def read(self) -> AsyncGenerator[Sequence[bytes], None]:
@@ -48,6 +61,9 @@ class FetchedAgents:
             raise ListingInterrupted(str(error)) from error
 
     async def _from_control(self) -> AsyncGenerator[Sequence[bytes], None]:
+        if self._least:
+            async for nothing in OwnAgentOnly().read():
+                yield nothing
         async for page in self._control.everything():
             yield [
                 document.body

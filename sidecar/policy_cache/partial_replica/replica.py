@@ -48,6 +48,7 @@ class PartialReplica(Replica):
         self._feed = LongPoll(control, max_delay=settings.staleness_seconds / 4)
         self._freshness, self._random_bytes = freshness, random_bytes
         self._client = client
+        self._least = settings.enrol is not None
         self._follower: Failover | None = None
         self._agents: FetchedAgents | None = None
 
@@ -65,7 +66,7 @@ class PartialReplica(Replica):
         redis = RedisLoop(state, self._connect, self._refresh_key, self._random_bytes)
         control = ControlLoop(state, self._feed, redis.sync, self._verify_origin)
         self._follower = Failover(redis, control, self._freshness, self._clock)
-        self._agents = FetchedAgents(redis, control, self._working_set)
+        self._agents = FetchedAgents(redis, control, self._working_set, least=self._least)
         return self._follower
 
     def document_fetcher(self) -> DocumentFetcher:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,16 @@ from control_api.store.queries.deliveries import StoredDelivery
 from control_api.store.transaction import Transaction
 from tests.control_api.alerts.receiver import hook, mailbox
 from tests.control_api.alerts.rounds import Rounds
+from tests.control_api.use_cases.audit.test_judged_records import Sidecar
 from tests.support.control_api import ControlApi, running_control_api
 from tests.support.open_store import TENANT, OpenStore
 from tests.support.waiting import until
 
 RULES, FIRED = "/v1/alerts/rules", "/v1/alerts/fired"
 ALLOW = {"SLUICE_WEBHOOK_ALLOW": "127.0.0.0/8"}
+
+
+REPORT = {"run_id": "r", "version": "1", "epoch": "e", "revision": 1, "spool_depth": 0}
 
 
 def rule(api: ControlApi, rule_type: str, threshold: int, **fields: Any) -> Any:
@@ -96,6 +101,34 @@ def test_each_type_fires_once(rounds: Rounds, either: ControlApi) -> None:
     for _ in range(4):
         either.evaluate(source_id="payroll")
     until("it fires again after the cooldown", lambda: len(fired(either, "denial_spike")) == 2)
+
+
+def test_what_a_sidecar_s_key_says_of_others_fires_isolation_rules(
+    rounds: Rounds, fresh: ControlApi
+) -> None:
+    fresh.approved("agt_a")
+    fresh.approved("agt_b")
+    thief, other = Sidecar(fresh, "agt_a"), Sidecar(fresh, "agt_b")
+    assert (thief.sent([thief.decided()]), other.sent([other.decided()])) == ([], [])
+    claim = {"session_id": "s", "agent_role": "support", "agent_id": "agt_b", "user_id": "u"}
+    foreign: list[tuple[str, dict[str, Any]]] = [
+        ("report", {**REPORT, "sidecar_id": thief.name, "agent_id": "agt_b"}),
+        ("sessions/claim", claim),
+        ("events", {"source": other.name, "instance": "i1", "records": []}),
+    ]
+    for count in range(1, len(foreign) + 2):
+        rule(fresh, "isolation_violation", count)
+    rounds.wait()
+    assert fired(fresh, "isolation_violation") == []
+
+    def all_fire(count: int) -> bool:
+        return len(fired(fresh, "isolation_violation")) == count
+
+    for count, (path, body) in enumerate(foreign, 1):
+        assert fresh.call("POST", f"/v1/sidecars/{path}", body, key=thief.key).status == 403
+        until(f"the {path} counts", partial(all_fire, count))
+    assert thief.sent([thief.decided(agent_id="agt_b")]) == [(1, "foreign_agent")]
+    until("the record counts", partial(all_fire, len(foreign) + 1))
 
 
 def test_old_events_are_not_in_the_window(fresh: ControlApi) -> None:

@@ -109,6 +109,7 @@ async def test_every_key_leads_with_the_tenant(either_url: str) -> None:
 BEFORE_PROOFS = (
     "DROP TABLE count_checks",
     "DROP TABLE sidecar_owners",
+    "ALTER TABLE api_keys DROP COLUMN former_agents",
     "ALTER TABLE api_keys DROP COLUMN agent_ids",
     "ALTER TABLE api_keys DROP COLUMN sidecar_ids",
     "DROP TABLE console_sessions",
@@ -301,8 +302,7 @@ sys.exit("alembic" in sys.modules)
 async def test_migrations_wait_for_each_other(migrated_url: str) -> None:
     """Without the lock, two replicas would both see the tables that are missing."""
     for statement in (
-        "ALTER TABLE self_checks DROP COLUMN verified_at",
-        "DROP TABLE count_checks",
+        "ALTER TABLE api_keys DROP COLUMN former_agents",
         f"UPDATE alembic_version SET version_num = '{revisions()[-2]}'",
     ):
         await sql(migrated_url, statement)

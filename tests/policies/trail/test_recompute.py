@@ -331,6 +331,18 @@ def test_a_freeze_can_be_neither_hidden_nor_made_up(trail: Trail) -> None:
     assert len(trail.walk()[1]) == 1
 
 
+def test_a_role_that_the_agent_may_not_act_in_need_not_be_cited(trail: Trail) -> None:
+    """A sidecar that has its own agent's documents alone does not know what others there are."""
+    trail.change("policy.created", "payroll", role=document(READS))
+    foreign = ASKED._replace(agent_role="payroll")
+    trail.decide(foreign)
+    recomputer, findings = trail.walk()
+    assert (findings, recomputer.counts.recomputed) == ([], 1)
+    # That of its own role decides, and can't be left out.
+    trail.decide(ASKED)
+    assert trail.only().reason is Reason.FACTS_CONTRADICT
+
+
 def test_two_decisions_of_one_revision_have_the_same_facts() -> None:
     trail = Trail()
     trail.documents = {document_digest(document(each)): document(each) for each in (READS, WIDE)}

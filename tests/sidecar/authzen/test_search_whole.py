@@ -9,9 +9,16 @@ from typing import Any
 import pytest
 
 from policies.definitions.model import Key
+from policies.ground.errors import Unavailable
 from policies.ground.keys import key_digest
 from policies.sets.policy_set import key_name
 from policies.sets.redis_keys import set_key
+from sidecar.authzen.mapping import Mapper
+from sidecar.authzen.question import read_question
+from sidecar.authzen.search.pace import SearchPace
+from sidecar.authzen.search.searches import Searches
+from sidecar.policy_cache.agent_documents import OwnAgentOnly
+from sidecar.settings.authzen import AuthzenSettings
 from tests.sidecar.authzen.searching import (
     ADMIN_KEY,
     Client,
@@ -23,6 +30,7 @@ from tests.sidecar.authzen.searching import (
 )
 from tests.sidecar.policy_cache.partial_replica.redis_set import fake_control_api_with_redis
 from tests.support import redis
+from tests.support.fake_control_api import fake_control_api
 from tests.support.sidecar import RunningSidecar, running_sidecar
 
 DOCUMENTS = {
@@ -97,6 +105,28 @@ async def test_a_key_that_was_revoked_meanwhile_gets_no_answer(sidecar: RunningS
     answer = await Client(sidecar, ADMIN_KEY).post("search/subject", SUBJECTS)
     assert answer.status == 401
     assert "invalid_token" in answer.headers["WWW-Authenticate"]
+
+
+async def test_a_sidecar_with_its_own_agents_documents_alone_has_no_list_of_agents(
+    tmp_path: Path,
+) -> None:
+    """It holds what it was given, and can't know that it is not all."""
+    async with fake_control_api() as control:
+        control.create_tenant()
+        control.publish(DOCUMENTS)
+        async with running_sidecar(tmp_path, control) as running:
+            searches = Searches(
+                running.parts.enforcer,
+                Mapper(AuthzenSettings()),
+                OwnAgentOnly(),
+                (),
+                SearchPace(lambda: 0.0, lambda: 0),
+            )
+            key = running.parts.policies.policy_set.key(key_digest(ADMIN_KEY))
+            assert key is not None
+            asked = read_question(question("agt_a", resource="one"))
+            with pytest.raises(Unavailable, match="enrols, so it is given the documents of its"):
+                await searches.subjects(asked, key)
 
 
 @redis.needs_redis

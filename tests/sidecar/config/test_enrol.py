@@ -51,6 +51,27 @@ def test_a_sidecar_that_enrols_has_neither_key_nor_agent(base: Path) -> None:
     assert "there is no such key" in complaints(base, TEXT.replace("token_file", "token"))
 
 
+REDIS = TEXT + "redis: redis://127.0.0.1:6379/0\n"
+
+
+def test_redis_with_enrol_needs_the_choice_to_give_up_least_documents(base: Path) -> None:
+    for text in (REDIS, REDIS + "least_documents: on\n"):
+        found = complaints(base, text)
+        assert "redis: can't be used with `enrol`" in found
+        assert "`least_documents: off`" in found
+    for word in ("off", "'off'"):
+        assert load(base, REDIS + f"least_documents: {word}\n").least_documents == "off"
+    assert (base / "sidecar.yaml").exists()
+    variables = {"SLUICE_SIDECAR_LEAST_DOCUMENTS": "off"}
+    assert read(base / "sidecar.yaml", variables, "pod-1").least_documents == "off"
+
+
+def test_least_documents_are_not_given_up_for_nothing(base: Path) -> None:
+    assert load(base).given_least_documents
+    assert "`off` needs `enrol` and `redis`" in complaints(base, TEXT + "least_documents: off\n")
+    assert "is not one of on, off" in complaints(base, TEXT + "least_documents: maybe\n")
+
+
 def test_the_first_sources_file_that_exists_counts(base: Path) -> None:
     write(base, "namespace", f"- {SOURCE % 'shared'}")
     assert aliases(load(base)) == ["shared"]

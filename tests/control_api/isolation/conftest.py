@@ -1,0 +1,5 @@
+"""A store on each database."""
+
+from tests.control_api.store.databases import either_url, postgresql_url, sqlite_url
+
+__all__ = ["either_url", "postgresql_url", "sqlite_url"]
