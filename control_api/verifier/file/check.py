@@ -77,8 +77,7 @@ class FileCheck:
         self.newest_note = ""
         """The newest checkpoint that fits, by a trusted key if any is pinned."""
         self._ids = IdBuckets()
-        restored = header.origin != header.log
-        self._derived = Derivation(restored=restored) if options.recompute else None
+        self._derived = Derivation() if options.recompute else None
         self._ended: EndLine | None = None
         self._ending = Ending(header.log, header.until)
         self._last_entry = b""
@@ -238,6 +237,9 @@ class FileCheck:
         for finding in purge_findings(purges, start, signed=newest is not None):
             self._outcome.add(finding)
         if self._derived is not None:
-            found, self._outcome.not_derived = self._derived.conclude(purged_before(purges, oldest))
+            # The header is signed by nobody: only a checkpoint tells of another incarnation.
+            restored = newest is not None and newest.checkpoint.origin != self.header.log
+            cutoff = purged_before(purges, oldest)
+            found, self._outcome.not_derived = self._derived.conclude(cutoff, restored=restored)
             for finding in found:
                 self._outcome.add(finding)
