@@ -141,6 +141,7 @@ class Outcome:
             "signed_by": self._signed_by(),
             "entries": self.entries,
             "findings": [finding.to_wire() for finding in self.findings],
+            "more_findings": self.more_findings,
             "unproven_tail": self.unproven_tail,
             "not_recomputable": self.not_recomputable,
             "not_derived": [each._asdict() for each in self.not_derived],

@@ -48,6 +48,7 @@ def test_a_whole_log_holds_and_is_signed(tmp_path: Path, capsys: Capture) -> Non
         "signed_by": {"key": b64(SIGNER.public), "how": "pinned"},
         "entries": SIZE,
         "findings": [],
+        "more_findings": 0,
         "unproven_tail": 0,
         "not_recomputable": None,
         "not_derived": [],

@@ -1,11 +1,18 @@
-"""How a file is cut into chunks of lines, however small the pieces are in which it comes."""
+"""How a file is cut into chunks of lines, and what becomes of a process that has one."""
 
 import gzip
 import io
+import os
+import signal
+from pathlib import Path
 
 import pytest
 
+from control_api.verifier.file import pool
 from control_api.verifier.file.source import CHUNK, LineChunks, pieces
+from tests.control_api.verifier.world import export, put, run
+
+Capture = pytest.CaptureFixture[str]
 
 
 def test_a_line_in_single_bytes_is_joined_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,3 +31,12 @@ def test_a_line_in_single_bytes_is_joined_once(monkeypatch: pytest.MonkeyPatch) 
     assert list(chunks) == [long + b"y" * 100]
     assert chunks.rest == b"end"
     assert len(joined) < 10
+
+
+def test_a_process_that_dies_says_nothing_about_the_log(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "walk_chunk", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    answer = run(capsys, put(tmp_path, export()), "--jobs", "2")
+    assert (answer.code, answer.out) == (2, "")
+    assert "nothing is proven" in answer.err
