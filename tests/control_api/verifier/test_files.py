@@ -126,6 +126,23 @@ def test_a_witness_raises_the_level(tmp_path: Path, capsys: Capture) -> None:
     assert without.json["level"] == "signed"
 
 
+@pytest.mark.parametrize(
+    ("notes", "reasons"),
+    [
+        ({SIZE: witnessed(note(SIZE))}, []),
+        ({SIZE: note(SIZE)}, ["quorum_missing"]),
+        ({}, ["quorum_missing"]),
+    ],
+    ids=["cosigned", "not cosigned", "no checkpoint"],
+)
+def test_a_witness_is_asked_for_without_a_key_too(
+    notes: dict[int, str], reasons: list[str], tmp_path: Path, capsys: Capture
+) -> None:
+    answer = run(capsys, put(tmp_path, export(notes=notes)), "--witness", WITNESS_KEY, "--json")
+    assert (answer.code, answer.reasons) == (int(bool(reasons)), reasons)
+    assert answer.json["level"] == "unsigned"
+
+
 def test_a_tail_that_no_checkpoint_covers_is_counted(tmp_path: Path, capsys: Capture) -> None:
     path = put(tmp_path, export(notes={10: note(10)}))
     answer = run(capsys, path, "--key", KEY, "--json")
