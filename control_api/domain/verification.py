@@ -11,7 +11,7 @@ from control_api.log.scheduled.rederivation import stopped
 from control_api.presenters import time_or_none
 from control_api.responses.checkpoints import Verification
 from control_api.store.queries import count_checks, purges, redactions, self_checks
-from control_api.store.queries.self_checks import ASKED_FOR, SelfCheck
+from control_api.store.queries.self_checks import ASKED_FOR, MOST_LEASED, SelfCheck
 from policies.trail.findings import Finding
 
 _SEQ = re.compile(r"[a-z_]+: seq ([0-9]{1,16}):")
@@ -38,7 +38,7 @@ def is_running(state: SelfCheck, total: int, now: int) -> bool:
     """Whether a round over the log is under way, or due at once. A walk that stays before what it
     found is due if somebody asked for it."""
     until = state.leased_until
-    leased = until is not None and (until > now or until == ASKED_FOR)
+    leased = until is not None and (now < until <= now + MOST_LEASED or until == ASKED_FOR)
     behind = state.size != state.finished_size and state.size < total
     return leased or (not stopped(state) and (behind or not state.started_at))
 

@@ -6,7 +6,7 @@ may also begin and remove entries that are still to be read: the verification th
 the purged entries. Knows the answer's form; `scan` and `anchor_check` know how to check.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from operator import index
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from control_api.log.anchor_check import (
     check_purged_rows,
     latest_answer,
 )
+from control_api.log.counter_check import counters, find_ahead
 from control_api.log.erasure import ledger
 from control_api.log.scan import LogRange, scan
 from control_api.store.queries.purges import latest_anchor
@@ -38,13 +39,14 @@ TRIES = 5
 class LogSnapshot(NamedTuple):
     """A log as of the start of a verification. `last_row` is the highest seq with a row;
     `anchor_fault` is a fault of the anchor or of the rows below it. `purge_fault` is one of its
-    `purge` entry, told if all entries verify."""
+    `purge` entry, told if all entries verify. `counters` are those of the spools."""
 
     last_row: int
     anchor: Anchor | None
     anchor_fault: Finding | None
     purge_fault: Finding | None
     head: Row[Any] | None
+    counters: Sequence[Row[Any]]
 
 
 class Signed(NamedTuple):
@@ -94,8 +96,9 @@ async def _snapshot(store: Store, tenant_id: str) -> LogSnapshot:
             other = await check_purge_entry(connection, tenant_id, anchor)
         except (ValueError, TypeError):
             fault = Finding(0, Reason.ANCHOR_INVALID, "the anchor can't be read")
+        spools = await counters(connection, tenant_id)
         head = (await connection.execute(_HEAD, {"tenant": tenant_id})).one_or_none()
-    return LogSnapshot(last_row, anchor, fault, other, head)
+    return LogSnapshot(last_row, anchor, fault, other, head, spools)
 
 
 async def _verify(
@@ -119,7 +122,9 @@ async def _verify(
         fault = broken or await ledger.missing(store, tenant_id, verifier.erasures)
     report = verifier.finish(head if fault is None else None)
     if report.valid and fault is None and head is not None:
+        ends, purged = verifier.source_ends, snapshot.anchor is not None
         fault = snapshot.purge_fault or check.check_end(head.size)
+        fault = fault or find_ahead(snapshot.counters, ends, head.size, purged=purged)
         if fault is None and snapshot.last_row >= head.size:
             at = snapshot.last_row
             beyond = f"seq {at}: exists, but the head counts only {head.size} entries"

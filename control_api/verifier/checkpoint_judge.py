@@ -105,6 +105,9 @@ class CheckpointJudge:
             if self._keys.pinned and whole:
                 message = "no checkpoint is signed by a pinned key, so nothing proves the entries"
                 outcome.add(Finding(None, Reason.CHECKPOINT_MISSING, message))
+            elif self._witnesses and whole:
+                message = f"there is no checkpoint that could have {self._quorum} cosignatures"
+                outcome.add(Finding(None, Reason.QUORUM_MISSING, message))
             return
         outcome.covered = newest.checkpoint.size
         outcome.signer, outcome.covered_how = short(newest.signer), newest.how
@@ -113,7 +116,7 @@ class CheckpointJudge:
         outcome.witnesses = [
             f"{each.key.name}, {rfc3339(_micros(each.signed_at))}" for each in newest.cosignatures
         ]
-        if self._witnesses and newest.trusted:
+        if self._witnesses:
             self._conclude_witnesses(outcome, newest)
         if self.former:
             outcome.notes.append(
@@ -123,7 +126,8 @@ class CheckpointJudge:
     def _conclude_witnesses(self, outcome: Outcome, newest: Judged) -> None:
         count = len({each.key.public for each in newest.cosignatures})
         if count >= max(self._quorum, 1):
-            outcome.level = Level.WITNESSED
+            # Without a pinned key, a witness has seen the log, but whose it is nobody says.
+            outcome.level = Level.WITNESSED if newest.trusted else outcome.level
         elif count < self._quorum:
             size = newest.checkpoint.size
             message = f"the checkpoint of {size} entries has {count} of {self._quorum} cosignatures"

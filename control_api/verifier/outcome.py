@@ -41,8 +41,9 @@ class Outcome:
     """The result of one verification. `first` and `size` are the range of entries, `size`
     exclusive; `oldest` is the first entry that the log still had. `covered` is the largest size
     that a checkpoint proves, None without one; `signer` is the key that signed that checkpoint, and
-    `covered_how` how it is trusted. `pinned` says whether keys were pinned. `to_end` says that no
-    larger log is known of. `notes` are lines for the summary about keys, witnesses and the
+    `covered_how` how it is trusted. `pinned` says whether keys were pinned. `earlier` are the
+    entries right before `first` that earlier runs verified. `to_end` says that no larger log is
+    known of. `notes` are lines for the summary about keys, witnesses and the
     rest."""
 
     subject: str
@@ -51,6 +52,7 @@ class Outcome:
     first: int = 0
     size: int = 0
     oldest: int = 0
+    earlier: int = 0
     decisions: int = 0
     sources: int = 0
     first_ts: str = ""
@@ -102,7 +104,8 @@ class Outcome:
     @property
     def unproven_tail(self) -> int:
         """The entries at the end that no checkpoint covers yet."""
-        return self.size - min(max(self.covered or 0, self.first), self.size)
+        seen = self.first - self.earlier
+        return self.size - min(max(self.covered or 0, seen), self.size)
 
     @property
     def silent_at_end(self) -> bool:
@@ -138,6 +141,7 @@ class Outcome:
             "signed_by": self._signed_by(),
             "entries": self.entries,
             "findings": [finding.to_wire() for finding in self.findings],
+            "more_findings": self.more_findings,
             "unproven_tail": self.unproven_tail,
             "not_recomputable": self.not_recomputable,
             "not_derived": [each._asdict() for each in self.not_derived],

@@ -17,6 +17,7 @@ from policies.trail.commitment import opens
 from policies.trail.core import REJECTED, rejected_record
 from policies.trail.core import core_hash as core_hash  # noqa: PLC0414  # for those who read spools
 from policies.trail.entry import Index, index_at
+from policies.trail.log_file.lines import SEPARATOR
 from policies.trail.record import MAX_ENTRY
 from policies.trail.record_schema import RULES, is_name, masked_fault, opening_fault, pub_fault
 from policies.trail.stored_entry import KNOWN
@@ -112,6 +113,10 @@ def read_payload(payload: object) -> Spooled:
             f"record `{core['eid']}` has {len(encoded)} bytes; the limit is {MAX_ENTRY - POSITION}"
         )
     _check_openings(core, openings)
+    opened = encode(openings)
+    # Refuse it now: no export could tell its openings from its entry, and none would verify.
+    if SEPARATOR in opened:
+        raise Invalid(f"record `{core['eid']}`: no opening may hold a member `openings`")
     user, src = openings.get("user_id"), core["src"]
     return Spooled(
         src["id"],
@@ -120,7 +125,7 @@ def read_payload(payload: object) -> Spooled:
         src["prev"],
         encoded,
         core_hash(encoded),
-        encode(openings),
+        opened,
         index_at(core, ts),
         None if user is None else user[1],
         core["pub"].get("request", {}).get("source_type"),

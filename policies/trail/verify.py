@@ -12,7 +12,7 @@ Doesn't look for duplicate ids, which would take unbounded memory: the unique in
 excludes them, and that column is compared with the bytes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from policies.trail.purge import Purged
 from policies.trail.stored_entry import StoredRow
 from policies.trail.walk.erasures import Erasures
 from policies.trail.walk.joined_walk import JoinedWalk
+from policies.trail.walk.range_result import ChainEnd, Source
 from policies.trail.walk.range_walk import RangeWalk
 from policies.trail.walk.silences import Silences
 
@@ -72,6 +73,11 @@ class Verifier:
     def erasures(self) -> Erasures:
         """The missing openings so far, without those that a `redact` entry has excused."""
         return self._walk.erasures
+
+    @property
+    def source_ends(self) -> Mapping[Source, ChainEnd]:
+        """The last record of each enforcement point's spool so far, by its id and instance."""
+        return self._walk.sources
 
     @property
     def silences(self) -> Silences:

@@ -25,9 +25,15 @@ def is_fresh(state: SelfCheck, size: int, now: int) -> bool:
         and state.finished_at is not None
         # Otherwise a round is under way.
         and state.size == state.finished_size == size
-        and now - state.finished_at < IDLE
-        and now - state.started_at < ROUND
+        and _within(state.finished_at, now, IDLE)
+        and _within(state.started_at, now, ROUND)
     )
+
+
+def _within(time: int, now: int, most: int) -> bool:
+    """Whether `time` was at most so long ago. One that is yet to come, by more than clocks differ,
+    was set by a clock that ran ahead, or by hand: a log would not be verified until then."""
+    return -IDLE < now - time < most
 
 
 def tree_of(state: SelfCheck) -> Frontier:
@@ -44,7 +50,7 @@ def due_state(
     first, frontier, leaf = 0, b"", b""
     if anchor is not None:
         first, frontier, leaf = anchor.purged.size, anchor.purged.frontier, anchor.purged.last_leaf
-    old = lost or now - before.started_at >= ROUND
+    old = lost or not _within(before.started_at, now, ROUND)
     # Not only where nothing is new: a busy log would have no second round.
     ended = before.size >= size or before.size == before.finished_size
     due = ended and not stopped(before) and old

@@ -11,6 +11,9 @@ from control_api.store.schema.statements import insert_if_absent
 
 ASKED_FOR = 0
 """In place of a lease: somebody asked for a step, and none has begun since."""
+MOST_LEASED = 1_200_000_000
+"""Microseconds from now within which a lease may end: twice what one lasts, since clocks differ.
+One that ends later was made by a clock that ran ahead, or by hand, and counts for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,11 @@ async def claim(
         update(self_checks)
         .where(
             self_checks.c.tenant_id == tenant_id,
-            or_(self_checks.c.leased_until.is_(None), self_checks.c.leased_until <= now),
+            or_(
+                self_checks.c.leased_until.is_(None),
+                self_checks.c.leased_until <= now,
+                self_checks.c.leased_until > now + MOST_LEASED,
+            ),
         )
         .values(leased_until=until)
     )

@@ -75,10 +75,9 @@ class FileCheck:
         self._judge = CheckpointJudge(header.log, self.keys, options.witnesses, options.quorum)
         self._known = KnownNotes(self._judge, header.origin, options.known, to_end=options.to_end)
         self.newest_note = ""
-        """The newest checkpoint that was read."""
+        """The newest checkpoint that fits, by a trusted key if any is pinned."""
         self._ids = IdBuckets()
-        restored = header.origin != header.log
-        self._derived = Derivation(restored=restored) if options.recompute else None
+        self._derived = Derivation() if options.recompute else None
         self._ended: EndLine | None = None
         self._ending = Ending(header.log, header.until)
         self._last_entry = b""
@@ -160,7 +159,6 @@ class FileCheck:
             self._note_finding(found)
             return None
         note, checkpoint = found
-        self.newest_note = line.note
         if proof is not None:
             size, root = checkpoint.size, checkpoint.root
             if not proves_tail(tree, self.walk.last_leaf, size, root, proof.hashes):
@@ -169,6 +167,7 @@ class FileCheck:
             self._ending.proven = self._ending.latest = checkpoint
             at = max(tree.size - 1, 0)
             self._note_finding(self._judge.judge(note, checkpoint, root, at))
+            self._keep(line.note, checkpoint)
             return None
         if checkpoint.size != tree.size:
             message = f"a checkpoint of {checkpoint.size} entries stands after {tree.size}"
@@ -178,7 +177,13 @@ class FileCheck:
             return found_fault
         self._ending.latest = checkpoint
         self._note_finding(found_fault)
+        self._keep(line.note, checkpoint)
         return None
+
+    def _keep(self, note: str, checkpoint: Checkpoint) -> None:
+        # INVARIANT: what a former key signed proves nothing, and later runs would rest on it.
+        if self._is_trusted(checkpoint):
+            self.newest_note = note
 
     def _is_trusted(self, checkpoint: Checkpoint | None) -> bool:
         """Whether the file's last checkpoint is signed by a key that counts."""
@@ -232,6 +237,9 @@ class FileCheck:
         for finding in purge_findings(purges, start, signed=newest is not None):
             self._outcome.add(finding)
         if self._derived is not None:
-            found, self._outcome.not_derived = self._derived.conclude(purged_before(purges, oldest))
+            # The header is signed by nobody: only a checkpoint tells of another incarnation.
+            restored = newest is not None and newest.checkpoint.origin != self.header.log
+            cutoff = purged_before(purges, oldest)
+            found, self._outcome.not_derived = self._derived.conclude(cutoff, restored=restored)
             for finding in found:
                 self._outcome.add(finding)

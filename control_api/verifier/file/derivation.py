@@ -39,11 +39,9 @@ class _Missing(NamedTuple):
 
 
 class Derivation:
-    """One walk over verified lines. `restored` says that the log's origin is a later incarnation:
-    the restore may lie before this part."""
+    """One walk over verified lines."""
 
-    def __init__(self, *, restored: bool = False) -> None:
-        self._restored = restored
+    def __init__(self) -> None:
         self._documents: dict[str, bytes] = {}
         self._uncited: dict[str, None] = {}
         self._missing: dict[str, _Missing] = {}
@@ -72,14 +70,18 @@ class Derivation:
                 else:
                     yield from self._note_missing(cited, placed, entry)
 
-    def conclude(self, cutoff: int) -> tuple[list[Finding], list[NotDerived]]:
+    def conclude(
+        self, cutoff: int, *, restored: bool = False
+    ) -> tuple[list[Finding], list[NotDerived]]:
         """What is found at the end of a file, and which decisions could not be derived for a
-        reason. What was recorded before `cutoff` (microseconds) was purged; 0 if nothing was."""
+        reason. What was recorded before `cutoff` (microseconds) was purged; 0 if nothing was.
+        `restored` says that a checkpoint is of a later incarnation of the log: the restore may lie
+        before this part."""
         findings, late, lost, unheld = [], 0, self.counts.restored, 0
         for each in self._missing.values():
             if each.latest is not None and each.latest < cutoff:
                 late += each.decisions
-            elif self._restored:
+            elif restored:
                 lost += each.decisions
             elif self._dropped:
                 unheld += each.decisions

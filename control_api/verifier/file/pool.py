@@ -11,6 +11,7 @@ from contextlib import closing
 from multiprocessing.connection import Connection, wait
 from typing import NamedTuple
 
+from control_api.verifier.outcome import Unusable
 from policies.trail.walk.range_result import RangeResult
 from policies.trail.walk.range_walk import RangeWalk
 
@@ -29,8 +30,8 @@ class Walked(NamedTuple):
     result: RangeResult
 
 
-class WorkerDied(Exception):
-    """a process that verified a part of the file ended by itself"""
+class WorkerDied(Unusable):
+    """a process that verified a part of the file ended by itself: it says nothing about the log"""
 
 
 def walk_chunk(chunk: bytes, options: WalkOptions) -> RangeResult:
@@ -86,7 +87,10 @@ class _Pool:
                 try:
                     done[number] = Walked(walked, ready.recv())
                 except (EOFError, OSError) as error:
-                    raise WorkerDied("a process that verified a part of the file died") from error
+                    raise WorkerDied(
+                        "a process that verified a part of the file died, perhaps for want of "
+                        "memory: nothing is proven; try fewer --jobs"
+                    ) from error
                 self._idle.append(ready)
             while given in done:
                 yield done.pop(given)

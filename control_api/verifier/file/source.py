@@ -173,12 +173,14 @@ class LineChunks:
     def _chunks(self, least: int, most: int = MAX_LINE) -> Iterator[bytes]:
         """Chunks of at least `least` bytes, the last one excepted. A line of more than `most` bytes
         ends them: it stays in `rest`."""
-        held, size = [self.rest], len(self.rest)
+        held, size, ends = [self.rest], len(self.rest), b"\n" in self.rest
         try:
             while True:
-                if size >= least and (cut := self._cut(held)) is not None:
+                # Pieces may be single bytes, of a gzip file of many members or of a slow answer:
+                # they are joined only once a line has ended.
+                if ends and size >= least and (cut := self._cut(held)) is not None:
                     yield cut
-                    held, size = [self.rest], len(self.rest)
+                    held, size, ends = [self.rest], len(self.rest), False
                     continue
                 if size > most + least:
                     break
@@ -188,6 +190,7 @@ class LineChunks:
                 self._on_bytes(len(piece))
                 held.append(piece)
                 size += len(piece)
+                ends = ends or b"\n" in piece
         except BrokenFile as error:
             self.fault = error
         if (cut := self._cut(held)) is not None:

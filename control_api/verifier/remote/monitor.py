@@ -59,6 +59,7 @@ def monitor(options: MonitorOptions) -> Outcome:
                 outcome.add(found)
             else:
                 outcome = _continued(check, before)
+                outcome.earlier = first
                 if not outcome.covered and before is not None and (before.note or not options.keys):
                     _rest_on(outcome, before)
         options.progress.end()

@@ -58,7 +58,13 @@ class ReportOutcome:
         outcome = self.outcome
         count = len(outcome.findings) + outcome.more_findings
         headline = f"NOT VALID: {outcome.subject}: {count} finding{'s' * (count != 1)}"
-        lines = [f"OK: {outcome.subject} holds" if self.valid else headline, ""]
+        if self.valid:
+            headline = f"OK: {outcome.subject} holds"
+            if outcome.not_compared:
+                headline = (
+                    f"INCOMPLETE: {outcome.subject} holds, but a checkpoint given was not compared"
+                )
+        lines = [headline, ""]
         proven = f"{self.entries - self.unproven:,} of {self.entries:,} entries are in the log"
         rows = [
             ("log", outcome.log),

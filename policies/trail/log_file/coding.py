@@ -13,7 +13,7 @@ from policies.ground.canonical import b64, encode, micros, unb64
 from policies.trail.incarnation import is_origin_of
 from policies.trail.log_file import lines
 
-_ENTRY, _OPENINGS, _POLICY = b'{"entry":', b',"openings":', b'{"policy":'
+_ENTRY, _OPENINGS, _POLICY = b'{"entry":', lines.SEPARATOR, b'{"policy":'
 _HASH = 32
 
 

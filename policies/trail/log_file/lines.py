@@ -4,6 +4,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 FORMAT = "sluice-log/1"
 MEDIA_TYPE = "application/vnd.sluice.log+ndjson"
+SEPARATOR = b',"openings":'
+"""What stands between an entry and its openings, which begin behind the last of it in their line.
+So no openings hold it."""
 MAX_LINE = 16 * 1024 * 1024
 """In bytes, without the line feed: an entry has at most 64 KiB, its openings at most a request's
 1 MiB, and a role's policies stay far below."""

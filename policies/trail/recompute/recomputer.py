@@ -124,10 +124,12 @@ class Recomputer:
                 return found, f"the document `{digest}` does not have this digest"
         if not isinstance(role, Role | None) or not isinstance(sources, SourceLevels | None):
             raise _Contradiction("a document is cited as one of another kind")
+        # INVARIANT: first of all, since what contradicts the changes must not be remembered. One
+        # record that a stolen key forged would make every true decision beside it contradictory.
+        verified = self._hold_against_changes(recorded)
         self._require_consistent(recorded, role, pub["response"])
         if fault := recorded.level_fault(sources):
             raise _Contradiction(fault)
-        verified = self._hold_against_changes(recorded)
         for digest, document in ((recorded.role, role), (recorded.sources, sources)):
             if digest is not None and document is None:
                 return self._missing(digest)

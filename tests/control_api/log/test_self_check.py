@@ -117,6 +117,20 @@ async def test_a_round_begins_though_entries_arrive_all_the_time(world: OpenStor
     assert (state.reason, state.finished_size) == (None, await size(world))
 
 
+@pytest.mark.parametrize("column", ["started_at", "finished_at", "leased_until"])
+async def test_a_time_that_is_yet_to_come_stops_no_verification(
+    world: OpenStore, column: str
+) -> None:
+    """A clock ran ahead for a while, or the database's owner wants the verification to rest."""
+    await fill(world, 30)
+    await whole(world)
+    await sql(world.url, "UPDATE log_entries SET hash = :h WHERE seq = 3", h=bytes(32))
+    ahead = world.now() + 400 * DAY
+    await sql(world.url, f"UPDATE self_checks SET {column} = :t", t=ahead)
+    world.now.ahead += 2 * DAY
+    assert (await whole(world)).broken_at is not None
+
+
 async def test_removed_rows_are_found_and_their_return_noticed(world: OpenStore) -> None:
     await fill(world, 30)
     last = await size(world) - 1

@@ -48,6 +48,7 @@ def test_a_whole_log_holds_and_is_signed(tmp_path: Path, capsys: Capture) -> Non
         "signed_by": {"key": b64(SIGNER.public), "how": "pinned"},
         "entries": SIZE,
         "findings": [],
+        "more_findings": 0,
         "unproven_tail": 0,
         "not_recomputable": None,
         "not_derived": [],
@@ -123,6 +124,23 @@ def test_a_witness_raises_the_level(tmp_path: Path, capsys: Capture) -> None:
     without = run(capsys, put(tmp_path, export()), "--key", KEY, "--witness", WITNESS_KEY, "--json")
     assert (without.code, without.reasons) == (1, ["quorum_missing"])
     assert without.json["level"] == "signed"
+
+
+@pytest.mark.parametrize(
+    ("notes", "reasons"),
+    [
+        ({SIZE: witnessed(note(SIZE))}, []),
+        ({SIZE: note(SIZE)}, ["quorum_missing"]),
+        ({}, ["quorum_missing"]),
+    ],
+    ids=["cosigned", "not cosigned", "no checkpoint"],
+)
+def test_a_witness_is_asked_for_without_a_key_too(
+    notes: dict[int, str], reasons: list[str], tmp_path: Path, capsys: Capture
+) -> None:
+    answer = run(capsys, put(tmp_path, export(notes=notes)), "--witness", WITNESS_KEY, "--json")
+    assert (answer.code, answer.reasons) == (int(bool(reasons)), reasons)
+    assert answer.json["level"] == "unsigned"
 
 
 def test_a_tail_that_no_checkpoint_covers_is_counted(tmp_path: Path, capsys: Capture) -> None:

@@ -1,18 +1,26 @@
 """`sluice verify --url`: only what is new, against what was seen before."""
 
+import io
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import orjson
 import pytest
 
+from control_api.api_client.connection import RemoteApi
+from control_api.verifier.outcome import Outcome
+from control_api.verifier.remote.monitor import MonitorOptions
+from control_api.verifier.remote.monitor import monitor as watch
 from control_api.verifier.remote.state import read_state
 from policies.ground.canonical import b64
-from tests.control_api.verifier.world import Answer, run
+from policies.trail.proofs.signed_note import ED25519, VerifierKey
+from tests.control_api.verifier.world import ROWS, Answer, export, note, rotated_keys, run, tree_of
 from tests.support.control_api import ControlApi
 
 Capture = pytest.CaptureFixture[str]
@@ -136,6 +144,38 @@ def test_a_state_that_can_not_be_replaced_stays_as_it_was(
     assert monitor.state.read_bytes() == before
     answer = monitor.run()
     assert (answer.code, answer.json["entries"]) == (0, 1)
+
+
+class _Served:
+    """A service that shows these bytes."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    @contextmanager
+    def get(self, _: str) -> Iterator[io.BytesIO]:
+        yield io.BytesIO(self._content)
+
+
+def test_what_a_former_key_signs_proves_nothing_to_later_runs_either(tmp_path: Path) -> None:
+    successor, keys = rotated_keys()
+    pinned = [VerifierKey("", ED25519, successor.public)]
+
+    def seen(first: int, until: int, notes: dict[int, str]) -> Outcome:
+        rows, tree = ROWS[first:until], tree_of(ROWS[:first])
+        shown = export(rows, first=first, until=until, notes=notes, keys=keys, tree=tree)
+        api = cast("RemoteApi", _Served(shown))
+        return watch(MonitorOptions(api, tmp_path / "state.json", pinned))
+
+    assert seen(0, 6, {6: note(6, signer=successor)}).unproven_tail == 0
+    # From here on, who has stolen the former key answers in the service's place.
+    assert seen(6, 10, {10: note(10)}).unproven_tail == 4
+    later = seen(10, 10, {})
+    assert (later.covered, later.unproven_tail) == (6, 4), later
+    later = seen(10, 14, {14: note(14)})
+    assert (later.covered, later.unproven_tail) == (6, 8), later
+    later = seen(14, 15, {15: note(15, signer=successor)})
+    assert (later.covered, later.unproven_tail) == (15, 0), later
 
 
 @pytest.mark.deep(stands_in="test_a_state_that_can_not_be_replaced_stays_as_it_was")

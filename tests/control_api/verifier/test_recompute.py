@@ -12,6 +12,8 @@ from control_api.verifier.file import derivation
 from policies.ground.canonical import b64, encode
 from policies.sets.policy_set import role_document
 from policies.sets.role import compile_role
+from policies.trail import checkpoint
+from policies.trail.checkpoint import Checkpoint
 from policies.trail.log_file.coding import encode_line
 from policies.trail.log_file.lines import (
     CheckpointLine,
@@ -27,7 +29,7 @@ from policies.trail.purge import Purged
 from policies.trail.recompute import recomputer
 from policies.trail.record import incarnation_record
 from policies.trail.stored_entry import StoredRow
-from tests.control_api.verifier.world import KEY, MADE_AT, node_of, note, put, run
+from tests.control_api.verifier.world import KEY, MADE_AT, SIGNER, node_of, note, put, run
 from tests.policies.trail.walk.world import line, tree_of
 from tests.policies.world import FACTS, LOG, POLICY, RETRIEVAL, START, Log, decided
 
@@ -35,13 +37,16 @@ Capture = pytest.CaptureFixture[str]
 VECTORS = Path(__file__).parents[2] / "vectors"
 
 
-def file_of(rows: list[StoredRow], documents: list[bytes]) -> bytes:
+def file_of(
+    rows: list[StoredRow], documents: list[bytes], origin: str = LOG, signed: str = LOG
+) -> bytes:
     writer = LogFileWriter()
     keys = [{"key": KEY, "endorsement": None}]
-    header = HeaderLine(LOG, LOG, keys, 0, 0, len(rows), True, MADE_AT)
+    header = HeaderLine(LOG, origin, keys, 0, 0, len(rows), True, MADE_AT)
     made = [writer.line(header), *(writer.line(PolicyLine(each)) for each in documents)]
     made += [writer.joined(line(row) + b"\n", 1) for row in rows]
-    made.append(writer.joined(encode_line(CheckpointLine(note(len(rows), rows))), 0))
+    last = checkpoint.sign(Checkpoint(signed, len(rows), tree_of(rows).root()), SIGNER)
+    made.append(writer.joined(encode_line(CheckpointLine(last)), 0))
     return b"".join([*made, writer.end()])
 
 
@@ -172,6 +177,19 @@ def test_a_restore_may_have_lost_documents(tmp_path: Path, capsys: Capture) -> N
     path = put(tmp_path, file_of(log.rows, []))
     answer = run(capsys, path, "--key", KEY, "--recompute", "--json")
     assert (answer.code, answer.reasons, len(answer.json["not_derived"])) == (2, [], 1)
+
+
+@pytest.mark.parametrize(
+    ("signed", "code", "reasons"),
+    [(f"{LOG}#1", 2, []), (LOG, 1, ["document_missing"])],
+    ids=["a checkpoint", "the header alone"],
+)
+def test_only_what_is_signed_tells_of_another_incarnation(
+    signed: str, code: int, reasons: list[str], tmp_path: Path, capsys: Capture
+) -> None:
+    path = put(tmp_path, file_of(decisions(), [], f"{LOG}#1", signed))
+    answer = run(capsys, path, "--key", KEY, "--recompute", "--json")
+    assert (answer.code, answer.reasons) == (code, reasons)
 
 
 def test_more_documents_than_can_be_held_are_told(

@@ -356,6 +356,16 @@ def test_two_decisions_of_one_revision_have_the_same_facts() -> None:
     assert found[1].reason is Reason.FACTS_CONTRADICT
 
 
+def test_a_forged_record_does_not_make_the_true_ones_contradictory(trail: Trail) -> None:
+    trail.documents[document_digest(document(WIDE))] = document(WIDE)
+    trail.decide(ASKED, WIDE, sourced=True)
+    trail.decide(ASKED, READS, sourced=True, agent=Agent("agt_a", "approved", ("auditor",)))
+    trail.decide(ASKED, READS, sourced=True)
+    recomputer, found = trail.walk()
+    assert [each.reason for each in found] == [Reason.FACTS_CONTRADICT] * 2
+    assert recomputer.counts.recomputed == 1
+
+
 def test_a_session_keeps_its_owner(trail: Trail) -> None:
     asked = ASKED._replace(session_id="s_1")
     trail.decide(asked, READS, session=Session("s_1", "active", "analyst", "agt_a"))

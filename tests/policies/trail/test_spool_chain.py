@@ -18,6 +18,8 @@ from policies.retrieval import Retrieval
 from policies.trail.commitment import commit
 from policies.trail.entry import audit_event, index_of, lineage_action
 from policies.trail.lineage import retrieval_lineage
+from policies.trail.log_file.coding import encode_line, parse_line
+from policies.trail.log_file.lines import EntryLine
 from policies.trail.merkle_tree import leaf_hash
 from policies.trail.record import MAX_ENTRY, Record, decision_record, gap_record, make_record
 from policies.trail.spool_chain import KINDS, core_hash, read_payload, spool_payload, src_member
@@ -70,6 +72,19 @@ def test_every_kind_that_a_sidecar_may_send_is_read(kind: str, n: int) -> None:
     # What followed a decision is found by it.
     assert columns.ref == sent["core"]["pub"].get("event", {}).get("id")
     assert set(RECORDS) == KINDS
+
+
+@pytest.mark.parametrize("names", [("detail", "openings"), ("a", "openings"), ("a.openings", "b")])
+def test_no_opening_looks_like_the_end_of_an_entry_in_an_export(names: tuple[str, str]) -> None:
+    cm, openings = commit(bytes(32), dict.fromkeys(names, "{}"))
+    record = make_record("heartbeat", "h-1", b"{}", cm, openings)
+    line = encode_line(EntryLine(record.core(b"{}"), openings))
+    split = parse_line(line[:-1])
+    if split == EntryLine(record.core(b"{}"), openings):
+        assert read_payload(payload(record)).openings == openings
+    else:
+        with pytest.raises(Invalid, match="openings"):
+            read_payload(payload(record))
 
 
 @pytest.mark.parametrize("kind", ["change", "redact", "purge", "incarnation", "", "Decision"])

@@ -92,7 +92,8 @@ def test_a_report_holds_alone(tmp_path: Path, capsys: Capture) -> None:
     assert answer.code == 0
     assert answer.json == {
         "valid": True, "level": "witnessed", "entries": len(wire["entries"]), "findings": [],
-        "unproven_tail": 0, "not_recomputable": None, "not_derived": [], "not_compared": [],
+        "more_findings": 0, "unproven_tail": 0, "not_recomputable": None, "not_derived": [],
+        "not_compared": [],
         "log": LOG, "origin": LOG, "claimed_keys": [KEY],
         "signed_by": {"key": b64(SIGNER.public), "how": "pinned"},
     }  # fmt: skip
@@ -112,6 +113,11 @@ def test_a_checkpoint_from_elsewhere_must_agree(tmp_path: Path, capsys: Capture)
     other = put(tmp_path, fork.encode(), "fork")
     answer = run(capsys, path, "--key", KEY, "--checkpoint", other, "--json")
     assert answer.reasons == ["root_mismatch"]
+    # One of another size: nothing in a report leads from one to the other.
+    answer = run(
+        capsys, path, "--key", KEY, "--checkpoint", put(tmp_path, note(5).encode(), "older")
+    )
+    assert (answer.code, answer.out.partition(": ")[0]) == (2, "INCOMPLETE"), answer.out
 
 
 def test_every_truncation_is_told(tmp_path: Path, capsys: Capture) -> None:
