@@ -1,7 +1,7 @@
 """The agents that a key was bound to before.
 
 Revision ID: 0019
-Revises: 0017
+Revises: 0018
 """
 
 import sqlalchemy as sa
