@@ -4,7 +4,7 @@ have records receipted that the log does not have: their sidecar would forget th
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Row, bindparam, select
+from sqlalchemy import Row, Select, bindparam, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.schema.log import sources
@@ -16,7 +16,8 @@ from policies.trail.walk.range_result import ChainEnd, Source
 async def counters(connection: AsyncConnection, tenant_id: str) -> Sequence[Row[Any]]:
     """The last record that each spool's counter says is in the log. Read them before the head: a
     counter moves with its entries."""
-    return (await connection.execute(_COUNTERS, {"tenant": tenant_id})).all()
+    rows: Sequence[Row[Any]] = (await connection.execute(_COUNTERS, {"tenant": tenant_id})).all()
+    return rows
 
 
 def find_ahead(
@@ -46,6 +47,7 @@ def _fits(row: Row[Any], n: int, hashed: bytes) -> bool:
         return False
 
 
-_COUNTERS = select(sources.c.source, sources.c.instance, sources.c.n, sources.c.hash).where(
-    sources.c.tenant_id == bindparam("tenant")
-)
+_OF_TENANT = sources.c.tenant_id == bindparam("tenant")
+_COUNTERS: Select[Any] = select(
+    sources.c.source, sources.c.instance, sources.c.n, sources.c.hash
+).where(_OF_TENANT)

@@ -126,7 +126,7 @@ class CheckpointJudge:
     def _conclude_witnesses(self, outcome: Outcome, newest: Judged) -> None:
         count = len({each.key.public for each in newest.cosignatures})
         if count >= max(self._quorum, 1):
-            # Without a pinned key, a witness has seen the log, but whose it is nobody says.
+            # Without a pinned key, a witness has seen the log, but nothing says whose it is.
             outcome.level = Level.WITNESSED if newest.trusted else outcome.level
         elif count < self._quorum:
             size = newest.checkpoint.size

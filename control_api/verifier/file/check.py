@@ -237,7 +237,7 @@ class FileCheck:
         for finding in purge_findings(purges, start, signed=newest is not None):
             self._outcome.add(finding)
         if self._derived is not None:
-            # The header is signed by nobody: only a checkpoint tells of another incarnation.
+            # No key signs the header: only a checkpoint tells of another incarnation.
             restored = newest is not None and newest.checkpoint.origin != self.header.log
             cutoff = purged_before(purges, oldest)
             found, self._outcome.not_derived = self._derived.conclude(cutoff, restored=restored)

@@ -88,7 +88,12 @@ class Recomputer:
         on."""
         kind = entry["kind"]
         if kind == "change":
-            self._registry.change(entry)
+            # No version has written one: it would only keep the facts behind it from being held
+            # against the changes.
+            if not self._registry.change(entry):
+                self.counts.findings += 1
+                message = "what the change published can't be read"
+                return Finding(entry["seq"], Reason.FACTS_CONTRADICT, message, entry["eid"])
         elif kind == "incarnation":
             # The store went back: revisions, sessions and documents begin anew.
             self._registry.restart()

@@ -62,8 +62,8 @@ class Registry:
         # Whether every document of the log is known: then one that is not here does not exist.
         self._complete = False
 
-    def change(self, entry: Mapping[str, Any]) -> None:
-        """Take in a `change` entry. One that can't be read makes everything unknown."""
+    def change(self, entry: Mapping[str, Any]) -> bool:
+        """Take in a `change` entry. False if it can't be read: then everything is unknown."""
         pub = entry["pub"]
         try:
             what, target = str(pub["what"]), str(pub["target"])
@@ -71,16 +71,18 @@ class Registry:
                 self._complete = what == "tenant.created" and "published" in pub
             if "before_sha256" not in pub:
                 self._forget(what.partition(".")[0], target)
-                return
+                return True
             time = micros(entry["ts"])
             for name, digest, revision in pub.get("published", ()):
                 self._put(name, _State(revision, time, digest))
                 if name == "tenant" and what in ("tenant.frozen", "tenant.unfrozen"):
-                    since = pub["after"]["frozen_at"]
+                    since = pub["after"].get("frozen_at")
                     value = None if since is None else str(micros(since))
                     self._put(FREEZE, _State(revision, time, value))
         except (LookupError, TypeError, ValueError, AttributeError):
             self.restart()
+            return False
+        return True
 
     def restart(self) -> None:
         """Forget everything: the store went back to an older state, or to one that is unknown."""

@@ -20,7 +20,8 @@ from control_api.verifier.remote.monitor import monitor as watch
 from control_api.verifier.remote.state import read_state
 from policies.ground.canonical import b64
 from policies.trail.proofs.signed_note import ED25519, VerifierKey
-from tests.control_api.verifier.world import ROWS, Answer, export, note, rotated_keys, run, tree_of
+from tests.control_api.verifier.world import ROWS, Answer, export, note, rotated_keys, run
+from tests.policies.trail.walk.world import tree_of
 from tests.support.control_api import ControlApi
 
 Capture = pytest.CaptureFixture[str]

@@ -420,6 +420,13 @@ def test_after_a_change_of_an_older_version_nothing_is_claimed(trail: Trail) -> 
     assert (found, recomputer.counts.facts_unknown) == ([], 2)
 
 
+@pytest.mark.parametrize("published", [[["role/analyst"]], [1], 1, None])
+def test_a_change_that_no_version_wrote_hides_nothing(trail: Trail, published: Any) -> None:
+    trail.change("policy.updated", "analyst", role=document(READS))
+    trail.rewrite(lambda entry: entry["pub"].update(published=published))
+    assert trail.only().reason is Reason.FACTS_CONTRADICT
+
+
 def test_changes_without_documents_leave_the_others_known(trail: Trail) -> None:
     for what in ("enrolment.refused", "sessions.purged", "settings.retention"):
         trail.add(change_record(what, "x", "system", {}, record_id=what))
