@@ -76,6 +76,7 @@ async def test_the_counts_of_a_true_log_give_no_finding(world: OpenStore) -> Non
     assert await compared(world) is None
 
 
+@pytest.mark.deep(stands_in="test_a_purge_between_walk_and_snapshot_is_no_finding")
 async def test_a_purge_gives_no_finding(world: OpenStore) -> None:
     """Time buckets still count what was purged; others don't."""
     await aged(world, 10, 10)
@@ -88,7 +89,6 @@ async def test_a_purge_gives_no_finding(world: OpenStore) -> None:
     assert await compared(world) is None
 
 
-@pytest.mark.deep(stands_in="test_a_purge_gives_no_finding")
 async def test_a_purge_between_walk_and_snapshot_is_no_finding(world: OpenStore) -> None:
     await aged(world, 8, 8)
     walk = Recount(world.store, TENANT, lambda _: None, 0.0)
