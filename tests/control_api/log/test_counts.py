@@ -24,7 +24,7 @@ from policies.trail.findings import Finding
 from tests.control_api.log.erasing import erase
 from tests.control_api.log.purging import DAY, aged, fill, purge
 from tests.control_api.store.counters.test_counters import anything, filled
-from tests.support.open_store import TENANT, OpenStore, Spool, decision, event_id, sql
+from tests.support.open_store import TENANT, OpenStore, Spool, decision, event_id, opened, sql
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +54,7 @@ async def test_the_counts_of_a_true_log_give_no_finding(world: OpenStore) -> Non
     """Records that arrived late, from the future, at a doubtful time, of a foreign agent, refused
     ones and erased ones."""
     assert await compared(world) is None
-    await filled(world, records=60)
+    await filled(world, records=12)
     ahead = Spool("sidecar-2")
     payload = ahead.record(decision("DENY", agent_id="a1"), at=world.now() + DAY)
     await ingest(world.store, TENANT, ahead.source, ahead.instance, [payload])
@@ -76,9 +76,10 @@ async def test_the_counts_of_a_true_log_give_no_finding(world: OpenStore) -> Non
     assert await compared(world) is None
 
 
+@pytest.mark.deep(stands_in="test_a_purge_between_walk_and_snapshot_is_no_finding")
 async def test_a_purge_gives_no_finding(world: OpenStore) -> None:
     """Time buckets still count what was purged; others don't."""
-    await aged(world, 20, 20)
+    await aged(world, 10, 10)
     assert await compared(world) is None
     await purge(world).run(TENANT)
     assert await compared(world) is None
@@ -89,38 +90,41 @@ async def test_a_purge_gives_no_finding(world: OpenStore) -> None:
 
 
 async def test_a_purge_between_walk_and_snapshot_is_no_finding(world: OpenStore) -> None:
-    await aged(world, 20, 20)
+    await aged(world, 8, 8)
     walk = Recount(world.store, TENANT, lambda _: None, 0.0)
     await walk.walk()
     await purge(world).run(TENANT)
     async with world.store.snapshot(TENANT) as connection:
         with pytest.raises(EntriesMoved):
             await walk.close(connection)
+    assert await compared(world) is None
 
 
-async def test_appends_beside_it_give_no_finding(world: OpenStore) -> None:
-    await fill(world, 40)
+@pytest.mark.deep(stands_in="test_the_counts_of_a_true_log_give_no_finding")
+async def test_appends_of_two_replicas_beside_it_give_no_finding(world: OpenStore) -> None:
+    await fill(world, 20)
     chance, stopping = random.Random(7), asyncio.Event()
 
-    async def appending() -> int:
+    async def appending(replica: OpenStore) -> int:
         done = 0
         while not stopping.is_set():
-            await world.log.append(TENANT, decision(**anything(chance)))
+            await replica.log.append(TENANT, decision(**anything(chance)))
             done += 1
         return done
 
-    task = asyncio.create_task(appending())
-    found = [await compared(world) for _ in range(3)]
-    stopping.set()
-    assert await task
-    assert found == [None] * 3
+    async with opened(world.url) as other:
+        tasks = [asyncio.create_task(appending(each)) for each in (world, other)]
+        found = [await compared(world) for _ in range(2)]
+        stopping.set()
+        assert all(await asyncio.gather(*tasks))
+    assert found == [None] * 2
     assert await compared(world) is None
 
 
 CHANGES = (
     "UPDATE tallies SET denied = 0 WHERE facet = 0",
     # The sums over all values stay as they are.
-    "UPDATE tallies SET allowed = allowed + length(value) - 3 WHERE facet = 0",
+    "UPDATE tallies SET allowed = allowed + length(value) - 6 WHERE facet = 1",
     "DELETE FROM tallies WHERE facet = 3",
     "UPDATE tallies SET bucket = bucket - 1 WHERE facet = 7 AND value = ''",
     "UPDATE tallies SET value = 's3' WHERE facet = 5 AND value = 's1'",
@@ -128,6 +132,15 @@ CHANGES = (
 )
 
 
+async def test_a_count_that_was_changed_is_found(world: OpenStore) -> None:
+    await fill(world, 10)
+    await sql(world.url, CHANGES[0])
+    found = await compared(world)
+    assert found is not None
+    assert found.text().startswith("column_mismatch: the counts by `source_type` are ")
+
+
+@pytest.mark.deep(stands_in="test_a_count_that_was_changed_is_found")
 async def test_each_change_of_a_count_is_found_until_it_is_undone(world: OpenStore) -> None:
     await fill(world, 40)
     await sql(world.url, "CREATE TABLE kept AS SELECT * FROM tallies")
@@ -151,7 +164,7 @@ async def test_an_entry_that_can_not_be_read_is_the_finding(world: OpenStore) ->
 
 async def test_it_is_done_once_a_day_and_when_it_is_asked_for(world: OpenStore) -> None:
     checker = CountChecker(world.store, os.urandom, 0.0)
-    await fill(world, 10)
+    await fill(world, 4)
     first = await checker.step(TENANT)
     assert (first.reason, first.leased_until) == (None, None)
     await sql(world.url, "UPDATE tallies SET allowed = allowed + 1 WHERE facet = 1")

@@ -43,7 +43,7 @@ COUNTS = (
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch, small_steps: None) -> None:
-    monkeypatch.setattr(rebuilt_counts, "VALUES", 30)
+    monkeypatch.setattr(rebuilt_counts, "VALUES", 60)
     monkeypatch.setattr(rebuilt_counts, "PAUSE", 0.0)
 
 
@@ -61,7 +61,7 @@ async def spoil(world: OpenStore, *statements: str) -> None:
 
 
 async def test_what_was_changed_is_made_anew_once(world: OpenStore) -> None:
-    await fill(world, 80)
+    await fill(world, 50)
     everything = await events(world.store, TENANT, EventFilters(decision="DENY"), 1000)
     await spoil(world, *COLUMNS, *INDEX, *COUNTS)
     hidden = await events(world.store, TENANT, EventFilters(decision="DENY"), 1000)
@@ -99,6 +99,7 @@ async def test_two_entries_that_exchanged_their_ids_get_them_back(world: OpenSto
     await valid(world)
 
 
+@pytest.mark.deep(stands_in="test_what_was_changed_is_made_anew_once")
 async def test_a_purged_log_is_rebuilt(world: OpenStore) -> None:
     await aged(world, 30, 40)
     await purge(world).run(TENANT)
@@ -110,6 +111,7 @@ async def test_a_purged_log_is_rebuilt(world: OpenStore) -> None:
     assert await rebuilt(world) == Rebuilt(0, 0, 0, 0, None)
 
 
+@pytest.mark.deep(stands_in="test_what_was_changed_is_made_anew_once")
 async def test_it_works_beside_appends_and_another_rebuild(world: OpenStore) -> None:
     await fill(world, 60)
     await spoil(world, *COLUMNS, *INDEX, *COUNTS)
@@ -143,7 +145,7 @@ async def test_an_entry_that_is_damaged_itself_is_left_as_it_is(world: OpenStore
 
 
 async def test_the_log_is_verified_anew_after_it(world: OpenStore) -> None:
-    await fill(world, 30)
+    await fill(world, 4)
     checker = SelfChecker(world.store)
     state, more = await checker.step(TENANT, (SIGNER.public,))
     assert not more

@@ -57,6 +57,7 @@ def banner(api: ControlApi) -> str:
     return " ".join(each.text for each in page.find_all("aside", aria_label="Verification"))
 
 
+@pytest.mark.deep(stands_in="test_an_event_that_was_hidden_from_lists_is_told_by_every_list")
 def test_every_answer_from_the_log_says_when_it_was_verified(api: ControlApi) -> None:
     event_id = api.evaluate(session_id="s1")["event_id"]
     api.admin("POST", "/v1/agents", {"agent_id": "a1", "agent_role": "support"})
@@ -97,6 +98,7 @@ def test_an_event_that_was_hidden_from_lists_is_told_by_every_list(api: ControlA
     assert "recorded by entry" not in repair(api)
 
 
+@pytest.mark.deep(stands_in="test_an_event_that_was_hidden_from_lists_is_told_by_every_list")
 def test_a_count_that_was_changed_is_told_by_every_list(api: ControlApi) -> None:
     for _ in range(3):
         api.evaluate(source_id="payroll")
