@@ -40,13 +40,11 @@ SECRETS = (
     "SMTP_URL",
     "SUPERADMIN_KEY",
 )
-"""Settings that may hold a password, or a name that others must not know. `SLUICE_<NAME>_FILE`
-names a file with the value instead: the environment of a container is shown to everyone who may
-inspect it."""
+"""Settings that may hold a secret. `SLUICE_<NAME>_FILE` names a file with the value instead: the
+environment of a container is shown to everyone who may inspect it."""
 _POSTGRESQL = "postgresql+asyncpg://"
 _SECRET_BYTES = 16_384  # a wrong path may name a device or a file of gigabytes
-# The prefixes of other settings: an agent's guard, the sidecar, `sluice up`.
-OTHERS = ("GUARD_", "SIDECAR_", "UP_")
+OTHERS = ("GUARD_", "SIDECAR_", "UP_")  # the guard's settings, the sidecar's, and `sluice up`'s
 
 
 def default_database(data_dir: Path) -> str:

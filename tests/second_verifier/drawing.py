@@ -154,7 +154,7 @@ def _cite(draft: Draft) -> None:
     by_digest = {sha256(document).hexdigest(): document for document in DOCUMENTS}
     for seq in range(draft.start, draft.stop):
         facts = draft.entries[seq]["pub"].get("facts") or {}
-        cited = [by_digest.pop(facts.get(name), None) for name in ("role", "sources")]
+        cited = [by_digest.pop(facts.get(name, ""), None) for name in ("role", "sources")]
         here = [document for document in cited if document is not None]
         if here:
             draft.documents[seq] = here

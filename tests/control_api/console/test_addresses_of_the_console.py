@@ -164,7 +164,7 @@ def test_a_console_makes_its_own_name_once_and_keeps_it_from_other_users(tmp_pat
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:0", "0.0.0.0:0"])
-def test_by_tls_a_console_without_an_address_lets_nobody_sign_in(
+def test_by_tls_a_console_without_an_address_refuses_every_sign_in(
     tmp_path: Path, address: str
 ) -> None:
     settings = {**by_tls(), "SLUICE_CONTROL_LISTEN": address}

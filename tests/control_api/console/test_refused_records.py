@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
-from control_api.console.views.audit.refused import WORDS
+import pytest
+
+from control_api.app_context import AppContext
+from control_api.console.views.audit.refused import WORDS, show_refused
+from control_api.console.visit import Visit
+from control_api.responses.paging import Page
+from control_api.responses.rejected import RejectedRecord
+from control_api.use_cases.audit.list_rejected_records import list_rejected_records
 from tests.control_api.console.reader import Element, Visitor
 from tests.control_api.use_cases.audit.test_judged_records import DAY, Sidecar, agent, ids, now
 from tests.support.control_api import ControlApi
@@ -27,6 +36,24 @@ def test_every_reason_has_words() -> None:
     assert set(re.findall(r"(?m)^\| `(\w+)` \|", table.partition("\n\n")[0])) == set(WORDS)
 
 
+async def test_a_refused_record_is_shown_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = replace(RejectedRecord(**RejectedRecord.example), record={"pub": {"a": "<b>"}})
+    pages = {"list_rejected_records": Page([record], (17,)), "list_keys": Page([])}
+
+    async def call(_: Visit, operation: Any, **fields: Any) -> Any:
+        assert operation is not list_rejected_records or fields == {"limit": "50", "cursor": "here"}
+        return pages[operation.__name__]
+
+    monkeypatch.setattr(Visit, "call", call)
+    query = {"cursor": "here", "colour": "red"}
+    shown = await show_refused(Visit(cast(AppContext, None), "/audit/refused", query))
+    (row,) = shown.values["rows"]
+    assert (row.record, row.person, row.words) == (record, None, WORDS["foreign_agent"])
+    assert '"a": "<b>"' in row.text
+    assert shown.values["next"] == (17,)
+
+
+@pytest.mark.deep(stands_in="test_a_refused_record_is_shown_in_words")
 def test_refused_records_are_listed_with_who_delivered_them_and_why(tenant: ControlApi) -> None:
     console = Visitor(tenant).sign_in(tenant.admin_key)
     assert "No record was refused" in console.get(REFUSED).text

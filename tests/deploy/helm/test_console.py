@@ -28,6 +28,7 @@ def notes(control: Values) -> str:
     return helm(*fixed, values={"control": control}).partition("NOTES:")[2]
 
 
+@pytest.mark.deep(stands_in="test_an_installation_says_where_its_console_is")
 def test_the_console_answers_under_the_host_of_the_value(tmp_path: Path) -> None:
     assert NAME not in environment({})
     given = environment({"consoleUrl": URL})[NAME]
@@ -46,12 +47,12 @@ def test_the_console_answers_under_the_host_of_the_value(tmp_path: Path) -> None
         ({"consoleUrl": URL}, f"The console is at {URL}/console."),
         ({"consoleUrl": URL, **TLS}, f"The console is at {URL}/console."),
         ({"environment": {NAME: URL}, **TLS}, f"The console is at {URL}/console."),
-        (TLS, "WARNING: `control.consoleUrl` is not set, so nobody can sign in"),
+        (TLS, "WARNING: `control.consoleUrl` is not set, so the console refuses"),
         ({}, "The console has no address for others: set `control.consoleUrl`"),
     ],
 )
 def test_an_installation_says_where_its_console_is(control: Values, said: str) -> None:
     printed = notes(control)
     assert said in printed
-    lines = ("The console is at", "nobody can sign in", "no address for others")
+    lines = ("The console is at", "refuses every sign-in", "no address for others")
     assert sum(line in printed for line in lines) == 1
