@@ -118,9 +118,9 @@ def _check_least_documents(top: Section, settings: SidecarSettings) -> None:
     if with_both and settings.least_documents == "on":
         top.complain(
             "redis",
-            "can't be used with `enrol`: Redis can't tell readers apart, so whoever has its "
-            "password reads the policies of all agents. Remove it, and the sidecar takes its own "
-            "agent's documents from `control`; or choose `least_documents: off`",
+            "can't be used with `enrol`: Redis can't tell readers apart, so everyone who has "
+            "its password reads the policies of all agents. Remove it, and the sidecar takes its "
+            "own agent's documents from `control`; or choose `least_documents: off`",
         )
     if not with_both and settings.least_documents == "off":
         top.complain(

@@ -32,9 +32,11 @@ class OwnAgentOnly:
 
     async def read(self) -> AsyncGenerator[Sequence[bytes], None]:
         """Raises `FetchFailed`."""
+        whole: Sequence[Sequence[bytes]] = ()
+        for part in whole:
+            yield part
         raise FetchFailed(
             "this sidecar enrols, so it is given the documents of its own agent alone; ask a "
             "sidecar with a key of its own (`key_file`), or `GET /v1/policies/access` of the "
             "control API"
         )
-        yield ()

@@ -247,7 +247,7 @@ FIXED: dict[str, Sequence[Policy]] = {
 
 @pytest.mark.parametrize("frozen_at", [None, 1_767_225_600_000_000])
 @pytest.mark.parametrize("presented", sorted(DIGESTS))
-def test_whoever_asks_for_whatever_gets_the_same_with_least_documents(
+def test_every_call_by_every_key_gets_the_same_with_least_documents(
     presented: str, frozen_at: int | None
 ) -> None:
     settings = TenantSettings("t", frozen_at=frozen_at, candidates=(Candidate("c", 3),))
@@ -275,7 +275,7 @@ def test_whoever_asks_for_whatever_gets_the_same_with_least_documents(
         assert seen == denials | {"claims", "first"}
 
 
-@pytest.mark.deep(stands_in="test_whoever_asks_for_whatever_gets_the_same_with_least_documents")
+@pytest.mark.deep(stands_in="test_every_call_by_every_key_gets_the_same_with_least_documents")
 @given(WORLDS, CALLS, st.sampled_from(sorted(DIGESTS)), st.booleans())
 def test_a_decision_and_its_record_are_the_same_with_least_documents_as_with_all(
     world: World, call: Retrieval, presented: str, asked: bool

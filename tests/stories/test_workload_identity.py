@@ -42,7 +42,7 @@ def test_a_pods_life(tmp_path: Path, way: str) -> None:
 
 def _life(tmp_path: Path, redis_url: str | None) -> None:
     stack = Stack(tmp_path / "stack", redis_url=redis_url)
-    settings = {"redis": redis_url} if redis_url else {}
+    settings = {"redis": redis_url, "least_documents": "off"} if redis_url else {}
     with (
         serving_keys() as keys,
         running_pod(tmp_path / "pod", stack.control.port, **settings) as pod,
@@ -58,7 +58,7 @@ def _life(tmp_path: Path, redis_url: str | None) -> None:
         stack.control.environ["SLUICE_ENROL_ISSUERS"] = f"{ISSUER}={keys.url}"
         stack.start_control()
         try:
-            _enrolled_life(stack, pod)
+            _enrolled_life(stack, pod, least=redis_url is None)
         finally:
             stack.control.stop()
         assert "slc_" not in pod.sidecar.tail(1_000_000)
@@ -67,7 +67,7 @@ def _life(tmp_path: Path, redis_url: str | None) -> None:
         assert b"slc_" not in environ + b"".join(path.read_bytes() for path in held)
 
 
-def _enrolled_life(stack: Stack, pod: Pod) -> None:
+def _enrolled_life(stack: Stack, pod: Pod, *, least: bool) -> None:
     reads(pod, 403, "agent_not_approved")
     assert "`lending.loans` is `draft`" in pod.ready()[1]["details"]
     assert stack.admin("GET", AGENT)["workload"] == WORKLOAD
@@ -83,6 +83,17 @@ def _enrolled_life(stack: Stack, pod: Pod) -> None:
         return bool(listed) and shown.items() <= listed[0].items()
 
     until("it reports", reported, despite=AWAY)
+    # Only what has the documents of all agents can list them.
+    who = {
+        "subject": {"type": "agent"},
+        "action": {"name": "read"},
+        "resource": {"type": "source", "id": "handbook"},
+        "context": {"user_id": "ann"},
+    }
+    path, key = "/access/v1/search/subject", stack.admin_key
+    status, found = call(pod.sidecar.port, "POST", path, who, key=key)
+    assert status == (503 if least else 200), found
+    assert not least or "documents of its own agent alone" in found["message"]
 
     stack.admin("PATCH", AGENT + "/status", {"status": "suspended"})
     # Within a second on a machine with nothing else to do: the status and the keys are one change.
