@@ -29,7 +29,7 @@ from policies.sets.role import Role
 from policies.sets.source_levels import SOURCES, SourceLevels
 from policies.trail.findings import Finding, Reason
 from policies.trail.recompute.facts import RecordedFacts, difference, read_facts, read_role
-from policies.trail.recompute.registry import FREEZE, Held, Registry
+from policies.trail.recompute.registry import FREEZE, Held, Registry, unkept_until
 from policies.trail.record import REPORT_PREFIX, response_of
 
 MAX_DOCUMENTS = 256
@@ -67,6 +67,9 @@ class Recomputer:
 
     def __init__(self, documents: Documents) -> None:
         self.counts = RecomputeCounts()
+        self.unkept_until = 0
+        """The time, in microseconds, until which a decision may lack its document, by the changes
+        that were walked. Those behind the decision count too, so ask at the end."""
         self._documents = documents
         self._registry = Registry()
         self._restored = False
@@ -89,6 +92,7 @@ class Recomputer:
         kind = entry["kind"]
         if kind == "change":
             self._registry.change(entry)
+            self.unkept_until = max(self.unkept_until, unkept_until(entry))
         elif kind == "incarnation":
             # The store went back: revisions, sessions and documents begin anew.
             self._registry.restart()
