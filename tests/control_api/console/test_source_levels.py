@@ -56,3 +56,9 @@ def test_a_reader_sees_levels_and_changes_none(tenant: ControlApi) -> None:
     assert not shown.main.find_all("form")
     for path in (f"{LIST}/new", f"{ONE}?id=salaries"):
         assert reader.get(path).status == 403
+
+
+def test_what_policies_allow_is_said_to_be_without_these_levels(console: Visitor) -> None:
+    for path in ("/console/access", "/console/access/why?source_id=handbook"):
+        shown = console.get(path)
+        assert "which may raise it, are not applied" in shown.text
