@@ -181,7 +181,7 @@ CLAIMS: dict[str, Callable[[Upgraded], None]] = {
     "denials that a call escapes by naming no agent": a_denial_is_escaped_by_naming_no_agent,
     "`sluice_http_responses_total` is `sluice_requests_total`": metrics_have_their_new_names,
     "A request head has at most 64 KiB": a_head_is_limited,
-    "The console answers under the host of": the_console_answers_under_its_own_host,
+    "The console answers under one host alone": the_console_answers_under_its_own_host,
     "Signed checkpoints of each tenant's audit log": the_log_is_signed_and_proves_itself,
     "or a change by 0.1, which kept none": documents_that_the_old_version_dropped_are_excused,
     "`GET /v1/audit/changes`: who changed what": changes_of_before_are_listed_without_digests,

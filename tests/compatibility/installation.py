@@ -121,8 +121,9 @@ def _change(stack: Stack) -> None:
 
 def _decide(stack: Stack, keys: dict[str, str]) -> None:
     """Decisions of the control API itself, with and without a session, a query and a lineage."""
-    for asked in ({}, {"source_id": "payroll"}, {"session_id": "s-old"}, {"query_text": "who?"}):
-        answer = _evaluated(stack, keys["evaluate"], **asked)
+    for asked in ({}, {"source_id": "payroll"}, {"session_id": "s-old"}):
+        _evaluated(stack, keys["evaluate"], **asked)
+    answer = _evaluated(stack, keys["evaluate"], query_text="who?")
     action = {"event_id": answer["event_id"], "action_type": "summary_sent", "detail": {"pages": 2}}
     status, told = call(
         stack.control.port, "POST", "/v1/audit/lineage", action, key=keys["evaluate"]

@@ -3,12 +3,12 @@ a sidecar's settings file, and metrics."""
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
 Names = dict[str, list[str]]
 _ROUTE = re.compile(r'"(GET|POST|PUT|PATCH|DELETE)",\s*"(/[^"]*)"')
-_SETTING = re.compile(r"^    (\w+): ", re.MULTILINE)
 _KEY = re.compile(r"^ *#? *(?:- )?([a-z_]+):(?: |$)", re.MULTILINE)
 _METRIC = re.compile(r'\(\s*"(sluice_[a-z0-9_]+)",')
 
@@ -17,19 +17,30 @@ def names_in(source: Path) -> Names:
     """The names in the packages in the folder `source`."""
     control = source / "control_api"
     routes = (control / "http" / "routes.py").read_text()
-    settings = (control / "settings.py").read_text().partition("class Settings:")[2]
     example = (source / "sidecar" / "config" / "sidecar.example.yaml").read_text()
     modules = [
         path for name in ("control_api", "sidecar") for path in (source / name).rglob("*.py")
     ]
     return {
         "routes": sorted({f"{method} {path}" for method, path in _ROUTE.findall(routes)}),
-        "settings": sorted(
-            f"SLUICE_{name.upper()}" for name in _SETTING.findall(settings.partition("\ndef ")[0])
-        ),
+        "settings": sorted(f"SLUICE_{name.upper()}" for name in _fields(control / "settings.py")),
         "sidecar": sorted(set(_KEY.findall(example))),
         "metrics": sorted({name for path in modules for name in _METRIC.findall(path.read_text())}),
     }
+
+
+def _fields(module: Path) -> list[str]:
+    """The fields of the class `Settings` in a module."""
+    [made] = [
+        node
+        for node in ast.parse(module.read_text()).body
+        if isinstance(node, ast.ClassDef) and node.name == "Settings"
+    ]
+    return [
+        line.target.id
+        for line in made.body
+        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
+    ]
 
 
 def told(text: str, name: str) -> bool:
