@@ -5,6 +5,8 @@ from typing import Any, Literal, NamedTuple
 
 from policies.definitions.model import RANK, Sensitivity
 
+_KEPT = 4096
+"""The ids that are remembered."""
 Holder = Literal["request", "sidecar", "tenant"]
 
 
@@ -41,6 +43,30 @@ class Levels(NamedTuple):
     def explained(self) -> dict[str, Any]:
         """`{request, sidecar, tenant, held, by}` of an explanation."""
         return {**self._asdict(), "held": self.held, "by": self.by}
+
+
+class LevelLookup:
+    """Looks up the levels of source ids, and remembers them. Callers choose the ids, so memory is
+    bounded; what a subclass finds for an id must never change."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Sensitivity | None] = {}
+
+    def level(self, source_id: str) -> Sensitivity | None:
+        """The level of a source id; None if none is stated."""
+        try:
+            return self._known[source_id]
+        except KeyError:
+            pass
+        found = self._find(source_id)
+        # Emptied at once: a worker thread may look up a level at the same time.
+        if len(self._known) >= _KEPT:
+            self._known.clear()
+        self._known[source_id] = found
+        return found
+
+    def _find(self, source_id: str) -> Sensitivity | None:
+        raise NotImplementedError
 
 
 def highest(one: Sensitivity | None, other: Sensitivity | None) -> Sensitivity | None:

@@ -30,10 +30,18 @@ from policies.analysis.names import TooManyClasses
 from policies.ground.clock import Clock
 from policies.ground.output import for_a_reader
 
+LEVELS = (
+    "A level in a question, a row, a test or a guardrail is the one that a request is decided at. "
+    "The levels that a sidecar's settings and /v1/sources state of a source, which can only raise "
+    "it, are not applied: ask /v1/context/simulate for one request with the tenant's levels. "
+    "impact and candidate take them into account, since they follow requests that were decided."
+)
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs one command. Returns its exit code."""
-    parser = argparse.ArgumentParser("sluice policy", description="Tools for authors of policies.")
+    description = "Tools for authors of policies."
+    parser = argparse.ArgumentParser("sluice policy", description=description, epilog=LEVELS)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in (
         lint.add,

@@ -14,35 +14,24 @@ import orjson
 from policies.definitions.model import RANK, SENSITIVITIES, Sensitivity
 from policies.definitions.wildcard import Matcher, matcher
 from policies.ground.canonical import encode
-from policies.levels import Levels
+from policies.levels import LevelLookup, Levels
 from policies.retrieval import Retrieval
 
 SOURCES = "sources"
 """The document's name."""
-_KEPT = 4096
 
 
-class SourceLevels:
+class SourceLevels(LevelLookup):
     """A tenant's levels, from the document's bytes. Raises `KeyError`, `TypeError` or `ValueError`
     for a form that is not known."""
 
     def __init__(self, body: bytes) -> None:
+        super().__init__()
         self.digest = hashlib.sha256(body).hexdigest()
         self._matchers = _matchers(stated_levels(body))
-        self._known: dict[str, Sensitivity | None] = {}
 
-    def level(self, source_id: str) -> Sensitivity | None:
-        """The tenant's level of a source; None if no pattern matches its id."""
-        try:
-            return self._known[source_id]
-        except KeyError:
-            pass
-        found = next((level for level, matches in self._matchers if matches(source_id)), None)
-        # Emptied at once: a worker thread may look up a level at the same time.
-        if len(self._known) >= _KEPT:
-            self._known.clear()
-        self._known[source_id] = found
-        return found
+    def _find(self, source_id: str) -> Sensitivity | None:
+        return next((level for level, matches in self._matchers if matches(source_id)), None)
 
 
 def sources_document(levels: Mapping[str, Sensitivity]) -> bytes | None:

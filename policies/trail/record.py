@@ -215,6 +215,8 @@ def _facts(facts: Facts, levels: Levels | None) -> bytes:
 
 
 @lru_cache(maxsize=256)
+# There are at most 125 of them.
+@lru_cache(maxsize=128)
 def _levels(levels: Levels) -> bytes:
     return b'"levels":%b,' % encode(levels.stated())
 

@@ -41,16 +41,19 @@ def read(version: str) -> list[Exchange]:
     return [Exchange.from_json(each) for each in found]
 
 
-def restore(version: str, data: Path) -> None:
-    """Make `data` the data directory of that version's control API, before the first exchange."""
+def restore(version: str, data: Path, of: str = ".") -> None:
+    """Make `data` the data directory of that version's control API, before the first exchange, or
+    that of the recording in the folder `of`."""
+    recorded = RECORDED / version / of
     data.mkdir(mode=0o700)
     with sqlite3.connect(data / "sluice.db") as database:
-        database.executescript((RECORDED / version / "database.sql").read_text())
+        database.executescript((recorded / "database.sql").read_text())
     database.close()
     for name in KEYS:
-        copy = data / name
-        copy.write_text((RECORDED / version / name).read_text())
-        copy.chmod(0o600)
+        if (recorded / name).exists():
+            copy = data / name
+            copy.write_text((recorded / name).read_text())
+            copy.chmod(0o600)
 
 
 def missing(recorded: Any, answered: Any, where: str = "") -> list[str]:

@@ -4,10 +4,7 @@ in the order of `deploy/README.md`, "Compatibility", with real processes."""
 from __future__ import annotations
 
 import contextlib
-import io
 import shutil
-import subprocess
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,28 +12,8 @@ import pytest
 
 from tests.compatibility.previous import of_version, prepare
 from tests.support.redis import running_redis
-from tests.support.stack import ROOT, Stack
+from tests.support.stack import Stack
 from tests.support.waiting import AWAY, until
-
-# The last commit of 0.1, the version before this one.
-PREVIOUS = "ea8a4494"
-
-
-@pytest.fixture(scope="module")
-def previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The packages of the previous version."""
-    if shutil.which("git") is None or not (ROOT / ".git").exists():
-        pytest.skip("no git history here: an sdist has none; the recordings are tested anyway")
-    command = ["git", "archive", PREVIOUS, "policies", "sidecar", "control_api"]
-    answer = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
-    if answer.returncode:
-        pytest.skip(f"the history of this clone does not reach back to {PREVIOUS}")
-    folder = tmp_path_factory.mktemp("previous")
-    with tarfile.open(fileobj=io.BytesIO(answer.stdout)) as archive:
-        # Python before 3.11.4 has no such filter.
-        archive.extraction_filter = getattr(tarfile, "data_filter", None)
-        archive.extractall(folder)
-    return folder
 
 
 def decide(stack: Stack) -> None:

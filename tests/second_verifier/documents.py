@@ -4,6 +4,7 @@ document says of them. What follows from a document is not derived."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
 
@@ -17,10 +18,12 @@ CITING = ("role", "sources")
 @dataclass(slots=True)
 class _Missing:
     """A document that is not there. `latest` is the time at which the last decision that cites it
-    was made, None if that is not known of one of them."""
+    was made, and `counted` the one at which it is counted; None if that is not known of one of
+    them."""
 
     first: int
     latest: str | None
+    counted: str | None
 
 
 class Documents:
@@ -30,6 +33,8 @@ class Documents:
     def __init__(self, *, restored: bool) -> None:
         self._restored = restored
         self._continued = False
+        self._unkept = ""
+        """The time until which documents may be missing that a version replaced which kept none."""
         self._here: set[str] = set()
         self._uncited: set[str] = set()
         self._missing: dict[str, _Missing] = {}
@@ -47,6 +52,8 @@ class Documents:
         """Any entry, in order."""
         if entry["kind"] == "incarnation":
             self._continued = True
+        if entry["kind"] == "change":
+            self._unkept = max(self._unkept, _unkept_until(entry))
         if entry["kind"] != "decision":
             return
         facts = entry["pub"].get("facts")
@@ -62,7 +69,8 @@ class Documents:
         found = []
         for digest, each in self._missing.items():
             late = None not in (cutoff, each.latest) and str(each.latest) < str(cutoff)
-            if late or self._restored:
+            unkept = each.counted is not None and each.counted < self._unkept
+            if late or unkept or self._restored:
                 self.excused = True
             else:
                 message = f"the document `{digest}` is missing"
@@ -77,6 +85,22 @@ class Documents:
             return
         time = entry["src"]["t"] if "src" in entry else None
         time = time if is_time(time) else None
-        known = self._missing.setdefault(digest, _Missing(entry["seq"], time))
-        earlier = known.latest is None or time is None
-        known.latest = None if earlier else max(str(known.latest), str(time))
+        doubtful = "time_doubtful" in entry.get("marks", [])
+        counted = entry.get("ts") if "src" not in entry or doubtful else time
+        known = self._missing.setdefault(digest, _Missing(entry["seq"], time, counted))
+        known.latest = _later(known.latest, time)
+        known.counted = _later(known.counted, counted)
+
+
+def _later(one: str | None, other: str | None) -> str | None:
+    return None if one is None or other is None else max(one, other)
+
+
+def _unkept_until(entry: dict[str, Any]) -> str:
+    """A day after the change of a policy by a version that recorded no digests."""
+    pub = entry["pub"]
+    what = pub.get("what")
+    if "before_sha256" in pub or not isinstance(what, str) or not what.startswith("policy."):
+        return ""
+    day_after = datetime.fromisoformat(entry["ts"]) + timedelta(days=1)
+    return day_after.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -135,3 +135,26 @@ def test_it_finds_what_the_golden_decisions_cite() -> None:
         found = [(each.reason, each.seq) for each in documents.findings(None)]
         first = {None: [], bodies[0]: [0], bodies[1]: [4], bodies[2]: [1]}[left_out]
         assert found == [("document_missing", seq) for seq in first]
+
+
+@pytest.mark.parametrize(
+    ("pub", "excused"),
+    [
+        ({"what": "policy.updated"}, True),
+        ({"what": "agent.updated"}, False),
+        ({"what": "policy.updated", "before_sha256": None}, False),
+    ],
+)
+def test_a_change_by_a_version_that_kept_no_documents_excuses_a_missing_one(
+    pub: dict[str, object], excused: bool
+) -> None:
+    for day, within in ((1, True), (2, True), (4, False)):
+        documents = Documents(restored=False)
+        times = f"2026-01-0{day}T00:00:00.000000Z", "2026-01-02T00:00:00.000000Z"
+        decision = {"kind": "decision", "seq": 3, "ts": times[0], "pub": {"facts": {"role": "ab"}}}
+        documents.entry(decision)
+        documents.entry({"kind": "change", "seq": 4, "ts": times[1], "pub": pub})
+        found = [each.reason for each in documents.findings(None)]
+        assert (found, documents.excused) == (
+            ([], True) if excused and within else (["document_missing"], False)
+        )

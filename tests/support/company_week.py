@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from tests.support.control_api import ControlApi
 from tests.support.waiting import until
@@ -73,6 +74,7 @@ class CompanyWeek:
     impact_id: str = ""
     candidate: str = "next_quarter"
     guardrail: str = "payroll-is-hr-only"
+    source_pattern: str = "board_minutes*"
     agent_id: str = "agt_support_web"
     session_id: str = "support-0001"
     tenant_id: str = ""
@@ -156,6 +158,8 @@ def _write_policies(world: CompanyWeek) -> None:
         api.admin("PUT", f"/v1/policies/{world.policy_id}", body)
     never = {"sources": ["payroll"], "except_roles": ["hr_analyst"]}
     api.admin("POST", "/v1/guardrails", {"name": world.guardrail, "never": never})
+    pattern = quote(world.source_pattern, safe="")
+    api.admin("PUT", f"/v1/sources/{pattern}", {"sensitivity_level": "critical"})
     wider = policy("marketing_writer", allowed_sources=["products", "press_kit", "handbook"])
     others = [policy(role) for role in ROLES if role != "marketing_writer"]
     path = f"/v1/policies/candidates/{world.candidate}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Collection
 from typing import Any
 
 import orjson
@@ -88,11 +89,15 @@ class FakeControlApiWithRedis(FakeControlApi):
         root = node_digest(self.nodes[ROOT])
         return SetHead(self.tenant_id, self.epoch, since, self.revision, root, names)
 
-    def push(self, since: int, changes: dict[str, bytes | None]) -> None:
-        """A change, and nothing else."""
+    def push(
+        self, since: int, changes: dict[str, bytes | None], *, without: Collection[str] = ()
+    ) -> None:
+        """A change, and nothing else. `without` the bodies of these, as if Redis had lost them."""
         sealed = self.head(since, tuple(changes)).sealed(self.signer)
         with self.redis.pipeline(transaction=True) as pipe:
             self._write(pipe, changes, sealed)
+            for name in without:
+                pipe.hdel(set_key(self.tenant_id), document_field(name))
             pipe.xadd(changes_key(self.tenant_id), {"h": sealed})
             pipe.execute()
 

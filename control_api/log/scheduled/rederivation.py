@@ -13,7 +13,7 @@ one revision, owners of sessions) begins anew there. Verifies no hash, and write
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import orjson
@@ -24,26 +24,30 @@ from control_api.store.queries.self_checks import SelfCheck
 from control_api.store.schema.log import log_entries
 from control_api.store.store import Store
 from policies.ground.canonical import micros
+from policies.trail.entry import time_of
 from policies.trail.findings import DERIVED, Finding, Reason
 from policies.trail.recompute.facts import cited_digests
 from policies.trail.recompute.recomputer import RecomputeCounts, Recomputer
+from policies.trail.recompute.registry import unkept_until
 
 PAGE_ROWS = 250
 HELD = 16
 """Logs whose derivation stays in memory between their steps. Others read their changes again."""
 _READ = ("decision", "change", "incarnation")
+_NO_END = 2**62
 _NO_CHANGE = {"kind": "incarnation"}
 
 
 class Rederivation:
     """One walk over the log of `tenant_id` from entry `first` on, which is where the log begins,
     after a purge of what was recorded before `cutoff` (microseconds) or not (0). `size` is how far
-    it has come."""
+    it has come. `pause` is the time in seconds that other tasks get after each page of changes."""
 
-    def __init__(self, store: Store, tenant_id: str, first: int, cutoff: int) -> None:
+    def __init__(self, store: Store, tenant_id: str, first: int, cutoff: int, pause: float) -> None:
         self.first = self.size = first
-        self._cutoff = cutoff
+        self._cutoff, self._pause = cutoff, pause
         self._found: Finding | None = None
+        self._unkept: int | None = None
         self._store = store
         self._tenant_id = tenant_id
         self._documents: dict[str, bytes] = {}
@@ -54,19 +58,14 @@ class Rederivation:
         """How the decisions ended since the counts were last taken."""
         return self._recomputer.take_counts()
 
-    async def advance(self, size: int, pause: float) -> None:
-        """Begin a step at `size`: take in the changes before it, which an earlier step verified.
-        `pause` is the time in seconds that other tasks get after each page."""
-        self._found = None
+    async def advance(self, size: int) -> None:
+        """Begin a step at `size`: take in the changes before it, which an earlier step verified."""
+        self._found = self._unkept = None
         self._absent.clear()
-        while self.size < size:
-            page = {"tenant": self._tenant_id, "first": self.size, "until": size, "n": PAGE_ROWS}
-            async with self._store.reading(self._tenant_id) as connection:
-                rows = (await connection.execute(_CHANGES, page)).all()
-            for row in rows:
-                self._recomputer.feed(_change(row.entry))
-            self.size = rows[-1].seq + 1 if len(rows) == PAGE_ROWS else size
-            await asyncio.sleep(pause)
+        if self.size < size:
+            async for change in self._changes(self.size, size):
+                self._recomputer.feed(change)
+            self.size = size
 
     async def follow(self, rows: Sequence[Row[Any]]) -> None:
         """Derive the decisions among the rows that follow, which the verifier has accepted."""
@@ -74,16 +73,41 @@ class Rederivation:
         await self._fetch_documents(entries)
         for entry in entries:
             found = self._recomputer.feed(entry)
-            if found is not None and self._found is None and not self._is_late(found, entry):
+            if found is not None and self._found is None and not await self._excused(found, entry):
                 self._found = found._replace(message=f"seq {found.seq}: {found.message}")
         self.size = rows[-1].seq + 1
 
-    def _is_late(self, found: Finding, entry: dict[str, Any]) -> bool:
-        """Whether a decision lacks its document because a purge removed the entries of its time: a
-        sidecar delivered it late, when the document had gone with them."""
-        if found.reason is not Reason.DOCUMENT_MISSING or "src" not in entry:
+    async def _excused(self, found: Finding, entry: dict[str, Any]) -> bool:
+        """Whether the log says why a decision lacks its document. A purge removed the entries of
+        its time, and a sidecar delivered it late, when the document had gone with them; or a
+        version that kept no documents replaced it."""
+        if found.reason is not Reason.DOCUMENT_MISSING:
             return False
-        return micros(entry["src"]["t"]) < self._cutoff
+        if "src" in entry and micros(entry["src"]["t"]) < self._cutoff:
+            return True
+        if self._unkept is None:
+            self._unkept = await self._unkept_until()
+        return micros(time_of(entry)) < self._unkept
+
+    async def _unkept_until(self) -> int:
+        """The time until which decisions may lack their documents, by the changes of the whole
+        log: the one that replaced a document comes behind the decisions that cite it."""
+        until = 0
+        async for change in self._changes(self.first, _NO_END):
+            until = max(until, unkept_until(change))
+        return until
+
+    async def _changes(self, first: int, end: int) -> AsyncIterator[dict[str, Any]]:
+        """The `change` and `incarnation` entries from `first` on, before `end`."""
+        rows: Sequence[Row[Any]] | None = None
+        while rows is None or len(rows) == PAGE_ROWS:
+            page = {"tenant": self._tenant_id, "first": first, "until": end, "n": PAGE_ROWS}
+            async with self._store.reading(self._tenant_id) as connection:
+                rows = (await connection.execute(_CHANGES, page)).all()
+            for row in rows:
+                yield _change(row.entry)
+                first = row.seq + 1
+            await asyncio.sleep(self._pause)
 
     async def told(self, before: SelfCheck) -> Finding | None:
         """The first decision that differs: one of this step, or the one that an earlier step told,
@@ -130,8 +154,8 @@ class Derivations:
         purge begins another. It is not held until `hold`: a step that fails leaves none."""
         held = self._held.pop(tenant_id, None)
         if held is None or held.first != first or held.size > size or size == first:
-            held = Rederivation(self._store, tenant_id, first, cutoff)
-        await held.advance(size, self._pause)
+            held = Rederivation(self._store, tenant_id, first, cutoff, self._pause)
+        await held.advance(size)
         return held
 
     def hold(self, tenant_id: str, derivation: Rederivation) -> None:

@@ -4,8 +4,8 @@
 INVARIANT: to leave out or change an unsigned `policy` line never makes a decision pass. Decisions
 cite documents by digests that are signed with them, so a document that is missing is a finding, as
 is one that no decision cites. Only what is signed too excuses a missing one, and then the result is
-incomplete: what precedes the oldest entry was purged, and a decision of that time came late; or the
-log was restored from a backup.
+incomplete: what precedes the oldest entry was purged, and a decision of that time came late; the
+log was restored from a backup; or a version that kept no documents replaced them.
 """
 
 import hashlib
@@ -16,6 +16,7 @@ import orjson
 
 from control_api.verifier.outcome import NotDerived
 from policies.ground.canonical import NotCanonical, micros
+from policies.trail.entry import time_of
 from policies.trail.findings import Finding, Reason
 from policies.trail.log_file.coding import BadLine, parse_line, plain_entry
 from policies.trail.log_file.lines import PolicyLine
@@ -31,11 +32,13 @@ MOST_MISSING, MOST_UNCITED = 10_000, 10_000
 class _Missing(NamedTuple):
     """Decisions that cite a missing document: the finding of the first one, and how many they are.
     `latest` is when the last of them was made (microseconds), None if the control API made one
-    itself, or if that can't be read. A decision that lacks two documents counts for one of them."""
+    itself, or if that can't be read. `counted` is the same for the times at which decisions are
+    counted. A decision that lacks two documents counts for one of them."""
 
     first: Finding
     decisions: int
     latest: int | None
+    counted: int | None
 
 
 class Derivation:
@@ -77,12 +80,15 @@ class Derivation:
         reason. What was recorded before `cutoff` (microseconds) was purged; 0 if nothing was.
         `restored` says that a checkpoint is of a later incarnation of the log: the restore may lie
         before this part."""
-        findings, late, lost, unheld = [], 0, self.counts.restored, 0
+        findings, late, lost, unheld, unkept = [], 0, self.counts.restored, 0, 0
+        until = self._recomputer.unkept_until
         for each in self._missing.values():
             if each.latest is not None and each.latest < cutoff:
                 late += each.decisions
             elif restored:
                 lost += each.decisions
+            elif each.counted is not None and each.counted < until:
+                unkept += each.decisions
             elif self._dropped:
                 unheld += each.decisions
             else:
@@ -91,6 +97,7 @@ class Derivation:
         reasons = (
             (late, "are older than what retention removed, and came late"),
             (lost, "follow a restore of the log, which lost documents"),
+            (unkept, "are of a version that kept no documents"),
             (unheld, "cite more documents than can be held"),
         )
         return findings, [NotDerived(count, why) for count, why in reasons if count]
@@ -100,20 +107,20 @@ class Derivation:
     ) -> Iterator[Finding]:
         """Keep the missing ones of the documents that a decision cites until the end, which tells
         whether there is an excuse."""
-        time = _made_at(entry)
+        time, counted = _made_at(entry), _counted_at(entry)
         missing = [digest for digest in dict.fromkeys(cited) if not self._has(digest)]
         for place, digest in enumerate(missing):
             message = f"seq {found.seq}: the document `{digest}` that it cites is missing"
             known = self._missing.get(digest)
             if known is not None:
-                latest = None if time is None or known.latest is None else max(known.latest, time)
                 many = known.decisions + (place == 0)
-                self._missing[digest] = known._replace(decisions=many, latest=latest)
+                times = _later(known.latest, time), _later(known.counted, counted)
+                self._missing[digest] = _Missing(known.first, many, *times)
             elif len(self._missing) >= MOST_MISSING:
                 yield found._replace(message=message)
             else:
                 first = found._replace(message=message)
-                self._missing[digest] = _Missing(first, int(place == 0), time)
+                self._missing[digest] = _Missing(first, int(place == 0), time, counted)
 
     def _has(self, digest: str) -> bool:
         return digest in self._documents or self._recomputer.has_document(digest)
@@ -148,6 +155,19 @@ def _made_at(entry: Mapping[str, Any]) -> int | None:
         return micros(entry["src"]["t"]) if "src" in entry else None
     except NotCanonical:
         return None
+
+
+def _counted_at(entry: Mapping[str, Any]) -> int | None:
+    """The time at which a decision is counted; None if it can't be read."""
+    try:
+        return micros(time_of(entry))
+    except NotCanonical:
+        return None
+
+
+def _later(one: int | None, other: int | None) -> int | None:
+    """The later of two times; None if one is not known."""
+    return None if one is None or other is None else max(one, other)
 
 
 def _uncited(digest: str) -> Finding:

@@ -22,6 +22,8 @@ SLACK = 120_000_000
 looked up when a request arrives, and a service that shares its store with others may read a
 document a moment before it learns of its revision."""
 MAX_NAMES, MAX_STATES = 32_768, 16
+CUT_OFF = 86_400_000_000
+"""In microseconds: how long a sidecar may decide by a policy set that it can't refresh, at most."""
 
 # The kinds of objects whose changes publish documents, and the beginning of their names. A change
 # of one that names no document was made by an older version, and may have published any.
@@ -52,6 +54,19 @@ class _State(NamedTuple):
     revision: int
     time: int
     value: str | None
+
+
+def unkept_until(entry: Mapping[str, Any]) -> int:
+    """The time, in microseconds, until which a decision may lack its document because of this
+    `change` entry: it replaced the policies of a role, and the version that recorded it kept no
+    documents. 0 if it excuses nothing."""
+    try:
+        pub = entry["pub"]
+        if "before_sha256" in pub or not pub["what"].startswith("policy."):
+            return 0
+        return micros(entry["ts"]) + CUT_OFF
+    except (LookupError, TypeError, ValueError, AttributeError):
+        return 0
 
 
 class Registry:

@@ -13,33 +13,22 @@ Pure.
 from collections.abc import Iterable
 
 from policies.definitions.model import Sensitivity
-from policies.levels import highest
+from policies.levels import LevelLookup, highest
 from sidecar.protocols.shared.path_pattern import PathPattern
 from sidecar.settings.model import RestRule, Source
 
-_KEPT = 4096
 
-
-class ConfiguredLevels:
-    """The levels of all configured sources."""
+class ConfiguredLevels(LevelLookup):
+    """The levels of all configured sources; None for an id that the settings don't know."""
 
     def __init__(self, sources: Iterable[Source]) -> None:
+        super().__init__()
         self._sources = [_SourceLevel(each) for each in sources]
-        self._known: dict[str, Sensitivity | None] = {}
 
-    def level(self, source_id: str) -> Sensitivity | None:
-        """The level of a source id; None if the settings don't know it."""
-        try:
-            return self._known[source_id]
-        except KeyError:
-            pass
+    def _find(self, source_id: str) -> Sensitivity | None:
         found: Sensitivity | None = None
         for source in self._sources:
             found = highest(found, source.level(source_id))
-        # Callers choose the ids: memory is bounded, and settings never change while it runs.
-        if len(self._known) >= _KEPT:
-            self._known.clear()
-        self._known[source_id] = found
         return found
 
 

@@ -42,6 +42,7 @@ class HostileWorld:
     candidate: str = "hostile"
     sessions: list[str] = field(default_factory=list)
     guardrails: list[str] = field(default_factory=list)
+    source_patterns: list[str] = field(default_factory=list)
     impact: str = ""
     refused: list[str] = field(default_factory=list)
     """Calls that the API refused, each with its answer."""
@@ -95,6 +96,7 @@ def _make(directory: Path, payloads: Sequence[str]) -> dict[str, Any]:
         _try(world)
         for each in world.guarded:
             _guard(world, each)
+            _state(world, each)
         _decide(world)
         _measure(world)
     return {name: value for name, value in vars(world).items() if name != "api"}
@@ -134,6 +136,13 @@ def _guard(world: HostileWorld, text: str) -> None:
     never = {"roles": named, "agents": named, "tasks": named, "sources": [f"{text[:100]}~"]}
     made = world.made("/v1/guardrails", {"name": text, "never": never}, "name")
     world.guardrails += [made] if made else []
+
+
+def _state(world: HostileWorld, text: str) -> None:
+    """A level of the sources with that name, which raises no request's."""
+    path = f"/v1/sources/{quote(text, safe='')}"
+    if world.api.call("PUT", path, {"sensitivity_level": "low"}).status == 200:
+        world.source_patterns.append(text)
 
 
 def _measure(world: HostileWorld) -> None:

@@ -35,6 +35,7 @@ MOST_PAGES = 20
 LISTS: dict[str, Callable[[HostileWorld], list[str]]] = {
     "/console/policies/candidate": lambda world: world.names,
     "/console/policies/guardrails": lambda world: world.guarded,
+    "/console/policies/sources": lambda world: world.source_patterns,
     "/console/keys": lambda world: world.names,
     "/console/alerts/rules": lambda world: world.names[:180],
     "/console/agents": lambda world: world.names,

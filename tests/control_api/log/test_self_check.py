@@ -12,6 +12,7 @@ from control_api.log.scan import scan
 from control_api.log.scheduled import self_check
 from control_api.log.scheduled.self_check import SelfChecker
 from control_api.store.queries.self_checks import SelfCheck
+from policies.trail.change import change_record
 from tests.control_api.log import purging
 from tests.control_api.log.erasing import erase
 from tests.control_api.log.purging import DAY, SIGNER, aged, fill, purge
@@ -162,6 +163,22 @@ async def test_a_document_that_is_gone_is_told_unless_retention_took_it(world: O
     state = await whole(world)
     assert (state.reason or "").startswith("document_missing: seq ")
     assert (state.broken_at, state.finished_size) == ("event-1", await size(world))
+
+
+async def test_a_document_may_be_gone_that_an_older_version_replaced(world: OpenStore) -> None:
+    """Versions up to 0.1 kept no documents, and recorded changes without digests."""
+    await fill(world, 10)
+    await world.log.append(TENANT, decided())
+    assert ((await whole(world)).reason or "").startswith("document_missing: seq ")
+    await world.log.append(TENANT, change_record("policy.updated", "p", "k", {}, record_id="c"))
+    world.now.ahead += 2 * DAY
+    assert (await whole(world)).reason is None
+    await world.log.append(TENANT, decided(seed=1))
+    state = await whole(world)
+    assert (state.broken_at, (state.reason or "").partition(":")[0]) == (
+        "event-1",
+        "document_missing",
+    )
 
 
 async def test_one_process_at_a_time_verifies_a_log(

@@ -264,3 +264,9 @@ def test_a_service_that_refuses_or_is_away_is_told(
     away = run("diff", "live", old, "--url", "http://127.0.0.1:1", *service[2:])
     assert away.code == 2
     assert "no answer from the service" in away.err
+
+
+def test_the_help_says_that_levels_of_sources_are_not_applied(run: Run) -> None:
+    said = " ".join(run("--help").out.split())
+    assert "a sidecar's settings and /v1/sources state of a source" in said
+    assert "are not applied" in said

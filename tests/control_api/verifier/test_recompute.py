@@ -13,6 +13,7 @@ from policies.ground.canonical import b64, encode
 from policies.sets.policy_set import role_document
 from policies.sets.role import compile_role
 from policies.trail import checkpoint
+from policies.trail.change import ObjectChange, change_record
 from policies.trail.checkpoint import Checkpoint
 from policies.trail.log_file.coding import encode_line
 from policies.trail.log_file.lines import (
@@ -168,6 +169,47 @@ def test_only_a_late_decision_of_a_purged_time_may_lack_its_document(
     text = run(capsys, path, "--key", KEY, "--recompute").out
     assert text.startswith("INCOMPLETE: ")
     assert "1 of these are older than what retention removed" in text
+
+
+DAY = 86_400_000_000
+NOW = ObjectChange({"version": 1}, {"version": 2})
+
+
+@pytest.mark.parametrize(
+    ("change", "what", "later", "code"),
+    [
+        (None, "policy.updated", 0, 2),
+        (None, "policy.updated", 30 * DAY, 2),
+        (None, "policy.updated", 1 - DAY, 2),
+        (None, "policy.updated", -2 * DAY, 1),
+        (None, "agent.updated", 0, 1),
+        (NOW, "policy.updated", 0, 1),
+    ],
+    ids=["then", "later", "a day before", "long before", "of an agent", "of this version"],
+)
+def test_a_version_that_kept_no_documents_may_have_replaced_them(
+    change: ObjectChange | None,
+    what: str,
+    later: int,
+    code: int,
+    tmp_path: Path,
+    capsys: Capture,
+) -> None:
+    """Versions up to 0.1 recorded a change without digests. Its entry is signed as all are."""
+    log, at = Log(), START + 3 * DAY
+    records = [(at, decided()), (at + later, change_record(
+        what, "pol_1", "key_1", {}, record_id="change", change=change
+    ))]  # fmt: skip
+    for time, record in sorted(records, key=lambda each: each[0]):
+        log.direct(record, at=time)
+    path = put(tmp_path, file_of(log.rows, []))
+    answer = run(capsys, path, "--key", KEY, "--recompute", "--json")
+    assert answer.code == code, answer.out
+    if code == 2:
+        why = "are of a version that kept no documents"
+        assert answer.json["not_derived"] == [{"decisions": 1, "why": why}]
+    else:
+        assert answer.reasons == ["document_missing"]
 
 
 def test_a_restore_may_have_lost_documents(tmp_path: Path, capsys: Capture) -> None:

@@ -11,6 +11,7 @@ from control_api.console.views.policies import (
     listing,
     one,
     restoring,
+    sources,
     tests,
 )
 
@@ -24,5 +25,6 @@ PAGES: tuple[Page, ...] = (
     *candidate.PAGES,
     *impact.PAGES,
     *guardrails.PAGES,
+    *sources.PAGES,
     *tests.PAGES,
 )

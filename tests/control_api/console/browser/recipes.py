@@ -101,6 +101,14 @@ def _guardrail(world: CompanyWeek) -> dict[str, str]:
     return {"id": name}
 
 
+def _level(world: CompanyWeek) -> dict[str, str]:
+    """A new level of a source that nothing reads."""
+    pattern = f"trial-{next(_numbers)}"
+    body = {"sensitivity_level": "low"}
+    world.api.admin("PUT", f"/v1/sources/{pattern}", body)
+    return {"id": pattern}
+
+
 def _held_run(world: CompanyWeek) -> dict[str, str]:
     """An impact run that does not end: another process seems to continue it."""
     body: dict[str, Any] = {"policies": []}
@@ -234,6 +242,13 @@ RECIPES: dict[str, Recipe] = {
     ),
     "/console/guardrail/delete": Recipe(
         "/console/policies/guardrail", lambda _: {"confirm": "yes"}, _guardrail
+    ),
+    "/console/source/put": Recipe(
+        "/console/policies/sources/new",
+        lambda _: {"source_pattern": f"trial-{next(_numbers)}", "sensitivity_level": "high"},
+    ),
+    "/console/source/delete": Recipe(
+        "/console/policies/source", lambda _: {"confirm": "yes"}, _level
     ),
     "/console/policies/tests/run": Recipe(
         "/console/policies/tests", lambda _: {"tests": "tests: []"}, statuses=(200,)

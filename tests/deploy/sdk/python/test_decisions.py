@@ -13,6 +13,7 @@ import pytest
 from sluice_guard import Decision, Denied, Guard, NotAllowed, Unavailable, acting
 from tests.deploy.sdk.python.conftest import event_of
 from tests.support.stack import Stack
+from tests.support.waiting import until
 
 
 def test_an_allow_is_true_and_a_deny_is_false(guard: Guard) -> None:
@@ -34,6 +35,16 @@ async def test_a_coroutine_gets_the_same(guard: Guard) -> None:
 
 def test_a_level_that_is_left_out_is_critical(guard: Guard) -> None:
     assert "critical" in guard.check("contracts").reason
+
+
+def test_a_guard_gets_the_tenants_level_as_a_floor(guard: Guard, stack: Stack) -> None:
+    assert guard.check("rest://files/lease", "low")
+    level = "/v1/sources/rest:%2F%2Ffiles%2Flease"
+    stack.admin("PUT", level, {"sensitivity_level": "critical"})
+    until("the sidecar knows the level", lambda: not guard.check("rest://files/lease", "low"))
+    assert "`critical` is above `high`" in guard.check("rest://files/lease", "low").reason
+    assert guard.check("rest://files/lease-2", "low")
+    stack.admin("DELETE", level)
 
 
 def test_the_record_says_who_asked_and_by_which_door(guard: Guard, stack: Stack) -> None:
