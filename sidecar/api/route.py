@@ -46,8 +46,8 @@ def _stays() -> bool:
 
 class ApiRequest(NamedTuple):
     """A handler's argument besides the body. `key` is None on paths that need no key; `query` is
-    still percent-encoded. `client_left` says whether nobody waits for the response any more: for
-    work in many steps, which then ends."""
+    still percent-encoded. `client_left` says whether the client has left: for work in many
+    steps, which ends then."""
 
     key: Key | None
     content_type: str | None

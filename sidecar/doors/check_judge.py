@@ -30,6 +30,7 @@ from sidecar.protocols.strict_body import BodyParser
 from sidecar.proxy.messages.request_reader import body_media
 from sidecar.proxy.pipeline.authorizer import UNREADABLE, WRITE_DENIED, Authorizer, Refused
 from sidecar.proxy.pipeline.classifier import SourceRules
+from sidecar.proxy.pipeline.lookups import Watch
 from sidecar.proxy.pipeline.request_context import RequestContext
 from sidecar.proxy.pipeline.request_judge import RequestJudge
 from sidecar.proxy.pipeline.upstream_sender import UpstreamSender
@@ -38,8 +39,8 @@ from sidecar.recorder import RecordedDecision
 from sidecar.settings.model import Source
 
 
-def _watched() -> None:
-    """For a gateway whose leaving is noticed in any case."""
+def _unwatched(_on_left: Callable[[], None]) -> None:
+    """For a caller that stays."""
 
 
 class CheckedRequest(NamedTuple):
@@ -58,8 +59,8 @@ class CheckedRequest(NamedTuple):
     template: HeadTemplate | None = None
     """The template of the head, if it is remembered."""
     traceparent: tuple[bytes, ...] = ()
-    watch_client: Callable[[], None] = _watched
-    """Called before the data source is asked, which ends if the gateway leaves."""
+    watch_client: Watch = _unwatched
+    """Says when the gateway leaves: then nothing more is looked up, and the check is denied."""
 
 
 class Outcome(NamedTuple):

@@ -46,7 +46,7 @@ class Budget:
     _ended = False
 
     def end(self) -> None:
-        """Notes that nobody waits for the request any more. Any thread may call it."""
+        """Notes that the client no longer waits for the request. Any thread may call it."""
         self._ended = True
 
     def check(self) -> None:

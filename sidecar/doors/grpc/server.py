@@ -3,7 +3,7 @@ health check (`grpc.health.v1`). Knows no other message."""
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from sidecar.doors.grpc.wire import varint_field
 from sidecar.http.loop_guard import LoopGuard
 from sidecar.platform.hosts_to_bind import hosts_to_bind
 from sidecar.proxy.background_tasks import BackgroundTasks
+from sidecar.proxy.pipeline.lookups import Watch
 from sidecar.settings.doors import DoorTls
 
 log = logging.getLogger(__name__)
@@ -114,21 +115,26 @@ class GrpcServer(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no
             return refusal
         message = await context.read()
         if message is grpc.aio.EOF:
-            return await self._without_message(keys)
-        # A gateway that gives up cancels this, and what is looked up for it. A record keeps its way
-        # to the disk.
-        return await self._service.check(message, keys)
+            # Missing, or larger than the limit. The call has failed then, and this is about to be
+            # cancelled.
+            return await self._judged(lambda _: self._service.check_without_message(keys))
+        return await self._judged(lambda watch: self._service.check(message, keys, watch))
 
-    async def _without_message(self, keys: list[str]) -> bytes:
-        """Denies a check whose message is missing, or was larger than the limit. In the second case
-        the call has failed already, and this is about to be cancelled: the denial is recorded all
-        the same."""
+    async def _judged(self, judge: Callable[[Watch], Coroutine[Any, Any, bytes]]) -> bytes:
+        """What `judge` answers. A gateway that gives up does not cancel it, since its record may be
+        on the way to disk; but then nothing more is looked up for it."""
         answers: list[bytes] = []
+        on_left: list[Callable[[], None]] = []
 
-        async def deny() -> None:
-            answers.append(await self._service.check_without_message(keys))
+        async def answer() -> None:
+            answers.append(await judge(on_left.append))
 
-        await asyncio.shield(self._checks.run(deny()))
+        try:
+            await asyncio.shield(self._checks.run(answer()))
+        except asyncio.CancelledError:
+            for each in on_left:
+                each()
+            raise
         return answers[0]
 
     async def _health(self, _message: bytes, _context: Any) -> bytes:

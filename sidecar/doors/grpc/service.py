@@ -27,6 +27,7 @@ from sidecar.doors.missing_body import NO_BODY, PARTIAL_BODY
 from sidecar.http.headers import RequestHead
 from sidecar.metrics.counters import Counter
 from sidecar.metrics.metrics import denied_by
+from sidecar.proxy.pipeline.lookups import Watch
 from sidecar.recorder import RecordedDecision
 from sidecar.settings.doors import DoorHeaders
 from sidecar.settings.model import Kind
@@ -75,10 +76,11 @@ class CheckService:
             return self._failed(error)
         return None
 
-    async def check(self, message: bytes, api_keys: Sequence[str]) -> bytes:
-        """The CheckResponse for a CheckRequest that carries these keys. Raises nothing."""
+    async def check(self, message: bytes, api_keys: Sequence[str], watch: Watch) -> bytes:
+        """The CheckResponse for a CheckRequest that carries these keys. `watch` says when the
+        gateway leaves. Raises nothing."""
         try:
-            return await self._answer(self._checked(message), api_keys)
+            return await self._answer(self._checked(message)._replace(watch_client=watch), api_keys)
         except Exception as error:  # noqa: BLE001  # `_failed` logs it
             return self._failed(error)
 

@@ -62,8 +62,6 @@ class HttpDoors:
         if not (request.known or request.version in SPOKEN_VERSIONS):
             return self._render(answers.of_error(BrokenHttp()), None)
         head: CheckHead = request.head if request.known else read_head(request, self._doors)
-        # A gateway that leaves ends what is looked up for it. A record keeps its way to the disk.
-        request.ends_with_client = True
         try:
             with self._bodies.lease() as lease:
                 door, outcome = await self._judge(request, head, lease)

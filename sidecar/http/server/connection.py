@@ -70,8 +70,9 @@ class ServerConnection(asyncio.Protocol):
         self._incoming.break_off()
         self._time_limits.writable(_gone())
         task, request = self._request_loop.task, self._incoming.current
-        cancels = self._service.cancels or (request is not None and request.ends_with_client)
-        if task is not None and cancels:
+        if request is not None and request.on_left is not None:
+            request.on_left()
+        if task is not None and self._service.cancels:
             task.cancel()
         if self._closed is not None:
             self._closed.set_result(None)

@@ -77,8 +77,8 @@ class HttpRequest(RequestMessage):
     """
 
     __slots__ = (
-        "_connection", "body_partly_read", "ends_on_client_close", "ends_with_client", "head",
-        "known", "raw_head", "response_started",
+        "_connection", "body_partly_read", "ends_on_client_close", "head", "known", "on_left",
+        "raw_head", "response_started",
     )  # fmt: skip
 
     def __init__(self, connection: ClientConnection) -> None:
@@ -92,8 +92,8 @@ class HttpRequest(RequestMessage):
         self.body_partly_read = False
         self.response_started = False
         self.ends_on_client_close = False
-        self.ends_with_client = False
-        """Whether a client that leaves cancels the request, on whatever port it is."""
+        self.on_left: Callable[[], None] | None = None
+        """Called when the client leaves before it was answered."""
 
     def remember(self, meaning: Any) -> None:
         """Has the next request with the same head get `meaning`, which must hold no credential."""
@@ -143,9 +143,10 @@ class HttpRequest(RequestMessage):
         such as an event stream: the client can't be waiting for it."""
         self.ends_on_client_close = True
 
-    def watch_client(self) -> None:
-        """Notices soon from now on if the client leaves, until the response begins: for work that
-        takes long, and that nobody needs then."""
+    def watch_client(self, on_left: Callable[[], None]) -> None:
+        """Notices soon from now on if the client leaves, until the response begins, and calls
+        `on_left` then: for long work that ends then."""
+        self.on_left = on_left
         self._connection.watch()
 
     def client_left(self) -> bool:

@@ -1,7 +1,7 @@
 """What the pipeline has learnt about a request so far, and the request it allows in the end.
 Decides nothing."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from policies.ground.errors import Malformed
@@ -11,6 +11,7 @@ from sidecar.http.server.request import HttpRequest
 from sidecar.protocols.messages import FORWARD_UNCHANGED, ForwardPlan, RoutedRequest, SourceRef
 from sidecar.protocols.route_table import ProtocolRoute, RouteClass
 from sidecar.proxy.messages import request_reader
+from sidecar.proxy.pipeline.lookups import Watch
 from sidecar.proxy.proxy_metrics import UNDECIDED
 from sidecar.proxy.upstream.client import UpstreamRequest
 from sidecar.proxy.worker_thread import Refresh, no_refresh
@@ -40,7 +41,7 @@ class RequestContext:
     `from_head` is the request as far as its head describes it, and `route` the row that the head
     led to; `routed` is the request once an open row covers it. `body` is the whole body if it had
     to be read, and `lease` accounts for its bytes. `decision` is the label for the metrics.
-    `watch_client` is called before long work that ends if the client leaves.
+    `watch_client` calls its argument when the client leaves.
     """
 
     __slots__ = (
@@ -57,9 +58,7 @@ class RequestContext:
         "websocket",
     )
 
-    def __init__(
-        self, started: float, trace: Trace | None, watch_client: Callable[[], None]
-    ) -> None:
+    def __init__(self, started: float, trace: Trace | None, watch_client: Watch) -> None:
         self.started = started
         self.trace = trace
         self.watch_client = watch_client

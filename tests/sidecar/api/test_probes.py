@@ -6,6 +6,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ class Held:
 
 
 @asynccontextmanager
-async def all_held(tmp_path: Path, **changed: object) -> AsyncIterator[tuple[RunningSidecar, Held]]:
+async def all_held(tmp_path: Path, **changed: Any) -> AsyncIterator[tuple[RunningSidecar, Held]]:
     """A sidecar all of whose connections an agent holds."""
     async with (
         fake_control_api() as control,

@@ -1,5 +1,5 @@
-"""What is looked up for a check ends with its gateway, over HTTP and over gRPC, and what was not
-decided until then is not recorded."""
+"""What is looked up for a check ends with its gateway, over HTTP and over gRPC. The check is then
+denied and recorded, since a gateway that gave up may have let the request pass."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -20,6 +20,7 @@ from tests.support.scripted_source import DataSource, Seen, data_source
 from tests.support.waiting import until_async
 
 BODY = b"".join(b'{"index":"i%d"}\n{}\n' % line for line in range(20))
+DENIED = "DENY", "unresolved_source"
 NDJSON = "application/x-ndjson"
 
 
@@ -63,7 +64,9 @@ async def test_a_gateway_that_leaves_a_check_over_http(tmp_path: Path, how: str)
             await one_look_up(upstream)
             LEAVES[how](writer)
             await broken_off(upstream)
-            assert await made.decided() == []
+            await until_async("it is recorded", made.decided)
+            [record] = await made.decided()
+            assert (record["decision"], record["policy_name"]) == DENIED
 
 
 async def test_a_gateway_that_gives_a_check_over_grpc_up(tmp_path: Path) -> None:
@@ -81,4 +84,6 @@ async def test_a_gateway_that_gives_a_check_over_grpc_up(tmp_path: Path) -> None
         call.cancel()
         await asyncio.wait((waits,))
         await broken_off(upstream)
-        assert await door.records() == []
+        await until_async("it is recorded", door.records)
+        [record] = await door.records()
+        assert (record["decision"], record["policy_name"]) == DENIED

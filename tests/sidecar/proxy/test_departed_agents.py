@@ -11,7 +11,7 @@ import pytest
 
 from sidecar.http.body_budget import BodyBudget
 from sidecar.proxy.limits import LIMITS
-from tests.sidecar.proxy.raw_client import leave
+from tests.sidecar.proxy.raw_client import INTERIM, leave
 from tests.support import waiting
 from tests.support.proxy import Sidecar, sidecar, source
 from tests.support.scripted_source import DataSource, Seen, data_source
@@ -23,10 +23,10 @@ NAMES = 40
 """Different names, each of which costs a look-up."""
 BODY = b"".join(b'{"index":"i%d"}\n{}\n' % (line % NAMES) for line in range(400)) + b" " * 90_000
 """Larger than what is read on the loop."""
-MORE = b"GET / HTTP/1.1\r\nHost: kb\r\n\r\n" * 40_000
-"""More than is read ahead, so that reading stops, and with it the news of the connection."""
+MORE = b"GET / HTTP/1.1\r\nHost: kb\r\n\r\n" * 5_000
+"""More than is read ahead, so that reading stops, and with it the news of the connection. It is
+little enough to arrive."""
 FOUND = b'{"indices":[],"aliases":[],"data_streams":[]}'
-INTERIM = b"HTTP/1.1 100 Continue\r\n\r\n"
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 

@@ -185,7 +185,8 @@ async def test_work_that_waits_is_let_go_with_its_request(worker: WorkerThread) 
     await asyncio.wait((waiting,))
     del waiting
     gc.collect()
-    let_go, _ = held() is None, go.set()
+    let_go = held() is None
+    go.set()
     assert await before
     assert let_go, "although other work was still before it"
 
