@@ -66,7 +66,7 @@ def _given_key(document: StoredDocument, reader: Reader, owners: Owners) -> Stor
         return None
     if owner.agent_id in (None, reader.agent_id):
         return document
-    # A sidecar that was given the key must forget it, or the key would go on as it was bound before.
+    # A sidecar that was given the key must forget it, or the key would go on as it was bound.
     if None in owner.former or reader.agent_id in owner.former:
         return document._replace(digest=None, body=None)
     return None

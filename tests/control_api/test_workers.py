@@ -188,7 +188,8 @@ def test_a_worker_that_dies_is_started_again_and_gives_up_after_five_early_death
     dies = "while given['index'] and not Path('go').exists(): time.sleep(0.01)"
     dies += "\nif given['index']: os.kill(os.getpid(), signal.SIGKILL)"
     supervised = Supervised(tmp_path, monkeypatch, f"{SERVES}\n{dies}\n{WAITS}")
-    with pytest.raises(supervise.WorkersFailing, match="worker 1 ended 5 times in a row"):
+    five = pytest.raises(supervise.WorkersFailing, match="worker 1 ended 5 times in a row")
+    with ended_after(20), five:
         supervised.run((tmp_path / "go").touch)
     assert supervised.starts() == {"0 15": 1, "1 15": 5}
     assert caplog.text.count("worker 1 ended by SIGKILL") == 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from deploy.local.provision import FirstStart
 from deploy.local.settings import read
 from tests.architecture.tree import ROOT
 from tests.deploy.launcher import gone
+from tests.support.control_api import ControlApi, asked, running_control_api
 from tests.support.waiting import until
 
 LAUNCHER = """
@@ -160,3 +162,59 @@ def test_no_key_is_shown_where_there_is_no_terminal(
     said = capsys.readouterr().out
     assert str(tmp_path / "agent.key") in said
     assert "slc_" not in said
+
+
+STARTS = """
+import sys
+from deploy.client.connection import ApiConnection
+from deploy.local import up
+from deploy.local.ports import hold_ports
+from deploy.local.processes import ChildProcesses
+from deploy.local.settings import read
+
+start = ChildProcesses.start
+drains = ["/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 0.1; done"]
+ChildProcesses.start = lambda self, name, *_, drain_seconds, **more: start(
+    self, name, drains, {}, drain_seconds
+)
+up._await, up.seed = lambda *_: None, lambda _: 0
+up._connection = lambda _, key=None: ApiConnection(sys.argv[2], key)
+settings = read({"data_dir": sys.argv[1]}, {}, free_ports=True)
+for _ in range(2):
+    with hold_ports(settings) as held:
+        print(f"ended with {up._run(held)}", flush=True)
+    (settings.data_dir / "first-start.json").unlink(missing_ok=True)
+"""
+
+
+def test_what_the_first_start_makes_the_next_one_finds_and_ctrl_c_drains_both(
+    tmp_path: Path,
+) -> None:
+    """With a control API of the test's, and children that do nothing but drain."""
+    with running_control_api(tmp_path / "api") as api:
+        _check_starts(api, tmp_path)
+
+
+def _check_starts(api: ControlApi, folder: Path) -> None:
+    keys = {"tenant_id": "t", "admin_key": api.admin_key, "superadmin_key": None}
+    (folder / "first-start.json").write_text(json.dumps(keys))
+    command = [sys.executable, "-c", STARTS, str(folder), f"http://127.0.0.1:{api.port}"]
+    kept = [folder / name for name in ("agent.key", "up.json")]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as launcher:
+        assert launcher.stdout is not None
+        said, made = "", []
+        for line in launcher.stdout:
+            said += line
+            if line.startswith("Paste into another terminal"):
+                made.append([each.read_text() for each in kept])
+                launcher.send_signal(signal.SIGINT)
+    assert said.count("\nstopped\nended with 0\n") == 2
+    assert made[0] == made[1]
+    for name in ("up.json", "sidecar.key", "agent.key", "sidecar.yaml"):
+        assert (folder / name).stat().st_mode & 0o077 == 0, name
+    key = made[0][0]
+    assert not any(each in said for each in (key, api.admin_key))
+    # The key and the agent are in force.
+    assert api.admin("GET", "/v1/agents/agt_support")["status"] == "approved"
+    body = asked(agent_id="agt_support", agent_role="support_assistant")
+    assert api.call("POST", "/v1/context/evaluate", body, key=key).status == 200

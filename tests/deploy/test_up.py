@@ -23,7 +23,7 @@ STARTED = "Paste into another terminal"
 
 
 @pytest.mark.deep(
-    stands_in="tests/deploy/test_processes.py::test_no_key_is_shown_where_there_is_no_terminal"
+    stands_in="tests/deploy/test_processes.py::test_what_the_first_start_makes_the_next_one_finds_and_ctrl_c_drains_both"
 )
 def test_from_the_first_start_to_ctrl_c_and_again(tmp_path: Path) -> None:
     data = tmp_path / "a folder"

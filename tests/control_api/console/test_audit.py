@@ -108,6 +108,10 @@ def test_a_sound_log_is_told_with_its_checkpoint_and_verified_offline(
     assert notice.text.startswith("Valid when the service last verified it")
     latest = shown.main.find("section", aria_labelledby="latest")
     assert latest.find("span", class_="badge").text == "signed"
+    told = re.search(r"Entries ([\d,]+) ", latest.text)
+    assert told is not None
+    # The log may grow by itself: by a heartbeat.
+    assert size <= int(told[1].replace(",", "")) <= _signed(api)
     memory = shown.main.find("div", data_verified_log="default")
     assert int(memory.attributes["data-size"]) >= size
     assert "No witness is configured" in shown.text

@@ -95,7 +95,7 @@ async def test_older_revisions_and_what_is_no_revision_count_for_nothing(world: 
     assert await stored(world) == [("sidecar-1", 7, 0)]
 
 
-@pytest.mark.deep(stands_in="test_live_sidecars_are_listed_with_what_their_records_show")
+@pytest.mark.deep(stands_in="test_the_first_record_at_each_newer_revision_counts")
 async def test_any_batches_give_what_a_walk_over_all_records_gives(world: OpenStore) -> None:
     chance, revision = random.Random(7), 0
     spools = [Spool(source=f"s{number}") for number in range(3)]

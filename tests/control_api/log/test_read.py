@@ -121,6 +121,11 @@ async def test_filters_find_exactly_the_matching_events(world: OpenStore) -> Non
         expected = [event for event in listed if matches(event, filters)]
         found = await everything(world, filters, draw.choice([1, 7, 1000]))
         assert found == expected, filters
+    at = micros(listed[100]["timestamp"])
+    # An event of just that time is after the one, and not before the other.
+    for filters in (EventFilters(since=at), EventFilters(until=at)):
+        expected = [event for event in listed if matches(event, filters)]
+        assert await everything(world, filters) == expected
     assert (await verify(world.store, TENANT))["valid"]
 
 

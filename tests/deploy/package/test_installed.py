@@ -79,7 +79,35 @@ def test_packages_of_the_same_names_neither_hide_ours_nor_are_hidden(
     assert theirs.stderr == "somebody else\n"
 
 
-@pytest.mark.deep(stands_in="test_a_command_without_its_extra_says_what_to_install")
+WHAT_UP_TAKES = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from deploy.local.sample_policies import policy_folder
+from deploy.module_command import module_command
+print(policy_folder({}, Path(sys.argv[2])), *module_command("sidecar", "--example"), sep="\\n")
+"""
+
+
+def test_up_takes_a_copy_of_the_installed_samples_and_starts_the_installed_services(
+    complete: Path, tmp_path: Path
+) -> None:
+    (packages,) = complete.parents[1].glob("lib/python3*/site-packages/sluice/lib")
+
+    def told(*command: object) -> str:
+        outside = environ(**OUTSIDE)
+        return subprocess.check_output([*map(str, command)], cwd=tmp_path, env=outside, text=True)
+
+    folder, *sidecar = told(complete, "-c", WHAT_UP_TAKES, packages, tmp_path).splitlines()
+    assert folder == str(tmp_path / "policies")
+    assert list(Path(folder).rglob("*.yaml"))
+    assert str(packages) in sidecar
+    assert "# The settings of a sidecar" in told(*sidecar)
+
+
+@pytest.mark.deep(
+    stands_in="test_up_takes_a_copy_of_the_installed_samples_and_starts_the_installed_services"
+)
 def test_up_runs_what_it_prints(complete: Path, tmp_path: Path) -> None:
     program = [str(complete.parent / "sluice")]
     data = tmp_path / "data"

@@ -7,6 +7,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from hatchling.builders.sdist import SdistBuilder
 
 from tests.architecture.tree import files
 from tests.deploy.package.distribution import ROOT, build
@@ -17,6 +18,10 @@ LEFT_OUT = (
 )  # fmt: skip
 SHIPPED = ("policies/", "sidecar/", "control_api/", "deploy/")
 OWN = "deploy/package/"
+# The sdist can be tested and installed by hash.
+BESIDE = ("Makefile", "requirements.lock", "ARCHITECTURE.md", "tests/conftest.py")
+BUILT = (2023, 11, 14, 22, 13, 20)
+"""The time that the build is told, as a ZIP file has it."""
 
 
 def test_the_wheel_has_every_file_of_the_packages_below_one_name(wheel: Path) -> None:
@@ -32,7 +37,23 @@ def test_the_wheel_has_every_file_of_the_packages_below_one_name(wheel: Path) ->
     assert found == expected
 
 
-@pytest.mark.deep(stands_in="test_the_wheel_has_every_file_of_the_packages_below_one_name")
+def test_the_sdist_has_what_the_wheel_is_made_of_and_the_wheel_no_time_of_its_own(
+    wheel: Path,
+) -> None:
+    builder = SdistBuilder(str(ROOT))
+    included = {each.relative_path for each in builder.recurse_included_files()}
+    names = {path.relative_to(ROOT).as_posix() for path in files()}
+    wanted = {name for name in names if name.startswith((*SHIPPED, "tests/"))} | set(BESIDE)
+    missing = wanted - included
+    assert not missing
+    # Those of an unpacked sdist are others than those of a checkout.
+    with zipfile.ZipFile(wheel) as archive:
+        assert {each.date_time for each in archive.infolist()} == {BUILT}
+
+
+@pytest.mark.deep(
+    stands_in="test_the_sdist_has_what_the_wheel_is_made_of_and_the_wheel_no_time_of_its_own"
+)
 def test_a_second_build_and_one_from_the_sdist_give_the_same_wheel(
     wheel: Path, tmp_path: Path
 ) -> None:
@@ -43,6 +64,5 @@ def test_a_second_build_and_one_from_the_sdist_give_the_same_wheel(
         archive.extractall(tmp_path / "unpacked")
     (source,) = (tmp_path / "unpacked").iterdir()
     assert build("wheel", tmp_path / "again", source).read_bytes() == wheel.read_bytes()
-    # The sdist can be tested and installed by hash.
-    for name in ("Makefile", "requirements.lock", "ARCHITECTURE.md", "tests/conftest.py"):
+    for name in BESIDE:
         assert (source / name).is_file(), name

@@ -245,7 +245,10 @@ def pristine_spool(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_what_stands_before_a_tail_of_rubbish_or_zeros_is_kept(pristine_spool: Path) -> None:
-    for at, tail in itertools.product((0.01, 0.99), (b"\xff" * 40, b'{"a":1}' * 40, bytes(40))):
+    # In the first frame, before good ones, and in the last.
+    for at, tail in itertools.product(
+        (0.01, 0.5, 0.99), (b"\xff" * 40, b'{"a":1}' * 40, bytes(40))
+    ):
         for rest in (False, True):
             _check_tail(pristine_spool, at, tail, zeros=False, rest=rest)
 

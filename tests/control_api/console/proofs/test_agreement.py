@@ -137,6 +137,7 @@ def test_proofs_of_a_tiny_log_and_some_mutations_of_each_kind_get_the_same_verdi
         for ts in DATES:
             entry = json.dumps(json.loads(text) | {"ts": ts}, sort_keys=True, separators=(",", ":"))
             mutated.append(("entry", b64(entry.encode())))
+    mutated += [("entry", b64(each)) for text in ENTRIES for each in _other_members(text)]
     # Each character that a format treats apart, in a name; and hashes of other lengths.
     for character in INSERTED:
         for name in ("witness.example", "default"):
@@ -332,8 +333,25 @@ def _rewritten(draw: random.Random, text: str, count: int) -> Iterator[bytes]:
             place.pop(name, None)
         else:
             place[name] = draw.choice(values)
-        encoded = json.dumps(entry, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        yield encoded.encode(errors="surrogatepass")
+        yield _encoded(entry)
+
+
+def _other_members(text: str) -> Iterator[bytes]:
+    """Canonical bytes with one member more or less, in each object of an entry."""
+    entry = json.loads(text)
+    for part in (entry, entry["cm"], entry["pub"], entry.get("src", {})):
+        part["x"] = "x"
+        yield _encoded(entry)
+        del part["x"]
+        for name in list(part):
+            value = part.pop(name)
+            yield _encoded(entry)
+            part[name] = value
+
+
+def _encoded(entry: Any) -> bytes:
+    text = json.dumps(entry, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return text.encode(errors="surrogatepass")
 
 
 def test_deep_entries_get_the_same_verdict() -> None:
