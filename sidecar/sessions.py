@@ -92,9 +92,8 @@ class SessionRegistry:
         if claim is not None:
             self._recent.move_to_end(session_id)
             return self._current(claim)
-        claim = self._known_foreign(session_id)
-        if claim is not None:
-            return self._current(claim)
+        if (foreign := self._known_foreign(session_id)) is not None:
+            return self._current(foreign)
         claim = self._find(session_id)
         if claim is None:
             return None
@@ -102,8 +101,6 @@ class SessionRegistry:
         return self._current(claim)
 
     def _known_foreign(self, session_id: str) -> _Claim | None:
-        # INVARIANT: what was claimed is used only as long as its revocation would show. The control
-        # API is asked again about sessions of other agents, which this one may not act in anyway.
         claim, until = self._foreign.get(session_id, (None, 0.0))
         return claim if self._monotonic() < until else None
 
@@ -195,7 +192,6 @@ class SessionRegistry:
     def _remember(self, session_id: str, claim: _Claim) -> None:
         if not self.hears_of(claim[0].agent_id):
             self._foreign[session_id] = claim, self._monotonic() + FOREIGN_SECONDS
-            self._foreign.move_to_end(session_id)
             if len(self._foreign) > MAX_IN_MEMORY:
                 self._foreign.popitem(last=False)
             return
