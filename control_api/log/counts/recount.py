@@ -25,7 +25,7 @@ from control_api.store.counters.counters import BatchCounts
 from control_api.store.schema.log import log_entries, log_heads
 from control_api.store.store import Store
 from policies.ground.canonical import micros
-from policies.trail.core import marks_of
+from policies.trail.core import TIME_DOUBTFUL, marks_of
 from policies.trail.entry import counted_index, index_of
 
 ROWS = 100
@@ -123,13 +123,14 @@ def _counted(rows: Sequence[Row[Any]]) -> BatchCounts:
 
 def _count(counts: BatchCounts, entry: dict[str, Any]) -> None:
     """Counts an entry as it was counted when it was appended."""
-    index = index_of(entry)
+    index, ts, marks = index_of(entry), micros(entry["ts"]), marks_of(entry)
+    if TIME_DOUBTFUL in marks:
+        counts.add_doubtful(ts)
     if index.decision is None:
         return
     if index.agent_role is None or index.source_id is None:
         raise ValueError("a decision without a role or a source")
-    counted = counted_index(index, micros(entry["ts"]), marks_of(entry))
-    counts.add(counted, entry["pub"]["request"]["source_type"])
+    counts.add(counted_index(index, ts, marks), entry["pub"]["request"]["source_type"])
 
 
 _ROW: Select[Any] = select(log_entries.c.seq, log_entries.c.eid, log_entries.c.entry).where(
