@@ -123,15 +123,14 @@ def _counted(rows: Sequence[Row[Any]]) -> BatchCounts:
 
 def _count(counts: BatchCounts, entry: dict[str, Any]) -> None:
     """Counts an entry as it was counted when it was appended."""
-    index = index_of(entry)
-    if TIME_DOUBTFUL in marks_of(entry):
-        counts.add_doubtful(micros(entry["ts"]))
+    index, ts, marks = index_of(entry), micros(entry["ts"]), marks_of(entry)
+    if TIME_DOUBTFUL in marks:
+        counts.add_doubtful(ts)
     if index.decision is None:
         return
     if index.agent_role is None or index.source_id is None:
         raise ValueError("a decision without a role or a source")
-    counted = counted_index(index, micros(entry["ts"]), marks_of(entry))
-    counts.add(counted, entry["pub"]["request"]["source_type"])
+    counts.add(counted_index(index, ts, marks), entry["pub"]["request"]["source_type"])
 
 
 _ROW: Select[Any] = select(log_entries.c.seq, log_entries.c.eid, log_entries.c.entry).where(

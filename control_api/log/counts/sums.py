@@ -3,7 +3,7 @@ of sessions.
 
 A sum is that of count times weight, over all values of a dimension and time bucket. The weight of a
 value follows from a secret that is drawn for one comparison. So counts that differ have other sums,
-whoever chose the counts and the values. Knows neither log nor database.
+even if an attacker chose the counts and values. Knows neither log nor database.
 """
 
 import hashlib

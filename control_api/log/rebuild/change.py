@@ -28,7 +28,7 @@ class RebuildChanges:
         begun = self._begun
 
         async def change(tx: Transaction) -> int:
-            # Whoever appends or purges waits for this lock, so neither comes between.
+            # Appends and purges wait for this lock, so neither comes between.
             await tx.connection.run_sync(purges.lock, self._tenant_id)
             changed = await work(tx.connection)
             if changed and not begun:
