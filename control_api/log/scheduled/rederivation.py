@@ -99,14 +99,15 @@ class Rederivation:
 
     async def _changes(self, first: int, end: int) -> AsyncIterator[dict[str, Any]]:
         """The `change` and `incarnation` entries from `first` on, before `end`."""
-        rows: Sequence[Row[Any]] | None = None
-        while rows is None or len(rows) == PAGE_ROWS:
+        more = True
+        while more:
             page = {"tenant": self._tenant_id, "first": first, "until": end, "n": PAGE_ROWS}
             async with self._store.reading(self._tenant_id) as connection:
                 rows = (await connection.execute(_CHANGES, page)).all()
             for row in rows:
                 yield _change(row.entry)
                 first = row.seq + 1
+            more = len(rows) == PAGE_ROWS
             await asyncio.sleep(self._pause)
 
     async def told(self, before: SelfCheck) -> Finding | None:
