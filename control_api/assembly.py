@@ -49,8 +49,8 @@ from control_api.workers.worker_args import WorkerArgs
 from policies import __version__
 from policies.ground.clock import Clock
 from policies.ground.ids import uuid7
-from policies.ground.masking import MaskingTurns
 from policies.ground.keys import key_digest
+from policies.ground.masking import MaskingTurns
 from policies.ground.signing import KeyRing
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from policies.ground.clock import Clock
 from policies.retrieval import Retrieval
 from policies.sets.policy_set import SESSION, Fetch, session_name
 from policies.sets.signed_head import Claim
-from policies.trail.record import recorded_user
+from policies.trail.masked_ahead import recorded_user
 from sidecar.control.client import ControlClient, ControlUnavailable
 from sidecar.policy_cache.cache_file import CacheFile
 

@@ -18,8 +18,8 @@ from policies.definitions.model import Session
 from policies.evaluate import TENANT_FROZEN, Decision, admitted, evaluate, gather, refuse
 from policies.retrieval import Retrieval
 from policies.sets.source_levels import raised
-from policies.trail.masked_ahead import masked_ahead
-from policies.trail.record import decision_record, recorded_user
+from policies.trail.masked_ahead import masked_ahead, recorded_user
+from policies.trail.record import decision_record
 
 ERROR = "evaluation_error"
 # The metric's `check` label for denials that no check made; for an ALLOW the label is `none`. A

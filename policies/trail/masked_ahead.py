@@ -6,8 +6,10 @@ change in between. Masking must not be part of that turn: its text is a stranger
 
 from collections.abc import Sequence
 
+from policies.ground.json_body import MAX_IDENTIFIER
 from policies.ground.masking import Masked, MaskingTurns
 from policies.retrieval import Retrieval
+from policies.trail.record import masked_user
 
 
 async def masked_ahead(turns: MaskingTurns, retrievals: Sequence[Retrieval]) -> list[Retrieval]:
@@ -26,3 +28,9 @@ async def masked_ahead(turns: MaskingTurns, retrievals: Sequence[Retrieval]) -> 
             masked.append((text, known[text]))
         made.append(each._replace(masked=tuple(masked)))
     return made
+
+
+def recorded_user(retrieval: Retrieval) -> str:
+    """The user of a retrieval as `masked_user` gives it."""
+    masked = dict(retrieval.masked).get(retrieval.user_id)
+    return masked_user(retrieval.user_id) if masked is None else masked.text[:MAX_IDENTIFIER]

@@ -145,12 +145,6 @@ def masked_user(user_id: str) -> str:
     return masked_text(user_id).text[:MAX_IDENTIFIER]
 
 
-def recorded_user(retrieval: Retrieval) -> str:
-    """The user of a retrieval as `masked_user` gives it."""
-    masked = dict(retrieval.masked).get(retrieval.user_id)
-    return masked_user(retrieval.user_id) if masked is None else masked.text[:MAX_IDENTIFIER]
-
-
 def _mask(personal: dict[str, str], ahead: dict[str, Masked]) -> bytes:
     """Mask the texts in place; those in `ahead` are masked already. Returns canonical
     `[[path, rule]]`, one for each kind found."""

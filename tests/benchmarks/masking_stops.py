@@ -141,13 +141,13 @@ def stops(service: Service, work: Callable[[], object]) -> list[Stop]:
 
 def told(rounds: list[list[Stop]]) -> tuple[Stop, Stop]:
     """The longest and the median, each the median of the rounds."""
-    longest, middle = (
-        [Stop(*map(of, zip(*each, strict=True))) for each in rounds]
-        for of in (max, statistics.median)
-    )
-    return (
-        Stop(*map(statistics.median, zip(*longest, strict=True))),
-        Stop(*map(statistics.median, zip(*middle, strict=True))),
+    return over(rounds, max), over(rounds, statistics.median)
+
+
+def over(rounds: list[list[Stop]], of: Callable[[list[float]], float]) -> Stop:
+    return Stop(
+        statistics.median(of([stop.cpu for stop in each]) for each in rounds),
+        statistics.median(of([stop.wall for stop in each]) for each in rounds),
     )
 
 

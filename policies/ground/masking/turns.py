@@ -4,7 +4,7 @@
     masked = await turns.text("mail ann@…")   # Masked("mail [EMAIL]", ("EMAIL",))
 
 Masking takes up to 100 µs a character, and its text is a stranger's. So no turn of the loop has
-more than `SLICE` of it, whoever asks: whatever isn't done by then goes on in the next turn, one
+more than `SLICE` of it, however many ask: whatever isn't done by then goes on in the next turn, one
 text after the other. An ordinary text is done at once, without a pause. Has no clock and no event
 loop of its own.
 """

@@ -134,7 +134,7 @@ async def test_others_run_between_the_slices_of_a_text_and_between_short_texts()
     assert count >= 10
 
 
-async def test_a_turn_of_the_loop_has_one_slice_whoever_asks() -> None:
+async def test_a_turn_of_the_loop_has_one_slice_however_many_ask() -> None:
     looks: list[int] = []
     turn = 0
     clock = Clock()
@@ -170,7 +170,7 @@ async def test_a_short_text_does_not_wait_for_a_long_one_to_end() -> None:
     assert await long == masked_text(NUMBERS * 400)
 
 
-async def test_a_text_of_a_caller_that_left_holds_nobody_up() -> None:
+async def test_a_text_of_a_caller_that_left_holds_up_no_other() -> None:
     masking = turns()
     first, second = (asyncio.create_task(masking.text(NUMBERS * n)) for n in (400, 100))
     await asyncio.sleep(0)
