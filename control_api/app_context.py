@@ -33,6 +33,7 @@ from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from policies.ground.clock import Clock
 from policies.ground.ids import uuid7
+from policies.ground.masking import MaskingTurns
 from policies.ground.signing import KeyRing, Signer
 from policies.trail.change import ObjectChange, change_record
 
@@ -102,6 +103,7 @@ class AppContext:
     instruments: Instruments
     registry: CollectorRegistry
     describe: Callable[[], Awaitable[Description]]
+    masking: MaskingTurns
     enrolments: Enrolments
     tails: EventTails
     stopping: asyncio.Event

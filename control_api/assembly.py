@@ -50,6 +50,7 @@ from policies import __version__
 from policies.ground.clock import Clock
 from policies.ground.ids import uuid7
 from policies.ground.keys import key_digest
+from policies.ground.masking import MaskingTurns
 from policies.ground.signing import KeyRing
 
 if TYPE_CHECKING:
@@ -118,6 +119,7 @@ def assemble(
         instruments=instruments,
         registry=registry,
         describe=Describer(partial(_description, routes_of(settings))).describe,
+        masking=MaskingTurns(clock.monotonic, partial(asyncio.sleep, 0)),
         enrolments=_enrolments(settings, clock, entropy, opened, instruments.enrolment),
         tails=EventTails(opened.store, stopping),
         stopping=stopping,

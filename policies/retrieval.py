@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from policies.definitions.model import RANK, SENSITIVITIES, Sensitivity
 from policies.ground.errors import invalid
 from policies.ground.json_body import identifier_fault
+from policies.ground.masking import Masked
 from policies.levels import Levels
 
 MAX_QUERY = 64 * 1024
@@ -24,7 +25,8 @@ class Retrieval(NamedTuple):
     """One evaluation request. A tuple, because every decision builds one.
 
     `levels` says who states which level of the source; None as long as only the request does. The
-    request doesn't carry it."""
+    request doesn't carry it. `masked` has texts of the retrieval that were masked ahead of its
+    record, each with the result (`policies.trail.masked_ahead`)."""
 
     agent_role: str
     user_id: str
@@ -37,6 +39,7 @@ class Retrieval(NamedTuple):
     source_type: str = "api"
     context_hash: str | None = None
     levels: Levels | None = None
+    masked: tuple[tuple[str, Masked], ...] = ()
 
 
 def parse_retrieval(body: dict[str, Any]) -> Retrieval:
@@ -66,8 +69,8 @@ def parse_retrieval(body: dict[str, Any]) -> Retrieval:
 
 
 def complaints(fields: tuple[Any, ...]) -> list[str]:
-    """What is wrong with the fields of a `Retrieval`, in its order, without `levels`: `<field>:
-    <fault>` each."""
+    """What is wrong with the fields of a `Retrieval`, in its order, up to `context_hash`:
+    `<field>: <fault>` each."""
     role, user, source, level, session, task, agent, query, source_type, context, *_ = fields
     found: list[str] = []
     # Compare exact types: JSON yields no subclasses, and this is faster than `isinstance`.

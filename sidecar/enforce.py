@@ -1,5 +1,6 @@
 """The product in one file: a retrieval is decided here, recorded, and only then answered.
 
+    masked       personal data in its texts, before anything is decided: it may take several turns
     fresh        is the policy set recent enough to decide by? A stale one denies everything
     facts        who asks, and what the policy set says about them: local, microseconds
     session      who owns it: the control API is asked the first time it is named
@@ -16,9 +17,11 @@ Knows the order of the steps, which is why they are in one file. Knows nothing o
 of how the policy set gets here.
 """
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from policies.candidates import differences
@@ -26,10 +29,12 @@ from policies.checks.finding import CheckOutcome, Facts
 from policies.definitions.model import Key, Sensitivity
 from policies.evaluate import TENANT_FROZEN, Decision, admitted, evaluate, gather, refuse
 from policies.explain import explain
+from policies.ground.masking import MaskingTurns
 from policies.levels import Levels
 from policies.retrieval import Retrieval
 from policies.sets.policy_set import documents_for
 from policies.sets.source_levels import raised
+from policies.trail.masked_ahead import masked_ahead
 from sidecar.metrics.metrics import Metrics
 from sidecar.platform import eager
 from sidecar.policy_cache.candidate_roles import CandidateRoles
@@ -81,6 +86,7 @@ class Enforcer:
         self._sessions = sessions
         self._recorder = recorder
         self._configured_level = configured_level
+        self._masking = MaskingTurns(policies.monotonic, partial(asyncio.sleep, 0))
 
     async def evaluate(self, retrieval: Retrieval, key: Key | None) -> RecordedDecision:
         """Decide, record, and return once the record is durable. Raises `SpoolError` (503) if
@@ -94,6 +100,8 @@ class Enforcer:
     ) -> RecordedDecision:
         """Like `evaluate`, but without waiting for the disk, for a caller that can use that time.
         With `report_mode`, a denial is recorded as one that is forwarded."""
+        if self.policies.masks():
+            [retrieval] = await masked_ahead(self._masking, (retrieval,))
         try:
             # Most retrievals need nothing but what is here.
             if not self.must_claim(retrieval, key):
@@ -111,6 +119,8 @@ class Enforcer:
         its `RecordedDecision`, in order. Otherwise the result is the first denial alone: nothing
         is retrieved, and an ALLOW beside it would record a retrieval that never took place.
         """
+        if self.policies.masks():
+            retrievals = await masked_ahead(self._masking, retrievals)
         try:
             for _ in range(_MAX_FETCHES):
                 try:
@@ -229,14 +239,16 @@ class Enforcer:
         self, retrieval: Retrieval, policy_name: str, reason: str, *, report_mode: bool = False
     ) -> RecordedDecision:
         """Record a DENY that none of the ten checks made, such as for an unreadable request."""
-        recorded = self.deny(retrieval, policy_name, reason, report_mode=report_mode)
+        recorded = await self.deny(retrieval, policy_name, reason, report_mode=report_mode)
         await recorded.durable
         return recorded
 
-    def deny(
+    async def deny(
         self, retrieval: Retrieval, policy_name: str, reason: str, *, report_mode: bool = False
     ) -> RecordedDecision:
         """Like `refuse`, but without waiting for the disk."""
+        if self.policies.masks():
+            [retrieval] = await masked_ahead(self._masking, (retrieval,))
         return self._conclude([_denied(retrieval, policy_name, reason)], report_mode)[0]
 
     async def prepare(self, retrieval: Retrieval, key: Key | None) -> None:

@@ -23,7 +23,7 @@ from policies.ground.clock import Clock
 from policies.retrieval import Retrieval
 from policies.sets.policy_set import SESSION, Fetch, session_name
 from policies.sets.signed_head import Claim
-from policies.trail.record import masked_user
+from policies.trail.masked_ahead import recorded_user
 from sidecar.control.client import ControlClient, ControlUnavailable
 from sidecar.policy_cache.cache_file import CacheFile
 
@@ -170,7 +170,6 @@ class SessionRegistry:
         return session
 
     async def _ask(self, retrieval: Retrieval, masking: bool) -> _Claim:
-        user_id = retrieval.user_id
         if self._published_claim is not None and (
             published := await self._published_claim(str(retrieval.session_id))
         ):
@@ -180,7 +179,7 @@ class SessionRegistry:
                 "session_id": retrieval.session_id,
                 "agent_role": retrieval.agent_role,
                 "agent_id": retrieval.agent_id,
-                "user_id": masked_user(user_id) if masking else user_id,
+                "user_id": recorded_user(retrieval) if masking else retrieval.user_id,
             }
         )
         try:

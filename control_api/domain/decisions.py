@@ -6,6 +6,7 @@ An evaluation reads the database only for documents and sessions that this proce
 """
 
 import logging
+from collections.abc import Sequence
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
@@ -17,6 +18,7 @@ from policies.definitions.model import Session
 from policies.evaluate import TENANT_FROZEN, Decision, admitted, evaluate, gather, refuse
 from policies.retrieval import Retrieval
 from policies.sets.source_levels import raised
+from policies.trail.masked_ahead import masked_ahead, recorded_user
 from policies.trail.record import decision_record
 
 ERROR = "evaluation_error"
@@ -51,6 +53,7 @@ async def decide_and_record(
     started = app.clock.now()
     if not tenant.holds_for(retrieval):
         await tenant.need_for(retrieval)
+    [retrieval] = await masked(app, caller, (retrieval,))
     known = None
     if retrieval.session_id is not None:
         known = tenant.sessions.at(retrieval.session_id, app.clock.now())
@@ -84,6 +87,20 @@ async def decide_and_record(
     return decision, facts, event_id
 
 
+async def masked(
+    app: AppContext, caller: Caller, retrievals: Sequence[Retrieval]
+) -> Sequence[Retrieval]:
+    """The retrievals with their texts masked, if the tenant masks; they may have been already. The
+    documents that they need must have been loaded, and still are."""
+    tenant = caller.tenant
+    if not tenant.policy_set.masks():
+        return retrievals
+    made = await masked_ahead(app.masking, retrievals)
+    if not all(map(tenant.holds_for, made)):
+        await tenant.need_for(*made)  # the policy set changed meanwhile
+    return made
+
+
 async def _claimed(
     app: AppContext, caller: Caller, retrieval: Retrieval, session_id: str
 ) -> Session | None:
@@ -98,7 +115,7 @@ async def _claimed(
         session_id,
         retrieval.agent_role,
         retrieval.agent_id,
-        retrieval.user_id,
+        recorded_user(retrieval) if tenant.policy_set.masks() else retrieval.user_id,
     )
     # The policy set may have changed during the claim. Decide by the set in force now.
     await tenant.need_for(retrieval)

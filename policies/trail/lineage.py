@@ -5,13 +5,13 @@ the event that they follow from.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from policies.ground.canonical import b64, encode
 from policies.ground.errors import Invalid
-from policies.ground.masking import masked_json, masked_text
+from policies.ground.masking import Masked, MaskingTurns
 from policies.trail.commitment import commit
 from policies.trail.record import Record, make_record
 
@@ -38,32 +38,57 @@ def retrieval_lineage(
     return make_record("lineage", record_id, encode(pub))
 
 
-def lineage_record(action: ReportedAction, *, record_id: str, salt: bytes, masking: bool) -> Record:
-    """A downstream action that a caller reports. `masking` says whether personal data is masked, in
-    `detail` and in the texts beside it. Raises `Invalid` if `detail` is nested too deeply."""
-    try:
-        # Encoded as text, since the log's encoding has no floats.
-        text = orjson.dumps(action.detail).decode()
-    except orjson.JSONEncodeError as error:
-        raise Invalid(f"`detail` can't be recorded: {error}") from error
+class MaskedTexts(NamedTuple):
+    """What may be personal in an action, masked. `detail` is a decoded JSON object."""
+
+    action_type: Masked
+    detail: tuple[Any, tuple[str, ...]]
+    outcome: Masked
+
+
+async def masked_texts(turns: MaskingTurns, action: ReportedAction) -> MaskedTexts:
+    """The texts of an action, masked in turns with other requests. Raises `Invalid` if `detail` is
+    nested too deeply."""
+    _encoded(action.detail)
+    return MaskedTexts(
+        await turns.text(action.action_type),
+        await turns.json(action.detail),
+        await turns.text(action.outcome or ""),
+    )
+
+
+def lineage_record(
+    action: ReportedAction, *, record_id: str, salt: bytes, masked: MaskedTexts | None
+) -> Record:
+    """A downstream action that a caller reports. `masked` has its texts if personal data is masked
+    (`masked_texts`). Raises `Invalid` if `detail` is nested too deeply."""
+    text = _encoded(action.detail if masked is None else masked.detail[0])
     action_type, outcome = action.action_type, action.outcome
-    masked: list[tuple[str, str]] = []
-    if masking:
-        type_, result = masked_text(action_type), masked_text(outcome or "")
-        action_type, outcome = type_.text, outcome and result.text
-        # orjson wrote `detail` above, so its depth is bounded and recursion into it is safe.
-        hidden, labels = masked_json(action.detail)
-        text = orjson.dumps(hidden).decode()
-        found = (("action_type", type_.labels), ("detail", labels), ("outcome", result.labels))
-        masked = [(path, label) for path, labels in found for label in labels]
+    found: list[tuple[str, str]] = []
+    if masked is not None:
+        action_type, outcome = masked.action_type.text, outcome and masked.outcome.text
+        labels = (
+            ("action_type", masked.action_type.labels),
+            ("detail", masked.detail[1]),
+            ("outcome", masked.outcome.labels),
+        )
+        found = [(path, label) for path, each in labels for label in each]
     pub: dict[str, object] = {
         "action_type": action_type,
         "event": {"id": action.event_id, "leaf": b64(action.event_leaf)},
     }
     if outcome is not None:
         pub["outcome"] = outcome
-    if masking:
+    if masked is not None:
         pub["masking"] = True
     # `detail` is free-form and may be personal, so the record only commits to it.
     cm, openings = commit(salt, {"detail": text})
-    return make_record("lineage", record_id, encode(pub), cm, openings, encode(masked))
+    return make_record("lineage", record_id, encode(pub), cm, openings, encode(found))
+
+
+def _encoded(detail: dict[str, Any]) -> str:
+    try:
+        # Encoded as text, since the log's encoding has no floats. orjson bounds the depth.
+        return orjson.dumps(detail).decode()
+    except orjson.JSONEncodeError as error:
+        raise Invalid(f"`detail` can't be recorded: {error}") from error

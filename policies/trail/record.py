@@ -18,7 +18,7 @@ from policies.evaluate import Decision
 from policies.ground.canonical import encode
 from policies.ground.errors import Invalid
 from policies.ground.json_body import MAX_IDENTIFIER
-from policies.ground.masking import masked_text
+from policies.ground.masking import Masked, masked_text
 from policies.levels import Levels
 from policies.retrieval import MAX_QUERY, Retrieval
 from policies.sets.source_levels import raised
@@ -111,7 +111,7 @@ def decision_record(
     personal = {"user_id": retrieval.user_id}
     if retrieval.query is not None:
         personal["query"] = retrieval.query
-    masked = _mask(personal) if masking else b"[]"
+    masked = _mask(personal, dict(retrieval.masked)) if masking else b"[]"
     cm, openings = commit(salt, personal)
     request = _request(retrieval)
     # Hash the commitments, not the values: otherwise a guess at the query could be tested against
@@ -145,11 +145,12 @@ def masked_user(user_id: str) -> str:
     return masked_text(user_id).text[:MAX_IDENTIFIER]
 
 
-def _mask(personal: dict[str, str]) -> bytes:
-    """Mask the texts in place. Returns canonical `[[path, rule]]`, one for each kind found."""
+def _mask(personal: dict[str, str], ahead: dict[str, Masked]) -> bytes:
+    """Mask the texts in place; those in `ahead` are masked already. Returns canonical
+    `[[path, rule]]`, one for each kind found."""
     found: list[tuple[str, str]] = []
     for path, text in personal.items():
-        masked = masked_text(text)
+        masked = ahead.get(text) or masked_text(text)
         found += [(path, label) for label in masked.labels]
         personal[path] = masked.text
     # A label may be longer than the text it replaces, and the limits hold for the recorded text.

@@ -49,7 +49,7 @@ class Authzen:
         question = read_question(read_body(body, request.content_type))
         asked = self._map(question, request.key)
         if isinstance(asked, Unmapped):
-            recorded = self._deny(asked)
+            recorded = await self._deny(asked)
         else:
             recorded = await self._enforcer.submit(asked, request.key)
         return ApiReply(
@@ -80,7 +80,7 @@ class Authzen:
                 answers.append(_item_error(each))
             else:
                 if isinstance(each, Unmapped):
-                    decided.append(self._deny(each))
+                    decided.append(await self._deny(each))
                 else:
                     decided.append(await self._enforcer.submit(each, key))
                 answers.append(_answer(decided[-1]))
@@ -98,8 +98,8 @@ class Authzen:
         except Unmapped as fault:
             return fault
 
-    def _deny(self, unmapped: Unmapped) -> RecordedDecision:
-        return self._enforcer.deny(unmapped.retrieval(DOOR), UNMAPPED, unmapped.reason)
+    async def _deny(self, unmapped: Unmapped) -> RecordedDecision:
+        return await self._enforcer.deny(unmapped.retrieval(DOOR), UNMAPPED, unmapped.reason)
 
 
 def _answer(recorded: RecordedDecision) -> dict[str, Any]:

@@ -123,7 +123,7 @@ class Judgement:
             except (NoPolicySet, CacheDamaged) as error:
                 raise _uncheckable(error) from error
             except Unmapped as error:
-                return self._unmapped(check, error)
+                return await self._unmapped(check, error)
             await self._fetch(absent)
         context = RequestContext(0.0, current_trace(), check.watch_client)
         try:
@@ -199,7 +199,7 @@ class Judgement:
         who = default_attribution(self._source.defaults, agent.default_user)
         return CheckJudge(self.door.name, self._source, agent, who, self._sender, self._shared)
 
-    def _unmapped(self, check: CheckedRequest, error: Unmapped) -> Outcome:
+    async def _unmapped(self, check: CheckedRequest, error: Unmapped) -> Outcome:
         retrieval = error.retrieval(self.door.name)
         try:
             who = attribution(
@@ -209,7 +209,7 @@ class Judgement:
             pass  # what can't be read is not recorded
         else:
             retrieval = retrieval._replace(user_id=who.user)
-        return Outcome(False, [self._enforcer.deny(retrieval, UNMAPPED, error.reason)])
+        return Outcome(False, [await self._enforcer.deny(retrieval, UNMAPPED, error.reason)])
 
     async def _fetch(self, missing: MissingDocument) -> None:
         await eager.within_task()

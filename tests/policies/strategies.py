@@ -51,6 +51,7 @@ RETRIEVALS = st.builds(
     source_type=st.sampled_from(["api", "sdk", "x-1_y"]),
     context_hash=maybe(st.just("0f" * 32)),
     levels=st.none(),
+    masked=st.just(()),
 )
 
 

@@ -1,8 +1,10 @@
 """What the tests of the core share: one decision, one record, one small log."""
 
+import asyncio
 import hashlib
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Coroutine, Iterable
+from functools import partial
+from typing import Any, TypeVar, cast
 
 import orjson
 
@@ -11,12 +13,13 @@ from policies.checks.finding import Facts
 from policies.definitions.model import Agent, Key, Policy, Session, TenantSettings
 from policies.evaluate import evaluate
 from policies.ground.canonical import b64, encode, rfc3339
+from policies.ground.masking import MaskingTurns
 from policies.retrieval import Retrieval
 from policies.sets.role import compile_role
 from policies.trail.change import change_record
 from policies.trail.core import PLACE
 from policies.trail.entry import index_of
-from policies.trail.lineage import ReportedAction, lineage_record, retrieval_lineage
+from policies.trail.lineage import ReportedAction, lineage_record, masked_texts, retrieval_lineage
 from policies.trail.merkle_tree import Frontier, leaf_hash
 from policies.trail.record import (
     Record,
@@ -35,6 +38,10 @@ from policies.trail.spool_chain import (
 )
 from policies.trail.stored_entry import StoredRow
 from policies.trail.verify import LogHead
+
+T = TypeVar("T")
+TURNS = MaskingTurns(lambda: 0.0, partial(asyncio.sleep, 0))
+"""Its time stands still, so it masks everything at once."""
 
 LOG = "default"
 START = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
@@ -156,6 +163,15 @@ class Log:
         return LogHead(len(self.rows), last, self.ts, self.tree.to_bytes())
 
 
+def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that waits for nothing."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        return cast("T", done.value)
+    raise AssertionError("it waits")
+
+
 def every_kind() -> Log:
     """A small log with every kind that is written today, records of two sidecars among the control
     API's, and an entry of each later kind as `audit-trail.md` describes it."""
@@ -166,7 +182,7 @@ def every_kind() -> Log:
             ReportedAction("event-0", leaf, "email_sent", {"to": "bob", "score": 0.5}, "ok"),
             record_id="lineage-1",
             salt=salt(1),
-            masking=False,
+            masked=None,
         )
     )
     log.direct(
@@ -198,16 +214,11 @@ def masked_log() -> Log:
     leaf = log.direct(decided(FULL._replace(query="card 4111 1111 1111 1111"), facts, seed=0))
     log.shipped(decided(FULL, facts, seed=1))
     log.shipped(decided(FULL._replace(user_id="ann"), facts, seed=2))
-    log.direct(
-        lineage_record(
-            ReportedAction(
-                "event-0", leaf, "email_sent", {"to": "bob@example.com", "score": 0.5}, "ok"
-            ),
-            record_id="lineage-3",
-            salt=salt(3),
-            masking=True,
-        )
+    action = ReportedAction(
+        "event-0", leaf, "email_sent", {"to": "bob@example.com", "score": 0.5}, "ok"
     )
+    masked = at_once(masked_texts(TURNS, action))
+    log.direct(lineage_record(action, record_id="lineage-3", salt=salt(3), masked=masked))
     return log
 
 

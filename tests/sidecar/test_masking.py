@@ -1,6 +1,7 @@
 """A sidecar masks before a record reaches the spool, and before the control API hears of a
 session."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,11 @@ import orjson
 import pytest
 
 from policies.definitions.model import TenantSettings
+from policies.ground.masking import masked_text
 from policies.retrieval import Retrieval
 from policies.trail.spool_chain import read_payload
 from tests.support.fake_control_api import ROLE, FakeControlApi, fake_control_api
-from tests.support.sidecar import RunningSidecar, running_sidecar
+from tests.support.sidecar import EVALUATE, RunningSidecar, ask, running_sidecar
 from tests.support.waiting import until_async
 
 USER, QUERY = "ann@example.com", "card 4111 1111 1111 1111"
@@ -71,3 +73,48 @@ async def test_a_policy_set_that_is_too_old_masks(tmp_path: Path, control: FakeC
         assert (await running.evaluate(user_id=USER))["policy_name"] == "policy_set_stale"
         before, after = await recorded(running)
     assert (before["user_id"], after["user_id"]) == (USER, "[EMAIL]")
+
+
+async def test_whatever_is_recorded_was_masked_before(
+    tmp_path: Path, control: FakeControlApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(text: str) -> None:
+        raise AssertionError(f"masked while it is recorded: {text:.20}")
+
+    monkeypatch.setattr("policies.trail.record.masked_text", late)
+    control.create_tenant(settings=TenantSettings("default", pii_masking=True))
+    # The numbers take more time than a turn of the loop has for masking.
+    long = f"{QUERY} {'600 123 456 ' * 200}"
+    masked = masked_text(long).text
+    item = ask(user_id=USER, query=long)
+    async with running_sidecar(tmp_path, control) as running:
+        enforcer, retrieval = running.parts.enforcer, Retrieval(ROLE, USER, "contracts", "low")
+        await running.evaluate(user_id=USER, query=long, session_id="s-1")
+        answer = await running.call("POST", f"{EVALUATE}/batch", orjson.dumps({"items": [item]}))
+        assert answer.status == 200
+        await enforcer.refuse(retrieval, "why", "not")
+        await (await enforcer.deny(retrieval, "why", "not")).durable
+        for each in await enforcer.submit_together((retrieval,) * 2, None):
+            await each.durable
+        found = await recorded(running)
+    assert [each.get("query") for each in found] == [masked, masked, None, None, None]
+    assert {each["user_id"] for each in found} == {"[EMAIL]"}
+    assert [claim["user_id"] for claim in control.claims] == ["[EMAIL]"]
+
+
+async def test_others_are_answered_while_a_batch_is_masked(
+    tmp_path: Path, control: FakeControlApi
+) -> None:
+    control.create_tenant(settings=TenantSettings("default", pii_masking=True))
+    items = [ask(query=f"{number} {'600 123 456 ' * 20}") for number in range(10)]
+    async with running_sidecar(tmp_path, control) as running:
+        batch = asyncio.create_task(
+            running.call("POST", f"{EVALUATE}/batch", orjson.dumps({"items": items}))
+        )
+        answered = 0
+        while not batch.done():
+            await running.call("GET", "/health")
+            answered += 1
+        assert (await batch).status == 200
+    # Items that are masked without a pause would let one or two through.
+    assert answered > 3

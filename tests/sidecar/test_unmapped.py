@@ -10,7 +10,9 @@ async def test_an_unmapped_question_is_a_recorded_and_counted_denial(
     sidecar: RunningSidecar,
 ) -> None:
     unmapped = Unmapped("no role: add it", user_id="ann@example.com", agent_id="agt_loans")
-    recorded = sidecar.parts.enforcer.deny(unmapped.retrieval("authzen"), UNMAPPED, unmapped.reason)
+    recorded = await sidecar.parts.enforcer.deny(
+        unmapped.retrieval("authzen"), UNMAPPED, unmapped.reason
+    )
     await recorded.durable
     assert recorded.decision[:3] == ("DENY", "unmapped_request", "no role: add it")
     [record] = await sidecar.records()

@@ -129,7 +129,7 @@ def action(event: str, leaf: bytes, number: int) -> Record:
         ReportedAction(event, leaf, "summary_sent", {"number": number}, "completed"),
         record_id=event_id(),
         salt=os.urandom(32),
-        masking=False,
+        masked=None,
     )
 
 

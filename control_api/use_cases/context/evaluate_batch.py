@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.domain.decisions import decide_and_record
+from control_api.domain.decisions import decide_and_record, masked
 from control_api.requests.base import RequestModel
 from control_api.requests.retrieval import AskedRetrieval
 from control_api.responses.evaluations import Batch, Evaluated
@@ -54,12 +54,12 @@ async def evaluate_batch(
 ) -> Batch:
     """Decide on several retrievals; each decision has its own audit event."""
     if request.stop_on is None:
-        # The items run concurrently, to share one commit. Load all documents first: then no item
-        # waits before it claims its session, so claims are made in the batch's order.
+        # The items run concurrently, to share one commit. Load all documents and mask all texts
+        # first: then no item waits before it claims its session, so claims are made in the batch's
+        # order.
         await caller.tenant.need_for(*request.retrievals)
-        answers = await asyncio.gather(
-            *(_evaluate(app, caller, each) for each in request.retrievals)
-        )
+        retrievals = await masked(app, caller, request.retrievals)
+        answers = await asyncio.gather(*(_evaluate(app, caller, each) for each in retrievals))
         return Batch(list(answers))
     # One after the other, since each decision may be the one to stop at.
     results: list[Evaluated] = []

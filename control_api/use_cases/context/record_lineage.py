@@ -13,7 +13,7 @@ from control_api.responses.audit import Empty
 from policies.definitions.model import Key
 from policies.ground.errors import Forbidden
 from policies.sets.policy_set import TENANT
-from policies.trail.lineage import ReportedAction, lineage_record
+from policies.trail.lineage import ReportedAction, lineage_record, masked_texts
 
 
 class NewAction(RequestModel):
@@ -43,18 +43,12 @@ async def record_lineage(app: AppContext, caller: Caller, request: NewAction) ->
     # The tenant's document says whether to mask personal data in the record.
     await caller.tenant.need((TENANT,))
     # The event's leaf hash ties the action to exactly that entry of the log.
-    record = lineage_record(
-        ReportedAction(
-            request.event_id,
-            found.leaf_hash,
-            request.action_type,
-            request.detail,
-            request.outcome,
-        ),
-        record_id=app.new_id(),
-        salt=app.entropy(32),
-        masking=caller.tenant.policy_set.masks(),
+    action = ReportedAction(
+        request.event_id, found.leaf_hash, request.action_type, request.detail, request.outcome
     )
+    masking = caller.tenant.policy_set.masks()
+    masked = await masked_texts(app.masking, action) if masking else None
+    record = lineage_record(action, record_id=app.new_id(), salt=app.entropy(32), masked=masked)
     await app.log.append(tenant_id, record)
     return Empty()
 

@@ -3,15 +3,17 @@
     masked_text("mail ann@example.com")  ->  Masked("mail [EMAIL]", ("EMAIL",))
 
 `mask.py` lists the recognizers in order. `README.md` says what each of them finds, how well, and
-at what cost. Pure. Nothing is imported before the first text is masked, so a service that
-never masks does not pay for the libraries.
+at what cost. On an event loop, use `MaskingTurns` instead of the two functions. Pure. Nothing is
+imported before the first text is masked, so a service that never masks does not pay for the
+libraries.
 """
 
 from typing import Any
 
 from policies.ground.masking.masked import Masked
+from policies.ground.masking.turns import MaskingTurns
 
-__all__ = ["Masked", "masked_json", "masked_text"]
+__all__ = ["Masked", "MaskingTurns", "masked_json", "masked_text"]
 
 
 def masked_text(text: str, context: str = "") -> Masked:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from ipaddress import AddressValueError, IPv6Address
 
-from policies.ground.masking.recognizer import Recognizer, Span
+from policies.ground.masking.recognizer import Found, Recognizer
 
 # Not within a longer word or number: `v1.2.3.4`, `1.2.3.4.5` and `1.2.3.4-beta` are versions.
 _ipv4 = re.compile(
@@ -16,13 +16,12 @@ _version = re.compile(r"(?i)(?:\bv|versions?|release|build|revision|[=><~^]=)[\s
 _likely = re.compile(r"[0-9]\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]|:[0-9A-Fa-f]{0,4}:").search
 
 
-def _spans(text: str) -> Iterator[Span]:
+def _spans(text: str) -> Iterator[Found]:
     for match in _ipv4(text):
-        if not _version(text, max(0, match.start() - 12), match.start()):
-            yield match.span()
+        version = _version(text, max(0, match.start() - 12), match.start())
+        yield None if version else match.span()
     for match in _ipv6(text):
-        if is_ipv6(match.group()):
-            yield match.span()
+        yield match.span() if is_ipv6(match.group()) else None
 
 
 def is_ipv6(text: str) -> bool:

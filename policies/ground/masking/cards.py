@@ -7,7 +7,7 @@ After a word such as `card`, the Luhn checksum is enough.
 import re
 from collections.abc import Iterator
 
-from policies.ground.masking.recognizer import Recognizer, Span
+from policies.ground.masking.recognizer import Found, Recognizer, Span
 
 # Prefixes and lengths as the brands publish them.
 BRANDS = (
@@ -49,28 +49,33 @@ def is_card(digits: str, announced: bool = False) -> bool:
     return sum(map(int, digits[::-2] + doubled)) % 10 == 0
 
 
-def _spans(text: str) -> Iterator[Span]:
+def _spans(text: str) -> Iterator[Found]:
     for run in _run(text):
         if run.end() - run.start() < 12:
             continue
         announced = _word(text, max(0, run.start() - 32), run.start()) is not None
-        groups = [group.span() for group in _group(text, run.start(), run.end())]
-        found = list(_windows(text, groups, announced))
-        if found:
-            yield from found
-        elif 12 <= sum(end - start for start, end in groups) <= 19:
+        groups: list[Span] = []
+        for group in _group(text, run.start(), run.end()):
+            groups.append(group.span())
+            yield None
+        found = False
+        for window in _windows(text, groups, announced):
+            found = found or window is not None
+            yield window
+        if not found and 12 <= sum(end - start for start, end in groups) <= 19:
             # Written in small groups, such as digit by digit: tested only as a whole.
             digits = "".join(text[start:end] for start, end in groups)
             if is_card(digits, announced):
                 yield run.span()
 
 
-def _windows(text: str, groups: list[Span], announced: bool) -> Iterator[Span]:
+def _windows(text: str, groups: list[Span], announced: bool) -> Iterator[Found]:
     """Runs of groups that together are a card; all but the last have three digits or more."""
     reach = 0
     for first, (start, _) in enumerate(groups):
         if start < reach:
             continue
+        yield None
         digits = ""
         for from_, to in groups[first : first + 6]:
             digits += text[from_:to]

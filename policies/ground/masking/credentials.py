@@ -4,7 +4,7 @@
 import re
 from collections.abc import Iterator
 
-from policies.ground.masking.recognizer import Recognizer, Span
+from policies.ground.masking.recognizer import Found, Recognizer
 
 LABEL = "SECRET"
 
@@ -59,20 +59,24 @@ def names_secret(name: str) -> bool:
     return len(name) <= 256 and _named(name) is not None
 
 
-def _spans(text: str) -> Iterator[Span]:
+def _spans(text: str) -> Iterator[Found]:
     for match in _assigned(text):
+        yield None
         for part in ("double", "single", "bare"):
             if match[part] is not None and not _harmless(match[part]):
                 start = match.start("value") if part == "bare" else match.start(part)
                 yield start, match.end(part)
+    yield None
     for match in _bearer(text):
         # "bearer instruments" is prose; a token is long, or contains a digit or sign.
         if len(match[1]) >= 20 or not match[1].isalpha():
             yield match.span(1)
+    yield None
     for match in _in_url(text):
         if not _harmless(match[1]):
             yield match.span(1)
     for find in (_token, _block):
+        yield None
         for match in find(text):
             yield match.span()
 

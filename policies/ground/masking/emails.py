@@ -6,7 +6,7 @@ It starts from each `@`: if a domain follows, the characters before it are the l
 import re
 from collections.abc import Iterator
 
-from policies.ground.masking.recognizer import Recognizer, Span
+from policies.ground.masking.recognizer import Found, Recognizer
 
 _domain = re.compile(
     r"@(?:(?:[^\W_](?:[\w-]{0,61}[^\W_])?\.){1,8}[^\W\d_][\w-]{1,62}|\[[0-9A-Fa-f.:]{3,45}\])"
@@ -15,7 +15,7 @@ _LOCAL = frozenset("!#$%&'*+-^_`~.")
 _LONGEST = 256
 
 
-def _spans(text: str) -> Iterator[Span]:
+def _spans(text: str) -> Iterator[Found]:
     for match in _domain(text):
         # Search backwards by hand: a pattern that begins with the local part would be tried at
         # every letter of a text, and take quadratic time on one long word.

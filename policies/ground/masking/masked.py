@@ -8,3 +8,7 @@ class Masked(NamedTuple):
 
     text: str
     labels: tuple[str, ...]
+
+
+UNREAD = Masked("[UNREAD]", ("UNREAD",))
+"""A text that is masked whole, because it is too long or was not read in time."""

@@ -7,15 +7,16 @@ python-stdnum's; each of its modules is loaded when its format is first found.
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import lru_cache
 from importlib import import_module
 from typing import NamedTuple, Protocol
 
-from policies.ground.masking.recognizer import Recognizer, Span
+from policies.ground.masking.recognizer import LONG, Found, Recognizer
 
 MAX_CHECKED = 512
 """Checksums computed for one text. For numbers after those, the format alone decides."""
+_PART, _LONGEST_WORD = 4096, 64
 _REACH = 48  # characters before a number in which a word may say what it is
 
 
@@ -122,26 +123,41 @@ def _valid(module: str | None, number: str) -> bool:
     )
 
 
-def _spans(text: str) -> Iterator[Span]:
+def _has_words(text: str) -> Generator[None, None, bool]:
+    """Whether a word that announces an id may be in a long text: in parts, since no other search
+    takes as long."""
+    for at in range(0, len(text), _PART):
+        yield
+        # A word that only seems to end where the part does costs time, and nothing else.
+        if _WORDS.search(text, at, at + _PART + _LONGEST_WORD):
+            return True
+    return False
+
+
+def _spans(text: str) -> Iterator[Found]:
     checks = itertools.count()
 
     def valid(module: str | None, number: str) -> bool:
         # A text full of numbers must not block the event loop: past the limit, the format decides.
         return next(checks) >= MAX_CHECKED or _valid(module, number)
 
+    long = len(text) > LONG
     for each, form in _SURE:
+        if long:
+            yield None
         for match in form.finditer(text):
-            if valid(each.module, match.group()):
-                yield match.span()
-    if not _WORDS.search(text):
-        return  # one search instead of one for each row
+            yield match.span() if valid(each.module, match.group()) else None
+    # One search instead of one for each row.
+    if not ((yield from _has_words(text)) if long else _WORDS.search(text)):
+        return
     for each, form, words in _LOOSE:
+        if long:
+            yield None
         if not words.search(text):
             continue
         for match in form.finditer(text):
             near = words.search(text, max(0, match.start() - _REACH), match.start())
-            if near and valid(each.module, match.group()):
-                yield match.span()
+            yield match.span() if near and valid(each.module, match.group()) else None
 
 
 NATIONAL_ID = Recognizer("NATIONAL_ID", _likely, _spans)

@@ -6,8 +6,10 @@ not covered.
 """
 
 import unicodedata
+from collections.abc import Generator
 
 _INVISIBLE = "\u200b"
+_PART = 4096  # characters; the rarest take some 2 µs each
 _CACHE_LIMIT = 4096  # characters; the input is a stranger's, so the cache needs a bound
 
 
@@ -47,7 +49,21 @@ def normalize(text: str) -> tuple[str, list[int] | None]:
     positions are the same."""
     if text.isascii():
         return text, None
-    plain = text.translate(_TABLE)
+    return _visible(text.translate(_TABLE))
+
+
+def normalize_steps(text: str) -> Generator[None, None, tuple[str, list[int] | None]]:
+    """Like `normalize`, with a pause after each part."""
+    if text.isascii():
+        return text, None
+    parts: list[str] = []
+    for at in range(0, len(text), _PART):
+        yield
+        parts.append(text[at : at + _PART].translate(_TABLE))
+    return _visible("".join(parts))
+
+
+def _visible(plain: str) -> tuple[str, list[int] | None]:
     if _INVISIBLE not in plain:
         return plain, None
     positions = [position for position, char in enumerate(plain) if char != _INVISIBLE]

@@ -14,7 +14,7 @@ and a number without a country code belongs to no one region.
 import re
 from collections.abc import Iterator
 
-from policies.ground.masking.recognizer import Recognizer, Span
+from policies.ground.masking.recognizer import Found, Recognizer, Span
 
 TRUNK = ("DE", "GB", "FR", "IT", "NL", "BE", "AT", "CH", "SE", "FI", "AU", "IE", "IN", "ZA", "JP")
 OPEN = ("ES", "PL", "BR", "IN", "PT", "DK", "NO", "CZ", "IT", "MX", "SG")
@@ -54,9 +54,10 @@ _others = re.compile(
 ).search
 
 
-def _spans(text: str) -> Iterator[Span]:
+def _spans(text: str) -> Iterator[Found]:
     budget = [MAX_LOOKUPS]
     for match in _candidate(text):
+        yield None
         start, end = match.span()
         # `_words` almost always announce a phone number, so they are searched further away than
         # `_hints`, which often do, and win over `_others`, which announce another number.

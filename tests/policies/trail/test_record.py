@@ -112,7 +112,7 @@ def check_lineage(detail: dict[str, object], outcome: str | None) -> None:
         ReportedAction("event-1", bytes(32), 'a "label"', detail, outcome),
         record_id="l",
         salt=bytes(32),
-        masking=False,
+        masked=None,
     )
     canonical(record)
     entry = orjson.loads(record.entry("default", 0, "", rfc3339(START)))
@@ -155,7 +155,7 @@ def test_a_floating_detail_is_kept_as_the_text_of_its_json() -> None:
         ReportedAction("e", bytes(32), "a", detail, "ok"),
         record_id="l",
         salt=bytes(32),
-        masking=False,
+        masked=None,
     )
     canonical(record)
     assert orjson.loads(orjson.loads(record.openings)["detail"][1]) == detail
@@ -170,7 +170,7 @@ def test_a_detail_nested_too_deeply_is_invalid() -> None:
             ReportedAction("e", bytes(32), "a", {"a": deep}, "ok"),
             record_id="l",
             salt=bytes(32),
-            masking=False,
+            masked=None,
         )
 
 
@@ -336,7 +336,7 @@ def test_an_event_whose_openings_were_erased_is_shown_without(openings: bytes | 
         ReportedAction("e", bytes(32), "a", {"b": 1}, "ok"),
         record_id="l",
         salt=salt(1),
-        masking=False,
+        masked=None,
     )
     entry = orjson.loads(lineage.entry("default", 0, "", rfc3339(START)))
     assert lineage_action(entry, openings)["detail"] is None

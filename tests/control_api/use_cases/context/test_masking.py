@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from policies.ground.masking import masked_json, masked_text
 from tests.support.control_api import SUPERADMIN, ControlApi, running_control_api
 
 USER = "ann@example.com"
@@ -63,3 +64,18 @@ def test_the_services_flag_overrides_a_tenants(tmp_path: Path) -> None:
         switch(api, False)
         event_id = api.evaluate(user_id=USER, query="x")["event_id"]
         assert shown(api, event_id) == (True, "[EMAIL]", "x")
+
+
+def test_long_texts_are_masked_as_they_would_be_at_once(api: ControlApi) -> None:
+    long = f"{USER} {'600 123 456 ' * 100}ü"
+    switch(api, True)
+    try:
+        event_id = api.evaluate(user_id=USER, query=long)["event_id"]
+        body = {"event_id": event_id, "action_type": "sent", "detail": {"text": [long, USER]}}
+        answer = api.admin("POST", "/v1/audit/lineage", body)
+        lineage = api.admin("GET", f"/v1/audit/lineage/{event_id}")
+    finally:
+        switch(api, False)
+    assert shown(api, event_id) == (True, "[EMAIL]", masked_text(long).text), answer
+    [action] = lineage["actions"]
+    assert action["detail"] == masked_json({"text": [long, USER]})[0]

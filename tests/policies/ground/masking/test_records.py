@@ -16,13 +16,13 @@ from policies.retrieval import MAX_QUERY
 from policies.sets.policy_set import PolicySet, tenant_document
 from policies.trail.commitment import opens
 from policies.trail.entry import audit_event, lineage_action
-from policies.trail.lineage import ReportedAction, lineage_record
+from policies.trail.lineage import ReportedAction, lineage_record, masked_texts
 from policies.trail.merkle_tree import leaf_hash
 from policies.trail.record import Record, decision_record, masked_user
 from policies.trail.spool_chain import read_payload, src_member
 from policies.trail.verify import Verifier
 from tests.policies.ground.masking.test_mask import TEXTS
-from tests.policies.world import FACTS, RETRIEVAL, START, Log, decided, salt
+from tests.policies.world import FACTS, RETRIEVAL, START, TURNS, Log, at_once, decided, salt
 
 MASKING = FACTS._replace(settings=TenantSettings("default", pii_masking=True))
 
@@ -74,7 +74,9 @@ def test_a_refusal_is_masked_unless_somebody_says_otherwise(
 def test_masked_lineage_keeps_nothing_of_what_was_reported() -> None:
     detail = {"phone": "2125550142", "n": 1}
     action = ReportedAction("e", bytes(32), "to ann@example.com", detail, "sent to 10.0.0.7")
-    record = lineage_record(action, record_id="l", salt=salt(1), masking=True)
+    record = lineage_record(
+        action, record_id="l", salt=salt(1), masked=at_once(masked_texts(TURNS, action))
+    )
     entry = orjson.loads(record.entry("default", 0, "", rfc3339(START)))
     shown = lineage_action(entry, record.openings)
     assert shown["action_type"] == "to [EMAIL]"
@@ -85,7 +87,9 @@ def test_masked_lineage_keeps_nothing_of_what_was_reported() -> None:
 
 def test_an_outcome_that_is_not_there_stays_away() -> None:
     action = ReportedAction("e", bytes(32), "a", {}, None)
-    record = lineage_record(action, record_id="l", salt=salt(1), masking=True)
+    record = lineage_record(
+        action, record_id="l", salt=salt(1), masked=at_once(masked_texts(TURNS, action))
+    )
     assert "outcome" not in orjson.loads(record.pub)
 
 

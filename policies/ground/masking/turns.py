@@ -1,0 +1,101 @@
+"""Masks the texts of many requests in turns with everything else that an event loop does.
+
+    turns = MaskingTurns(monotonic, pause)    # one a process; `pause` waits a turn of the loop
+    masked = await turns.text("mail ann@…")   # Masked("mail [EMAIL]", ("EMAIL",))
+
+Masking takes up to 100 µs a character, and its text is a stranger's. So no turn of the loop has
+more than `SLICE` of it, however many ask: whatever isn't done by then goes on in the next turn, one
+text after the other. An ordinary text is done at once, without a pause. Has no clock and no event
+loop of its own.
+"""
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any, TypeVar
+
+from policies.ground.masking.masked import UNREAD, Masked
+
+SLICE = 0.0005
+"""Seconds of masking in a turn of the loop, and what the last step takes beyond them."""
+
+SECONDS = 5.0
+"""How long a text, or a JSON value, may wait and be read. After that it is masked whole."""
+
+T = TypeVar("T")
+_Steps = Generator[None, None, T]
+
+
+class MaskingTurns:
+    """`monotonic` is in seconds; `pause` returns in the next turn of the loop."""
+
+    def __init__(
+        self, monotonic: Callable[[], float], pause: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._monotonic = monotonic
+        self._pause = pause
+        self._spent = 0.0
+        """Seconds of masking since the last pause."""
+        self._waiting: deque[object] = deque()
+        """The texts that are not done, the one whose turn it is first."""
+
+    async def text(self, text: str) -> Masked:
+        """Like `masked_text`; `UNREAD` if there wasn't enough time."""
+        from policies.ground.masking.mask import SHORT, mask, mask_steps
+
+        if len(text) <= SHORT and self._spent < SLICE and not self._waiting:
+            began = self._monotonic()
+            masked = mask(text)
+            self._spent += self._monotonic() - began
+            return masked
+        return await self._taken(mask_steps(text)) or UNREAD
+
+    async def json(self, value: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """Like `masked_json`, for an object; `{"detail": "[UNREAD]"}` if there wasn't enough time.
+        The caller must bound the depth."""
+        from policies.ground.masking.tree import tree_steps
+
+        masked = await self._taken(tree_steps(value))
+        return ({"detail": UNREAD.text}, UNREAD.labels) if masked is None else masked
+
+    async def _taken(self, steps: _Steps[T]) -> T | None:
+        """The result of `steps`; None if there wasn't enough time."""
+        until = self._monotonic() + SECONDS
+        if not self._waiting and self._spent < SLICE:
+            done = self._slice(steps)
+            if done is not None:
+                return done[0]
+        me = object()
+        self._waiting.append(me)
+        try:
+            while True:
+                await self._pause()
+                if self._waiting[0] is not me:
+                    continue
+                if self._spent >= SLICE:
+                    # Everyone else waits behind this one, so nothing is masked in between.
+                    await self._pause()
+                    self._spent = 0.0
+                if self._monotonic() > until:
+                    return None
+                done = self._slice(steps)
+                if done is not None:
+                    return done[0]
+                self._waiting.rotate(-1)
+        finally:
+            self._waiting.remove(me)
+            steps.close()
+
+    def _slice(self, steps: _Steps[T]) -> tuple[T] | None:
+        """Take steps until the slice is over; the result, if that was the last one."""
+        monotonic = self._monotonic
+        began = now = monotonic()
+        over = began + SLICE - self._spent
+        try:
+            while now < over:
+                next(steps)
+                now = monotonic()
+        except StopIteration as done:
+            return (done.value,)
+        finally:
+            self._spent += monotonic() - began
+        return None

@@ -1,0 +1,36 @@
+"""Masks what may be personal in retrievals before they are decided.
+
+A decision and its record are made in one turn of the event loop, so that the policy set can't
+change in between. Masking must not be part of that turn: its text is a stranger's.
+"""
+
+from collections.abc import Sequence
+
+from policies.ground.json_body import MAX_IDENTIFIER
+from policies.ground.masking import Masked, MaskingTurns
+from policies.retrieval import Retrieval
+from policies.trail.record import masked_user
+
+
+async def masked_ahead(turns: MaskingTurns, retrievals: Sequence[Retrieval]) -> list[Retrieval]:
+    """The retrievals with their masked texts in `masked`, where `decision_record` finds them. Each
+    text is masked once, one after the other."""
+    known: dict[str, Masked] = {}
+    made: list[Retrieval] = []
+    for each in retrievals:
+        known.update(each.masked)
+        masked: list[tuple[str, Masked]] = []
+        for text in (each.user_id, each.query):
+            if text is None:
+                continue
+            if text not in known:
+                known[text] = await turns.text(text)
+            masked.append((text, known[text]))
+        made.append(each._replace(masked=tuple(masked)))
+    return made
+
+
+def recorded_user(retrieval: Retrieval) -> str:
+    """The user of a retrieval as `masked_user` gives it."""
+    masked = dict(retrieval.masked).get(retrieval.user_id)
+    return masked_user(retrieval.user_id) if masked is None else masked.text[:MAX_IDENTIFIER]
