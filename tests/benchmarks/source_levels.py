@@ -15,6 +15,7 @@ from pathlib import Path
 
 import uvloop
 
+from policies.definitions.model import Sensitivity
 from policies.sets.source_levels import SOURCES, sources_document
 from sidecar.settings.model import NamedSource, Source
 from tests.benchmarks import mixed
@@ -36,7 +37,9 @@ async def ready(folder: Path, turn: Turn, *, stated: bool) -> AsyncIterator[list
     async with fake_control_api() as control:
         publish(control, None)
         if stated:
-            levels = {f"other-{number}*": "critical" for number in range(PATTERNS - 1)}
+            levels: dict[str, Sensitivity] = {
+                f"other-{number}*": "critical" for number in range(PATTERNS - 1)
+            }
             control.publish({SOURCES: sources_document({**levels, "*": "low"})})
         sources = (CONFIGURED,) if stated else ()
         async with running_sidecar(folder, control, sources=sources) as running:

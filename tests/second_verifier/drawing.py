@@ -83,6 +83,8 @@ def _entry(kind: str, seq: int, random: Random) -> dict[str, Any]:
         entry["pub"] = _restored(random)
     if kind == REJECTED:
         entry["pub"] = _rejected(random)
+    if kind == "change":
+        entry["pub"] |= {"what": "settings.updated", "target": "users"}
     if kind == REJECTED or (kind in SHIPPED and random.random() < 0.6):
         entry["src"] = {"id": f"sidecar-{random.randint(1, 2)}", "inst": "i1"}
     if kind in SHIPPED and "src" in entry and random.random() < 0.3:
