@@ -9,7 +9,6 @@ import re
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from zipfile import ZipFile
 
 import pytest
 
@@ -50,27 +49,9 @@ def installed(title: str, place: Path) -> str:
     return re.sub(r"(?m)^(.*/pip install .*)$", rf"\1\n{lent}", text)
 
 
-def test_the_wheel_s_command_prints_a_sidecar_s_settings_as_documented(
-    wheel: Path, tmp_path: Path
-) -> None:
-    """As after `pip install`, which unpacks the wheel."""
-    with ZipFile(wheel) as archive:
-        archive.extractall(tmp_path / "unpacked")
-        (about,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        extras = re.findall(r"(?m)^Provides-Extra: (.*)$", archive.read(about).decode())
-    *_, install, run = commands(PAGE, "install for a sidecar").splitlines()
-    (named,) = re.findall(r"sluice\[(.*)\]", install)
-    assert set(named.split(",")) <= set(extras)
-    done = paste(
-        run.replace("/opt/sluice/bin/sluice", f'"{sys.executable}" -m sluice'),
-        tmp_path,
-        environ(**OUTSIDE | {"PYTHONPATH": str(tmp_path / "unpacked")}),
-    )
-    assert done.returncode == 0, done.stderr
-    assert "\nlisten: 127.0.0.1:8710\n" in (tmp_path / "sidecar.yaml").read_text()
-
-
-@pytest.mark.deep(stands_in="test_the_wheel_s_command_prints_a_sidecar_s_settings_as_documented")
+@pytest.mark.deep(
+    stands_in="tests/deploy/package/test_installed.py::test_the_installed_command_prints_a_sidecar_s_settings_as_documented"
+)
 def test_a_sidecar_is_installed_and_prints_its_settings(wheel: Path, tmp_path: Path) -> None:
     script = installed("install for a sidecar", tmp_path / "sluice")
     done = paste(script, tmp_path, settings(wheel, tmp_path))

@@ -21,6 +21,8 @@ from tests.deploy.package.distribution import (
     lend_libraries,
     other_pythons,
 )
+from tests.support.documents import commands
+from tests.support.documents import paste as run_commands
 from tests.support.waiting import until
 
 SPREAD = ("policies", "sidecar", "control_api", "deploy")
@@ -77,6 +79,19 @@ def test_packages_of_the_same_names_neither_hide_ours_nor_are_hidden(
         [complete, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert theirs.stderr == "somebody else\n"
+
+
+def test_the_installed_command_prints_a_sidecar_s_settings_as_documented(
+    complete: Path, tmp_path: Path
+) -> None:
+    *_, pip, run = commands("deploy/README.md", "install for a sidecar").splitlines()
+    (about,) = complete.parents[1].glob("lib/python3*/site-packages/sluice-*.dist-info/METADATA")
+    (extras,) = re.findall(r"sluice\[(.*)\]", pip)
+    assert set(extras.split(",")) <= {*re.findall(r"(?m)^Provides-Extra: (.*)$", about.read_text())}
+    installed = run.replace("/opt/sluice/bin/sluice", f'"{complete.parent / "sluice"}"')
+    done = run_commands(installed, tmp_path, environ(**OUTSIDE))
+    assert done.returncode == 0, done.stderr
+    assert "\nlisten: 127.0.0.1:8710\n" in (tmp_path / "sidecar.yaml").read_text()
 
 
 WHAT_UP_TAKES = """

@@ -134,9 +134,6 @@ async def test_the_process_finishes_what_is_under_way_and_exits_0(
         assert decided == [answer["event_id"]]
 
 
-@pytest.mark.deep(
-    stands_in="tests/sidecar/test_serve_ways.py::test_no_port_of_the_sidecar_is_reached_through_the_sidecar"
-)
 async def test_no_proxied_request_stops_it(control: FakeControlApi, tmp_path: Path) -> None:
     """Not even with a source that leads to the port, and whose denials are forwarded."""
     port, settings = _stoppable()
