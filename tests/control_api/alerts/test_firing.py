@@ -103,6 +103,9 @@ def test_each_type_fires_once(rounds: Rounds, either: ControlApi) -> None:
     until("it fires again after the cooldown", lambda: len(fired(either, "denial_spike")) == 2)
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/use_cases/keys/test_sidecar_binding.py::test_reports_and_claims_of_another_agent_are_refused_and_seen"
+)
 def test_what_a_sidecar_s_key_says_of_others_fires_isolation_rules(
     rounds: Rounds, fresh: ControlApi
 ) -> None:

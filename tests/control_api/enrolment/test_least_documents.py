@@ -95,10 +95,7 @@ def session(api: ControlApi, agent_id: str, role: str, name: str) -> None:
     api.admin("DELETE", f"/v1/sessions/{name}", {"reason": "lost"})
 
 
-def test_an_enrolled_sidecar_is_given_its_agents_documents_and_the_tenants(
-    either_cluster: ControlApi,
-) -> None:
-    api = either_cluster
+def an_enrolled_sidecar_is_given_its_agents_documents_and_the_tenants(api: ControlApi) -> None:
     keys = world(api)
     session(api, "agt_loans", "loans", "s-own")
     session(api, "agt_other", "payroll", "s-foreign")
@@ -123,16 +120,31 @@ def test_an_enrolled_sidecar_is_given_its_agents_documents_and_the_tenants(
     }
 
 
-def test_changes_of_others_are_not_told_and_the_revision_moves_on(cluster: ControlApi) -> None:
-    keys = world(cluster)
-    following = Following(cluster, enrolled(cluster)["sidecar_key"])
+def test_an_enrolled_sidecar_is_given_its_agents_documents_and_the_tenants(
+    cluster: ControlApi,
+) -> None:
+    an_enrolled_sidecar_is_given_its_agents_documents_and_the_tenants(cluster)
+
+
+@pytest.mark.deep(
+    stands_in="test_an_enrolled_sidecar_is_given_its_agents_documents_and_the_tenants"
+)
+def test_each_database_gives_an_agents_documents_and_the_tenants(
+    either_cluster: ControlApi,
+) -> None:
+    an_enrolled_sidecar_is_given_its_agents_documents_and_the_tenants(either_cluster)
+
+
+def changes_of_others_are_not_told_and_the_revision_moves_on(api: ControlApi) -> None:
+    keys = world(api)
+    following = Following(api, enrolled(api)["sidecar_key"])
     following.poll()
     before = dict(following.bodies)
-    other = policy(cluster, "payroll", "another")
-    cluster.admin("DELETE", f"/v1/policies/{other}")
-    key_id, name = key_of(cluster, bound_agent_id="agt_other")
-    cluster.admin("DELETE", f"/v1/keys/{key_id}")
-    session(cluster, "agt_other", "payroll", "s-foreign")
+    other = policy(api, "payroll", "another")
+    api.admin("DELETE", f"/v1/policies/{other}")
+    key_id, name = key_of(api, bound_agent_id="agt_other")
+    api.admin("DELETE", f"/v1/keys/{key_id}")
+    session(api, "agt_other", "payroll", "s-foreign")
     page = following.poll()
     # The settings come again at the new revision: a page without documents says that nothing
     # changed, and a sidecar pauses after one that came before its time.
@@ -142,6 +154,19 @@ def test_changes_of_others_are_not_told_and_the_revision_moves_on(cluster: Contr
     assert name not in following.named
     assert keys["foreign"] not in following.named
     assert following.poll()["documents"] == []
+
+
+def test_changes_of_others_are_not_told_and_the_revision_moves_on(
+    cluster: ControlApi,
+) -> None:
+    changes_of_others_are_not_told_and_the_revision_moves_on(cluster)
+
+
+@pytest.mark.deep(stands_in="test_changes_of_others_are_not_told_and_the_revision_moves_on")
+def test_no_database_tells_of_changes_of_others(
+    either_cluster: ControlApi,
+) -> None:
+    changes_of_others_are_not_told_and_the_revision_moves_on(either_cluster)
 
 
 def test_own_changes_arrive_one_by_one(cluster: ControlApi) -> None:
@@ -238,11 +263,24 @@ def test_documents_of_others_look_absent_by_name(cluster: ControlApi) -> None:
     )
 
 
-def test_more_changes_than_a_page_holds_come_as_the_whole(cluster: ControlApi) -> None:
-    world(cluster)
-    following = Following(cluster, enrolled(cluster)["sidecar_key"])
+def more_changes_than_a_page_holds_come_as_the_whole(api: ControlApi) -> None:
+    world(api)
+    following = Following(api, enrolled(api)["sidecar_key"])
     following.poll()
     bodies = [rule(f"r{n}", f"p{n}") for n in range(600)]
-    cluster.admin("PUT", "/v1/policies/candidates/many", {"policies": bodies})
+    api.admin("PUT", "/v1/policies/candidates/many", {"policies": bodies})
     assert following.poll()["reset"] is True
     assert not any(name.startswith(("candidate/", "role/r")) for name in following.named)
+
+
+def test_more_changes_than_a_page_holds_come_as_the_whole(
+    cluster: ControlApi,
+) -> None:
+    more_changes_than_a_page_holds_come_as_the_whole(cluster)
+
+
+@pytest.mark.deep(stands_in="test_more_changes_than_a_page_holds_come_as_the_whole")
+def test_each_database_gives_more_changes_than_a_page_holds_as_the_whole(
+    either_cluster: ControlApi,
+) -> None:
+    more_changes_than_a_page_holds_come_as_the_whole(either_cluster)
