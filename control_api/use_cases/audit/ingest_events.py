@@ -22,6 +22,15 @@ from policies.trail.record_fast_path import match_batch
 _SECOND = 1_000_000
 _OPERATION = "ingest_events"
 _log = logging.getLogger("sluice.ingest")
+_FOREIGN: Mapping[str, Foreign] = {
+    Refusal.foreign_spool: Foreign.sidecar,
+    Refusal.foreign_agent: Foreign.agent,
+    Refusal.foreign_role: Foreign.agent,
+    Refusal.foreign_event: Foreign.agent,
+    # Two records can't both be true: who learned the id first may have taken it.
+    Refusal.duplicate_id: Foreign.event,
+}
+"""Refusals of what somebody else may have made, which alert rules read."""
 
 
 class NewRecords(RequestModel):
@@ -112,10 +121,10 @@ async def _tell(app: AppContext, caller: Caller, request: NewRecords, held: Inge
             extra={"tenant_id": caller.tenant_id},
         )
     # Once for a batch: alert rules need no more, and each record has its own entry.
-    named = [(n, reason) for n, reason in held.rejected if reason.startswith("foreign_")]
+    named = [(n, reason) for n, reason in held.rejected if reason in _FOREIGN]
     if named:
         n, reason = named[0]
-        what = Foreign.sidecar if reason == Refusal.foreign_spool else Foreign.agent
+        what = _FOREIGN[reason]
         record = f"record {n} of {request.source} {request.instance}: {reason}"
         await app.isolation.record(caller, what, record, _OPERATION)
 

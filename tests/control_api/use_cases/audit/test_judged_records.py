@@ -217,6 +217,19 @@ def test_a_known_id_is_refused_and_nothing_waits_behind_it(api: ControlApi) -> N
     assert api.verified()["valid"]
 
 
+def test_an_id_that_was_taken_before_is_told_as_a_forgery(api: ControlApi) -> None:
+    true, thief = (Sidecar(api, agent(api, name)) for name in ("true", "thief"))
+    shipped = true.decided()
+    assert thief.sent([thief.decided("DENY", eid=ids([shipped])[0])]) == []
+    assert true.sent([shipped]) == [(0, "duplicate_id")]
+    (told,) = api.admin("GET", "/v1/audit/changes?action=isolation_violation&limit=1")
+    listed = api.admin("GET", "/v1/audit/rejected-records?limit=1000")
+    (kept,) = (each for each in listed if each["sidecar_id"] == true.name)
+    assert (kept["record"], kept["key_id"]) == (shipped["core"], told["object_id"])
+    metrics = api.call("GET", "/metrics").raw.decode()
+    assert 'sluice_isolation_violations_total{what="event"}' in metrics
+
+
 def test_no_key_delivers_records_of_another_keys_sidecar(api: ControlApi) -> None:
     true, thief = Sidecar(api, agent(api, "true")), Sidecar(api, agent(api, "thief"))
     first = true.decided()
