@@ -27,6 +27,7 @@ _FOREIGN: Mapping[str, Foreign] = {
     Refusal.foreign_agent: Foreign.agent,
     Refusal.foreign_role: Foreign.agent,
     Refusal.foreign_event: Foreign.agent,
+    Refusal.unknown_event: Foreign.event,
     # Two records can't both be true: who learned the id first may have taken it.
     Refusal.duplicate_id: Foreign.event,
 }

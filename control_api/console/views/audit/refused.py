@@ -20,6 +20,7 @@ WORDS = {
     "foreign_agent": "It allows an agent that the key does not speak for.",
     "foreign_role": "It allows an agent in a role that the agent did not have.",
     "foreign_event": "It follows from a decision that is not this sidecar's own.",
+    "unknown_event": "It follows from a decision that was not delivered before it.",
 }
 """What each reason says, as in `control_api/log/README.md`."""
 _MOST = 4000
