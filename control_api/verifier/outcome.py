@@ -26,7 +26,8 @@ class NotCompared(NamedTuple):
 
 
 class NotDerived(NamedTuple):
-    """So many `decisions` could not be derived, since their documents are gone, and why."""
+    """So many `decisions` could not be derived, and why: their documents are gone, or the changes
+    behind their facts are not known."""
 
     decisions: int
     why: str
@@ -93,7 +94,7 @@ class Outcome:
     @property
     def exit_code(self) -> int:
         """0 if all holds, 1 for findings, 2 if a checkpoint that was given could not be used, or a
-        decision could not be derived for want of its document."""
+        decision could not be derived for a reason that the log tells."""
         return 1 if self.findings else 2 if self.not_compared or self.not_derived else 0
 
     @property

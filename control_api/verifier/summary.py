@@ -60,7 +60,7 @@ def _headline(outcome: Outcome) -> str:
     if outcome.valid and outcome.not_compared:
         return f"INCOMPLETE: {outcome.subject} holds, but a checkpoint given was not compared"
     if outcome.valid and outcome.not_derived:
-        return f"INCOMPLETE: {outcome.subject} holds, but documents of decisions are gone"
+        return f"INCOMPLETE: {outcome.subject} holds, but decisions could not be derived"
     if outcome.valid:
         return f"OK: {outcome.subject} holds"
     count = len(outcome.findings) + outcome.more_findings
