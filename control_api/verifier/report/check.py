@@ -52,7 +52,7 @@ class ReportOutcome:
         """As for an export; `unproven_tail` counts entries that no checkpoint covers."""
         wire = self.outcome.to_wire()
         # A few entries of a log say nothing of its completeness, erasures and silences.
-        del wire["erased"], wire["freshness"], wire["completeness"]
+        del wire["erased"], wire["freshness"], wire["completeness"], wire["spools_followed"]
         return {**wire, "entries": self.entries, "unproven_tail": self.unproven}
 
     def text(self) -> str:
