@@ -44,8 +44,8 @@ class Outcome:
     that a checkpoint proves, None without one; `signer` is the key that signed that checkpoint, and
     `covered_how` how it is trusted. `spools_followed` says whether each spool was followed through
     the log. `pinned` says whether keys were pinned. `earlier` are the entries right before `first`
-    that earlier runs verified. `to_end` says that no larger log is known of. `notes` are lines for the summary about keys, witnesses and the
-    rest."""
+    that earlier runs verified. `to_end` says that no larger log is known of. `notes` are lines for
+    the summary about keys, witnesses and the rest."""
 
     subject: str
     log: str = ""
