@@ -59,7 +59,7 @@ class Sidecar:
         )
 
     def followed(self, event_id: str) -> Payload:
-        detail = {"status": 200}
+        detail: dict[str, int | str] = {"status": 200}
         return self.put(
             retrieval_lineage(event_id, b"c" * 32, detail, "delivered", record_id=new_id())
         )
