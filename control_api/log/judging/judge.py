@@ -154,7 +154,7 @@ class Judge:
         event = known.events.get(event_id)
         if event is None:
             # A sidecar spools a decision before what follows from it. Lineage ahead of its event
-            # would be shown with it, whoever decided that.
+            # would be shown with it, though another sidecar decided it.
             return None if event_id in known.decided else Refusal.unknown_event
         if event.sidecar_id == self.source:
             return None

@@ -6,7 +6,6 @@ import orjson
 
 from control_api.console.page import ROOT, Html, Page
 from control_api.console.visit import Visit
-from control_api.log.judging.judge import Refusal
 from control_api.responses.rejected import RejectedRecord
 from control_api.use_cases.audit.list_rejected_records import list_rejected_records
 from control_api.use_cases.keys.list_keys import list_keys
@@ -23,6 +22,7 @@ WORDS = {
     "unknown_event": "It follows from a decision that was not delivered before it.",
 }
 """What each reason says, as in `control_api/log/README.md`."""
+_TAKEN = "duplicate_id"
 _MOST = 4000
 """Characters of a record that are shown."""
 
@@ -56,7 +56,7 @@ async def show_refused(visit: Visit) -> Html:
 
 def _row(refused: RejectedRecord, person: str | None) -> Row:
     record, words = refused.record, WORDS.get(refused.reason, refused.reason)
-    taken = record is not None and refused.reason == Refusal.duplicate_id
+    taken = record is not None and refused.reason == _TAKEN
     event_id = str(record["eid"]) if record is not None and taken else None
     return Row(refused, person, words, _text(record), _decision(record), event_id)
 
