@@ -17,6 +17,7 @@ from control_api.enrolment.enrolment import Enrolments
 from control_api.isolation.isolation import Isolation
 from control_api.isolation.least_pages import LeastPages
 from control_api.isolation.sidecar_owners import SidecarOwners
+from control_api.isolation.spool_starts import SpoolStarts
 from control_api.log.append import Log
 from control_api.log.follow.tails import EventTails
 from control_api.log.scheduled.asked_logs import AskedLogs
@@ -94,6 +95,7 @@ class AppContext:
     fleet: FleetReports
     sidecar_owners: SidecarOwners
     isolation: Isolation
+    spool_starts: SpoolStarts
     console: ConsoleAddress
     tenants: TenantCache
     pages: PageReads

@@ -27,6 +27,7 @@ from control_api.http.routes import METRICS, ROUTES
 from control_api.isolation.isolation import Isolation
 from control_api.isolation.least_pages import LeastPages
 from control_api.isolation.sidecar_owners import SidecarOwners
+from control_api.isolation.spool_starts import SpoolStarts
 from control_api.log.append import Log
 from control_api.log.follow.tails import EventTails
 from control_api.maintenance.rollback_recovery import RollbackRecovery
@@ -110,6 +111,7 @@ def assemble(
         isolation=Isolation(
             owners, opened.log, instruments.http, clock, lambda: uuid7(clock.now(), entropy(10))
         ),
+        spool_starts=SpoolStarts(opened.store, clock, settings.new_spools_per_day),
         console=_console(settings, entropy),
         tenants=tenants,
         pages=PageReads(opened.store),

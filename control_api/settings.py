@@ -111,6 +111,8 @@ class Settings:
     ingest_max_age: int
     """Seconds that a sidecar's record may be under way. One that took longer is kept, and listed
     and counted at its arrival."""
+    new_spools_per_day: int
+    """Spools that a key of a sidecar may begin at once in a process, and in a day after that."""
     enrol_issuers: tuple[Issuer, ...]
     """The clusters whose pods enrol by a ServiceAccount token, separated by `;`: `<issuer>=<JWKS
     URL or file>[,tenant=<id>][,ca=<file>][,token_file=<file>]`."""
@@ -252,6 +254,7 @@ def read(environ: Mapping[str, str]) -> Settings:
         smtp_from=reader.sender(),
         rate_limit=reader.rate("RATE_LIMIT"),
         ingest_max_age=reader.number("INGEST_MAX_AGE", 30 * 86_400, 60, 3650 * 86_400, "seconds"),
+        new_spools_per_day=reader.number("NEW_SPOOLS_PER_DAY", 10_000, 1, 10_000_000, "spools"),
         enrol_issuers=reader.issuers("ENROL_ISSUERS"),
         oidc_issuer=reader.parsed("OIDC_ISSUER", parse_issuer),
         oidc_client_id=reader.text("OIDC_CLIENT_ID", "") or None,

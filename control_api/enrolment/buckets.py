@@ -28,5 +28,10 @@ class Buckets:
                 del self._full_at[each]
         return 0.0 if admitted else wait
 
+    def due(self, name: Hashable, now: float) -> float:
+        """How many seconds until there is one in the bucket, 0 if there is. Takes none."""
+        full_at = max(self._full_at.get(name, now), now)
+        return max(0.0, full_at + self._interval - now - self._burst_seconds)
+
     def __len__(self) -> int:
         return len(self._full_at)

@@ -23,7 +23,8 @@ WHEN = {
     412: "The version in `If-Match` is not the current one.",
     413: "The body is larger than 1 MiB, or 32 MiB where it holds a set of policies.",
     422: "A field is missing, unknown or invalid. `details` has a line for each.",
-    429: "The key is over its rate limit. Never sent if no limit is configured.",
+    429: "The key is over its rate limit, or begins more spools than it may: `Retry-After` says "
+    "when to try again.",
     500: "An internal error. The message contains only the request's id.",
     503: "The service is temporarily unavailable. Nothing was decided or changed.",
 }

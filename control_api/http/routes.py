@@ -273,7 +273,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/sidecars/policy-set", SIDECAR, fetch_policy_set),
     Route("POST", "/v1/sidecars/policy-set/documents", SIDECAR, look_up_documents),
     Route("POST", "/v1/sidecars/sessions/claim", SIDECAR, claim_session),
-    Route("POST", "/v1/sidecars/events", SIDECAR, ingest_events, errors=(409,)),
+    Route("POST", "/v1/sidecars/events", SIDECAR, ingest_events, errors=(409, 429)),
     Route("GET", "/health", OPEN, show_liveness),
     Route("GET", "/health/ready", OPEN, show_readiness, errors=(503,)),
     METRICS,

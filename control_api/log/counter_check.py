@@ -9,8 +9,28 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.schema.log import sources
 from policies.ground.canonical import b64
+from policies.trail.core import record_hash
 from policies.trail.findings import Finding, Reason
 from policies.trail.walk.range_result import ChainEnd, Source
+
+
+class SpoolEnds:
+    """The last record of each spool among the entries that it sees, in any order."""
+
+    def __init__(self) -> None:
+        self.ends: dict[Source, ChainEnd] = {}
+
+    def see(self, entry: dict[str, Any]) -> None:
+        """Take in a decoded entry. Raises `ValueError`, `TypeError` or `LookupError` if its place
+        in a spool can't be read."""
+        src = entry.get("src")
+        if src is None:
+            return
+        source = src["id"].encode(), src["inst"].encode()
+        known = self.ends.get(source)
+        # Hashed only if it is the newest so far: from the newest on, once for each spool.
+        if known is None or src["n"] > known[0]:
+            self.ends[source] = src["n"], b64(record_hash(entry)).encode()
 
 
 async def counters(connection: AsyncConnection, tenant_id: str) -> Sequence[Row[Any]]:

@@ -16,9 +16,11 @@ class RefusalReason(StrEnum):
 
 
 class Foreign(StrEnum):
-    """Of which kind a foreign name was, in what a sidecar's key said."""
+    """Of which kind a foreign name was, in what a sidecar's key said. `event` is the id of
+    another record's entry, or that of an event that the log does not have."""
 
     agent = "agent"
+    event = "event"
     sidecar = "sidecar"
 
 

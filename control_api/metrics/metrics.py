@@ -43,7 +43,7 @@ class HttpMetrics:
         self.isolation_violations = counter(
             "sluice_isolation_violations_total",
             "Requests refused because a sidecar's key named an agent or a sidecar that is not its "
-            "own.",
+            "own, and batches with a record of another entry's id, or of an unknown event.",
             ("what",),
         )
         self.crashes = counter("sluice_internal_errors_total", "Requests answered with 500.")

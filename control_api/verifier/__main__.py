@@ -3,7 +3,7 @@
     python -m control_api.verifier FILE          also `sluice verify FILE`
 
 Exit codes: 0 if all holds, 1 for findings, 2 for what can't be verified at all, or not be compared
-with a checkpoint that was given.
+with a checkpoint that was given, and for a report with entries that no checkpoint covers.
 """
 
 import json

@@ -26,7 +26,8 @@ class NotCompared(NamedTuple):
 
 
 class NotDerived(NamedTuple):
-    """So many `decisions` could not be derived, since their documents are gone, and why."""
+    """So many `decisions` could not be derived, and why: their documents are gone, or the changes
+    behind their facts are not known."""
 
     decisions: int
     why: str
@@ -41,10 +42,10 @@ class Outcome:
     """The result of one verification. `first` and `size` are the range of entries, `size`
     exclusive; `oldest` is the first entry that the log still had. `covered` is the largest size
     that a checkpoint proves, None without one; `signer` is the key that signed that checkpoint, and
-    `covered_how` how it is trusted. `pinned` says whether keys were pinned. `earlier` are the
-    entries right before `first` that earlier runs verified. `to_end` says that no larger log is
-    known of. `notes` are lines for the summary about keys, witnesses and the
-    rest."""
+    `covered_how` how it is trusted. `spools_followed` says whether each spool was followed through
+    the log. `pinned` says whether keys were pinned. `earlier` are the entries right before `first`
+    that earlier runs verified. `to_end` says that no larger log is known of. `notes` are lines for
+    the summary about keys, witnesses and the rest."""
 
     subject: str
     log: str = ""
@@ -55,6 +56,7 @@ class Outcome:
     earlier: int = 0
     decisions: int = 0
     sources: int = 0
+    spools_followed: bool = True
     first_ts: str = ""
     last_ts: str = ""
     made_at: str = ""
@@ -92,9 +94,12 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        """0 if all holds, 1 for findings, 2 if a checkpoint that was given could not be used, or a
-        decision could not be derived for want of its document."""
-        return 1 if self.findings else 2 if self.not_compared or self.not_derived else 0
+        """0 if all holds, 1 for findings, 2 if a checkpoint that was given could not be used, a
+        decision could not be derived for a reason that the log tells, or not every spool could be
+        followed."""
+        if self.findings:
+            return 1
+        return 2 if self.not_compared or self.not_derived or not self.spools_followed else 0
 
     @property
     def entries(self) -> int:
@@ -146,6 +151,7 @@ class Outcome:
             "not_recomputable": self.not_recomputable,
             "not_derived": [each._asdict() for each in self.not_derived],
             "not_compared": [each._asdict() for each in self.not_compared],
+            "spools_followed": self.spools_followed,
             "erased": {
                 "entries": self.erased,
                 "behind_the_file": self.erased_later,

@@ -60,7 +60,9 @@ def _headline(outcome: Outcome) -> str:
     if outcome.valid and outcome.not_compared:
         return f"INCOMPLETE: {outcome.subject} holds, but a checkpoint given was not compared"
     if outcome.valid and outcome.not_derived:
-        return f"INCOMPLETE: {outcome.subject} holds, but documents of decisions are gone"
+        return f"INCOMPLETE: {outcome.subject} holds, but decisions could not be derived"
+    if outcome.valid and not outcome.spools_followed:
+        return f"INCOMPLETE: {outcome.subject} holds, but not all of its spools were followed"
     if outcome.valid:
         return f"OK: {outcome.subject} holds"
     count = len(outcome.findings) + outcome.more_findings
@@ -100,6 +102,11 @@ def _completeness(outcome: Outcome) -> str:
     missing = [each for each in outcome.findings if each.reason in _INCOMPLETE]
     if missing:
         return f"BROKEN: {missing[0].message}"
+    if not outcome.spools_followed:
+        return (
+            f"NOT PROVEN: only {outcome.sources:,} spools were followed; records of others could "
+            "have been dropped before they came into the log"
+        )
     if outcome.first > outcome.oldest:
         return f"a part of the log: nothing before seq {outcome.first} is in it"
     begins = "from the first entry"

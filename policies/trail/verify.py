@@ -65,7 +65,7 @@ class Verifier:
         frontier doesn't fit its size."""
         last_leaf = b"" if after is None else after.last_leaf
         tree = Frontier() if after is None else after.tree()
-        self._walk = JoinedWalk(log, tree, last_leaf, most_sources=None)
+        self._walk = JoinedWalk(log, tree, last_leaf)
         self._expected: dict[int, set[bytes]] = {}
         self._broken: Finding | None = None
 

@@ -111,7 +111,7 @@ class Log:
     def __init__(self, log: str = LOG) -> None:
         self.log, self.rows, self.tree = log, list[StoredRow](), Frontier()
         self.prev, self.ts = "", ""
-        self._sources: dict[tuple[str, str], tuple[int, str]] = {}
+        self.ends: dict[tuple[str, str], tuple[int, str]] = {}
 
     def direct(self, record: Record, *, at: int | None = None) -> bytes:
         """Append a record of the control API's own."""
@@ -130,11 +130,11 @@ class Log:
     ) -> bytes:
         """Append a record that a sidecar made at `at`. If it is refused, with its reason, the key
         `key_1` delivered it."""
-        n, prev = self._sources.get((source, instance), (0, ""))
+        n, prev = self.ends.get((source, instance), (0, ""))
         ts = rfc3339(START + len(self.rows) * 1000)
         t = rfc3339(START + n if at is None else at)
         core = record.core(src_member(source, instance, n, prev, t))
-        self._sources[source, instance] = (n + 1, b64(core_hash(core)))
+        self.ends[source, instance] = (n + 1, b64(core_hash(core)))
         if refused_for is not None or marks:
             read = read_payload(orjson.loads(spool_payload(core, record.openings)))
             read = read._replace(marks=tuple(marks))

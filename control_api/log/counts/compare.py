@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from sqlalchemy import bindparam, func, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from control_api.log.counter_check import SpoolEnds, counters, find_ahead
 from control_api.log.counts.recount import Recount, Uncountable
 from control_api.log.counts.sums import CountSums, difference, floors
 from control_api.store.counters.counters import BatchCounts
@@ -30,7 +31,8 @@ async def compare_counts(
     rest: float,
     beside: Callable[[], Awaitable[None]] | None = None,
 ) -> Finding | None:
-    """How the counts differ from the entries; None if they don't. `secret` is drawn for this call;
+    """How the counts differ from the entries, those of the spools' records too (`counter_check`);
+    None if they don't. `secret` is drawn for this call;
     `rest` and `beside` are as in `Recount`. Raises `EntriesMoved` if a purge came between."""
     counted = CountSums(secret, floors(store.clock.now(), 0))
 
@@ -38,12 +40,15 @@ async def compare_counts(
         for facet, value, bucket, allowed, denied, _ in counts.rows()[0]:
             counted.add(facet, value, bucket, allowed, denied)
 
-    recount = Recount(store, tenant_id, take, rest, beside)
+    spools = SpoolEnds()
+    recount = Recount(store, tenant_id, take, rest, beside, spools.see)
     try:
         await recount.walk()
         async with store.snapshot(tenant_id) as connection:
             await recount.close(connection)
-            first = floors(store.clock.now(), await purged_before(connection, tenant_id))
+            cutoff = await purged_before(connection, tenant_id)
+            rows = await counters(connection, tenant_id)
+            first = floors(store.clock.now(), cutoff)
             stored = CountSums(secret, first)
             await _add_stored(connection, tenant_id, stored, rest)
     except Uncountable as error:
@@ -51,6 +56,8 @@ async def compare_counts(
         return Finding(error.seq, Reason.NOT_AN_ENTRY, unread, error.eid)
     except (TypeError, AttributeError):
         return Finding(None, Reason.COLUMN_MISMATCH, "a count is no number, or of no text")
+    if ahead := find_ahead(rows, spools.ends, recount.size, purged=cutoff > 0):
+        return ahead
     found = difference(stored, counted, first)
     return None if found is None else Finding(None, Reason.COLUMN_MISMATCH, found.text())
 

@@ -48,7 +48,8 @@ class Uncountable(Exception):
 
 class Recount:
     """One count of a tenant's log. `take` gets the counts of some entries at a time. After each of
-    these, other tasks get `rest` times the CPU time that they took, and `beside` is awaited."""
+    these, other tasks get `rest` times the CPU time that they took, and `beside` is awaited. `see`
+    gets each entry: the older ones from the newest on, and then those that came meanwhile."""
 
     def __init__(
         self,
@@ -57,11 +58,18 @@ class Recount:
         take: Callable[[BatchCounts], None],
         rest: float,
         beside: Callable[[], Awaitable[None]] | None = None,
+        see: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
+        self._see = see
         self._store, self._tenant_id, self._take = store, tenant_id, take
         self._rest, self._beside = rest, beside
         self._first: int | None = None
         self._size = 0
+
+    @property
+    def size(self) -> int:
+        """The number of the entry that follows those counted before `close`."""
+        return self._size
 
     async def walk(self) -> None:
         """Count all entries, but for the last few that are appended meanwhile. Raises `Uncountable`
@@ -88,7 +96,7 @@ class Recount:
             raise EntriesMoved
         wanted = {**tenant, "at": self._size, "until": size, "rows": size - self._size}
         rows = (await connection.execute(_FORWARD, wanted)).all()
-        self._take(_counted(rows))
+        self._take(self._counted(rows))
 
     async def _left(self) -> int:
         async with self._store.reading(self._tenant_id) as connection:
@@ -105,20 +113,22 @@ class Recount:
 
     async def _count(self, rows: Sequence[Row[Any]]) -> None:
         began = time.thread_time()
-        self._take(_counted(rows))
+        self._take(self._counted(rows))
         await asyncio.sleep(self._rest * (time.thread_time() - began))
         if self._beside is not None:
             await self._beside()
 
-
-def _counted(rows: Sequence[Row[Any]]) -> BatchCounts:
-    counts = BatchCounts()
-    for row in rows:
-        try:
-            _count(counts, orjson.loads(row.entry))
-        except (ValueError, TypeError, LookupError, AttributeError) as error:
-            raise Uncountable(row.seq, row.eid) from error
-    return counts
+    def _counted(self, rows: Sequence[Row[Any]]) -> BatchCounts:
+        counts = BatchCounts()
+        for row in rows:
+            try:
+                entry = orjson.loads(row.entry)
+                _count(counts, entry)
+                if self._see is not None:
+                    self._see(entry)
+            except (ValueError, TypeError, LookupError, AttributeError) as error:
+                raise Uncountable(row.seq, row.eid) from error
+        return counts
 
 
 def _count(counts: BatchCounts, entry: dict[str, Any]) -> None:

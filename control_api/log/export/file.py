@@ -9,6 +9,7 @@ head as of its start. Knows no HTTP.
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from sqlalchemy import Connection, select
@@ -176,8 +177,11 @@ class Export:
             async with self.store.reading(self.tenant_id) as connection:
                 if named is None:
                     lines = await read_rows(connection, *part, self.header.with_openings)
-                # What looks like a new one may be in another kind of entry.
-                new = sorted(await read_cited(connection, *part) - sent)
+                # What looks like a new one may be in another kind of entry, or beside the facts.
+                wanted = None if named is None else named - sent
+                openings = self.header.with_openings
+                cited = await run(None, partial(read_cited, lines.lines, wanted, openings=openings))
+                new = sorted(cited - sent)
                 for first in range(0, len(new), DOCUMENTS):
                     some = new[first : first + DOCUMENTS]
                     found = await cited_documents.by_digests(connection, self.tenant_id, some)

@@ -10,11 +10,13 @@ import re
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import orjson
 from sqlalchemy import Connection, Row, TextClause, bindparam, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from policies.trail.log_file.coding import encode_line
+from policies.trail.log_file.coding import encode_line, plain_entry
 from policies.trail.log_file.lines import DamagedLine, EntryLine
+from policies.trail.recompute.facts import cited_digests
 
 LARGE = 16 * 1024
 """The bytes of a row that are joined by the database: a bound on a page, since its rows are not
@@ -26,18 +28,11 @@ FEW = 16
 
 _OPENINGS = b',"openings":'
 _END = b"}\n"
-# A decision's first `,"role":"` is that of `pub.facts`: no member before it has that name, and text
-# can't look like it.
-_ROLE = b',"role":"'
-# A text, and an object's member of that name, can't look like it: it has a digest for its value.
-_SOURCES = re.compile(rb',"sources":"([0-9a-f]{64})"')
-_MARKS = (_ROLE, b',"sources":"')
-_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
-_DIGITS = 64
+# Both look for what may be a citation, in any entry: `cited_digests` tells what is one.
+_ROLE = re.compile(rb'"role":"([0-9a-f]{64})"')
+_SOURCES = re.compile(rb'"sources":"([0-9a-f]{64})"')
 _AROUND = len(_OPENINGS) + len(_END) - 1
 """The bytes from the separator to the end of a line that are not openings."""
-_NEAR = 200
-"""How much earlier than in the line before a line's role is looked for first, in bytes."""
 
 
 class JoinedLines(NamedTuple):
@@ -69,9 +64,8 @@ def read_joined(
 
 
 def named_digests(page: JoinedLines) -> set[str] | None:
-    """The digests that follow the first `,"role":"` of a line, whatever kind of entry has it, and
-    those of tenants' levels of sources; None unless these are the lines of all rows, and each
-    divides into an entry and its openings.
+    """The digests that any entry names as those of a role's or a tenant's document; None unless
+    these are the lines of all rows, and each divides into an entry and its openings.
 
     The database could tell all of that, but it looks for bytes ten times as slowly. Takes about a
     millisecond for a thousand lines.
@@ -80,38 +74,40 @@ def named_digests(page: JoinedLines) -> set[str] | None:
         return None
     lines, openings = page.lines, page.opened is not None
     find, rfind = lines.find, lines.rfind
-    roles, at, found, opened, place = set[bytes](), 0, 0, 0, 0
+    at, found, opened = 0, 0, 0
     while (end := find(b"\n", at)) >= 0:
         if openings:
             opened += end - rfind(_OPENINGS, at, end) - _AROUND
-        # Most lines have it about where the line before has it.
-        role = find(_ROLE, at + place, end)
-        if role < 0 and place:
-            role = find(_ROLE, at, end)
-        if role >= 0:
-            place = max(0, role - at - _NEAR)
-            roles.add(lines[role + len(_ROLE) : role + len(_ROLE) + _DIGITS])
         at = end + 1
         found += 1
     # A line feed inside a row makes it two lines. Openings that hold the separator themselves, as
     # only damaged ones do, are found too short.
     if found != page.found or (openings and opened != page.opened):
         return None
-    roles.update(_SOURCES.findall(lines))
-    return set(filter(_DIGEST.match, (role.decode("latin-1") for role in roles)))
+    return _named(lines)
 
 
-async def read_cited(
-    connection: AsyncConnection, tenant_id: str, first: int, until: int
-) -> set[str]:
-    """The digests of the documents that decisions in the range cite."""
-    statement, digests = _CITED[connection.dialect.name], set[str]()
-    for mark in _MARKS:
-        wanted = {"tenant": tenant_id, "first": first, "until": until, "mark": mark}
-        wanted["place"] = len(mark)
-        found = await connection.execute(statement, wanted)
-        digests |= {bytes(each).decode("latin-1") for each in found.scalars()}
-    return set(filter(_DIGEST.match, digests))
+def read_cited(lines: bytes, wanted: set[str] | None, *, openings: bool) -> set[str]:
+    """The digests of the documents that decisions among these lines cite, of those that are
+    `wanted`; of all if that is None. Only the lines that name one are decoded."""
+    cited = set[str]()
+    for line in lines.split(b"\n"):
+        named = _named(line)
+        if not named or (wanted is not None and named.isdisjoint(wanted)):
+            continue
+        parts = plain_entry(line, openings)
+        try:
+            entry = None if parts is None else orjson.loads(parts.entry)
+            if entry is not None and entry["kind"] == "decision":
+                cited.update(cited_digests(entry))
+        except (ValueError, TypeError, LookupError, AttributeError):
+            continue  # a damaged entry is exported as it is, and cites nothing
+    return cited if wanted is None else cited & wanted
+
+
+def _named(lines: bytes) -> set[str]:
+    found = {*_ROLE.findall(lines), *_SOURCES.findall(lines)}
+    return {digest.decode() for digest in found}
 
 
 async def read_rows(
@@ -203,21 +199,6 @@ _JOINED = {
         SELECT e.seq, {line} AS line, coalesce(octet_length(o.openings), 2) AS opened
         {page}
     ) AS page""",
-}
-_CITED = {
-    "sqlite": text("""
-    SELECT DISTINCT substr(CAST(entry AS BLOB), instr(CAST(entry AS BLOB), :mark) + :place, 64)
-           AS role
-    FROM log_entries
-    WHERE tenant_id = :tenant AND seq >= :first AND seq < :until
-      AND kind = 'decision' AND instr(CAST(entry AS BLOB), :mark) > 0"""),
-    "postgresql": text("""
-    SELECT DISTINCT
-           substring(entry FROM position(CAST(:mark AS bytea) in entry) + CAST(:place AS int)
-                     FOR 64) AS role
-    FROM log_entries
-    WHERE tenant_id = :tenant AND seq >= :first AND seq < :until
-      AND kind = 'decision' AND position(CAST(:mark AS bytea) in entry) > 0"""),
 }
 _ROWS = text("""
     SELECT log_entries.seq AS seq, length(openings.openings) AS openings_size,

@@ -3,7 +3,7 @@
     record ─▶ not a record, another spool, an id of another form  refused
            ─▶ ALLOW: an agent of the key, in a role of the agent's  else refused
            ─▶ DENY:  any agent, since impostors are denied too      marked, counted for no agent
-           ─▶ lineage: of an event of the key's                     else refused
+           ─▶ lineage: of an event of the key's, shipped before     else refused
            ─▶ its time, against its arrival                         marked
 
 What is refused becomes an entry too, at its place in the spool (`policies.trail.core`), so nothing
@@ -14,7 +14,7 @@ import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from policies.definitions.model import Key
 from policies.ground.errors import Invalid
@@ -36,6 +36,7 @@ class Refusal(StrEnum):
     foreign_agent = "foreign_agent"
     foreign_role = "foreign_role"
     foreign_event = "foreign_event"
+    unknown_event = "unknown_event"
 
 
 Roles = Mapping[str, Collection[str]]
@@ -58,6 +59,16 @@ class Lookup:
 
     roles: Callable[[Mapping[str, Collection[str]], int], Awaitable[Roles]]
     events: Callable[[Collection[str]], Awaitable[Mapping[str, Event]]]
+
+
+class _Known(NamedTuple):
+    """What a batch's records are held against. `seen` are the ids of its records so far, `decided`
+    those of its decisions that were kept."""
+
+    roles: Roles
+    events: Mapping[str, Event]
+    seen: set[str]
+    decided: set[str]
 
 
 @dataclass(slots=True)
@@ -91,39 +102,60 @@ class Judge:
 
     async def judge(self, records: list[Spooled]) -> list[Spooled]:
         """The records as they are to be appended."""
-        roles = await self._roles(records)
-        events = await self._events(records)
-        seen: set[str] = set()
+        known = _Known(await self._roles(records), await self._events(records), set(), set())
         judged = []
         for record in records:
             reason = None
             if record.n not in self.refusals:
-                reason = self._fault(record, seen, roles, events)
-                seen.add(record.columns.eid)
+                columns = record.columns
+                reason = self._fault(record, known)
+                known.seen.add(columns.eid)
+                if reason is None and columns.kind == "decision":
+                    known.decided.add(columns.eid)
             marked = self._marked(record) if reason is None else self.refuse(record, reason)
             judged.append(marked)
         return judged
 
-    def _fault(
-        self, record: Spooled, seen: set[str], roles: Roles, events: Mapping[str, Event]
-    ) -> Refusal | None:
+    def refuse_taken(self, records: list[Spooled], taken: Collection[str]) -> list[Spooled]:
+        """The judged records as they are to be appended, once the log turned out to have these ids
+        of them: without those records, and without what follows from them."""
+        judged = []
+        for record in records:
+            columns = record.columns
+            if columns.eid in taken:
+                judged.append(self.refuse(record, Refusal.duplicate_id))
+            elif columns.ref in taken:
+                judged.append(self.refuse(record, Refusal.foreign_event))
+            else:
+                judged.append(record)
+        return judged
+
+    def _fault(self, record: Spooled, known: _Known) -> Refusal | None:
         columns = record.columns
         if record.source != self.source or record.instance != self.instance:
             return Refusal.foreign_spool
         if _UUID7.match(columns.eid) is None:
             return Refusal.event_id
-        if columns.eid in seen:
+        if columns.eid in known.seen:
             return Refusal.duplicate_id
         if columns.decision == "ALLOW":
             if not self.key.may_speak_for_agent(columns.agent_id):
                 return Refusal.foreign_agent
-            if columns.agent_id is not None and columns.agent_role not in roles[columns.agent_id]:
+            if (
+                columns.agent_id is not None
+                and columns.agent_role not in known.roles[columns.agent_id]
+            ):
                 return Refusal.foreign_role
-        if columns.ref is not None and columns.ref in events:
-            return self._event_fault(events[columns.ref])
-        return None
+        return None if columns.ref is None else self._event_fault(columns.ref, known)
 
-    def _event_fault(self, event: Event) -> Refusal | None:
+    def _event_fault(self, event_id: str, known: _Known) -> Refusal | None:
+        # INVARIANT: what the log has comes first. A record of the batch with the same id will be
+        # refused.
+        event = known.events.get(event_id)
+        if event is None:
+            # A sidecar spools a decision before what follows from it. Lineage ahead of its event
+            # would be shown with it, though another sidecar decided it.
+            return None if event_id in known.decided else Refusal.unknown_event
         if event.sidecar_id == self.source:
             return None
         ours = event.sidecar_id is not None and self.key.may_speak_for_agent(event.agent_id)
@@ -160,7 +192,5 @@ class Judge:
 
     async def _events(self, records: list[Spooled]) -> Mapping[str, Event]:
         """What the log knows of the events that lineage of the batch follows from."""
-        # An event that the log does not have may be lost, and says nothing of whose it was.
         cited = {record.columns.ref for record in records if record.columns.ref is not None}
-        cited -= {record.columns.eid for record in records}
         return await self.lookup.events(cited) if cited else {}

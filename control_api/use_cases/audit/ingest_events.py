@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from control_api.app_context import MAX_BATCHES, AppContext
 from control_api.auth.principal import Caller
+from control_api.isolation.spool_starts import Spool
 from control_api.log.ingest import IngestReceipt, ingest
 from control_api.log.judging.agent_roles import former_roles
 from control_api.log.judging.judge import Event, Judge, Lookup, Refusal, Roles
@@ -14,7 +15,7 @@ from control_api.metrics.labels import Foreign, Ingest
 from control_api.requests.base import Identifier, RequestModel
 from control_api.responses.sidecars import Receipt, Rejected
 from policies.ground.canonical import b64
-from policies.ground.errors import Conflict, Forbidden, Invalid, Unavailable
+from policies.ground.errors import Conflict, Forbidden, Invalid, TooMany, Unavailable
 from policies.ground.signing import receipt_message
 from policies.sets.policy_set import agent_name
 from policies.trail.record_fast_path import match_batch
@@ -22,6 +23,16 @@ from policies.trail.record_fast_path import match_batch
 _SECOND = 1_000_000
 _OPERATION = "ingest_events"
 _log = logging.getLogger("sluice.ingest")
+_FOREIGN: Mapping[str, Foreign] = {
+    Refusal.foreign_spool: Foreign.sidecar,
+    Refusal.foreign_agent: Foreign.agent,
+    Refusal.foreign_role: Foreign.agent,
+    Refusal.foreign_event: Foreign.agent,
+    Refusal.unknown_event: Foreign.event,
+    # Two records can't both be true: who learned the id first may have taken it.
+    Refusal.duplicate_id: Foreign.event,
+}
+"""Refusals of what somebody else may have made, which alert rules read."""
 
 
 class NewRecords(RequestModel):
@@ -63,7 +74,9 @@ async def ingest_events(app: AppContext, caller: Caller, request: NewRecords) ->
             count(Ingest.foreign).inc(len(request.records))
             raise
     judge = _judge(app, caller, request)
+    spool = Spool(tenant_id, caller.by, request.source, request.instance)
     try:
+        begins = await app.spool_starts.begins(spool, request.records)
         async with app.ingesting:
             # Through `app.reading`, batches are decoded one at a time: evaluations don't wait for
             # several.
@@ -77,12 +90,14 @@ async def ingest_events(app: AppContext, caller: Caller, request: NewRecords) ->
                 heads=app.log.heads,
                 judge=judge,
             )
-    except (Conflict, Invalid):
+    except (Conflict, Invalid, TooMany):
         count(Ingest.refused).inc(len(request.records))
         raise
     # Committed. If we die here, the sidecar sends the batch again, which adds nothing, and gets its
     # receipt then. The receipt must not leave before the commit: the sidecar deletes the records
     # that it covers.
+    if begins:
+        app.spool_starts.begun(spool)
     await _tell(app, caller, request, held)
     if judge.doubtful:
         count(Ingest.doubtful).inc(judge.doubtful)
@@ -112,10 +127,10 @@ async def _tell(app: AppContext, caller: Caller, request: NewRecords, held: Inge
             extra={"tenant_id": caller.tenant_id},
         )
     # Once for a batch: alert rules need no more, and each record has its own entry.
-    named = [(n, reason) for n, reason in held.rejected if reason.startswith("foreign_")]
+    named = [(n, reason) for n, reason in held.rejected if reason in _FOREIGN]
     if named:
         n, reason = named[0]
-        what = Foreign.sidecar if reason == Refusal.foreign_spool else Foreign.agent
+        what = _FOREIGN[reason]
         record = f"record {n} of {request.source} {request.instance}: {reason}"
         await app.isolation.record(caller, what, record, _OPERATION)
 

@@ -39,6 +39,8 @@ from policies.trail.walk.joined_walk import JoinedWalk
 from policies.trail.walk.tail_proof import proves_tail
 
 MOST_FINDINGS = 100
+MOST_SOURCES = 200_000
+"""Enforcement points' spools that are followed through a file: a bound on memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class FileCheck:
         self._base = Frontier(tree.size, list(tree.hashes))
         # The last leaf before the part is known only if it is a subtree of its own.
         last_leaf = tree.hashes[-1] if tree.size & 1 else None
-        self.walk = JoinedWalk(header.log, tree, last_leaf)
+        self.walk = JoinedWalk(header.log, tree, last_leaf, MOST_SOURCES)
         self.keys = TrustedKeys(options.keys, header.keys)
         self._judge = CheckpointJudge(header.log, self.keys, options.witnesses, options.quorum)
         self._known = KnownNotes(self._judge, header.origin, options.known, to_end=options.to_end)
@@ -206,6 +208,7 @@ class FileCheck:
         outcome.oldest, outcome.made_at = header.first_kept, header.made_at
         outcome.first, outcome.size = walk.base, walk.tree.size
         outcome.decisions, outcome.sources = walk.decisions, len(walk.sources)
+        outcome.spools_followed = not walk.unfollowed
         outcome.first_ts, outcome.last_ts = walk.first_ts, walk.last_ts
         outcome.claimed_keys = [str(key["key"]) for key in header.keys]
         if not header.with_openings:

@@ -97,6 +97,10 @@ class Derivation:
         reasons = (
             (late, "are older than what retention removed, and came late"),
             (lost, "follow a restore of the log, which lost documents"),
+            (
+                self.counts.facts_restored,
+                "follow a restore of the log, which lost the changes behind their facts",
+            ),
             (unkept, "are of a version that kept no documents"),
             (unheld, "cite more documents than can be held"),
         )

@@ -44,27 +44,21 @@ class ReportOutcome:
 
     @property
     def exit_code(self) -> int:
-        return self.outcome.exit_code
+        """As of an export; also 2 if no checkpoint covers an entry: anyone can make up such a
+        one."""
+        return self.outcome.exit_code or (2 if self.unproven else 0)
 
     def to_wire(self) -> dict[str, Any]:
         """As for an export; `unproven_tail` counts entries that no checkpoint covers."""
         wire = self.outcome.to_wire()
         # A few entries of a log say nothing of its completeness, erasures and silences.
-        del wire["erased"], wire["freshness"], wire["completeness"]
+        del wire["erased"], wire["freshness"], wire["completeness"], wire["spools_followed"]
         return {**wire, "entries": self.entries, "unproven_tail": self.unproven}
 
     def text(self) -> str:
         """The text for standard output, without a final newline."""
         outcome = self.outcome
-        count = len(outcome.findings) + outcome.more_findings
-        headline = f"NOT VALID: {outcome.subject}: {count} finding{'s' * (count != 1)}"
-        if self.valid:
-            headline = f"OK: {outcome.subject} holds"
-            if outcome.not_compared:
-                headline = (
-                    f"INCOMPLETE: {outcome.subject} holds, but a checkpoint given was not compared"
-                )
-        lines = [headline, ""]
+        lines = [self._headline(), ""]
         proven = f"{self.entries - self.unproven:,} of {self.entries:,} entries are in the log"
         rows = [
             ("log", outcome.log),
@@ -87,6 +81,17 @@ class ReportOutcome:
             lines += ["which of them is right, and give it with --key:"]
             lines += [f"  {each}" for each in outcome.claimed_keys]
         return "\n".join(map(printable, lines))
+
+    def _headline(self) -> str:
+        subject = self.outcome.subject
+        if not self.valid:
+            count = len(self.outcome.findings) + self.outcome.more_findings
+            return f"NOT VALID: {subject}: {count} finding{'s' * (count != 1)}"
+        if self.outcome.not_compared:
+            return f"INCOMPLETE: {subject} holds, but a checkpoint given was not compared"
+        if self.unproven:
+            return f"INCOMPLETE: {subject} has entries that no checkpoint proves"
+        return f"OK: {subject} holds"
 
 
 def check_report(raw: bytes, subject: str, options: CheckOptions) -> ReportOutcome:

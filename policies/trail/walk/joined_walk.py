@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from policies.ground.canonical import b64, encode
-from policies.trail.findings import Finding, Reason
+from policies.trail.findings import Finding
 from policies.trail.merkle_tree import Frontier
 from policies.trail.stored_entry import EntryFinding
 from policies.trail.walk.compact_range import extend
@@ -31,8 +31,6 @@ from policies.trail.walk.range_result import (
 from policies.trail.walk.silences import Silences
 
 OnOther = Callable[[bytes, Frontier], Finding | None]
-MOST_SOURCES = 200_000
-"""Enforcement points and their spools that the log of a file may name: a bound on memory."""
 
 
 class JoinedWalk:
@@ -43,11 +41,12 @@ class JoinedWalk:
         log: str,
         tree: Frontier | None = None,
         last_leaf: bytes | None = None,
-        most_sources: int | None = MOST_SOURCES,
+        most_sources: int | None = None,
     ) -> None:
         """`tree` and `last_leaf` describe what precedes the walk's first entry; `last_leaf` is None
         where only the tree is known, and then the first entry's `prev` is taken on trust until a
-        checkpoint covers it. `most_sources` is None for a log of our own."""
+        checkpoint covers it. `most_sources` bounds how many sources are followed, and so
+        the memory; None is for a log of our own."""
         self._most = most_sources
         self._log = b',"log":' + encode(log)
         self.tree = Frontier() if tree is None else tree
@@ -61,6 +60,9 @@ class JoinedWalk:
         self.first_ts = ""
         self.decisions = self.without_openings = 0
         self.sources: dict[Source, ChainEnd] = {}
+        self.unfollowed = False
+        """Whether there were more sources than are followed: records of the others are taken at
+        their word, as at the beginning of a part."""
         self.erasures = Erasures()
         self.silences = Silences()
         self.first_prev = ""
@@ -83,7 +85,8 @@ class JoinedWalk:
     def before(self) -> Before:
         """What precedes the range that is joined next."""
         ts, sources = self.last_ts.encode(), self.sources
-        return Before(self.tree.size, self._log, self._prev, ts, sources, self._trusting)
+        trusting = self._trusting or self._is_full()
+        return Before(self.tree.size, self._log, self._prev, ts, sources, trusting)
 
     def join(self, result: RangeResult, on_other: OnOther) -> bool:
         """Take in the range that follows. `on_other` judges each line that is not an entry; the
@@ -134,8 +137,7 @@ class JoinedWalk:
             extend(tree, size, hashes)
             self.roots[size] = tree.root()
         extend(self.tree, result.end, result.hashes)
-        for source, claim in result.sources.items():
-            self.sources[source] = (claim.last_n, claim.last_hash)
+        self._follow(result)
         begins = result.start.ts.decode()
         self.silences.between(before.size, self.last_ts, begins)
         self.silences.add(each for each in result.silences if each.seq < result.end)
@@ -151,20 +153,28 @@ class JoinedWalk:
             self.erasures.redact(first, last)
         self.notable += result.notable
 
+    def _is_full(self) -> bool:
+        return self._most is not None and len(self.sources) >= self._most
+
+    def _follow(self, result: RangeResult) -> None:
+        for source, claim in result.sources.items():
+            if source not in self.sources and self._is_full():
+                self.unfollowed = True
+                continue
+            self.sources[source] = (claim.last_n, claim.last_hash)
+
     def _start_fault(self, start: Start) -> Finding | None:
         fault = place_fault(start, self.before())
         return None if fault is None else _finding(self.tree.size, fault, start.eid)
 
     def _source_fault(self, result: RangeResult) -> Finding | None:
         """The first record of a source, in order of `seq`, that does not continue it."""
+        trusting = self._trusting or self._is_full()
         # The claims are in order of `seq`, since a range notes each source when it meets it first.
         for source, claim in result.sources.items():
             end = self.sources.get(source)
-            if end is None and self._most is not None and len(self.sources) >= self._most:
-                many = EntryFinding(Reason.SOURCE_GAP, f"more than {self._most} sources")
-                return _finding(claim.seq, many, claim.eid.decode())
             name = source[0].decode(errors="replace")
-            fault = source_fault(name, claim.n, claim.prev, end, trusting=self._trusting)
+            fault = source_fault(name, claim.n, claim.prev, end, trusting=trusting)
             if fault is not None:
                 return _finding(claim.seq, fault, claim.eid.decode())
         return None

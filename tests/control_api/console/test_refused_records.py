@@ -53,6 +53,21 @@ async def test_a_refused_record_is_shown_in_words(monkeypatch: pytest.MonkeyPatc
     assert shown.values["next"] == (17,)
 
 
+def test_the_decision_of_a_refused_record_is_readable_beside_the_entry_with_its_id(
+    tenant: ControlApi,
+) -> None:
+    console = Visitor(tenant).sign_in(tenant.admin_key)
+    sidecar, thief = Sidecar(tenant, agent(tenant, "ours")), Sidecar(tenant, agent(tenant, "thief"))
+    true = sidecar.decided()
+    assert thief.sent([thief.decided("DENY", eid=ids([true])[0])]) == []
+    assert sidecar.sent([true]) == [(0, "duplicate_id")]
+    (row,) = rows(console, REFUSED)
+    assert f"ALLOW: {sidecar.agent_id} from handbook" in row.text
+    addresses = [each.attributes["href"] for each in row.find_all("a")]
+    (there,) = (each for each in addresses if ids([true])[0] in each)
+    assert "DENY" in console.get(there).text
+
+
 @pytest.mark.deep(stands_in="test_a_refused_record_is_shown_in_words")
 def test_refused_records_are_listed_with_who_delivered_them_and_why(tenant: ControlApi) -> None:
     console = Visitor(tenant).sign_in(tenant.admin_key)

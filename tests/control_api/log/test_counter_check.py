@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from control_api.log.counts.compare import compare_counts
+from control_api.log.counts.sums import SECRET_BYTES
 from control_api.log.ingest import ingest
 from control_api.log.verify import verify
 from tests.control_api.log.purging import SIGNER, aged, purge
@@ -56,3 +58,18 @@ async def test_a_spool_whose_records_were_purged_is_no_finding(world: OpenStore)
     assert (answer["reason"], answer["first_seq"] > 3) == (None, True)
     await _sent(world, spool, 2)
     assert (await _verified(world))["valid"]
+
+
+async def test_the_scheduled_verification_finds_a_counter_that_is_ahead(world: OpenStore) -> None:
+    spool = Spool()
+    await _sent(world, spool, 3)
+    await _sent(world, Spool("sidecar-2"), 2)
+    assert await compare_counts(world.store, TENANT, b"s" * SECRET_BYTES, 0.0) is None
+    hidden = Spool(spool.source, spool.instance, spool.n, spool.prev)
+    hidden.records(2)
+    set_ahead = "UPDATE sources SET n = :n, hash = :h WHERE tenant_id = :t AND source = :s"
+    ahead = {"n": hidden.n - 1, "h": hidden.hashes[-1], "t": TENANT, "s": spool.source}
+    await sql(world.url, set_ahead, **ahead)
+    found = await compare_counts(world.store, TENANT, b"s" * SECRET_BYTES, 0.0)
+    assert found is not None
+    assert found.text().startswith("source_gap: the counter of spool `sidecar-1` `i1` holds a")

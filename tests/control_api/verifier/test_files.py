@@ -53,6 +53,7 @@ def test_a_whole_log_holds_and_is_signed(tmp_path: Path, capsys: Capture) -> Non
         "not_recomputable": None,
         "not_derived": [],
         "not_compared": [],
+        "spools_followed": True,
         "erased": {"entries": 0, "behind_the_file": 0, "unproven": 0},
         "freshness": {
             "last_entry": "2026-01-01T00:00:00.031000Z",

@@ -221,6 +221,19 @@ def test_a_restore_may_have_lost_documents(tmp_path: Path, capsys: Capture) -> N
     assert (answer.code, answer.reasons, len(answer.json["not_derived"])) == (2, [], 1)
 
 
+def test_facts_that_an_incarnation_made_unknown_are_told(tmp_path: Path, capsys: Capture) -> None:
+    """An insider with the log's key can write one, and then rewrite the facts behind it."""
+    log = Log()
+    log.direct(incarnation_record(3, 5, 1, record_id="incarnation"))
+    log.direct(decided(seed=1))
+    path = put(tmp_path, file_of(log.rows, [document()]))
+    answer = run(capsys, path, "--key", KEY, "--recompute", "--json")
+    assert (answer.code, answer.reasons) == (2, [])
+    why = "follow a restore of the log, which lost the changes behind their facts"
+    assert answer.json["not_derived"] == [{"decisions": 1, "why": why}]
+    assert run(capsys, path, "--key", KEY, "--recompute").out.startswith("INCOMPLETE: ")
+
+
 @pytest.mark.parametrize(
     ("signed", "code", "reasons"),
     [(f"{LOG}#1", 2, []), (LOG, 1, ["document_missing"])],

@@ -58,6 +58,12 @@ class Sidecar:
             decision_record(retrieval, decision, None, event_id=eid or new_id(), salt=b"s" * 32), at
         )
 
+    def followed(self, event_id: str) -> Payload:
+        detail: dict[str, int | str] = {"status": 200}
+        return self.put(
+            retrieval_lineage(event_id, b"c" * 32, detail, "delivered", record_id=new_id())
+        )
+
     def send(self, payloads: list[Payload]) -> Any:
         batch = {"source": self.name, "instance": self.instance, "records": payloads}
         return self.api.call("POST", EVENTS, batch, key=self.key)
@@ -197,13 +203,44 @@ def test_lineage_of_a_foreign_event_is_refused(api: ControlApi) -> None:
     assert theirs.sent([event]) == ours.sent([own]) == []
     central = api.evaluate()["event_id"]
 
-    def lineage(event_id: str) -> Payload:
-        return ours.put(
-            retrieval_lineage(event_id, b"c" * 32, {"status": 200}, "delivered", record_id=new_id())
-        )
-
-    followed = [lineage(each) for each in (*ids([event, own]), central, new_id())]
+    followed = [ours.followed(each) for each in (*ids([event, own]), central)]
     assert ours.sent(followed) == [(1, "foreign_event"), (3, "foreign_event")]
+
+
+def test_lineage_ahead_of_its_event_is_refused_and_told_as_a_forgery(api: ControlApi) -> None:
+    true, thief = (Sidecar(api, agent(api, name)) for name in ("true", "thief"))
+    shipped = true.decided()
+    (eid,) = ids([shipped])
+    told = len(api.admin("GET", "/v1/audit/changes?action=isolation_violation&limit=1000"))
+    assert thief.sent([thief.followed(eid)]) == [(0, "unknown_event")]
+    after = len(api.admin("GET", "/v1/audit/changes?action=isolation_violation&limit=1000"))
+    assert after == told + 1
+    # As its sidecar spools it: the decision, then what follows from it, also in a later batch.
+    assert true.sent([shipped, true.followed(eid)]) == []
+    assert true.sent([true.followed(eid)]) == []
+    actions = api.admin("GET", f"/v1/audit/lineage/{eid}")["actions"]
+    assert [each["outcome"] for each in actions] == ["delivered", "delivered"]
+
+
+def test_lineage_before_its_decision_or_of_a_refused_one_is_refused(api: ControlApi) -> None:
+    sidecar, theirs = (Sidecar(api, agent(api, name)) for name in ("ours", "theirs"))
+    eid, foreign = new_id(), new_id()
+    records = [sidecar.followed(eid), sidecar.decided(eid=eid), sidecar.followed(eid)]
+    records += [sidecar.decided(agent_id=theirs.agent_id, eid=foreign), sidecar.followed(foreign)]
+    refused = [(0, "unknown_event"), (3, "foreign_agent"), (4, "unknown_event")]
+    assert sidecar.sent(records) == refused
+
+
+def test_lineage_behind_a_taken_id_is_refused_with_it(api: ControlApi) -> None:
+    true, thief = (Sidecar(api, agent(api, name)) for name in ("true", "thief"))
+    shipped = true.decided()
+    (eid,) = ids([shipped])
+    assert true.sent([shipped]) == []
+    taken = [thief.decided("DENY", eid=eid), thief.followed(eid)]
+    assert thief.sent(taken) == [(0, "duplicate_id"), (1, "foreign_event")]
+    # The same record again, and more that follows from it.
+    assert thief.sent([*taken, thief.followed(eid)]) == [(2, "foreign_event")]
+    assert api.admin("GET", f"/v1/audit/lineage/{eid}")["actions"] == []
 
 
 def test_a_known_id_is_refused_and_nothing_waits_behind_it(api: ControlApi) -> None:
@@ -215,6 +252,19 @@ def test_a_known_id_is_refused_and_nothing_waits_behind_it(api: ControlApi) -> N
     again = sidecar.send(records)
     assert (again.status, again.body["rejected"]) == (200, [])
     assert api.verified()["valid"]
+
+
+def test_an_id_that_was_taken_before_is_told_as_a_forgery(api: ControlApi) -> None:
+    true, thief = (Sidecar(api, agent(api, name)) for name in ("true", "thief"))
+    shipped = true.decided()
+    assert thief.sent([thief.decided("DENY", eid=ids([shipped])[0])]) == []
+    assert true.sent([shipped]) == [(0, "duplicate_id")]
+    (told,) = api.admin("GET", "/v1/audit/changes?action=isolation_violation&limit=1")
+    listed = api.admin("GET", "/v1/audit/rejected-records?limit=1000")
+    (kept,) = (each for each in listed if each["sidecar_id"] == true.name)
+    assert (kept["record"], kept["key_id"]) == (shipped["core"], told["object_id"])
+    metrics = api.call("GET", "/metrics").raw.decode()
+    assert 'sluice_isolation_violations_total{what="event"}' in metrics
 
 
 def test_no_key_delivers_records_of_another_keys_sidecar(api: ControlApi) -> None:

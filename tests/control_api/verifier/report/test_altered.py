@@ -120,6 +120,24 @@ def test_a_checkpoint_from_elsewhere_must_agree(tmp_path: Path, capsys: Capture)
     assert (answer.code, answer.out.partition(": ")[0]) == (2, "INCOMPLETE"), answer.out
 
 
+def test_entries_that_no_checkpoint_covers_make_it_incomplete(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    made(tmp_path, capsys, "--agent", "agt_a")
+    wire = json.loads((tmp_path / "out/report.json").read_bytes())
+    # A small true checkpoint, and entries that lie beyond it: anyone can make these up.
+    beyond = {"entry": wire["entries"][-1]["entry"], "openings": None, "proof": None}
+    forged = {**wire, "checkpoint": note(5), "entries": [beyond]}
+    path = put(tmp_path, json.dumps(forged).encode(), "beyond.json")
+    answer = run(capsys, path, "--key", KEY)
+    assert (answer.code, answer.out.partition(": ")[0]) == (2, "INCOMPLETE"), answer.out
+    assert "0 of 1 entries are in the log" in answer.out
+    shown = run(capsys, path, "--key", KEY, "--json")
+    assert (shown.code, shown.json["unproven_tail"]) == (2, 1)
+    without = put(tmp_path, json.dumps({**forged, "checkpoint": None}).encode(), "none.json")
+    assert run(capsys, without).code == 2
+
+
 def test_every_truncation_is_told(tmp_path: Path, capsys: Capture) -> None:
     made(tmp_path, capsys, "--event", "event-3")
     whole = (tmp_path / "out/report.json").read_bytes()
