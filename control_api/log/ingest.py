@@ -16,7 +16,7 @@ from sqlalchemy import Connection, bindparam, insert, select, update
 
 from control_api.log.head_cache import LogHeadCache, Spool, SpoolEnd
 from control_api.log.ingest_statement import append_in_one_statement
-from control_api.log.judging.judge import Judge, Refusal
+from control_api.log.judging.judge import Judge
 from control_api.log.policy_set.acknowledged import advances
 from control_api.store.log.chain import LogChain, find_appended
 from control_api.store.log.heads import LogEnd
@@ -196,10 +196,7 @@ def _refuse_known(
     not random. Without a judge, refuses the batch."""
     known = find_appended(connection, tenant_id, [record.columns.eid for record in fresh])
     if judge is not None:
-        return [
-            judge.refuse(each, Refusal.duplicate_id) if each.columns.eid in known else each
-            for each in fresh
-        ]
+        return judge.refuse_known(fresh, known)
     for record in fresh:
         eid = record.columns.eid
         if eid in known:

@@ -92,21 +92,31 @@ class Judge:
     async def judge(self, records: list[Spooled]) -> list[Spooled]:
         """The records as they are to be appended."""
         roles = await self._roles(records)
-        events = await self._events(records)
         seen: set[str] = set()
         judged = []
         for record in records:
             reason = None
             if record.n not in self.refusals:
-                reason = self._fault(record, seen, roles, events)
+                reason = self._fault(record, seen, roles)
                 seen.add(record.columns.eid)
-            marked = self._marked(record) if reason is None else self.refuse(record, reason)
-            judged.append(marked)
+            judged.append(record if reason is None else self.refuse(record, reason))
+        events = await self._events(judged)
+        return [self._marked(self._followed(record, events)) for record in judged]
+
+    def refuse_known(self, records: list[Spooled], known: Collection[str]) -> list[Spooled]:
+        """The records, with those refused whose ids the log has already, and lineage that follows
+        from such an id: the event of the log is not the batch's own."""
+        judged = []
+        for record in records:
+            reason = None
+            if record.columns.eid in known:
+                reason = Refusal.duplicate_id
+            elif record.n not in self.refusals and record.columns.ref in known:
+                reason = Refusal.foreign_event
+            judged.append(record if reason is None else self.refuse(record, reason))
         return judged
 
-    def _fault(
-        self, record: Spooled, seen: set[str], roles: Roles, events: Mapping[str, Event]
-    ) -> Refusal | None:
+    def _fault(self, record: Spooled, seen: set[str], roles: Roles) -> Refusal | None:
         columns = record.columns
         if record.source != self.source or record.instance != self.instance:
             return Refusal.foreign_spool
@@ -119,15 +129,16 @@ class Judge:
                 return Refusal.foreign_agent
             if columns.agent_id is not None and columns.agent_role not in roles[columns.agent_id]:
                 return Refusal.foreign_role
-        if columns.ref is not None and columns.ref in events:
-            return self._event_fault(events[columns.ref])
         return None
 
-    def _event_fault(self, event: Event) -> Refusal | None:
-        if event.sidecar_id == self.source:
-            return None
+    def _followed(self, record: Spooled, events: Mapping[str, Event]) -> Spooled:
+        """The record, refused if it is lineage of an event that is not the key's."""
+        ref = record.columns.ref
+        event = None if ref is None or record.n in self.refusals else events.get(ref)
+        if event is None or event.sidecar_id == self.source:
+            return record
         ours = event.sidecar_id is not None and self.key.may_speak_for_agent(event.agent_id)
-        return None if ours else Refusal.foreign_event
+        return record if ours else self.refuse(record, Refusal.foreign_event)
 
     def _marked(self, record: Spooled) -> Spooled:
         if record.n in self.refusals:
@@ -161,6 +172,9 @@ class Judge:
     async def _events(self, records: list[Spooled]) -> Mapping[str, Event]:
         """What the log knows of the events that lineage of the batch follows from."""
         # An event that the log does not have may be lost, and says nothing of whose it was.
-        cited = {record.columns.ref for record in records if record.columns.ref is not None}
-        cited -= {record.columns.eid for record in records}
+        kept = [record.columns for record in records if record.n not in self.refusals]
+        cited = {columns.ref for columns in kept if columns.ref is not None}
+        # INVARIANT: only a record that is kept vouches for its id (and `refuse_known` for those of
+        # the log). Else a forged record would bring in lineage of another agent's event.
+        cited -= {columns.eid for columns in kept}
         return await self.lookup.events(cited) if cited else {}
