@@ -89,7 +89,7 @@ class Enforcer:
         self._sessions = sessions
         self._recorder = recorder
         self._configured_level = configured_level
-        self._masking = MaskingTurns(policies.monotonic, partial(asyncio.sleep, 0))
+        self._masking = MaskingTurns(policies.monotonic, partial(asyncio.sleep, 0), asyncio.Event)
 
     async def evaluate(self, retrieval: Retrieval, key: Key | None) -> RecordedDecision:
         """Decide, record, and return once the record is durable. Raises `SpoolError` (503) if
