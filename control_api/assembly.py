@@ -121,7 +121,7 @@ def assemble(
         instruments=instruments,
         registry=registry,
         describe=Describer(partial(_description, routes_of(settings))).describe,
-        masking=MaskingTurns(clock.monotonic, partial(asyncio.sleep, 0)),
+        masking=MaskingTurns(clock.monotonic, partial(asyncio.sleep, 0), asyncio.Event),
         enrolments=_enrolments(settings, clock, entropy, opened, instruments.enrolment),
         tails=EventTails(opened.store, stopping),
         stopping=stopping,

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 
+from policies.definitions.model import Key
 from policies.ground.clock import Clock
 from policies.ground.connection_budget import ConnectionBudget
 from policies.ground.listen_address import ListenAddress
@@ -154,6 +155,7 @@ class Components:
         self._hold_to_own_agents(settings, sessions)
         self._keys = LiveKeys(self.policies.policy_set, clock, self.enforcer.speaks_for)
         self._agent = self._agent_identity(settings)
+        self.enforcer.key_now = self._key_now
         self._renderer = ResponseRenderer(clock)
         self._request_id_prefix = random_bytes(4).hex()
         # All listeners share these: no source may lead back to any of the ports, and together
@@ -280,6 +282,12 @@ class Components:
     def _heads(self) -> HeadCache:
         # Each port has a key of its own: equal heads at two ports have no digest in common.
         return HeadCache(self.enforcer.random_bytes(KEY_BYTES))
+
+    def _key_now(self, key: Key) -> Key | None:
+        # An enrolled agent's key has no document, and so no digest.
+        if self._agent is not None and not key.digest:
+            return self._agent.known_key()
+        return self._keys.now(key)
 
     def _agent_identity(self, settings: SidecarSettings) -> AgentIdentity | None:
         if isinstance(self.identity, EnrolledIdentity):

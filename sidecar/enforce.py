@@ -79,6 +79,9 @@ class Enforcer:
         self.note_retrieval = recorder.note_retrieval
         self.withheld: Callable[[], tuple[str, str] | None] = _nothing
         """Returns under which name everything is denied, and why; None if nothing is withheld."""
+        self.key_now: Callable[[Key], Key | None] = lambda key: key
+        """Returns a key as it is now, None if it is not valid any more. Raises `MissingDocument`.
+        """
         self.speaks_for: Callable[[str | None], bool] = lambda _: True
         """Whether the sidecar's own key speaks for an agent; None is a call without one."""
         self.enrolled = False
@@ -86,7 +89,7 @@ class Enforcer:
         self._sessions = sessions
         self._recorder = recorder
         self._configured_level = configured_level
-        self._masking = MaskingTurns(policies.monotonic, partial(asyncio.sleep, 0))
+        self._masking = MaskingTurns(policies.monotonic, partial(asyncio.sleep, 0), asyncio.Event)
 
     async def evaluate(self, retrieval: Retrieval, key: Key | None) -> RecordedDecision:
         """Decide, record, and return once the record is durable. Raises `SpoolError` (503) if
@@ -103,6 +106,7 @@ class Enforcer:
         if self.policies.masks():
             [retrieval] = await masked_ahead(self._masking, (retrieval,))
         try:
+            key = self._still_valid(key)
             # Most retrievals need nothing but what is here.
             if not self.must_claim(retrieval, key):
                 return self.decide(retrieval, key, report_mode=report_mode)
@@ -124,7 +128,8 @@ class Enforcer:
         try:
             for _ in range(_MAX_FETCHES):
                 try:
-                    await self._claim_session(retrievals, key)
+                    await self._claim_session(retrievals, self._still_valid(key))
+                    key = self._still_valid(key)
                     return self._decide_together(retrievals, key, report_mode)
                 except MissingDocument as missing:
                     absent = missing
@@ -145,6 +150,11 @@ class Enforcer:
             # of that moment: a policy revoked in the meantime allows nothing.
             await eager.within_task()
             await self._sessions.claim(new, masking=self.policies.masks())
+
+    def _still_valid(self, key: Key | None) -> Key | None:
+        # INVARIANT: looked up after each wait. Texts that take seconds to mask, or a slow claim,
+        # must not put off that a revoked key stops working.
+        return None if key is None else self.key_now(key)
 
     def must_claim(self, retrieval: Retrieval, key: Key | None) -> bool:
         """Whether the call names a session that is new here and that it may claim. If so, `submit`

@@ -45,6 +45,15 @@ class LiveKeys:
         key = self.policy_set.key(digest)
         return key if key is not None and key.live(self._now()) else None
 
+    def now(self, key: Key) -> Key | None:
+        """What has become of a key that was found: None if it was revoked or has expired, lost its
+        scope, or can't be looked up. Raises `MissingDocument`."""
+        try:
+            found = self.find(key.digest)
+        except (NoPolicySet, CacheDamaged):
+            return None
+        return found if found is not None and found.scope == key.scope else None
+
     def find_callers(self, digest: bytes) -> Key | None:
         """Like `find`, for a key that a caller presents. Raises `ForeignKey` too."""
         key = self.find(digest)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from control_api.caches.tenant_state import TenantState
 from control_api.store.schema.console import SUPERADMIN_REALM
 from policies.definitions.model import Key
+from policies.ground.errors import Forbidden
 
 
 class Caller(NamedTuple):
@@ -46,11 +47,16 @@ class Caller(NamedTuple):
     async def live(self, now: int) -> bool:
         """Whether the key is still live: not revoked, not expired, its tenant active, its session
         not ended."""
-        # Asked again after a long poll, because the change that ends it may have revoked the key.
+        # Asked again after a long wait, because the change that ends it may have revoked the key.
         key = self.key if self.digest is None else await self.tenant.find_key(self.digest)
         if key is None or not key.live(now) or not self.tenant.active:
             return False
         return self.session_lives is None or await self.session_lives()
+
+    async def require_live(self, now: int) -> None:
+        """Raises `Forbidden` unless the key is still live, as of `now` (microseconds)."""
+        if not await self.live(now):
+            raise Forbidden("the API key is no longer valid, or its tenant was deactivated")
 
 
 @dataclass(frozen=True, slots=True)

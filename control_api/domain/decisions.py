@@ -91,11 +91,14 @@ async def masked(
     app: AppContext, caller: Caller, retrievals: Sequence[Retrieval]
 ) -> Sequence[Retrieval]:
     """The retrievals with their texts masked, if the tenant masks; they may have been already. The
-    documents that they need must have been loaded, and still are."""
+    documents that they need must have been loaded, and still are. Raises `Forbidden` if the
+    caller's key has ended meanwhile."""
     tenant = caller.tenant
     if not tenant.policy_set.masks():
         return retrievals
     made = await masked_ahead(app.masking, retrievals)
+    # INVARIANT: a key that is revoked while a text is masked decides nothing more.
+    await caller.require_live(app.clock.now())
     if not all(map(tenant.holds_for, made)):
         await tenant.need_for(*made)  # the policy set changed meanwhile
     return made
@@ -118,6 +121,7 @@ async def _claimed(
         recorded_user(retrieval) if tenant.policy_set.masks() else retrieval.user_id,
     )
     # The policy set may have changed during the claim. Decide by the set in force now.
+    await caller.require_live(app.clock.now())
     await tenant.need_for(retrieval)
     return row.at(app.clock.now())
 

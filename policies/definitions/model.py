@@ -117,7 +117,8 @@ class Agent:
 @dataclass(frozen=True, slots=True)
 class Key:
     """The part of an API key's entry that a decision needs; never the secret. `expires_at` is in
-    microseconds since 1970 UTC, None for never. `wire` is as in `Agent`.
+    microseconds since 1970 UTC, None for never. `digest` is the SHA-256 under which a policy set
+    has the key, empty for one that is not from there. `wire` is as in `Agent`.
 
     Only a key of scope `sidecar` has `agent_ids` and `sidecar_ids`, with the wildcards `*` and `?`.
     `agent_ids` is None for one that was made before keys had them: it may speak for every agent, as
@@ -132,6 +133,7 @@ class Key:
     expires_at: int | None = None
     agent_ids: tuple[str, ...] | None = None
     sidecar_ids: tuple[str, ...] | None = None
+    digest: bytes = field(default=b"", repr=False, compare=False)
     wire: bytes = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -143,7 +145,7 @@ class Key:
         return _members(self, (*self.__slots__[:5], *bound))
 
     @classmethod
-    def from_wire(cls, wire: dict[str, Any]) -> "Key":
+    def from_wire(cls, wire: dict[str, Any], digest: bytes = b"") -> "Key":
         agent_ids, sidecar_ids = wire.get("agent_ids"), wire.get("sidecar_ids")
         return cls(
             wire["key_id"],
@@ -153,6 +155,7 @@ class Key:
             wire["expires_at"],
             None if agent_ids is None else tuple(agent_ids),
             None if sidecar_ids is None else tuple(sidecar_ids),
+            digest,
         )
 
     def may_speak_for_agent(self, agent_id: str | None) -> bool:

@@ -8,6 +8,7 @@ with the tenant.
 
 import hashlib
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 import orjson
@@ -197,7 +198,7 @@ class PolicySet:
 
     def key(self, digest: bytes) -> Key | None:
         """The key with this SHA-256. Doesn't check its expiry, which needs the caller's clock."""
-        found: Key | None = self._get("key/" + digest.hex(), _key)
+        found: Key | None = self._get("key/" + digest.hex(), partial(_key, digest))
         return found
 
     def enrolment(self, agent_id: str) -> Enrolment | None:
@@ -233,8 +234,8 @@ def _agent(body: bytes) -> Agent:
     return Agent.from_wire(orjson.loads(body))
 
 
-def _key(body: bytes) -> Key:
-    return Key.from_wire(orjson.loads(body))
+def _key(digest: bytes, body: bytes) -> Key:
+    return Key.from_wire(orjson.loads(body), digest)
 
 
 def _enrolment(body: bytes) -> Enrolment:

@@ -40,7 +40,7 @@ from policies.trail.stored_entry import StoredRow
 from policies.trail.verify import LogHead
 
 T = TypeVar("T")
-TURNS = MaskingTurns(lambda: 0.0, partial(asyncio.sleep, 0))
+TURNS = MaskingTurns(lambda: 0.0, partial(asyncio.sleep, 0), asyncio.Event)
 """Its time stands still, so it masks everything at once."""
 
 LOG = "default"

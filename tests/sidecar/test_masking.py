@@ -2,7 +2,7 @@
 session."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,13 @@ import orjson
 import pytest
 
 from policies.definitions.model import TenantSettings
-from policies.ground.masking import masked_text
+from policies.ground.keys import key_digest
+from policies.ground.masking import MaskingTurns, masked_text
 from policies.retrieval import Retrieval
+from policies.sets.policy_set import key_name
+from policies.trail.masked_ahead import masked_ahead
 from policies.trail.spool_chain import read_payload
-from tests.support.fake_control_api import ROLE, FakeControlApi, fake_control_api
+from tests.support.fake_control_api import EVALUATE_KEY, ROLE, FakeControlApi, fake_control_api
 from tests.support.sidecar import EVALUATE, RunningSidecar, ask, running_sidecar
 from tests.support.waiting import until_async
 
@@ -118,3 +121,28 @@ async def test_others_are_answered_while_a_batch_is_masked(
         assert (await batch).status == 200
     # Items that are masked without a pause would let one or two through.
     assert answered > 3
+
+
+@pytest.mark.parametrize("waits_for", ["masking", "claim"])
+async def test_a_key_that_is_revoked_while_its_call_waits_allows_nothing(
+    tmp_path: Path, control: FakeControlApi, monkeypatch: pytest.MonkeyPatch, waits_for: str
+) -> None:
+    waiting, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slowly(turns: MaskingTurns, retrievals: Sequence[Retrieval]) -> list[Retrieval]:
+        waiting.set()
+        await go_on.wait()
+        return await masked_ahead(turns, retrievals)
+
+    control.create_tenant(settings=TenantSettings("default", pii_masking=waits_for == "masking"))
+    async with running_sidecar(tmp_path, control) as running:
+        if waits_for == "masking":
+            monkeypatch.setattr("sidecar.enforce.masked_ahead", slowly)
+        else:
+            control.hold_claims = go_on
+        call = asyncio.create_task(running.evaluate(session_id="s-1"))
+        await until_async("it waits", lambda: waiting.is_set() or control.claims)
+        await running.follows(control.publish({key_name(key_digest(EVALUATE_KEY)): None}))
+        go_on.set()
+        answer = await call
+    assert (answer["decision"], answer["policy_name"]) == ("DENY", "key_not_valid")

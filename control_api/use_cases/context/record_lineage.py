@@ -48,6 +48,8 @@ async def record_lineage(app: AppContext, caller: Caller, request: NewAction) ->
     )
     masking = caller.tenant.policy_set.masks()
     masked = await masked_texts(app.masking, action) if masking else None
+    if masking:  # that may take seconds
+        await caller.require_live(app.clock.now())
     record = lineage_record(action, record_id=app.new_id(), salt=app.entropy(32), masked=masked)
     await app.log.append(tenant_id, record)
     return Empty()

@@ -16,7 +16,7 @@ from control_api.isolation.speaker import enrolled_agent
 from control_api.presenters import policy_set_page
 from control_api.requests.base import QueryInt, RequestModel
 from control_api.responses.sidecars import PolicySetPage
-from policies.ground.errors import Forbidden, Unavailable
+from policies.ground.errors import Unavailable
 
 MAX_WAIT = 25  # seconds
 
@@ -83,5 +83,4 @@ async def _wait(app: AppContext, caller: Caller, seconds: float, revision: int) 
             if caller.tenant.policy_set.revision <= revision:
                 await caller.tenant.wait(seconds)
     # The change that woke us may be the revocation of this very key.
-    if not await caller.live(app.clock.now()):
-        raise Forbidden("the API key is no longer valid, or its tenant was deactivated")
+    await caller.require_live(app.clock.now())

@@ -1,17 +1,18 @@
 """Masks the texts of many requests in turns with everything else that an event loop does.
 
-    turns = MaskingTurns(monotonic, pause)    # one a process; `pause` waits a turn of the loop
-    masked = await turns.text("mail ann@…")   # Masked("mail [EMAIL]", ("EMAIL",))
+    turns = MaskingTurns(monotonic, pause, Event)   # one a process
+    masked = await turns.text("mail ann@…")         # Masked("mail [EMAIL]", ("EMAIL",))
 
 Masking takes up to 100 µs a character, and its text is a stranger's. So no turn of the loop has
-more than `SLICE` of it, however many ask: whatever isn't done by then goes on in the next turn, one
-text after the other. An ordinary text is done at once, without a pause. Has no clock and no event
-loop of its own.
+more than `SLICE` of it, however many ask: whatever isn't done by then goes on in a later turn, the
+text that had the fewest slices first, so that many long texts don't hold up ordinary ones. Those
+are done at once, without a pause, if none waits. Has no clock and no event loop of its own.
 """
 
-from collections import deque
 from collections.abc import Awaitable, Callable, Generator
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, Protocol, TypeVar
 
 from policies.ground.masking.masked import UNREAD, Masked
 
@@ -21,22 +22,47 @@ SLICE = 0.0005
 SECONDS = 5.0
 """How long a text, or a JSON value, may wait and be read. After that it is masked whole."""
 
+
+class Event(Protocol):
+    """What a text waits for."""
+
+    def set(self) -> None: ...
+    def clear(self) -> None: ...
+    def is_set(self) -> bool: ...
+    async def wait(self) -> object: ...
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A text that must be done `until` a time; `turn` is set while it has the turn."""
+
+    until: float
+    turn: Event
+    slices: int = 0
+
+
+_slices = attrgetter("slices")
 T = TypeVar("T")
 _Steps = Generator[None, None, T]
 
 
 class MaskingTurns:
-    """`monotonic` is in seconds; `pause` returns in the next turn of the loop."""
+    """`monotonic` is in seconds; `pause` returns in the next turn of the loop; `event` makes one of
+    the loop's, like `asyncio.Event`."""
 
     def __init__(
-        self, monotonic: Callable[[], float], pause: Callable[[], Awaitable[None]]
+        self,
+        monotonic: Callable[[], float],
+        pause: Callable[[], Awaitable[None]],
+        event: Callable[[], Event],
     ) -> None:
         self._monotonic = monotonic
         self._pause = pause
         self._spent = 0.0
         """Seconds of masking since the last pause."""
-        self._waiting: deque[object] = deque()
-        """The texts that are not done, the one whose turn it is first."""
+        self._event = event
+        self._waiting: list[_Waiting] = []
+        """The texts that are not done, in the order in which they came. One has the turn."""
 
     async def text(self, text: str) -> Masked:
         """Like `masked_text`; `UNREAD` if there wasn't enough time."""
@@ -64,26 +90,37 @@ class MaskingTurns:
             done = self._slice(steps)
             if done is not None:
                 return done[0]
-        me = object()
+        me = _Waiting(until, self._event())
         self._waiting.append(me)
+        if len(self._waiting) == 1:
+            me.turn.set()
         try:
             while True:
+                await me.turn.wait()
+                # Everyone else waits for this one, so nothing is masked in between.
                 await self._pause()
-                if self._waiting[0] is not me:
-                    continue
-                if self._spent >= SLICE:
-                    # Everyone else waits behind this one, so nothing is masked in between.
-                    await self._pause()
-                    self._spent = 0.0
+                self._spent = 0.0
                 if self._monotonic() > until:
                     return None
                 done = self._slice(steps)
                 if done is not None:
                     return done[0]
-                self._waiting.rotate(-1)
+                me.slices += 1
+                me.turn.clear()
+                self._pass_on()
         finally:
             self._waiting.remove(me)
             steps.close()
+            if me.turn.is_set():
+                self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Give the turn to the text that had the fewest slices, or to one whose time is up."""
+        waiting = self._waiting
+        if waiting:
+            late = waiting[0].until < self._monotonic()
+            following = waiting[0] if late else min(waiting, key=_slices)
+            following.turn.set()
 
     def _slice(self, steps: _Steps[T]) -> tuple[T] | None:
         """Take steps until the slice is over; the result, if that was the last one."""

@@ -243,6 +243,29 @@ def test_lineage_behind_a_taken_id_is_refused_with_it(api: ControlApi) -> None:
     assert api.admin("GET", f"/v1/audit/lineage/{eid}")["actions"] == []
 
 
+def test_a_refused_record_vouches_for_no_event(api: ControlApi) -> None:
+    ours, theirs = (Sidecar(api, agent(api, name)) for name in ("ours", "theirs"))
+    event = theirs.decided()
+    assert theirs.sent([event]) == []
+    [theirs_id] = ids([event])
+
+    def forged(**fields: Any) -> list[Payload]:
+        """A record with the id of the other agent's event, and lineage that follows from it."""
+        lineage = retrieval_lineage(
+            theirs_id, b"c" * 32, {"status": 200}, "delivered", record_id=new_id()
+        )
+        return [ours.decided(eid=theirs_id, **fields), ours.put(lineage)]
+
+    # One is refused once the log knows its id, the other before.
+    assert ours.sent(forged()) == [(0, "duplicate_id"), (1, "foreign_event")]
+    assert ours.sent(forged(agent_id=theirs.agent_id)) == [
+        (2, "foreign_agent"),
+        (3, "foreign_event"),
+    ]
+    assert api.admin("GET", f"/v1/audit/lineage/{theirs_id}")["actions"] == []
+    assert api.verified()["valid"]
+
+
 def test_a_known_id_is_refused_and_nothing_waits_behind_it(api: ControlApi) -> None:
     sidecar = Sidecar(api, agent(api, "known"))
     central, eid = api.evaluate()["event_id"], new_id()

@@ -1,11 +1,18 @@
 """Masking by the tenant's own setting or the service's, from the next call on."""
 
+import asyncio
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from policies.ground.masking import masked_json, masked_text
-from tests.support.control_api import SUPERADMIN, ControlApi, running_control_api
+from policies.ground.masking import MaskingTurns, masked_json, masked_text
+from policies.retrieval import Retrieval
+from policies.trail.masked_ahead import masked_ahead
+from tests.support.control_api import SUPERADMIN, ControlApi, asked, running_control_api
+from tests.support.waiting import PATIENCE
 
 USER = "ann@example.com"
 
@@ -79,3 +86,32 @@ def test_long_texts_are_masked_as_they_would_be_at_once(api: ControlApi) -> None
     assert shown(api, event_id) == (True, "[EMAIL]", masked_text(long).text), answer
     [action] = lineage["actions"]
     assert action["detail"] == masked_json({"text": [long, USER]})[0]
+
+
+def test_a_key_that_is_revoked_while_its_texts_are_masked_decides_nothing(
+    api: ControlApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting, go_on = threading.Event(), threading.Event()
+
+    async def slowly(turns: MaskingTurns, retrievals: Sequence[Retrieval]) -> list[Retrieval]:
+        waiting.set()
+        await asyncio.to_thread(go_on.wait, PATIENCE)
+        return await masked_ahead(turns, retrievals)
+
+    made = api.admin("POST", "/v1/keys", {"name": "stolen", "scope": "evaluate"})
+    switch(api, True)
+    monkeypatch.setattr("control_api.domain.decisions.masked_ahead", slowly)
+    try:
+        with ThreadPoolExecutor() as pool:
+            batch = {"items": [asked(source_id="contracts")] * 2}
+            path = "/v1/context/evaluate/batch"
+            call = pool.submit(api.call, "POST", path, batch, key=made["key"])
+            assert waiting.wait(PATIENCE)
+            revoked = api.call("DELETE", f"/v1/keys/{made['key_id']}")
+            go_on.set()
+            answer = call.result()
+    finally:
+        go_on.set()
+        switch(api, False)
+    assert (revoked.status, answer.status) == (200, 403)
+    assert not [each for each in api.events() if each["source_id"] == "contracts"]

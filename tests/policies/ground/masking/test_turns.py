@@ -38,7 +38,7 @@ class Clock:
 
 
 def turns() -> MaskingTurns:
-    return MaskingTurns(Clock(), partial(asyncio.sleep, 0))
+    return MaskingTurns(Clock(), partial(asyncio.sleep, 0), asyncio.Event)
 
 
 def taken(steps: Generator[None, None, Any]) -> tuple[Any, int]:
@@ -108,7 +108,7 @@ async def test_a_short_text_needs_no_pause() -> None:
     async def never() -> None:
         raise AssertionError("it pauses")
 
-    masking = MaskingTurns(lambda: 0.0, never)
+    masking = MaskingTurns(lambda: 0.0, never, asyncio.Event)
     assert await masking.text("mail ann@example.com") == ("mail [EMAIL]", ("EMAIL",))
     assert await masking.text(NUMBERS * 100) == masked_text(NUMBERS * 100)
     assert await masking.json({"a": "ann@example.com"}) == ({"a": "[EMAIL]"}, ("EMAIL",))
@@ -149,7 +149,7 @@ async def test_a_turn_of_the_loop_has_one_slice_however_many_ask() -> None:
             turn += 1
             await asyncio.sleep(0)
 
-    masking = MaskingTurns(monotonic, partial(asyncio.sleep, 0))
+    masking = MaskingTurns(monotonic, partial(asyncio.sleep, 0), asyncio.Event)
     running = asyncio.create_task(others())
     texts = [f"{number} {NUMBERS * 40}" for number in range(20)]
     assert await asyncio.gather(*map(masking.text, texts)) == [*map(masked_text, texts)]
@@ -170,6 +170,30 @@ async def test_a_short_text_does_not_wait_for_a_long_one_to_end() -> None:
     assert await long == masked_text(NUMBERS * 400)
 
 
+async def test_a_text_that_comes_late_does_not_wait_for_a_slice_of_each_before_it() -> None:
+    masking = turns()
+    long = [asyncio.create_task(masking.text(f"{n} {NUMBERS * 400}")) for n in range(40)]
+    wakes = 0
+
+    async def others() -> None:
+        nonlocal wakes
+        while True:
+            wakes += 1
+            await asyncio.sleep(0)
+
+    for _ in range(4 * len(long)):
+        await asyncio.sleep(0)
+    running = asyncio.create_task(others())
+    assert await masking.text(NUMBERS * 3) == masked_text(NUMBERS * 3)
+    running.cancel()
+    for each in long:
+        each.cancel()
+    # In turn with the others it would take two turns of the loop for each.
+    assert wakes < len(long)
+    await asyncio.gather(*long, return_exceptions=True)
+    assert await masking.text(NUMBERS * 100) == masked_text(NUMBERS * 100)
+
+
 async def test_a_text_of_a_caller_that_left_holds_up_no_other() -> None:
     masking = turns()
     first, second = (asyncio.create_task(masking.text(NUMBERS * n)) for n in (400, 100))
@@ -187,7 +211,7 @@ async def test_what_is_not_read_in_time_is_masked_whole() -> None:
     async def long() -> None:
         clock.now += SECONDS
 
-    masking = MaskingTurns(clock, long)
+    masking = MaskingTurns(clock, long, asyncio.Event)
     text = "mail ann@example.com " * 20
     assert await masking.text(text) == ("[UNREAD]", ("UNREAD",))
     assert await masking.json({"a": [text], "b": 1}) == ({"detail": "[UNREAD]"}, ("UNREAD",))

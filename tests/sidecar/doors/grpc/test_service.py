@@ -5,6 +5,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import grpc
 import grpc.aio
 import orjson
 import pytest
@@ -302,6 +303,18 @@ async def test_a_body_of_megabytes_is_a_denial_and_no_failed_call(tmp_path: Path
     async with grpc_door(tmp_path) as door:
         request = http(raw_body=b"x" * ((2 << 20) - 200))
         assert metadata(await door.check(request))["policy_name"] == "unreadable_request"
+
+
+@pytest.mark.parametrize("method", [CHECK, HEALTH])
+async def test_no_compressed_message_is_inflated(tmp_path: Path, method: str) -> None:
+    async with grpc_door(tmp_path) as door:
+        call: Any = door.channel.unary_unary(method)
+        data = http().SerializeToString() if method == CHECK else b""
+        for form in (grpc.Compression.Gzip, grpc.Compression.Deflate):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await call(data, metadata=[("x-api-key", KEY)], compression=form, timeout=20)
+            assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+        assert code(await door.check(http())) == 0
 
 
 async def test_a_message_that_is_too_large_fails_its_call_and_is_a_recorded_denial(
