@@ -100,16 +100,20 @@ def _completeness(outcome: Outcome) -> str:
     missing = [each for each in outcome.findings if each.reason in _INCOMPLETE]
     if missing:
         return f"BROKEN: {missing[0].message}"
+    ends = ""
+    if outcome.part:
+        ends = "; the file is a part by its own header: it tells nothing of entries from "
+        ends += f"{outcome.size} on"
     if outcome.first > outcome.oldest:
-        return f"a part of the log: nothing before seq {outcome.first} is in it"
+        return f"a part of the log: nothing before seq {outcome.first} is in it{ends}"
     begins = "from the first entry"
     if outcome.first:
         begins = f"from seq {outcome.first}: what precedes it was purged"
     if not outcome.unproven_tail:
-        return f"{begins} to the latest checkpoint, without a gap"
+        return f"{begins} to the latest checkpoint, without a gap{ends}"
     return (
         f"{begins}, without a gap; the last {outcome.unproven_tail:,} entries are covered by no "
-        "checkpoint, so newer ones could be missing"
+        f"checkpoint, so newer ones could be missing{ends}"
     )
 
 
