@@ -67,15 +67,29 @@ class KnownNotes:
                 outcome.not_compared.append(NotCompared(size, _why_not(outcome, size, whole=whole)))
 
 
+_UNPROVEN = (
+    ", and only the file's header says that it is a part, which no key signs: a log that lost what "
+    "followed may say so too. To tell, compare an export of the whole log with this checkpoint"
+)
+
+
 def _is_part(outcome: Outcome) -> bool:
     """Whether a range of the log was exported. The log may have been signed further since, so that
-    it is shorter than a checkpoint from outside says nothing."""
+    it is shorter than a checkpoint from outside says nothing. Who rolled a log back may call the
+    rest a part as well, so such a checkpoint is then not compared, and never passed over."""
+    return _is_shown_part(outcome) or outcome.part
+
+
+def _is_shown_part(outcome: Outcome) -> bool:
+    """Whether a file is a part by more than its header's word for it."""
     return outcome.first > outcome.oldest or not outcome.to_end
 
 
 def _why_not(outcome: Outcome, size: int, *, whole: bool) -> str:
+    if size >= outcome.first and not whole:
+        return "lies outside of what was verified"
     if size >= outcome.first:
-        return "lies behind this part of the log" if whole else "lies outside of what was verified"
+        return "lies behind this part of the log" + ("" if _is_shown_part(outcome) else _UNPROVEN)
     if outcome.first > outcome.oldest:
         return "lies before this part of the log"
     return f"lies inside the purged prefix; the smallest to compare is one of {outcome.first}"

@@ -44,8 +44,9 @@ class Outcome:
     that a checkpoint proves, None without one; `signer` is the key that signed that checkpoint, and
     `covered_how` how it is trusted. `spools_followed` says whether each spool was followed through
     the log. `pinned` says whether keys were pinned. `earlier` are the entries right before `first`
-    that earlier runs verified. `to_end` says that no larger log is known of. `notes` are lines for
-    the summary about keys, witnesses and the rest."""
+    that earlier runs verified. `to_end` says that no larger log is known of, and `part` that the
+    file's header, which no key signs, calls it a part. `notes` are lines for the summary about
+    keys, witnesses and the rest."""
 
     subject: str
     log: str = ""
@@ -61,6 +62,7 @@ class Outcome:
     last_ts: str = ""
     made_at: str = ""
     to_end: bool = True
+    part: bool = False
     silences: Silences = field(default_factory=Silences)
     level: Level = Level.UNSIGNED
     covered: int | None = None
@@ -141,6 +143,7 @@ class Outcome:
                 "from": self.first,
                 "to": self.size,
                 "to_end": self.to_end,
+                "part": self.part,
             },
             "claimed_keys": self.claimed_keys,
             "signed_by": self._signed_by(),

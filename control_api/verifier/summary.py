@@ -107,16 +107,20 @@ def _completeness(outcome: Outcome) -> str:
             f"NOT PROVEN: only {outcome.sources:,} spools were followed; records of others could "
             "have been dropped before they came into the log"
         )
+    ends = ""
+    if outcome.part:
+        ends = "; the file is a part by its own header: it tells nothing of entries from "
+        ends += f"{outcome.size} on"
     if outcome.first > outcome.oldest:
-        return f"a part of the log: nothing before seq {outcome.first} is in it"
+        return f"a part of the log: nothing before seq {outcome.first} is in it{ends}"
     begins = "from the first entry"
     if outcome.first:
         begins = f"from seq {outcome.first}: what precedes it was purged"
     if not outcome.unproven_tail:
-        return f"{begins} to the latest checkpoint, without a gap"
+        return f"{begins} to the latest checkpoint, without a gap{ends}"
     return (
         f"{begins}, without a gap; the last {outcome.unproven_tail:,} entries are covered by no "
-        "checkpoint, so newer ones could be missing"
+        f"checkpoint, so newer ones could be missing{ends}"
     )
 
 

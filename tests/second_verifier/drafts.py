@@ -149,6 +149,7 @@ class Draft:
             "from": self.start,
             "to": self.stop,
             "openings": "all" if self.with_openings else "none",
+            **({"part": True} if self.stop < len(self.entries) else {}),
             "made_at": "2026-02-01T00:00:00.000000Z",
         }
 

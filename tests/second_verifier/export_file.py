@@ -79,6 +79,8 @@ class ExportFile:
             raise NotAnExport("the header's origin is one of another log")
         if header.get("openings") not in ("all", "none") or not _are_keys(header.get("keys")):
             raise NotAnExport("the header's openings or keys")
+        if header.get("part", True) is not True:
+            raise NotAnExport("the header's part")
         if not is_time(header.get("made_at")):
             raise NotAnExport("the header says no time")
         return header

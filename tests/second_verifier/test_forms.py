@@ -1,6 +1,6 @@
 """Lines that are JSON but have another form than the format's, on which both verifiers agree: a
-header that contradicts itself, an entry or openings that are no object, an erasure that is no
-entry, and lines that are too long."""
+header that contradicts itself, or calls the file a part in another way, an entry or openings that
+are no object, an erasure that is no entry, and lines that are too long."""
 
 from __future__ import annotations
 
@@ -72,6 +72,16 @@ def test_a_header_that_contradicts_itself_is_told_as_such(
     lines[0] = json.dumps({**json.loads(lines[0]), **change}, separators=(",", ":")).encode()
     answer = _agree(lines, keys, Verdict(2), tmp_path, capsys)
     assert f"the header contradicts itself: {message}" in answer
+
+
+@pytest.mark.parametrize("said", ["false", "null", "1", '"true"', "[]", "12"])
+def test_a_header_says_part_in_one_way_only(said: str, tmp_path: Path, capsys: Capture) -> None:
+    lines, keys = _lines()
+    for value, code in ((b"true", 0), (said.encode(), 2)):
+        lines[0] = lines[0].partition(b',"part":')[0].removesuffix(b"}") + b',"part":%b}' % value
+        sample = Sample(finished(lines), "part", keys, [])
+        assert second_verdict(sample).code == code
+        assert product_verdict(sample, tmp_path / "log", capsys).code == code
 
 
 @pytest.mark.parametrize(("length", "code"), [(LONG, 0), (LONG + 1, 2)])

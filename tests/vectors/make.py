@@ -52,7 +52,14 @@ from tests.policies.world import (
 )
 from tests.policies.world import salt as salt_of
 from tests.vectors.make_cited import cited
-from tests.vectors.make_files import continued, monitor_state, purged_part, rare_lines, report
+from tests.vectors.make_files import (
+    asked_part,
+    continued,
+    monitor_state,
+    purged_part,
+    rare_lines,
+    report,
+)
 
 HERE = Path(__file__).parent
 PROOF_SIZES = (1, 2, 3, 4, 5, 7, 8, 13, 256, 257)
@@ -377,7 +384,8 @@ MAKERS: dict[str, Callable[[], Any]] = {
     for each in (
         *(encodings, commitments, log, masked, tree, ids, keys, receipt, checkpoint),
         *(proofs, cosigned, changes, erasure, log_file, erased_part),
-        *(continued, purged_part, report, monitor_state, rare_lines, candidates, judged, cited),
+        *(continued, purged_part, asked_part, report, monitor_state, rare_lines),
+        *(candidates, judged, cited),
     )
 }
 

@@ -131,6 +131,26 @@ def purged_part() -> Any:
     return {"seed": SIGNER.seed().hex(), **files}
 
 
+def asked_part() -> Any:
+    """The beginning of that log, up to its newest checkpoint then, as a part that was asked for
+    with its end, and as all that the log had; and the checkpoint that followed."""
+    log, until = continued_log(), PURGED
+    key = VerifierKey(NAME, ED25519, SIGNER.public).text()
+    keys = [{"key": key, "endorsement": None}]
+    files = {}
+    for name, part in (("part", True), ("whole", False)):
+        lines: list[Line] = [
+            HeaderLine(NAME, NAME, keys, 0, 0, until, True, MADE_AT, part),
+            PolicyLine(role_document([POLICY]) or b""),
+            *(EntryLine(row.entry, row.openings or b"{}") for row in log.rows[:until]),
+            CheckpointLine(_note(log, until, 0)),
+        ]
+        file = LogFileWriter()
+        parts = [file.joined(encode_line(each), isinstance(each, EntryLine)) for each in lines]
+        files[name] = (b"".join(parts) + file.end()).decode()
+    return {"seed": SIGNER.seed().hex(), "key": key, "later": _note(log, until + 1, 0), **files}
+
+
 def report() -> Any:
     """A report on that log's decision, and on two entries behind the checkpoint or without
     openings."""

@@ -18,7 +18,7 @@ from control_api.log.export.ahead import Ahead
 from control_api.log.export.ending import Ending, ExportStopped
 from control_api.log.export.oldest import PurgeEntry, shown_purge
 from control_api.log.export.pace import Pace
-from control_api.log.export.place import Moment, find_part, tree_before
+from control_api.log.export.place import LogPart, Moment, find_part, tree_before
 from control_api.log.export.rows import (
     EntryLines,
     JoinedLines,
@@ -200,7 +200,7 @@ async def open_export(store: Store, tenant_id: str, wanted: Wanted, ring: KeyRin
     """An export of the log as it is now. Raises `NotFound` if the log has no entry yet, and
     `Conflict` if it is too damaged to find the range or the tree before it, or if its oldest
     entries are gone without the proof that retention removed them."""
-    publics = await log_keys.trusted(store, ring)
+    publics, began = await log_keys.trusted(store, ring), store.clock.now()
     # A snapshot, because a purge may remove entries between two of the reads. What is missing then
     # would be taken for damage.
     async with store.snapshot(tenant_id) as connection:
@@ -221,8 +221,18 @@ async def open_export(store: Store, tenant_id: str, wanted: Wanted, ring: KeyRin
             start = CheckpointLine(anchor.anchor_note)
     async with store.reading_all_tenants() as connection:
         keys = await signing_keys(connection, spans[-1].origin, ring)
-    now = rfc3339(store.clock.now())
-    header = HeaderLine(log, spans[-1].origin, keys, kept, first, until, wanted.openings, now)
+    now, ends = rfc3339(store.clock.now()), _has_end(wanted, part, began)
+    header = HeaderLine(log, spans[-1].origin, keys, kept, first, until, wanted.openings, now, ends)
     if purge is not None and first <= purge.seq < until:
         purge = None
     return Export(store, tenant_id, header, spans, frontier, start, purge)
+
+
+def _has_end(wanted: Wanted, part: LogPart, began: int) -> bool:
+    """Whether an end was asked for that the log had reached at `began`, in microseconds since 1970
+    UTC: what it records later would not be in the file either."""
+    if wanted.limit is not None and part.first + wanted.limit <= part.size:
+        return True
+    if isinstance(wanted.until, Moment):
+        return wanted.until.micros <= began
+    return wanted.until is not None and wanted.until <= part.size

@@ -36,12 +36,13 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class LogPart:
-    """The entries from `first` up to `until` (exclusive) of the log named `log`; `anchor` is where
-    its last purge cut it."""
+    """The entries from `first` up to `until` (exclusive) of the log named `log`, which has `size`
+    entries; `anchor` is where its last purge cut it."""
 
     log: str
     first: int
     until: int
+    size: int
     anchor: Anchor | None
 
 
@@ -62,7 +63,7 @@ async def find_part(
     begin = await _seq(connection, tenant_id, first or kept, kept, head.size)
     end = head.size if until is None else until
     end = max(begin, await _seq(connection, tenant_id, end, kept, head.size))
-    return LogPart(head.log, begin, end, anchor)
+    return LogPart(head.log, begin, end, head.size, anchor)
 
 
 async def _seq(

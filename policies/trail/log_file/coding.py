@@ -109,6 +109,7 @@ def _wire(line: lines.Line) -> dict[str, Any]:
                 "first": line.first_kept,
                 "from": line.first,
                 "to": line.until,
+                **({"part": True} if line.part else {}),
                 "openings": "all" if line.with_openings else "none",
                 "made_at": line.made_at,
             }
@@ -176,8 +177,11 @@ def _header(given_format: str, rest: dict[Any, Any]) -> lines.HeaderLine:
     for key in keys:
         if not isinstance(key["key"], str):
             raise TypeError(key)
+    part = "part" in rest
+    if part and rest["part"] is not True:
+        raise ValueError(rest["part"])
     header = lines.HeaderLine(
-        log, origin, keys, first_kept, first, until, openings == "all", made_at
+        log, origin, keys, first_kept, first, until, openings == "all", made_at, part
     )
     if contradiction := _contradiction(header):
         raise BadHeader(f"the header contradicts itself: {contradiction}")

@@ -23,7 +23,9 @@ class HeaderLine(NamedTuple):
 
     `origin` is that of the log's newest checkpoints. `keys` are the keys that signed the log, the
     oldest first: `{"key": <verifier key>, "endorsement": …}`. `with_openings` is false if the
-    openings were left out on request. `made_at` is a time as in an entry."""
+    openings were left out on request. `made_at` is a time as in an entry. `part` says that an end
+    was asked for, so that what the log records later would not be in the file either. No key signs
+    it: it may excuse nothing."""
 
     log: str
     origin: str
@@ -33,6 +35,7 @@ class HeaderLine(NamedTuple):
     until: int
     with_openings: bool
     made_at: str
+    part: bool = False
 
 
 class FrontierLine(NamedTuple):

@@ -43,7 +43,7 @@ def test_a_whole_log_holds_and_is_signed(tmp_path: Path, capsys: Capture) -> Non
         "level": "signed",
         "log": LOG,
         "origin": LOG,
-        "completeness": {"first": 0, "from": 0, "to": SIZE, "to_end": True},
+        "completeness": {"first": 0, "from": 0, "to": SIZE, "to_end": True, "part": False},
         "claimed_keys": [KEY],
         "signed_by": {"key": b64(SIGNER.public), "how": "pinned"},
         "entries": SIZE,
@@ -246,7 +246,8 @@ def test_json_says_what_the_file_covers_and_who_signed_it(tmp_path: Path, capsys
     public = b64(SIGNER.public)
     said = run(capsys, path, "--json").json
     assert (said["log"], said["origin"]) == (LOG, LOG)
-    assert said["completeness"] == {"first": 3, "from": 8, "to": 20, "to_end": False}
+    covers = {"first": 3, "from": 8, "to": 20, "to_end": False, "part": False}
+    assert said["completeness"] == covers
     assert said["claimed_keys"] == [KEY]
     assert said["signed_by"] == {"key": public, "how": "claimed, not pinned"}
     said = run(capsys, path, "--key", KEY, "--json").json

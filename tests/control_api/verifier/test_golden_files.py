@@ -23,7 +23,7 @@ from tests.second_verifier.tree import Tree, included, leaf_hash
 from tests.second_verifier.verifier import Pins, verify
 from tests.vectors import make_files
 
-NAMES = ("continued", "purged_part", "report", "monitor_state", "rare_lines")
+NAMES = ("continued", "purged_part", "asked_part", "report", "monitor_state", "rare_lines")
 LOG = "sluice/epoch/default"
 
 

@@ -91,16 +91,18 @@ def export(
     erasures: Sequence[ErasureLine] = (),
     made_at: str = MADE_AT,
     oldest: int = 0,
+    part: bool = False,
 ) -> bytes:
     """A whole file of the rows, the first of which is number `first`. `notes` by size; None is one
     at the end. `tail` is a note on a larger log of the rows `whole`.
-    `oldest` is the first entry that the log still has."""
+    `oldest` is the first entry that the log still has; `part` says that an end was asked for."""
     until = first + len(rows) if until is None else until
     if notes is None:
         notes = {} if tail else {until: note(until)}
     writer, file = LogFileWriter(), io.BytesIO()
     keys = [{"key": KEY, "endorsement": None}] if keys is None else keys
-    file.write(writer.line(HeaderLine(LOG, origin, keys, oldest, first, until, openings, made_at)))
+    header = HeaderLine(LOG, origin, keys, oldest, first, until, openings, made_at, part)
+    file.write(writer.line(header))
     if first:
         tree = tree_of(ROWS[:first]) if tree is None else tree
         file.write(writer.line(FrontierLine(first, tree.hashes)))

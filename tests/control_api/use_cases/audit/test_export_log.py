@@ -158,6 +158,20 @@ def test_a_part_begins_with_the_tree_before_it(either_tenant: ControlApi) -> Non
     assert header_of(exported(either_tenant, "?from=999999")).first == len(whole)
 
 
+def test_only_a_file_whose_end_was_asked_for_says_that_it_is_a_part(
+    either_tenant: ControlApi,
+) -> None:
+    whole = header_of(exported(filled(either_tenant, 3)))
+    size, past = whole.until, whole.made_at
+    assert not whole.part
+    # What was asked for is all there, whatever the log records later.
+    for ended in (f"to={size - 1}", f"to={size}", f"to={past}", "to=0", "limit=2", "from=1&to=2"):
+        assert header_of(exported(either_tenant, f"?{ended}")).part, ended
+    # Beyond what the log had, entries could still come that were asked for.
+    for open_ended in ("from=2", "to=999999", "to=2999-01-01T00:00:00Z", "limit=100000"):
+        assert not header_of(exported(either_tenant, f"?{open_ended}")).part, open_ended
+
+
 @pytest.mark.deep(stands_in="test_a_part_begins_with_the_tree_before_it")
 def test_a_limit_ends_the_part(either_tenant: ControlApi) -> None:
     whole = seqs_of(exported(filled(either_tenant)))
@@ -563,7 +577,7 @@ def _compare_with_a_later_checkpoint(api: ControlApi, tmp_path: Path) -> None:
     filled(api)
     until("a checkpoint", lambda: covered(api) > 0)
     cut = covered(api)
-    whole = api.call("GET", f"{PATH}?to={cut}").raw
+    early, whole = (api.call("GET", PATH + query).raw for query in (f"?to={cut}", ""))
     api.evaluate(query="behind it")
     until("a larger one", lambda: covered(api) > cut)
     part = api.call("GET", f"{PATH}?to={cut}").raw
@@ -578,8 +592,11 @@ def _compare_with_a_later_checkpoint(api: ControlApi, tmp_path: Path) -> None:
         done = verify_file(lambda: path.open("rb"), name, CheckOptions(known=[later]), again=True)
         return done.exit_code, [each.reason for each in done.findings]
 
-    # The part shows that the log goes on behind it, so that it says nothing of the log's end.
+    # The part shows that the log goes on behind it, so that it says nothing of the log's end. One
+    # that was made before it went on can only say so.
     assert compared("part", part) == (2, [])
+    assert compared("early", early) == (2, [])
+    assert len(lines_of(early)) < len(lines_of(part))
     # The second verifier, which compares with no other checkpoint, takes the part as valid too.
     assert not second_verifier.verify(BytesIO(part), second_verifier.Pins()).findings
     # What was all that the log had may be an older copy, or a log that lost what followed.
