@@ -59,7 +59,9 @@ def product(raw: bytes, keys: list[str]) -> Said:
     except Unusable:
         return Said([], 2)
     found = ((str(each.reason), each.seq) for each in outcome.findings)
-    return said(found, bool(outcome.not_derived))
+    # Which facts a restore made unknown is said by who derives decisions.
+    documents = [each for each in outcome.not_derived if not each.why.endswith(" their facts")]
+    return said(found, bool(documents))
 
 
 def said(findings: Iterable[tuple[str, int | None]], incomplete: bool) -> Said:

@@ -49,7 +49,9 @@ def repeat_a_sidecar_record(draft: Draft) -> None:
 
 
 def change_a_sidecar_record(draft: Draft) -> None:
-    draft.entries[_of_source(draft)]["pub"]["text"] = "another verdict"
+    kinds = {seq: draft.entries[seq]["kind"] for seq in _records(draft)}
+    kept = next(seq for seq, kind in kinds.items() if kind != "rejected_record")
+    draft.entries[kept]["pub"]["text"] = "another verdict"
 
 
 def swap_an_opening(draft: Draft) -> None:
