@@ -16,6 +16,7 @@ from control_api.http.routes import ROUTES
 from tests.control_api.http.expected import CREATES
 from tests.support.control_api import ControlApi
 from tests.support.properties import chance, few
+from tests.support.waiting import PATIENCE
 
 TEXTS = [
     "", "a", "none", "\x00", "\ud7ff", "a" * 256, "a" * 257, "ü", "%", "%00", "..", "/", "'; --",
@@ -76,7 +77,7 @@ def test_no_request_finds_a_bug_or_an_undescribed_status(either: ControlApi) -> 
     caller = Caller([event_id, policy_id])
     # A long poll would only cost time.
     routes = [route for route in ROUTES if route.name != "fetch_policy_set"]
-    connection = http.client.HTTPConnection("127.0.0.1", either.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", either.port, timeout=PATIENCE)
     headers = {"X-API-Key": either.admin_key, "Content-Type": "application/json"}
     for _ in range(few(3000)):
         route = caller.random.choice(routes)
@@ -129,7 +130,7 @@ def test_a_nul_in_any_text_is_the_callers_fault(either: ControlApi) -> None:
     ]
     asked += [(route.method, route.path, route.request_type.example) for route in absent]
     described = {(route.method, route.path): statuses(route) for route in absent}
-    connection = http.client.HTTPConnection("127.0.0.1", either.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", either.port, timeout=PATIENCE)
     headers = {"X-API-Key": either.admin_key, "Content-Type": "application/json"}
     for method, target, body in asked:
         connection.request(method, target, body and json.dumps(body), headers)
