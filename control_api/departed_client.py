@@ -17,7 +17,7 @@ class ClientDisconnected(Malformed):
 
 
 class Client:
-    """Whoever is at the other end of one connection."""
+    """The client of one connection."""
 
     __slots__ = ("_on_left", "left")
 
