@@ -89,7 +89,7 @@ class Enforcer:
         self._sessions = sessions
         self._recorder = recorder
         self._configured_level = configured_level
-        self._masking = MaskingTurns(policies.monotonic, partial(asyncio.sleep, 0), asyncio.Event)
+        self.masking = MaskingTurns(policies.monotonic, partial(asyncio.sleep, 0), asyncio.Event)
 
     async def evaluate(self, retrieval: Retrieval, key: Key | None) -> RecordedDecision:
         """Decide, record, and return once the record is durable. Raises `SpoolError` (503) if
@@ -99,12 +99,18 @@ class Enforcer:
         return recorded
 
     async def submit(
-        self, retrieval: Retrieval, key: Key | None, *, report_mode: bool = False
+        self,
+        retrieval: Retrieval,
+        key: Key | None,
+        *,
+        report_mode: bool = False,
+        urgent: bool = False,
     ) -> RecordedDecision:
         """Like `evaluate`, but without waiting for the disk, for a caller that can use that time.
-        With `report_mode`, a denial is recorded as one that is forwarded."""
+        With `report_mode`, a denial is recorded as one that is forwarded. With `urgent`, masking
+        waits for no other call."""
         if self.policies.masks():
-            [retrieval] = await masked_ahead(self._masking, (retrieval,))
+            [retrieval] = await masked_ahead(self.masking, (retrieval,), urgent=urgent)
         try:
             key = self._still_valid(key)
             # Most retrievals need nothing but what is here.
@@ -112,10 +118,18 @@ class Enforcer:
                 return self.decide(retrieval, key, report_mode=report_mode)
         except MissingDocument:
             pass  # it is fetched now
-        return (await self.submit_together((retrieval,), key, report_mode=report_mode))[0]
+        together = await self.submit_together(
+            (retrieval,), key, report_mode=report_mode, urgent=urgent
+        )
+        return together[0]
 
     async def submit_together(
-        self, retrievals: Sequence[Retrieval], key: Key | None, *, report_mode: bool = False
+        self,
+        retrievals: Sequence[Retrieval],
+        key: Key | None,
+        *,
+        report_mode: bool = False,
+        urgent: bool = False,
     ) -> list[RecordedDecision]:
         """Decide the retrievals of one request, at least one, all by the same caller.
 
@@ -124,7 +138,7 @@ class Enforcer:
         is retrieved, and an ALLOW beside it would record a retrieval that never took place.
         """
         if self.policies.masks():
-            retrievals = await masked_ahead(self._masking, retrievals)
+            retrievals = await masked_ahead(self.masking, retrievals, urgent=urgent)
         try:
             for _ in range(_MAX_FETCHES):
                 try:
@@ -258,7 +272,7 @@ class Enforcer:
     ) -> RecordedDecision:
         """Like `refuse`, but without waiting for the disk."""
         if self.policies.masks():
-            [retrieval] = await masked_ahead(self._masking, (retrieval,))
+            [retrieval] = await masked_ahead(self.masking, (retrieval,))
         return self._conclude([_denied(retrieval, policy_name, reason)], report_mode)[0]
 
     async def prepare(self, retrieval: Retrieval, key: Key | None) -> None:

@@ -12,9 +12,11 @@ from policies.retrieval import Retrieval
 from policies.trail.record import masked_user
 
 
-async def masked_ahead(turns: MaskingTurns, retrievals: Sequence[Retrieval]) -> list[Retrieval]:
+async def masked_ahead(
+    turns: MaskingTurns, retrievals: Sequence[Retrieval], *, urgent: bool = False
+) -> list[Retrieval]:
     """The retrievals with their masked texts in `masked`, where `decision_record` finds them. Each
-    text is masked once, one after the other."""
+    text is masked once, one after the other; with `urgent` before those of other calls."""
     known: dict[str, Masked] = {}
     made: list[Retrieval] = []
     for each in retrievals:
@@ -24,7 +26,7 @@ async def masked_ahead(turns: MaskingTurns, retrievals: Sequence[Retrieval]) -> 
             if text is None:
                 continue
             if text not in known:
-                known[text] = await turns.text(text)
+                known[text] = await turns.text(text, urgent=urgent)
             masked.append((text, known[text]))
         made.append(each._replace(masked=tuple(masked)))
     return made

@@ -129,10 +129,12 @@ async def test_a_key_that_is_revoked_while_its_call_waits_allows_nothing(
 ) -> None:
     waiting, go_on = asyncio.Event(), asyncio.Event()
 
-    async def slowly(turns: MaskingTurns, retrievals: Sequence[Retrieval]) -> list[Retrieval]:
+    async def slowly(
+        turns: MaskingTurns, retrievals: Sequence[Retrieval], *, urgent: bool = False
+    ) -> list[Retrieval]:
         waiting.set()
         await go_on.wait()
-        return await masked_ahead(turns, retrievals)
+        return await masked_ahead(turns, retrievals, urgent=urgent)
 
     control.create_tenant(settings=TenantSettings("default", pii_masking=waits_for == "masking"))
     async with running_sidecar(tmp_path, control) as running:

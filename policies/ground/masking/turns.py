@@ -43,6 +43,8 @@ class _Waiting:
 
 _slices = attrgetter("slices")
 T = TypeVar("T")
+_URGENT = -1_000_000
+"""Slices that an urgent text has had less than any other; none takes as many."""
 _Steps = Generator[None, None, T]
 
 
@@ -64,8 +66,9 @@ class MaskingTurns:
         self._waiting: list[_Waiting] = []
         """The texts that are not done, in the order in which they came. One has the turn."""
 
-    async def text(self, text: str) -> Masked:
-        """Like `masked_text`; `UNREAD` if there wasn't enough time."""
+    async def text(self, text: str, *, urgent: bool = False) -> Masked:
+        """Like `masked_text`; `UNREAD` if there wasn't enough time. With `urgent`, every text that
+        isn't waits behind this one."""
         from policies.ground.masking.mask import SHORT, mask, mask_steps
 
         if len(text) <= SHORT and self._spent < SLICE and not self._waiting:
@@ -73,7 +76,7 @@ class MaskingTurns:
             masked = mask(text)
             self._spent += self._monotonic() - began
             return masked
-        return await self._taken(mask_steps(text)) or UNREAD
+        return await self._taken(mask_steps(text), _URGENT if urgent else 0) or UNREAD
 
     async def json(self, value: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
         """Like `masked_json`, for an object; `{"detail": "[UNREAD]"}` if there wasn't enough time.
@@ -83,14 +86,15 @@ class MaskingTurns:
         masked = await self._taken(tree_steps(value))
         return ({"detail": UNREAD.text}, UNREAD.labels) if masked is None else masked
 
-    async def _taken(self, steps: _Steps[T]) -> T | None:
-        """The result of `steps`; None if there wasn't enough time."""
+    async def _taken(self, steps: _Steps[T], slices: int = 0) -> T | None:
+        """The result of `steps`; None if there wasn't enough time. `slices` is how many it counts
+        as having had."""
         until = self._monotonic() + SECONDS
         if not self._waiting and self._spent < SLICE:
             done = self._slice(steps)
             if done is not None:
                 return done[0]
-        me = _Waiting(until, self._event())
+        me = _Waiting(until, self._event(), slices)
         self._waiting.append(me)
         if len(self._waiting) == 1:
             me.turn.set()

@@ -86,9 +86,12 @@ class Authorizer:
         self._agent = agent
         self._enforcer = enforcer
 
-    async def allow(self, sources: Iterable[SourceRef], who: Attribution) -> list[RecordedDecision]:
+    async def allow(
+        self, sources: Iterable[SourceRef], who: Attribution, *, urgent: bool = False
+    ) -> list[RecordedDecision]:
         """Decides about each source, and returns the decisions if all of them pass. Otherwise
-        raises `Denied`, or `Refused` for a name that the audit trail can't hold."""
+        raises `Denied`, or `Refused` for a name that the audit trail can't hold. With `urgent`,
+        waits for no other call's texts to be masked."""
         key = self._agent.key()
         retrievals = []
         for source in sources:
@@ -103,9 +106,12 @@ class Authorizer:
         enforcer, reports = self._enforcer, self.reports
         if len(retrievals) == 1:
             # Nearly always: it takes fewer steps.
-            decisions = [await enforcer.submit(retrievals[0], key, report_mode=reports)]
+            [only] = retrievals
+            decisions = [await enforcer.submit(only, key, report_mode=reports, urgent=urgent)]
         else:
-            decisions = await enforcer.submit_together(retrievals, key, report_mode=reports)
+            decisions = await enforcer.submit_together(
+                retrievals, key, report_mode=reports, urgent=urgent
+            )
         for recorded in decisions:
             if recorded.decision.decision != "ALLOW" and not recorded.report_only:
                 # No agent sees a denial that the log may not have.
@@ -122,7 +128,8 @@ class Authorizer:
             denied = [self.whole]
         # Only a denial is recorded: this runs every second for each tunnel and lasting response.
         if denied:
-            await self.allow(denied, who)
+            # What was allowed goes on until then: an agent must not put that off by texts of its.
+            await self.allow(denied, who, urgent=True)
 
     async def permission(self, who: Attribution) -> "Permission":
         """Tells which sources this caller may see in a list. Not recorded, because nothing is

@@ -1,6 +1,8 @@
 """Masking by the tenant's own setting or the service's, from the next call on."""
 
 import asyncio
+import json
+import socket
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -86,6 +88,33 @@ def test_long_texts_are_masked_as_they_would_be_at_once(api: ControlApi) -> None
     assert shown(api, event_id) == (True, "[EMAIL]", masked_text(long).text), answer
     [action] = lineage["actions"]
     assert action["detail"] == masked_json({"text": [long, USER]})[0]
+
+
+def test_masking_ends_when_the_client_leaves(
+    api: ControlApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting, ended = threading.Event(), threading.Event()
+
+    async def endless(_turns: MaskingTurns, _retrievals: Sequence[Retrieval]) -> list[Retrieval]:
+        waiting.set()
+        try:
+            return await asyncio.get_running_loop().create_future()
+        finally:
+            ended.set()
+
+    body = json.dumps(asked(source_id="contracts")).encode()
+    head = f"POST /v1/context/evaluate HTTP/1.1\r\nHost: x\r\nX-API-Key: {api.admin_key}\r\n"
+    sized = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    switch(api, True)
+    monkeypatch.setattr("control_api.domain.decisions.masked_ahead", endless)
+    try:
+        with socket.create_connection(("127.0.0.1", api.port)) as client:
+            client.sendall((head + sized).encode() + body)
+            assert waiting.wait(PATIENCE)
+        assert ended.wait(PATIENCE)
+    finally:
+        switch(api, False)
+    assert not [each for each in api.events() if each["source_id"] == "contracts"]
 
 
 def test_a_key_that_is_revoked_while_its_texts_are_masked_decides_nothing(
