@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.departed_client import while_client_stays
 from control_api.domain.sessions import claim
 from policies.candidates import differences
 from policies.checks.finding import Facts
@@ -93,12 +92,11 @@ async def masked(
 ) -> Sequence[Retrieval]:
     """The retrievals with their texts masked, if the tenant masks; they may have been already. The
     documents that they need must have been loaded, and still are. Raises `Forbidden` if the
-    caller's key has ended meanwhile, `ClientDisconnected` if the client has left."""
+    caller's key has ended meanwhile."""
     tenant = caller.tenant
     if not tenant.policy_set.masks():
         return retrievals
-    async with while_client_stays():
-        made = await masked_ahead(app.masking, retrievals)
+    made = await masked_ahead(app.masking, retrievals)
     # INVARIANT: a key that is revoked while a text is masked decides nothing more.
     await caller.require_live(app.clock.now())
     if not all(map(tenant.holds_for, made)):

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 
 from aiohttp import web
 
-from control_api.departed_client import ClientDisconnected
 from control_api.http.route import MAX_BODY
 from policies.ground.errors import Malformed, TooLarge, Unavailable
 
@@ -52,6 +51,10 @@ class LargeBodies:
                 del self._of[tenant]
 
 
+class ClientDisconnected(Malformed):
+    """the client disconnected before the body was complete"""
+
+
 async def read_body(request: web.BaseRequest, most: int = MAX_BODY) -> bytes:
     """The body, inflated if it is compressed.
 
@@ -72,7 +75,7 @@ async def read_body(request: web.BaseRequest, most: int = MAX_BODY) -> bytes:
     except TimeoutError:
         raise Malformed(f"the body did not arrive within {BODY_SECONDS:.0f} s") from None
     except ConnectionError:
-        raise ClientDisconnected("the client disconnected before the body was complete") from None
+        raise ClientDisconnected from None
     except web.RequestPayloadError:
         raise Malformed("the body is cut short") from None
     if len(body) > most:

@@ -11,9 +11,9 @@ from http import HTTPStatus
 
 from aiohttp import web
 
-from control_api.departed_client import ClientDisconnected
 from control_api.http.reply import HttpReply
 from control_api.http.reply_encoder import ReplyEncoder, to_stream
+from control_api.http.request_body import ClientDisconnected
 from control_api.http.stream.sending import send
 from control_api.json_logging import REQUEST_ID
 from control_api.metrics.metrics import Instruments

@@ -13,7 +13,6 @@ from aiohttp import StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_parser import RawRequestMessage
 
-from control_api.departed_client import CLIENT, Client
 from control_api.http.arriving_head import ArrivingHead
 from control_api.http.reply import HttpReply, render_error
 from control_api.security.tls_files import HANDSHAKE_SECONDS
@@ -45,7 +44,7 @@ class _Connection(web.RequestHandler):
     """One connection. Replaces aiohttp's error pages with our JSON errors, and ends where the
     connections together would hold too much."""
 
-    __slots__ = ("_new_request_id", "_raw", "_refused", "_response", "_slot", "client", "head")
+    __slots__ = ("_new_request_id", "_raw", "_refused", "_response", "_slot", "head")
 
     def __init__(self, server: "_Server", loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(
@@ -63,7 +62,6 @@ class _Connection(web.RequestHandler):
         self.head = ArrivingHead(server.budget)
         self._raw: asyncio.Transport | None = None
         self._refused = False
-        self.client = Client()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports don't inherit from asyncio's.
@@ -77,7 +75,6 @@ class _Connection(web.RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         self._slot.leave()
         self.head.lost()
-        self.client.leave()
         self._raw = None
         super().connection_lost(exc)
 
@@ -142,7 +139,6 @@ class _Server(web.Server):
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = request.protocol
         assert isinstance(connection, _Connection)
-        CLIENT.set(connection.client)
         response = await self._handler(request)
         connection.head.answered()
         if self.draining:
