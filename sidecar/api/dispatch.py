@@ -88,7 +88,7 @@ class Dispatcher:
         except ConnectionError:
             # Nothing was decided, and nothing is answered: no status is counted.
             request_id = self._with_id(head).request_id
-            log.info("request %s: the client hung up in the middle of its body", request_id)
+            log.info("request %s: the client hung up before it was answered", request_id)
             raise
         except Exception as error:  # noqa: BLE001  # `_render_failure` logs it
             return self._render_failure(head, error)
@@ -142,10 +142,15 @@ class Dispatcher:
                     body = take_whole(request.body, head.length, request_body.MAX_BODY, lease)
                 if body is not None:
                     assert head.route is not None  # admitted
-                    media, query, left = head.content_type, head.query, request.client_left
-                    return await head.route.handle(
-                        ApiRequest(key, media, query, head.traceparent, left), body
+                    asked = ApiRequest(
+                        key,
+                        head.content_type,
+                        head.query,
+                        head.traceparent,
+                        request.client_left,
+                        request.watch_client,
                     )
+                    return await head.route.handle(asked, body)
             except MissingDocument as missing:
                 absent = missing
             except StartAgain as interrupted:

@@ -18,6 +18,7 @@ from policies.retrieval import Retrieval
 from sidecar.enforce import Enforcer, allows
 from sidecar.http.attribution import Attribution
 from sidecar.live_keys import AgentIdentity
+from sidecar.platform.departure import Watch, unwatched
 from sidecar.protocols.messages import SourceRef
 from sidecar.recorder import RecordedDecision
 
@@ -86,9 +87,12 @@ class Authorizer:
         self._agent = agent
         self._enforcer = enforcer
 
-    async def allow(self, sources: Iterable[SourceRef], who: Attribution) -> list[RecordedDecision]:
+    async def allow(
+        self, sources: Iterable[SourceRef], who: Attribution, watch: Watch = unwatched
+    ) -> list[RecordedDecision]:
         """Decides about each source, and returns the decisions if all of them pass. Otherwise
-        raises `Denied`, or `Refused` for a name that the audit trail can't hold."""
+        raises `Denied`, or `Refused` for a name that the audit trail can't hold. `watch` says when
+        the client leaves."""
         key = self._agent.key()
         retrievals = []
         for source in sources:
@@ -103,9 +107,9 @@ class Authorizer:
         enforcer, reports = self._enforcer, self.reports
         if len(retrievals) == 1:
             # Nearly always: it takes fewer steps.
-            decisions = [await enforcer.submit(retrievals[0], key, report_mode=reports)]
+            decisions = [await enforcer.submit(retrievals[0], key, watch, report_mode=reports)]
         else:
-            decisions = await enforcer.submit_together(retrievals, key, report_mode=reports)
+            decisions = await enforcer.submit_together(retrievals, key, watch, report_mode=reports)
         for recorded in decisions:
             if recorded.decision.decision != "ALLOW" and not recorded.report_only:
                 # No agent sees a denial that the log may not have.
