@@ -37,6 +37,7 @@ from sidecar.http.server.response import Answer, Deferred
 from sidecar.live_keys import LiveKeys
 from sidecar.metrics.metrics import Metrics
 from sidecar.platform import eager
+from sidecar.platform.departure import Departed
 from sidecar.platform.json_logging import about
 from sidecar.policy_cache.document_fetcher import DocumentFetcher, FetchFailed, MissingDocument
 from sidecar.policy_cache.policy_store import CacheDamaged
@@ -88,8 +89,11 @@ class Dispatcher:
         except ConnectionError:
             # Nothing was decided, and nothing is answered: no status is counted.
             request_id = self._with_id(head).request_id
-            log.info("request %s: the client hung up before it was answered", request_id)
+            log.info("request %s: the client hung up in the middle of its body", request_id)
             raise
+        except Departed as error:
+            log.info("request %s: %s before it was answered", self._with_id(head).request_id, error)
+            raise ConnectionResetError(str(error)) from error
         except Exception as error:  # noqa: BLE001  # `_render_failure` logs it
             return self._render_failure(head, error)
         complete = partial(self._complete, head, reply)
