@@ -37,6 +37,7 @@ from policies.sets.source_levels import raised
 from policies.trail.masked_ahead import masked_ahead
 from sidecar.metrics.metrics import Metrics
 from sidecar.platform import eager
+from sidecar.platform.departure import Departed, Watch, until_departed, unwatched
 from sidecar.policy_cache.candidate_roles import CandidateRoles
 from sidecar.policy_cache.document_fetcher import FetchFailed, MissingDocument
 from sidecar.policy_cache.policy_view import PolicyView
@@ -102,13 +103,15 @@ class Enforcer:
         self,
         retrieval: Retrieval,
         key: Key | None,
+        watch: Watch = unwatched,
         *,
         report_mode: bool = False,
         urgent: bool = False,
     ) -> RecordedDecision:
         """Like `evaluate`, but without waiting for the disk, for a caller that can use that time.
-        With `report_mode`, a denial is recorded as one that is forwarded. With `urgent`, masking
-        waits for no other call."""
+        `watch` says when the client leaves: no session is claimed for it then. With `report_mode`,
+        a denial is recorded as one that is forwarded. With `urgent`, masking waits for no other
+        call."""
         if self.policies.masks():
             [retrieval] = await masked_ahead(self.masking, (retrieval,), urgent=urgent)
         try:
@@ -119,7 +122,7 @@ class Enforcer:
         except MissingDocument:
             pass  # it is fetched now
         together = await self.submit_together(
-            (retrieval,), key, report_mode=report_mode, urgent=urgent
+            (retrieval,), key, watch, report_mode=report_mode, urgent=urgent
         )
         return together[0]
 
@@ -127,6 +130,7 @@ class Enforcer:
         self,
         retrievals: Sequence[Retrieval],
         key: Key | None,
+        watch: Watch = unwatched,
         *,
         report_mode: bool = False,
         urgent: bool = False,
@@ -142,7 +146,7 @@ class Enforcer:
         try:
             for _ in range(_MAX_FETCHES):
                 try:
-                    await self._claim_session(retrievals, self._still_valid(key))
+                    await self._claim_session(retrievals, self._still_valid(key), watch)
                     key = self._still_valid(key)
                     return self._decide_together(retrievals, key, report_mode)
                 except MissingDocument as missing:
@@ -151,19 +155,22 @@ class Enforcer:
             reason = "the policy set changes faster than its documents can be fetched"
         except FetchFailed as error:
             reason = f"the policy set's documents can't be fetched: {error}"
-        except ClaimFailed as error:
+        except (ClaimFailed, Departed) as error:
             reason = f"the session can't be claimed: {error}"
         verdicts = [_denied(each, "evaluation_error", reason) for each in retrievals]
         return self._conclude(verdicts, report_mode)
 
-    async def _claim_session(self, retrievals: Sequence[Retrieval], key: Key | None) -> None:
+    async def _claim_session(
+        self, retrievals: Sequence[Retrieval], key: Key | None, watch: Watch
+    ) -> None:
         # All retrievals of a request name the same session, so one claim serves them all.
         new = next((each for each in retrievals if self.must_claim(each, key)), None)
         if new is not None:
             # The claim may take seconds. Everything is judged again afterwards, by the policy set
             # of that moment: a policy revoked in the meantime allows nothing.
             await eager.within_task()
-            await self._sessions.claim(new, masking=self.policies.masks())
+            async with until_departed(watch):
+                await self._sessions.claim(new, masking=self.policies.masks())
 
     def _still_valid(self, key: Key | None) -> Key | None:
         # INVARIANT: looked up after each wait. Texts that take seconds to mask, or a slow claim,

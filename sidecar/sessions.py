@@ -7,7 +7,6 @@ in memory and, for a start without the control API, on disk. Knows neither the c
 call may claim.
 """
 
-import asyncio
 import logging
 import sqlite3
 from collections import OrderedDict
@@ -25,6 +24,7 @@ from policies.sets.policy_set import SESSION, Fetch, session_name
 from policies.sets.signed_head import Claim
 from policies.trail.masked_ahead import recorded_user
 from sidecar.control.client import ControlClient, ControlUnavailable
+from sidecar.platform.shared_call import SharedCall
 from sidecar.policy_cache.cache_file import CacheFile
 
 log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class SessionRegistry:
         self._monotonic = clock.monotonic
         self._recent: OrderedDict[str, _Claim] = OrderedDict()
         self._foreign: OrderedDict[str, tuple[_Claim, float]] = OrderedDict()
-        self._pending: dict[str, asyncio.Future[_Claim]] = {}
+        self._pending: dict[str, SharedCall[_Claim]] = {}
         self._stored_count = 0
 
     def known(self, session_id: str) -> Session | None:
@@ -119,31 +119,31 @@ class SessionRegistry:
         assert session_id is not None
         # Raises `MissingDocument` before anything is claimed. `_apply_revocation` needs it below.
         self._fetch(session_name(session_id))
-        pending = self._pending.get(session_id)
-        if pending is not None:
-            # Shielded: a caller that gives up must not cancel the claim of the others.
-            return self._current(await asyncio.shield(pending))
-        future: asyncio.Future[_Claim] = asyncio.get_running_loop().create_future()
-        self._pending[session_id] = future
+        shared = self._pending.get(session_id)
+        if shared is None:
+            shared = self._pending[session_id] = SharedCall(self._claim(retrieval, masking))
+        try:
+            return self._current(await shared.result())
+        except ClaimFailed as error:
+            # A new one for each: one exception in several tasks would mix up their traces.
+            raise ClaimFailed(str(error)) from error
+        finally:
+            if not shared.awaited and self._pending.get(session_id) is shared:
+                del self._pending[session_id]
+
+    async def _claim(self, retrieval: Retrieval, masking: bool) -> _Claim:
         try:
             # The answer may be older than a revocation that is here already.
             claim = self._apply_revocation(await self._ask(retrieval, masking))
-        except BaseException as error:
+        except BaseException:
             self.failures += 1
-            # Waiters that share the request share the failure. `exception()` marks it as retrieved:
-            # there may be no waiters.
-            shared = error if isinstance(error, ClaimFailed) else ClaimFailed(ClaimFailed.__doc__)
-            future.set_exception(shared)
-            future.exception()
             raise
-        finally:
-            del self._pending[session_id]
-        self.claims[claim[0].state] += 1
-        future.set_result(claim)
-        self._remember(session_id, claim)
-        if self.hears_of(claim[0].agent_id):
+        session = claim[0]
+        self.claims[session.state] += 1
+        self._remember(session.session_id, claim)
+        if self.hears_of(session.agent_id):
             self._store(claim)
-        return self._current(claim)
+        return claim
 
     def changed(self, documents: Iterable[str] | None) -> None:
         """Forget sessions whose documents in the policy set changed, all if `documents` is None.

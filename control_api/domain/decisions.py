@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
+from control_api.departure import until_departed
 from control_api.domain.sessions import claim
 from policies.candidates import differences
 from policies.checks.finding import Facts
@@ -92,11 +93,12 @@ async def masked(
 ) -> Sequence[Retrieval]:
     """The retrievals with their texts masked, if the tenant masks; they may have been already. The
     documents that they need must have been loaded, and still are. Raises `Forbidden` if the
-    caller's key has ended meanwhile."""
+    caller's key has ended meanwhile, `ClientLeft` if the client has left."""
     tenant = caller.tenant
     if not tenant.policy_set.masks():
         return retrievals
-    made = await masked_ahead(app.masking, retrievals)
+    async with until_departed():
+        made = await masked_ahead(app.masking, retrievals)
     # INVARIANT: a key that is revoked while a text is masked decides nothing more.
     await caller.require_live(app.clock.now())
     if not all(map(tenant.holds_for, made)):

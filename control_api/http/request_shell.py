@@ -11,6 +11,7 @@ from http import HTTPStatus
 
 from aiohttp import web
 
+from control_api.departure import ClientLeft
 from control_api.http.reply import HttpReply
 from control_api.http.reply_encoder import ReplyEncoder, to_stream
 from control_api.http.request_body import ClientDisconnected
@@ -69,7 +70,7 @@ class RequestShell:
         info = RequestInfo(request.method, request.raw_path)
         try:
             reply = await serve(request, info)
-        except ClientDisconnected as error:
+        except (ClientDisconnected, ClientLeft) as error:
             # If this reached aiohttp, it would log a server error with another request id.
             # Writing the response to the closed connection fails quietly.
             _log.info("%s: %s", info.operation, error.message)

@@ -13,6 +13,7 @@ from aiohttp import StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_parser import RawRequestMessage
 
+from control_api.departure import DEPARTURE, Departure
 from control_api.http.arriving_head import ArrivingHead
 from control_api.http.reply import HttpReply, render_error
 from control_api.security.tls_files import HANDSHAKE_SECONDS
@@ -44,7 +45,9 @@ class _Connection(web.RequestHandler):
     """One connection. Replaces aiohttp's error pages with our JSON errors, and ends where the
     connections together would hold too much."""
 
-    __slots__ = ("_new_request_id", "_raw", "_refused", "_response", "_slot", "head")
+    __slots__ = (
+        "_new_request_id", "_raw", "_refused", "_response", "_slot", "departure", "head",
+    )  # fmt: skip
 
     def __init__(self, server: "_Server", loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(
@@ -60,6 +63,7 @@ class _Connection(web.RequestHandler):
         self._response = server.response
         self._slot = server.budget.slot()
         self.head = ArrivingHead(server.budget)
+        self.departure = Departure()
         self._raw: asyncio.Transport | None = None
         self._refused = False
 
@@ -76,6 +80,7 @@ class _Connection(web.RequestHandler):
         self._slot.leave()
         self.head.lost()
         self._raw = None
+        self.departure.leave()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -139,6 +144,8 @@ class _Server(web.Server):
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = request.protocol
         assert isinstance(connection, _Connection)
+        # A request has a context of its own.
+        DEPARTURE.set(connection.departure)
         response = await self._handler(request)
         connection.head.answered()
         if self.draining:

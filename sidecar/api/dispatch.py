@@ -37,6 +37,7 @@ from sidecar.http.server.response import Answer, Deferred
 from sidecar.live_keys import LiveKeys
 from sidecar.metrics.metrics import Metrics
 from sidecar.platform import eager
+from sidecar.platform.departure import Departed
 from sidecar.platform.json_logging import about
 from sidecar.policy_cache.document_fetcher import DocumentFetcher, FetchFailed, MissingDocument
 from sidecar.policy_cache.policy_store import CacheDamaged
@@ -90,6 +91,9 @@ class Dispatcher:
             request_id = self._with_id(head).request_id
             log.info("request %s: the client hung up in the middle of its body", request_id)
             raise
+        except Departed as error:
+            log.info("request %s: %s before it was answered", self._with_id(head).request_id, error)
+            raise ConnectionResetError(str(error)) from error
         except Exception as error:  # noqa: BLE001  # `_render_failure` logs it
             return self._render_failure(head, error)
         complete = partial(self._complete, head, reply)
@@ -142,10 +146,15 @@ class Dispatcher:
                     body = take_whole(request.body, head.length, request_body.MAX_BODY, lease)
                 if body is not None:
                     assert head.route is not None  # admitted
-                    media, query, left = head.content_type, head.query, request.client_left
-                    return await head.route.handle(
-                        ApiRequest(key, media, query, head.traceparent, left), body
+                    asked = ApiRequest(
+                        key,
+                        head.content_type,
+                        head.query,
+                        head.traceparent,
+                        request.client_left,
+                        request.watch_client,
                     )
+                    return await head.route.handle(asked, body)
             except MissingDocument as missing:
                 absent = missing
             except StartAgain as interrupted:

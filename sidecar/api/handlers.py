@@ -64,7 +64,7 @@ class Api:
     async def _evaluate(self, request: ApiRequest, body: bytes) -> ApiReply:
         retrieval = parse_retrieval(parse_object(body, request.content_type, unique=False))
         explained = bool(request.query) and _wants_explanation(request.query)
-        recorded = await self._enforcer.submit(retrieval, request.key)
+        recorded = await self._enforcer.submit(retrieval, request.key, request.watch_client)
         members: dict[str, object] = {**recorded.evaluation()}
         if explained:
             # No await in between: the explanation sees the same policies as the decision.
@@ -80,7 +80,8 @@ class Api:
         for retrieval in batch.retrievals:
             if request.client_left():
                 break
-            decided.append(await self._enforcer.submit(retrieval, request.key))
+            submitted = self._enforcer.submit(retrieval, request.key, request.watch_client)
+            decided.append(await submitted)
             if decided[-1].decision.decision == batch.stop_on:
                 break
         # Wait only after all are decided: one sync of the disk then serves the whole batch.

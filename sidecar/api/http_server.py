@@ -9,6 +9,7 @@ from policies.ground.connection_budget import ConnectionBudget
 from policies.ground.listen_address import EVERY, ListenAddress
 from sidecar.http.loop_guard import LoopGuard
 from sidecar.http.messages.request_parser import HeadLimits
+from sidecar.http.server.arrival import Arrival
 from sidecar.http.server.connections import Connections
 from sidecar.http.server.head_cache import HeadCache
 from sidecar.http.server.probes import probe_connections
@@ -73,6 +74,9 @@ class HttpServer:
 
     def __call__(self) -> asyncio.Protocol:
         """The protocol of a new connection."""
+        return Arrival(self._protocol)
+
+    def _protocol(self) -> asyncio.Protocol:
         budget = self._budget
         connections = self._connections if budget.open < budget.most else self._probes
         if self._tls is None:

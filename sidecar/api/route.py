@@ -9,6 +9,7 @@ from policies.ground.errors import Forbidden, SluiceError
 from sidecar.http.body_budget import BodyBudgetExceeded
 from sidecar.http.port_names import PortNames
 from sidecar.http.rendered_response import JSON, NO_STORE
+from sidecar.platform.departure import Watch, unwatched
 
 
 class InvalidKey(Forbidden):
@@ -47,13 +48,14 @@ def _stays() -> bool:
 class ApiRequest(NamedTuple):
     """A handler's argument besides the body. `key` is None on paths that need no key; `query` is
     still percent-encoded. `client_left` says whether the client has left: for work in many
-    steps, which ends then."""
+    steps, which ends then. `watch_client` says when it leaves: for what takes long by itself."""
 
     key: Key | None
     content_type: str | None
     query: str = ""
     traceparent: tuple[bytes, ...] = ()
     client_left: Callable[[], bool] = _stays
+    watch_client: Watch = unwatched
 
 
 Handler = Callable[[ApiRequest, bytes], Awaitable[ApiReply]]

@@ -51,7 +51,7 @@ class Authzen:
         if isinstance(asked, Unmapped):
             recorded = await self._deny(asked)
         else:
-            recorded = await self._enforcer.submit(asked, request.key)
+            recorded = await self._enforcer.submit(asked, request.key, request.watch_client)
         return ApiReply(
             orjson.dumps(_answer(recorded)),
             durable=recorded.durable,
@@ -82,7 +82,8 @@ class Authzen:
                 if isinstance(each, Unmapped):
                     decided.append(await self._deny(each))
                 else:
-                    decided.append(await self._enforcer.submit(each, key))
+                    submitted = self._enforcer.submit(each, key, request.watch_client)
+                    decided.append(await submitted)
                 answers.append(_answer(decided[-1]))
             if answers[-1]["decision"] is evaluations.stop_on:
                 break

@@ -8,7 +8,6 @@ here, and denied; and no lineage is written.
 Knows neither keys, nor HTTP, nor gRPC.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 from policies.definitions.model import RANK, Sensitivity
@@ -20,6 +19,7 @@ from sidecar.http.attribution import Attribution
 from sidecar.http.head_template import HeadTemplate
 from sidecar.http.headers import RequestHead
 from sidecar.live_keys import AgentIdentity
+from sidecar.platform.departure import Watch, unwatched
 from sidecar.protocols.messages import (
     RoutedRequest,
     Unresolved,
@@ -30,17 +30,12 @@ from sidecar.protocols.strict_body import BodyParser
 from sidecar.proxy.messages.request_reader import body_media
 from sidecar.proxy.pipeline.authorizer import UNREADABLE, WRITE_DENIED, Authorizer, Refused
 from sidecar.proxy.pipeline.classifier import SourceRules
-from sidecar.proxy.pipeline.lookups import Watch
 from sidecar.proxy.pipeline.request_context import RequestContext
 from sidecar.proxy.pipeline.request_judge import RequestJudge
 from sidecar.proxy.pipeline.upstream_sender import UpstreamSender
 from sidecar.proxy.routing.source_endpoint import SharedParts
 from sidecar.recorder import RecordedDecision
 from sidecar.settings.model import Source
-
-
-def _unwatched(_on_left: Callable[[], None]) -> None:
-    """For a caller that stays."""
 
 
 class CheckedRequest(NamedTuple):
@@ -59,7 +54,7 @@ class CheckedRequest(NamedTuple):
     template: HeadTemplate | None = None
     """The template of the head, if it is remembered."""
     traceparent: tuple[bytes, ...] = ()
-    watch_client: Watch = _unwatched
+    watch_client: Watch = unwatched
     """Says when the gateway leaves: then nothing more is looked up, and the check is denied."""
 
 

@@ -4,7 +4,7 @@ differently (data-sources.md R3, R6). Pure. Knows JSON, but no protocol.
 Each reader takes the body as sent, its media type and the request's budget, and raises `Malformed`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import orjson
@@ -22,11 +22,18 @@ MAX_BRACKETS = 100_000
 Each may be an object to create. No other task can run while the parser creates them, nor while the
 garbage collector then walks them."""
 
+MAX_MEMBERS = 100_000
+"""The most members of one parsed JSON text, by how many its colons and quotation marks allow. One
+call into C creates them all, and the search for equal keys reads them again."""
+
 MAX_DEPTH = 200
 """The most levels of a JSON body. The sidecar may write the body again with a condition around it,
 and orjson reads 1,024 levels but writes only 254."""
 
 _WRITABLE_DEPTH = 254
+
+_PIECE = 10_000
+"""How many values are looked at between two checks whether the request has ended."""
 
 
 def has_too_many_brackets(raw: bytes) -> bool:
@@ -42,26 +49,33 @@ def has_too_many_brackets(raw: bytes) -> bool:
 def json_object(raw: bytes, media_type: str | None, budget: Budget | None = None) -> dict[str, Any]:
     """One JSON object, with no key twice."""
     value = _object(raw, media_type, MAX_DEPTH)
-    if budget is not None:
-        budget.check()  # the parser may have taken long
+    # Each call into C below takes up to 0.1 s of CPU time for the largest bodies.
+    check = _unchecked if budget is None else budget.check
+    check()
     # RFC 8259 section 4 leaves open which of two equal keys counts, so a data source may use a
     # different one from the one judged here. The parser silently keeps the last. Every member has a
     # colon, so if there are as many members as colons, no duplicate was dropped. The other ways are
     # for bodies whose strings contain colons too, and cost more: vectors are long.
-    if raw.count(b":") != _count_members(value):
-        _refuse_duplicates(raw, value)
+    if raw.count(b":") != _count_members(value, check):
+        _refuse_duplicates(raw, value, check)
+        check()
     return value
+
+
+def _unchecked() -> None:
+    """For a body that is read to the end in any case."""
 
 
 def short_object(raw: bytes, max_depth: int) -> dict[str, Any]:
     """Like `json_object`, for bodies of few members and no vectors."""
     value = _object(raw, None, max_depth)
-    _refuse_duplicates(raw, value)
+    _refuse_duplicates(raw, value, _unchecked)
     return value
 
 
 def _object(raw: bytes, media_type: str | None, max_depth: int) -> dict[str, Any]:
     _limit_brackets(raw)
+    _limit_members(raw)
     value = parse_object(raw, media_type, unique=False)
     # A body with fewer brackets than levels can't be too deep, and most have fewer.
     if raw.count(b"{") + raw.count(b"[") > max_depth:
@@ -74,10 +88,20 @@ def _limit_brackets(raw: bytes) -> None:
         raise OverBudget(f"the body has more than {MAX_BRACKETS} brackets")
 
 
-def _refuse_duplicates(raw: bytes, value: dict[str, Any]) -> None:
+def _limit_members(raw: bytes) -> None:
+    # A member has a colon and two quotation marks at least. Both are counted, since the text of a
+    # document may have many of either.
+    if len(raw) <= MAX_MEMBERS or raw.count(b":") <= MAX_MEMBERS:
+        return
+    if raw.count(b'"') // 2 > MAX_MEMBERS:
+        raise OverBudget(f"the body has more than {MAX_MEMBERS} members in one JSON object")
+
+
+def _refuse_duplicates(raw: bytes, value: dict[str, Any], check: Callable[[], None]) -> None:
     # Every key has two quotation marks, so if all of them are still there, no duplicate was
     # dropped: written again, a string has as many, unless it was written with this escape.
     if b"\\u0022" in raw or raw.count(b'"') != orjson.dumps(value).count(b'"'):
+        check()
         refuse_duplicates(raw)
 
 
@@ -113,16 +137,26 @@ def _check_depth(value: Any, max_depth: int) -> None:
         raise Malformed(f"the body is nested too deeply: more than {max_depth} levels") from error
 
 
-def _count_members(value: dict[str, Any]) -> int:
+def _count_members(value: dict[str, Any], check: Callable[[], None]) -> int:
     """How many members the objects in `value` have, or fewer: a list that begins with neither an
-    object nor a list isn't searched. A count that is too low only leads to the slow search."""
+    object nor a list isn't searched. A count that is too low only leads to the slow search. Calls
+    `check` now and then, which may raise."""
     count = 0
     pending: list[Any] = [value]
     while pending:
+        check()
         node = pending.pop()
         if type(node) is dict:
             count += len(node)
             pending += [each for each in node.values() if type(each) in (dict, list)]
         elif node and type(node[0]) in (dict, list):
-            pending += [each for each in node if type(each) in (dict, list)]
+            for piece in _pieces(node):
+                check()
+                pending += [each for each in piece if type(each) in (dict, list)]
     return count
+
+
+def _pieces(values: list[Any]) -> Iterable[list[Any]]:
+    if len(values) <= _PIECE:
+        return (values,)
+    return (values[at : at + _PIECE] for at in range(0, len(values), _PIECE))

@@ -2,9 +2,9 @@
 in one thread beside the loop, so that the loop waits only for its turns: the interpreter switches
 threads every 5 ms, but not during a call into C.
 
-Such a call holds the interpreter's lock. The longest creates the objects of a parsed body, and
-`strict_body.has_too_many_brackets` bounds it. Together the two keep one request from blocking the
-loop for 100 ms (the benchmark `blocking` prints the figures).
+Such a call holds the interpreter's lock. The longest creates the objects of a parsed body, and the
+limits of `strict_body` on brackets and members bound it. Together the two keep one request from
+blocking the loop for 100 ms (the benchmark `blocking` prints the figures).
 
 A request that is cancelled lets go of work that waits for its turn, and lasts until work that runs
 has ended, so that its body counts until then.

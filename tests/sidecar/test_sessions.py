@@ -15,6 +15,7 @@ from policies.sets.policy_set import (
     session_name,
 )
 from sidecar import sessions as sessions_module
+from sidecar.recorder import RecordedDecision
 from tests.support import waiting
 from tests.support.fake_control_api import (
     AGENT,
@@ -25,7 +26,7 @@ from tests.support.fake_control_api import (
     policy,
 )
 from tests.support.loop_clock import LoopClock
-from tests.support.sidecar import FakeClock, RunningSidecar, running_sidecar
+from tests.support.sidecar import FakeClock, RunningSidecar, retrieval, running_sidecar
 from tests.support.waiting import until_async
 
 
@@ -131,6 +132,46 @@ async def test_concurrent_calls_of_a_new_session_share_one_claim(tmp_path: Path)
             assert {answer["decision"] for answer in answers} == {"ALLOW"}
             assert len(control.claims) == 1
             assert len({answer["event_id"] for answer in answers}) == 20
+
+
+def callers(running: RunningSidecar, count: int) -> list[asyncio.Task[RecordedDecision]]:
+    """So many callers of one new session."""
+    evaluate, key = running.parts.enforcer.evaluate, running.agent_key()
+    wanted = retrieval(session_id="s-1")
+    return [asyncio.create_task(evaluate(wanted, key)) for _ in range(count)]
+
+
+@pytest.mark.parametrize("leaving", [0, 1])
+async def test_a_caller_that_leaves_fails_no_claim_of_others(tmp_path: Path, leaving: int) -> None:
+    async with fake_control_api() as control:
+        control.create_tenant()
+        control.hold_claims = asyncio.Event()
+        async with running_sidecar(tmp_path, control) as running:
+            calls = callers(running, 3)
+            await until_async("one asked", lambda: control.claims)
+            calls.pop(leaving).cancel()
+            await waiting.turns()
+            control.hold_claims.set()
+            decisions = [each.decision.decision for each in await asyncio.gather(*calls)]
+            assert decisions == ["ALLOW", "ALLOW"]
+            assert len(control.claims) == 1
+
+
+async def test_a_claim_ends_with_its_last_caller_and_the_next_one_claims_anew(
+    tmp_path: Path,
+) -> None:
+    async with fake_control_api() as control:
+        control.create_tenant()
+        control.hold_claims = asyncio.Event()
+        async with running_sidecar(tmp_path, control) as running:
+            calls = callers(running, 2)
+            await until_async("one asked", lambda: control.claims)
+            for each in calls:
+                each.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
+            control.hold_claims.set()
+            assert (await running.evaluate(session_id="s-1"))["decision"] == "ALLOW"
+            assert len(control.claims) == 2
 
 
 async def test_two_agents_racing_for_a_session_can_not_both_have_it(

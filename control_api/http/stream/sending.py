@@ -11,6 +11,7 @@ from contextlib import aclosing
 
 from aiohttp import web
 
+from control_api.departure import ClientLeft, until_departed
 from control_api.http.stream.content_coding import CODINGS, choose
 from control_api.responses.stream import EVENTS
 
@@ -40,11 +41,11 @@ async def send(
         await response.prepare(request)
         if request.method == "HEAD":
             return response
-        async with aclosing(pieces), aclosing(_encoded(pieces, coding)) as body:
+        async with aclosing(pieces), aclosing(_encoded(pieces, coding)) as body, until_departed():
             async for piece in body:
                 await _write(response, piece)
         await response.write_eof()
-    except ConnectionError:
+    except (ConnectionError, ClientLeft):
         _log.info("the client closed the connection during a stream")
     except TimeoutError:
         _log.warning("gave up a stream whose reader took nothing for %.0f s", STALL_SECONDS)

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from control_api.app_context import MAX_EXPORTS, AppContext
 from control_api.auth.principal import Caller
+from control_api.departure import ends_with_client
 from control_api.domain.event_filters import event_filters
 from control_api.domain.log_bounds import bound
 from control_api.exports.formats import FORMATS
@@ -63,6 +64,7 @@ class ExportRequest(EventValues, RequestModel):
     )
 
 
+@ends_with_client
 async def export_log(app: AppContext, caller: Caller, request: ExportRequest) -> Stream:
     """Export the audit trail as a file that proves itself.
 

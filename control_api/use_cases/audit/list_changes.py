@@ -4,6 +4,7 @@ from pydantic import Field
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
+from control_api.departure import ends_with_client
 from control_api.log.policy_set import changes
 from control_api.log.policy_set.changes import Change, ChangeFilters
 from control_api.requests.base import Identifier, ListRequest
@@ -25,6 +26,7 @@ class ChangesRequest(ListRequest):
     until: Time | None = Field(None, alias="to")
 
 
+@ends_with_client
 async def list_changes(
     app: AppContext, caller: Caller, request: ChangesRequest
 ) -> Page[ChangeShown]:

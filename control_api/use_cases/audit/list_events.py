@@ -4,6 +4,7 @@ from pydantic import Field
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
+from control_api.departure import ends_with_client
 from control_api.domain.event_filters import event_filters
 from control_api.log import read
 from control_api.presenters import event_page
@@ -22,6 +23,7 @@ class EventsRequest(ListRequest, EventValues):
     until: Time | None = Field(None, alias="to")
 
 
+@ends_with_client
 async def list_events(app: AppContext, caller: Caller, request: EventsRequest) -> Page[AuditEvent]:
     """List audit events, newest first."""
     filters = event_filters(request, request.since, request.until)

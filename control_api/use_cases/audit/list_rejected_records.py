@@ -4,6 +4,7 @@ from typing import Any
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
+from control_api.departure import ends_with_client
 from control_api.log.judging.rejected import rejected_records
 from control_api.requests.base import ListRequest
 from control_api.responses.paging import Page
@@ -14,6 +15,7 @@ class RejectedRequest(ListRequest):
     """A page of refused records."""
 
 
+@ends_with_client
 async def list_rejected_records(
     app: AppContext, caller: Caller, request: RejectedRequest
 ) -> Page[RejectedRecord]:

@@ -3,6 +3,7 @@
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.checkpoints.level import level_of
+from control_api.departure import ends_with_client
 from control_api.log.verify import verify
 from control_api.requests.base import EmptyRequest
 from control_api.responses.audit import PurgeAnchor, SignedCheckpoint, Verified
@@ -10,6 +11,7 @@ from control_api.store.queries import log_keys
 from control_api.store.queries.checkpoints import readable_latest
 
 
+@ends_with_client
 async def verify_log(app: AppContext, caller: Caller, _: EmptyRequest) -> Verified:
     """Verify the tenant's audit trail; the response names the first entry that fails, if any."""
     tenant_id = caller.tenant_id

@@ -6,6 +6,7 @@ from control_api.analyses import here
 from control_api.analyses.job import Job
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
+from control_api.departure import ends_with_client
 from control_api.domain.candidates import held, version
 from control_api.domain.tenants import stored
 from control_api.requests.candidate import CandidateRequest
@@ -17,6 +18,7 @@ from policies.sets.policy_set import ROLE
 _MOST_ROLES = 100
 
 
+@ends_with_client
 async def review_candidate(
     app: AppContext, caller: Caller, request: CandidateRequest
 ) -> CandidateReview | Document:

@@ -7,6 +7,7 @@ from pydantic import ConfigDict, Field
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
+from control_api.departure import ClientLeft, client_left
 from control_api.domain.decisions import decide_and_record, masked
 from control_api.requests.base import RequestModel
 from control_api.requests.retrieval import AskedRetrieval
@@ -64,6 +65,9 @@ async def evaluate_batch(
     # One after the other, since each decision may be the one to stop at.
     results: list[Evaluated] = []
     for retrieval in request.retrievals:
+        # What was decided for a client that has left is recorded, and nothing more is decided.
+        if client_left():
+            raise ClientLeft
         results.append(await _evaluate(app, caller, retrieval))
         if results[-1].decision == request.stop_on:
             break

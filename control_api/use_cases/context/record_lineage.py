@@ -6,6 +6,7 @@ from pydantic import Field
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
+from control_api.departure import until_departed
 from control_api.log import read
 from control_api.metrics.labels import Foreign
 from control_api.requests.base import Identifier, RequestModel, Text
@@ -47,9 +48,11 @@ async def record_lineage(app: AppContext, caller: Caller, request: NewAction) ->
         request.event_id, found.leaf_hash, request.action_type, request.detail, request.outcome
     )
     masking = caller.tenant.policy_set.masks()
-    masked = await masked_texts(app.masking, action) if masking else None
-    if masking:  # that may take seconds
-        await caller.require_live(app.clock.now())
+    masked = None
+    if masking:
+        async with until_departed():
+            masked = await masked_texts(app.masking, action)
+        await caller.require_live(app.clock.now())  # that may have taken seconds
     record = lineage_record(action, record_id=app.new_id(), salt=app.entropy(32), masked=masked)
     await app.log.append(tenant_id, record)
     return Empty()

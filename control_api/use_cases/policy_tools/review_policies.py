@@ -9,6 +9,7 @@ from control_api.analyses import here
 from control_api.analyses.job import Job
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
+from control_api.departure import ends_with_client
 from control_api.requests.base import UndecodedRequest
 from control_api.requests.policies import ReviewedPolicies
 from control_api.responses.audit import Document
@@ -18,6 +19,7 @@ from policies.ground.json_body import parse_object
 from policies.sets.policy_set import ROLE, role_name
 
 
+@ends_with_client
 async def review_policies(
     app: AppContext, caller: Caller, request: Annotated[UndecodedRequest, ReviewedPolicies]
 ) -> PolicyReview | Document:

@@ -8,6 +8,7 @@ from control_api.analyses import here
 from control_api.analyses.job import Job
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
+from control_api.departure import ends_with_client
 from control_api.requests.base import Flag, Identifier, RequestModel
 from control_api.responses.access import PolicyAccess
 from control_api.responses.audit import Document
@@ -34,6 +35,7 @@ class AccessRequest(RequestModel):
     )
 
 
+@ends_with_client
 async def show_access(
     app: AppContext, caller: Caller, request: AccessRequest
 ) -> PolicyAccess | Document:

@@ -10,6 +10,7 @@ from control_api.analyses import here
 from control_api.analyses.job import Job
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
+from control_api.departure import ends_with_client
 from control_api.requests.base import Identifier, ListRequest, QueryInt
 from control_api.responses.access import AccessCell, AccessMatrix, AccessOfRole
 from control_api.responses.paging import PagedPart
@@ -35,6 +36,7 @@ class AccessMatrixRequest(ListRequest):
     source_after: Identifier | None = None
 
 
+@ends_with_client
 async def show_access_matrix(
     app: AppContext, caller: Caller, request: AccessMatrixRequest
 ) -> PagedPart[AccessMatrix]:

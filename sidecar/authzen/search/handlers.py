@@ -23,6 +23,8 @@ from sidecar.authzen.question import (
 from sidecar.authzen.search.page_token import PageStart, PageTokens
 from sidecar.authzen.search.searches import Found, Searches
 from sidecar.authzen.wire import describe, read_body
+from sidecar.platform import eager
+from sidecar.platform.departure import until_departed
 
 MAX_RESULTS = 1000
 DEFAULT_RESULTS = 100
@@ -74,7 +76,10 @@ class SearchHandlers:
         question = search.read(members)
         asked = [search.name, *map(list, question[:3]), question.context]
         start = self._page_start(members, key, asked)
-        found = await search.find(question, key)
+        await eager.within_task()
+        # It may end at any point, since nothing of a search is recorded.
+        async with until_departed(request.watch_client):
+            found = await search.find(question, key)
         after = start.after
         rest = [
             name for name in found.names if after is None or search.rank(name) > search.rank(after)

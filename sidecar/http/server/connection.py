@@ -71,7 +71,8 @@ class ServerConnection(asyncio.Protocol):
         self._time_limits.writable(_gone())
         task, request = self._request_loop.task, self._incoming.current
         if request is not None and request.on_left is not None:
-            request.on_left()
+            for on_left in request.on_left:
+                on_left()
         if task is not None and self._service.cancels:
             task.cancel()
         if self._closed is not None:

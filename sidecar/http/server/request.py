@@ -92,7 +92,7 @@ class HttpRequest(RequestMessage):
         self.body_partly_read = False
         self.response_started = False
         self.ends_on_client_close = False
-        self.on_left: Callable[[], None] | None = None
+        self.on_left: list[Callable[[], None]] | None = None
         """Called when the client leaves before it was answered."""
 
     def remember(self, meaning: Any) -> None:
@@ -146,7 +146,9 @@ class HttpRequest(RequestMessage):
     def watch_client(self, on_left: Callable[[], None]) -> None:
         """Notices soon from now on if the client leaves, until the response begins, and calls
         `on_left` then: for long work that ends then."""
-        self.on_left = on_left
+        if self.on_left is None:
+            self.on_left = []
+        self.on_left.append(on_left)
         self._connection.watch()
 
     def client_left(self) -> bool:

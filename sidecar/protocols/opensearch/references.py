@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from policies.ground.errors import Malformed
+from sidecar.protocols.budget import Budget
 from sidecar.protocols.messages import Unresolved
 from sidecar.protocols.opensearch.index_names import parse_name, parse_names
 
@@ -37,8 +38,9 @@ _RENDERED_ON_SERVER = {
 }
 
 
-def names_in_search(body: dict[str, Any] | None) -> set[str]:
-    """The names in a search's body. Raises `Unresolved` and `Malformed`."""
+def names_in_search(body: dict[str, Any] | None, budget: Budget) -> set[str]:
+    """The names in a search's body. Raises `Unresolved` and `Malformed`, as soon as the request of
+    this budget has ended too."""
     if body is None:
         return set()
     for key in body:
@@ -48,50 +50,52 @@ def names_in_search(body: dict[str, Any] | None) -> set[str]:
     # operator's.
     if isinstance(body.get("search_pipeline"), dict):
         raise Unresolved("a search pipeline in the request is not supported: name a stored one")
-    found = names_in_query(body)
-    found.update(_boosted_names(body.get("indices_boost")))
+    found = names_in_query(body, budget)
+    found.update(_boosted_names(body.get("indices_boost"), budget))
     return found
 
 
-def names_in_query(body: Any) -> set[str]:
+def names_in_query(body: Any, budget: Budget) -> set[str]:
     """The names in a query, or in anything that contains queries."""
     found: set[str] = set()
     pending = [body]
     while pending:
+        budget.check()
         node = pending.pop()
         if type(node) is dict:
-            found.update(_names_in_object(node))
+            found.update(_names_in_object(node, budget))
             pending += node.values()
         elif type(node) is list:
             pending += [each for each in node if type(each) in (dict, list)]
     return found
 
 
-def _names_in_object(node: dict[str, Any]) -> Iterator[str]:
+def _names_in_object(node: dict[str, Any], budget: Budget) -> Iterator[str]:
     # Go by the keys, and not by a grammar of all queries: plugins add queries of their own, and a
     # look-up must not be missed because the query around it is new.
     for key, value in node.items():
         if key in _INDEX_KEYS:
             # If it is the only member, it is a field of that name: a look-up has other members too.
             if len(node) > 1 and not isinstance(value, dict):
-                yield from _names_in_value(value)
+                yield from _names_in_value(value, budget)
         # The index of a runtime field of type `lookup` (Elasticsearch).
         elif key == "target_index":
-            yield from _names_in_value(value)
+            yield from _names_in_value(value, budget)
         elif key == "indexed_shape":
             if isinstance(value, dict) and "index" not in value:
                 yield _DEFAULT_SHAPE_INDEX
             elif isinstance(value, dict):
-                yield from _names_in_value(value["index"])
+                yield from _names_in_value(value["index"], budget)
         elif key in _RENDERED_ON_SERVER and isinstance(value, dict):
             member = _RENDERED_ON_SERVER[key]
             if member is None or member in value:
                 raise Unresolved(f"`{key}` becomes a query on the server: its indices are unknown")
 
 
-def _names_in_value(value: Any) -> Iterator[str]:
+def _names_in_value(value: Any, budget: Budget) -> Iterator[str]:
     pending = [value]
     while pending:
+        budget.check()
         node = pending.pop()
         if isinstance(node, list):
             pending += node
@@ -99,9 +103,10 @@ def _names_in_value(value: Any) -> Iterator[str]:
             yield from parse_names(node)
 
 
-def _boosted_names(value: Any) -> Iterator[str]:
+def _boosted_names(value: Any, budget: Budget) -> Iterator[str]:
     """`indices_boost` is a list of objects with one member each, or one object."""
     for entry in value if isinstance(value, list) else [value]:
+        budget.check()
         if isinstance(entry, dict):
             for name in entry:
                 yield parse_name(name)

@@ -18,6 +18,7 @@ from policies.retrieval import Retrieval
 from sidecar.enforce import Enforcer, allows
 from sidecar.http.attribution import Attribution
 from sidecar.live_keys import AgentIdentity
+from sidecar.platform.departure import Watch, unwatched
 from sidecar.protocols.messages import SourceRef
 from sidecar.recorder import RecordedDecision
 
@@ -87,11 +88,16 @@ class Authorizer:
         self._enforcer = enforcer
 
     async def allow(
-        self, sources: Iterable[SourceRef], who: Attribution, *, urgent: bool = False
+        self,
+        sources: Iterable[SourceRef],
+        who: Attribution,
+        watch: Watch = unwatched,
+        *,
+        urgent: bool = False,
     ) -> list[RecordedDecision]:
         """Decides about each source, and returns the decisions if all of them pass. Otherwise
-        raises `Denied`, or `Refused` for a name that the audit trail can't hold. With `urgent`,
-        waits for no other call's texts to be masked."""
+        raises `Denied`, or `Refused` for a name that the audit trail can't hold. `watch` says when
+        the client leaves. With `urgent`, waits for no other call's texts to be masked."""
         key = self._agent.key()
         retrievals = []
         for source in sources:
@@ -107,10 +113,11 @@ class Authorizer:
         if len(retrievals) == 1:
             # Nearly always: it takes fewer steps.
             [only] = retrievals
-            decisions = [await enforcer.submit(only, key, report_mode=reports, urgent=urgent)]
+            submitted = enforcer.submit(only, key, watch, report_mode=reports, urgent=urgent)
+            decisions = [await submitted]
         else:
             decisions = await enforcer.submit_together(
-                retrievals, key, report_mode=reports, urgent=urgent
+                retrievals, key, watch, report_mode=reports, urgent=urgent
             )
         for recorded in decisions:
             if recorded.decision.decision != "ALLOW" and not recorded.report_only:

@@ -11,14 +11,12 @@ from collections.abc import Awaitable, Callable
 from policies.ground.errors import UpstreamFailed
 from sidecar.http.headers import RequestHead
 from sidecar.platform import eager
+from sidecar.platform.departure import Watch
 from sidecar.protocols.budget import Budget
 from sidecar.protocols.messages import FetchedResponse
 
 Fetch = Callable[[RequestHead, str], Awaitable[FetchedResponse]]
 """Asks the data source for a target, with the credentials in a head."""
-
-Watch = Callable[[Callable[[], None]], None]
-"""Calls its argument when the client leaves."""
 
 _LONGEST_KEPT = 64 * 1024
 """The longest response that is kept, in bytes. This bounds what a request may hold in memory."""

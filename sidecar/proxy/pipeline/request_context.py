@@ -8,10 +8,10 @@ from policies.ground.errors import Malformed
 from sidecar.http.body_budget import Lease
 from sidecar.http.headers import RequestHead
 from sidecar.http.server.request import HttpRequest
+from sidecar.platform.departure import Watch
 from sidecar.protocols.messages import FORWARD_UNCHANGED, ForwardPlan, RoutedRequest, SourceRef
 from sidecar.protocols.route_table import ProtocolRoute, RouteClass
 from sidecar.proxy.messages import request_reader
-from sidecar.proxy.pipeline.lookups import Watch
 from sidecar.proxy.proxy_metrics import UNDECIDED
 from sidecar.proxy.upstream.client import UpstreamRequest
 from sidecar.proxy.worker_thread import Refresh, no_refresh

@@ -127,7 +127,7 @@ class RequestJudge(ABC, Generic[Asked]):
                 raise Refused(403, UNRESOLVED, reason, who)
             if self.level_field is not None:
                 sources = _at_highest_level(route, sources)
-            decisions = await self.authorizer.allow(sources, who)
+            decisions = await self.authorizer.allow(sources, who, context.watch_client)
             context.decision = decision_label(decisions)
         return Judged(route, routed, sources, decisions, size)
 

@@ -2,6 +2,7 @@
 sidecar."""
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -79,6 +80,25 @@ async def test_a_probe_is_answered_when_no_connection_is_left(tmp_path: Path, pa
         answered = Answered(await asked(running, get(path, host="127.0.0.1")))
         assert answered.status == 200
         assert answered.fields["connection"] == "close"
+
+
+async def test_a_probe_in_a_burst_at_the_limit_is_answered(tmp_path: Path) -> None:
+    async with all_held(tmp_path) as (running, held):
+        held.writers.pop().close()
+        connections = running.parts.connections
+        await until_async("one place is free", lambda: connections.open == MOST - 1)
+        # The event loop finds all of them at once: it has no turn in between.
+        address = (running.address.host, running.address.port)
+        burst = [socket.create_connection(address) for _ in range(8)]
+        for each in burst:
+            each.sendall(get("/health", "Connection: close", host="127.0.0.1"))
+        streams = [await asyncio.open_connection(sock=each) for each in burst]
+        try:
+            answered = [Answered(await reader.read()) for reader, _ in streams]
+            assert [each.status for each in answered] == [200] * len(burst)
+        finally:
+            for _, writer in streams:
+                writer.close()
 
 
 async def test_a_probe_over_tls_is_answered_too(tmp_path: Path) -> None:

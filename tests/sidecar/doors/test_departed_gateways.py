@@ -69,6 +69,20 @@ async def test_a_gateway_that_leaves_a_check_over_http(tmp_path: Path, how: str)
             assert (record["decision"], record["policy_name"]) == DENIED
 
 
+async def test_a_gateway_that_leaves_while_a_session_is_claimed(tmp_path: Path) -> None:
+    async with checks(tmp_path) as made:
+        made.control.hold_claims = asyncio.Event()
+        address = made.running.address
+        _, writer = await asyncio.open_connection(address.host, address.port)
+        fields = [("X-Sluice-Session", "s-1")]
+        writer.write(question("edge", "GET", "/a", fields, b"", EVALUATE_KEY))
+        await until_async("the session is being claimed", lambda: made.control.claims)
+        writer.close()
+        await until_async("it is recorded", made.decided)
+        [record] = await made.decided()
+        assert record["reason"].endswith("the client left")
+
+
 async def test_a_gateway_that_gives_a_check_over_grpc_up(tmp_path: Path) -> None:
     async with (
         silent() as upstream,

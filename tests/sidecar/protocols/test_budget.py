@@ -1,6 +1,7 @@
 """What one request may cost: every unit up to its limit, and not one more."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -13,9 +14,12 @@ from sidecar.protocols.budget import (
     Budget,
     OverBudget,
 )
+from sidecar.protocols.opensearch.documents.query_filter import can_filter
+from sidecar.protocols.opensearch.references import names_in_query, names_in_search
 from sidecar.protocols.s3.lists import keys_to_delete
 from sidecar.protocols.strict_body import (
     MAX_BRACKETS,
+    MAX_MEMBERS,
     has_too_many_brackets,
     json_lines,
     json_object,
@@ -131,3 +135,75 @@ def test_a_body_with_too_many_brackets_is_not_parsed() -> None:
         json_object(b'{"a":' + b"[" * MAX_BRACKETS, None)
     with pytest.raises(OverBudget, match="tags"):
         keys_to_delete(b"<Delete>" + b"<Object>" * MAX_BRACKETS, None, Budget())
+
+
+def members(count: int) -> bytes:
+    return b"{%b}" % b",".join(b'"%x":0' % number for number in range(count))
+
+
+def test_a_body_with_too_many_members_is_not_parsed() -> None:
+    assert len(json_object(members(MAX_MEMBERS), None)) == MAX_MEMBERS
+    with pytest.raises(OverBudget, match="members"):
+        json_object(members(MAX_MEMBERS + 1), None)
+    # The lines of a body are parsed one by one.
+    lines = (members(MAX_MEMBERS // 2) + b"\n") * 3
+    assert len(json_lines(lines, None, Budget())) == 3
+
+
+@pytest.mark.parametrize("text", [b":" * 3 * MAX_MEMBERS, b'\\"' * 3 * MAX_MEMBERS])
+def test_the_text_of_a_document_is_not_taken_for_members(text: bytes) -> None:
+    assert json_object(b'{"a":"%b"}' % text, None)
+
+
+class EndsAfter(Budget):
+    """Of a request whose client leaves when this was checked so often."""
+
+    def __init__(self, checks: int) -> None:
+        self.left = checks
+
+    def check(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            self.end()
+        super().check()
+
+
+OBJECTS = b'{"query":{"bool":{"must":[%b]}}}'
+WALKED: dict[str, tuple[bytes, Callable[[dict[str, Any], Budget], object]]] = {
+    "objects": (OBJECTS % b",".join([b'{"a":1}'] * 2_000), names_in_query),
+    "names": (
+        b'{"query":{"index":[%b],"id":1}}' % b",".join([b'"a"'] * 2_000),
+        names_in_query,
+    ),
+    "boosts": (b'{"indices_boost":[%b]}' % b",".join([b'{"a":1}'] * 2_000), names_in_search),
+    "filtered": (
+        OBJECTS % b",".join([b'{"a":1}'] * 2_000),
+        lambda body, budget: can_filter(body, {}, "level", budget),
+    ),
+}
+
+
+@pytest.mark.parametrize(("raw", "walk"), WALKED.values(), ids=WALKED)
+def test_a_walk_over_a_body_ends_with_its_request(
+    raw: bytes, walk: Callable[[dict[str, Any], Budget], object]
+) -> None:
+    body = json_object(raw, None)
+    walk(body, Budget())
+    with pytest.raises(OverBudget, match="the request has ended"):
+        walk(body, EndsAfter(1_000))
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"a":[%b]}' % b",".join([b'{"a":":"}'] * 50),
+        b'{"a":[[],%b0]}' % (b"0," * 100_000),
+        b'{"a":":","a":"\\u0022"}',
+    ],
+    ids=["objects", "numbers", "equal keys"],
+)
+def test_reading_a_body_ends_with_its_request(raw: bytes) -> None:
+    """At whatever stage, of which there are at least three."""
+    for checks in range(3):
+        with pytest.raises(OverBudget, match="the request has ended"):
+            json_object(raw, None, EndsAfter(checks))

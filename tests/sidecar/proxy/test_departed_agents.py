@@ -11,6 +11,7 @@ import pytest
 
 from sidecar.http.body_budget import BodyBudget
 from sidecar.proxy.limits import LIMITS
+from sidecar.sessions import SessionRegistry
 from tests.sidecar.proxy.raw_client import INTERIM, leave
 from tests.support import waiting
 from tests.support.proxy import Sidecar, sidecar, source
@@ -61,13 +62,11 @@ class Front:
 
 
 @asynccontextmanager
-async def front(tmp_path: Path) -> AsyncIterator[Front]:
+async def front(tmp_path: Path, kind: str = "opensearch") -> AsyncIterator[Front]:
     async with data_source() as upstream, sidecar(tmp_path) as made:
         found = Front(made, upstream, BodyBudget())
         upstream.script = found.script
-        proxy = made.proxy(
-            [source(upstream.port, "opensearch")], limits=PATIENT, bodies=found.bodies
-        )
+        proxy = made.proxy([source(upstream.port, kind)], limits=PATIENT, bodies=found.bodies)
         await proxy.start()
         found.port = proxy.port("kb")
         try:
@@ -92,6 +91,30 @@ async def test_nothing_is_looked_up_for_an_agent_that_has_left(
         _, writer = await made.looking_up(more=more)
         LEAVES[how](writer)
         await made.nothing_goes_on()
+
+
+@pytest.mark.parametrize("how", LEAVES)
+async def test_no_session_is_claimed_for_an_agent_that_has_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    begun = ended = False
+
+    async def claim(*_given: object, **_more: object) -> None:
+        nonlocal begun, ended
+        begun = True
+        try:
+            await waiting.never()
+        finally:
+            ended = True
+
+    monkeypatch.setattr(SessionRegistry, "claim", claim)
+    async with front(tmp_path, "rest") as made:
+        _, writer = await asyncio.open_connection("127.0.0.1", made.port)
+        writer.write(b"GET /books HTTP/1.1\r\nHost: kb\r\nX-Sluice-Session: s-1\r\n\r\n")
+        await until_async("the session is being claimed", lambda: begun)
+        LEAVES[how](writer)
+        await until_async("it has ended", lambda: ended)
+        assert not made.upstream.begun
 
 
 async def test_an_agent_that_half_closes_and_waits_gets_its_response(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from policies.definitions.model import SENSITIVITIES
+from sidecar.protocols.budget import Budget
 from sidecar.protocols.messages import Visibility
 from sidecar.protocols.opensearch.documents.source_filtering import (
     ShownFields,
@@ -44,7 +45,9 @@ _MAX_DEPTH = 200
 _RETRIEVERS = frozenset(("knn", "linear", "rrf", "standard", "text_similarity_reranker"))
 
 
-def can_filter(body: dict[str, Any] | None, query: dict[str, str], field: str) -> bool:
+def can_filter(
+    body: dict[str, Any] | None, query: dict[str, str], field: str, budget: Budget
+) -> bool:
     """Whether the search can withhold documents by their levels in `field`. The caller has checked
     that it names no further index."""
     if body is None or not PREVENTS_FILTERING.isdisjoint(query):
@@ -54,13 +57,14 @@ def can_filter(body: dict[str, Any] | None, query: dict[str, str], field: str) -
     # The check of the response needs the level in `_source`.
     if shown_fields(body.get("_source"), field) is None:
         return False
-    return all(map(_stays_within, _objects(body))) and _retrievers_keep_filter(body)
+    return all(map(_stays_within, _objects(body, budget))) and _retrievers_keep_filter(body)
 
 
-def _objects(body: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
+def _objects(body: dict[str, Any], budget: Budget) -> Iterator[tuple[int, dict[str, Any]]]:
     """Every object in a search, with its depth. `_source` holds names of fields only."""
     pending: list[tuple[int, Any]] = [(1, body[key]) for key in body if key != "_source"]
     while pending:
+        budget.check()
         depth, node = pending.pop()
         if type(node) is dict:
             yield depth, node

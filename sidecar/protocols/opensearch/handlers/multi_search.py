@@ -79,7 +79,7 @@ async def sources_of_searches(server: OpenSearchServer, request: RoutedRequest) 
     by_expansion: dict[str | None, dict[str, None]] = {}
     for line in parse_searches(request, read_parameters(request)):
         request.budget.check()
-        names = sorted(names_in_search(line.body))
+        names = sorted(names_in_search(line.body, request.budget))
         in_time = line.body.get("pit") is not None
         # A point in time has its own indices, as in `sources_of_search`.
         if not in_time or {"index", "indices"} & line.head.keys() or request.path_params:
@@ -99,7 +99,8 @@ def can_filter_searches(server: OpenSearchServer, request: RoutedRequest) -> boo
     """Whether every search can withhold documents by their levels."""
     query, field = read_parameters(request), server.level_field
     return field is not None and all(
-        not names_in_search(line.body) and query_filter.can_filter(line.body, query, field)
+        not names_in_search(line.body, request.budget)
+        and query_filter.can_filter(line.body, query, field, request.budget)
         for line in parse_searches(request, query)
     )
 
@@ -150,7 +151,7 @@ async def sources_of_documents(server: OpenSearchServer, request: RoutedRequest)
         names += default() if named is None else parse_names(named)
         # A document sent along in the request is data, not a query.
         rest = {key: document[key] for key in document if key not in ("_index", "doc")}
-        names += names_in_query(rest)
+        names += names_in_query(rest, request.budget)
     # `ids` are in the path's index, even if all documents in `docs` name an index of their own.
     if "ids" in body or "ids" in query or not names:
         names += default()

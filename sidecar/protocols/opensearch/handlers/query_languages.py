@@ -100,7 +100,8 @@ async def _sources(
     found = await find(names, request, expand_wildcards=_EXPAND, strict=True)
     # `filter` and `runtime_mappings` have the form they have in a search, and may look up something
     # in any index.
-    looked_up = names_in_query([request.body.get("filter"), request.body.get("runtime_mappings")])
+    queries = [request.body.get("filter"), request.body.get("runtime_mappings")]
+    looked_up = names_in_query(queries, request.budget)
     return union(found, await find(sorted(looked_up), request, expand_wildcards=_EXPAND))
 
 

@@ -23,7 +23,7 @@ async def sources_of_path(server: OpenSearchServer, request: RoutedRequest) -> S
 
 async def sources_of_query(server: OpenSearchServer, request: RoutedRequest) -> Sources:
     """The sources in the path, and in a body that contains queries but is not a search."""
-    names = [*requested_names(request), *sorted(names_in_query(request.body))]
+    names = [*requested_names(request), *sorted(names_in_query(request.body, request.budget))]
     return await server.sources(names, request, read_parameters(request))
 
 
@@ -40,7 +40,7 @@ async def sources_of_ranking(server: OpenSearchServer, request: RoutedRequest) -
         if not isinstance(search, dict):
             raise Malformed("`request` must be a search")
         # Called for its checks: `sources_of_query` finds the names, at any depth.
-        names_in_search(search)
+        names_in_search(search, request.budget)
     return await sources_of_query(server, request)
 
 
@@ -57,7 +57,7 @@ async def sources_of_term_vectors(server: OpenSearchServer, request: RoutedReque
         names += parse_names(body["_index"])
     # A document sent along in the request is data, not a query.
     rest = {key: body[key] for key in body if key not in ("_index", "doc")}
-    names += sorted(names_in_query(rest))
+    names += sorted(names_in_query(rest, request.budget))
     return await server.sources(names, request, read_parameters(request))
 
 

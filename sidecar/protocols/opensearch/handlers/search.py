@@ -38,7 +38,7 @@ from sidecar.protocols.shared.json_responses import expect_object, to_json
 async def sources_of_search(server: OpenSearchServer, request: RoutedRequest) -> Sources:
     """The sources in the path or behind the point in time, and those that the body names."""
     query, body = read_parameters(request), request.body
-    names = sorted(names_in_search(body))
+    names = sorted(names_in_search(body, request.budget))
     if body is None or body.get("pit") is None:
         return await server.sources([*requested_names(request), *names], request, query)
     # A point in time has its own indices, so a request without a name doesn't mean all indices. If
@@ -54,9 +54,9 @@ def can_filter(server: OpenSearchServer, request: RoutedRequest) -> bool:
     """Whether the search can withhold documents by their levels."""
     field = server.level_field
     # A look-up in another index may reveal what that index contains.
-    if field is None or names_in_search(request.body):
+    if field is None or names_in_search(request.body, request.budget):
         return False
-    return query_filter.can_filter(request.body, read_parameters(request), field)
+    return query_filter.can_filter(request.body, read_parameters(request), field, request.budget)
 
 
 def forward_search(

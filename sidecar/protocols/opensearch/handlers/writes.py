@@ -44,7 +44,8 @@ def _returns_document(query: dict[str, str], body: dict[str, Any]) -> bool:
 
 async def sources_of_write_by_query(server: OpenSearchServer, request: RoutedRequest) -> Sources:
     """The sources in the path, and those that the query names."""
-    names = [*requested_names(request), *sorted(names_in_search(request.body))]
+    named = names_in_search(request.body, request.budget)
+    names = [*requested_names(request), *sorted(named)]
     return await server.sources(names, request, _query(request), "all")
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from sidecar.protocols.budget import Budget
 from sidecar.protocols.messages import Unresolved
 from sidecar.protocols.opensearch.languages.lexer import UNQUOTED_NAME, tokenize
 from sidecar.protocols.opensearch.languages.ppl import indices_of_ppl
@@ -96,4 +97,4 @@ def test_a_reference_in_deeply_nested_lists_is_found() -> None:
     name: Any = "b"
     for _ in range(1000):
         name = [name]
-    assert names_in_query({"index": name, "id": 1}) == {"b"}
+    assert names_in_query({"index": name, "id": 1}, Budget()) == {"b"}
