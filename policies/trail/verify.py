@@ -28,6 +28,9 @@ from policies.trail.walk.range_result import ChainEnd, Source
 from policies.trail.walk.range_walk import RangeWalk
 from policies.trail.walk.silences import Silences
 
+_TOGETHER = 64
+"""Rows that are checked at a time, by columns as far as they can be."""
+
 
 class LogHead(NamedTuple):
     """The log's head row: its number of entries, last leaf hash, last time, and frontier."""
@@ -128,10 +131,14 @@ class Verifier:
         )
 
     def _feed(self, rows: Iterable[StoredRow]) -> None:
-        part = self._part()
+        part, read = self._part(), list[StoredRow]()
         try:
             for row in rows:
-                if not part.take(row):
+                read.append(row)
+                if len(read) < _TOGETHER and part.end + len(read) not in self._expected:
+                    continue
+                held, read = part.take(read), []
+                if not held:
                     break
                 if part.end in self._expected:
                     self._join(part)
@@ -141,6 +148,7 @@ class Verifier:
         finally:
             # Also if the iterator raises, as after a lost connection to the database: that says
             # nothing about the log, and what came before it counts.
+            part.take(read)
             self._join(part)
 
     def _part(self) -> RangeWalk:

@@ -1,18 +1,42 @@
 """Says what is wrong with an entry that does not continue the one before, in the log or among the
 records of its source. The only place for these rules: walks over files and over rows ask here."""
 
-from policies.ground.canonical import NotCanonical, unb64
+from typing import Any
+
+from policies.ground.canonical import NotCanonical, encode, unb64
 from policies.trail.findings import Reason
 from policies.trail.proofs.subtree import HASH
 from policies.trail.stored_entry import EntryFinding
 from policies.trail.walk.range_result import Before, ChainEnd, Start
+
+VERSION = b',"v":1}'
+"""The last member of every entry. Compared as bytes, since `True == 1`."""
+
+
+def start_of(raw: bytes, entry: dict[str, Any], row: int | None, before: Before | None) -> Start:
+    """What an entry, the decoded `raw`, says about its place. `row` is the number of its row, None
+    for a line. Raises `EntryFinding` unless it follows what is `before` it, as far as that is
+    known: it is for a row."""
+    seq = entry["seq"]
+    if row is not None:
+        assert before is not None
+        if fault := _row_fault(seq, row, before.seq):
+            raise fault
+    if type(seq) is not int or seq < 0:
+        raise wrong_seq(seq)
+    # Another version is another log's, whatever it says.
+    log = b',"log":' + encode(entry["log"]) if raw.endswith(VERSION) else b""
+    said = Start(seq, entry["prev"].encode(), entry["ts"].encode(), log, entry["eid"])
+    if before is not None and (fault := place_fault(said, before)):
+        raise fault
+    return said
 
 
 def wrong_seq(said: object) -> EntryFinding:
     return EntryFinding(Reason.WRONG_SEQ, f"the entry says seq {said!r:.40}")
 
 
-def row_fault(said: object, seq: int, due: int) -> EntryFinding | None:
+def _row_fault(said: object, seq: int, due: int) -> EntryFinding | None:
     """Why the row number `seq`, whose entry says the number `said`, is not row number `due`."""
     if seq > due:
         missing = f"{seq - due} entries before this one are missing"

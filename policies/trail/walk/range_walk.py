@@ -2,7 +2,7 @@
 
     walk = RangeWalk()                          or `before=`, where it is known what precedes
     walk.feed(chunk of lines)                   stops at the first finding
-    walk.take(row)                              the same for a row
+    walk.take(rows)                             the same for rows
     result = walk.result()                      `JoinedWalk.join` takes the results in order
 
 What only the part before it can tell (is `prev` right? does a source continue?) is noted as a claim
@@ -17,7 +17,6 @@ from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import Any
 
-from policies.ground.canonical import encode
 from policies.trail.findings import Finding, Reason
 from policies.trail.log_file.coding import plain_entry
 from policies.trail.stored_entry import (
@@ -38,8 +37,9 @@ from policies.trail.walk.columns import (
 from policies.trail.walk.compact_range import CompactRange
 from policies.trail.walk.erasures import KIND as REDACT
 from policies.trail.walk.erasures import erased_ranges
-from policies.trail.walk.faults import place_fault, row_fault, wrong_seq
+from policies.trail.walk.faults import VERSION, start_of
 from policies.trail.walk.known_lines import Columns, KnownForm, Row
+from policies.trail.walk.known_rows import FEW, beside_hold, known_rows
 from policies.trail.walk.range_result import (
     BEFORE,
     Before,
@@ -52,8 +52,6 @@ from policies.trail.walk.source_chains import SourceChains
 
 _BLOCK = 64 * 1024
 """Bytes, at least, that are checked together: few enough to stay in the processor's cache."""
-# The last member of every entry. Compared as bytes, since `True == 1`.
-_VERSION = b',"v":1}'
 _HOUR = len("2026-01-01T00")
 _sha256 = hashlib.sha256
 
@@ -98,10 +96,27 @@ class RangeWalk:
         """The number of the entry that follows those walked."""
         return self._tree.end
 
-    def take(self, row: StoredRow) -> bool:
-        """Check a row: its entry, and what is stored beside that. False if there is a finding. The
-        walk must know what precedes it."""
-        return self._checked(row.entry, row.openings, row)
+    def take(self, rows: Sequence[StoredRow]) -> bool:
+        """Check rows until one fails: their entries, and what is stored beside these. True if none
+        did. The walk must know what precedes them."""
+        if self._start is None and rows:
+            # As with lines, the full check, since it says where the range begins.
+            if not self._row(rows[0]):
+                return False
+            rows = rows[1:]
+        together, parts = list[StoredRow](), list[Row]()
+        for row, known in zip(rows, known_rows(rows), strict=True):
+            if known is not None:
+                together.append(row)
+                parts.append(known)
+                continue
+            if together:
+                if not self._together(together, parts):
+                    return False
+                together, parts = [], []
+            if not self._row(row):
+                return False
+        return self._together(together, parts)
 
     def feed(self, chunk: bytes) -> bool:
         """Check lines, without the last one's line feed, until one fails. True if none did."""
@@ -148,9 +163,15 @@ class RangeWalk:
         """Take in lines in the known form: together if they hold, else one by one."""
         return not rows or self._known(rows) or all(map(self._other, lines))
 
-    def _known(self, rows: list[Row]) -> bool:
-        """Take in lines in the known form if all holds; else leave everything as it was, for the
-        full check to say what is wrong."""
+    def _together(self, rows: list[StoredRow], parts: list[Row]) -> bool:
+        """Take in rows in the known form: together if they hold, else one by one."""
+        if len(rows) >= FEW and self._known(parts, rows):
+            return True
+        return all(map(self._row, rows))
+
+    def _known(self, rows: list[Row], stored: Sequence[StoredRow] = ()) -> bool:
+        """Take in lines in the known form if all holds, or those of `stored` rows; else leave
+        everything as it was, for the full check to say what is wrong."""
         columns = Columns(*zip(*rows, strict=True))
         first, count = self._tree.end, len(rows)
         opened = columns.user_salt if self._with_openings else ()
@@ -164,7 +185,8 @@ class RangeWalk:
             and spell([self._leaf, *leaves[:-1]], columns.prev)
             and contents_hold(columns)
             and (not opened or all_opened(columns))
-            and self._sources.take(columns, first)
+            and (not stored or beside_hold(columns, first, leaves, stored))
+            and self._sources.take(columns, first, self._before)
         ):
             return False
         # From here on the entries count.
@@ -172,7 +194,8 @@ class RangeWalk:
         self._tree.extend(leaves)
         self._leaf, self._ts = leaves[-1], columns.ts[-1]
         self._prev = b2a_base64(self._leaf, newline=False)
-        self._ids += map(hash, columns.eid)
+        if not stored:
+            self._ids += map(hash, columns.eid)
         self._decisions += count
         self._without += 0 if opened else count
         return True
@@ -196,6 +219,9 @@ class RangeWalk:
             self._others.append(Other(line, end, tuple(self._tree.hashes)))
             return True
         return self._checked(*parts)
+
+    def _row(self, row: StoredRow) -> bool:
+        return self._checked(row.entry, row.openings, row)
 
     def _checked(self, raw: bytes, openings: bytes | None, row: StoredRow | None = None) -> bool:
         entry = None
@@ -224,7 +250,7 @@ class RangeWalk:
         sourced = check_entry(raw, entry)
         seq, prev, ts = entry["seq"], entry["prev"].encode(), entry["ts"].encode()
         start = self._start
-        # One condition covers the usual case; `_first` finds out which part of it failed.
+        # One condition covers the usual case; `start_of` finds out which part of it failed.
         if (
             start is None
             or type(seq) is not int
@@ -233,9 +259,9 @@ class RangeWalk:
             or prev != self._prev
             or entry["log"] != self._name
             or ts < self._ts
-            or not raw.endswith(_VERSION)
+            or not raw.endswith(VERSION)
         ):
-            start = self._first(raw, entry, prev, ts, row)
+            start = start_of(raw, entry, None if row is None else row.seq, self._due())
         leaf = _sha256(b"\0" + raw).digest()
         if row is not None:
             check_beside(row, entry, leaf)
@@ -263,25 +289,6 @@ class RangeWalk:
         self._without += opened is None and bool(entry["cm"])
         if self._tree.end in self._wanted:
             self._marks.append((self._tree.end, tuple(self._tree.hashes)))
-
-    def _first(
-        self, raw: bytes, entry: dict[str, Any], prev: bytes, ts: bytes, row: StoredRow | None
-    ) -> Start:
-        """What the range's first entry says about its place. Raises `EntryFinding` unless that is
-        what the range knows of it; always for an entry that does not follow another."""
-        seq, before = entry["seq"], self._due()
-        if row is not None:
-            assert before is not None
-            if fault := row_fault(seq, row.seq, before.seq):
-                raise fault
-        if type(seq) is not int or seq < 0:
-            raise wrong_seq(seq)
-        # Another version is another log's, whatever it says.
-        log = b',"log":' + encode(entry["log"]) if raw.endswith(_VERSION) else b""
-        said = Start(seq, prev, ts, log, entry["eid"])
-        if before is not None and (fault := place_fault(said, before)):
-            raise fault
-        return said
 
     def _due(self) -> Before | None:
         """What precedes the next entry, as far as that is known."""

@@ -46,9 +46,9 @@ class SourceChains:
             self._claims[source] = SourceClaim(seq, entry["eid"].encode(), n, prev, n, b"")
         self._ends[source] = n, record_hash(entry)
 
-    def take(self, columns: Columns, first: int) -> bool:
+    def take(self, columns: Columns, first: int, before: Before | None = None) -> bool:
         """Take in the records of lines in the known form, numbered from `first` on, if each
-        continues its source; else none of them."""
+        continues its source; else none of them. `before` as for `follow`."""
         if not any(columns.src):
             return True
         claims: dict[bytes, SourceClaim] = {}
@@ -63,9 +63,11 @@ class SourceChains:
             number = int(n)
             end = ends.get(source) or self._ends.get(source)
             if end is None:
-                if _IS_HASH.fullmatch(prev) is None:
-                    return False
                 claim = b"%b=" % prev if prev else b""
+                if _IS_HASH.fullmatch(prev) is None or not _continues(
+                    source, number, claim, before
+                ):
+                    return False
                 eid = columns.eid[place]
                 claims[source] = SourceClaim(first + place, eid, number, claim, number, b"")
             elif number != end[0] + 1:
@@ -90,3 +92,13 @@ class SourceChains:
                 last_n=n, last_hash=b2a_base64(hashed, newline=False)
             )
         return found
+
+
+def _continues(source: bytes, n: int, prev: bytes, before: Before | None) -> bool:
+    """Whether the first record of a source in a range follows what is `before` it, as far as that
+    is known."""
+    if before is None:
+        return True
+    names = orjson.loads(b"{%b}" % source)
+    end = before.sources.get((names["id"].encode(), names["inst"].encode()))
+    return source_fault(names["id"], n, prev, end, trusting=before.trusting) is None
