@@ -98,7 +98,8 @@ def test_masking_ends_when_the_client_leaves(
     async def endless(_turns: MaskingTurns, _retrievals: Sequence[Retrieval]) -> list[Retrieval]:
         waiting.set()
         try:
-            return await asyncio.get_running_loop().create_future()
+            made: list[Retrieval] = await asyncio.get_running_loop().create_future()
+            return made
         finally:
             ended.set()
 
