@@ -50,6 +50,8 @@ log = logging.getLogger(__name__)
 # A fetch brings all documents of the first retrieval, and the one that was missing. A second
 # fetch is necessary only if the set changes in between, or if the retrievals differ.
 _MAX_FETCHES = 3
+_LONG_QUERY = 256
+"""Characters. Masking a shorter query ends soon."""
 
 
 def _no_level(_source_id: str) -> None:
@@ -109,11 +111,12 @@ class Enforcer:
         urgent: bool = False,
     ) -> RecordedDecision:
         """Like `evaluate`, but without waiting for the disk, for a caller that can use that time.
-        `watch` says when the client leaves: no session is claimed for it then. With `report_mode`,
+        `watch` says when the client leaves: no session is claimed for it then, and a long query is
+        not masked further (`ConnectionResetError`). With `report_mode`,
         a denial is recorded as one that is forwarded. With `urgent`, masking waits for no other
         call."""
         if self.policies.masks():
-            [retrieval] = await masked_ahead(self.masking, (retrieval,), urgent=urgent)
+            [retrieval] = await self._masked((retrieval,), watch, urgent=urgent)
         try:
             key = self._still_valid(key)
             # Most retrievals need nothing but what is here.
@@ -142,7 +145,7 @@ class Enforcer:
         is retrieved, and an ALLOW beside it would record a retrieval that never took place.
         """
         if self.policies.masks():
-            retrievals = await masked_ahead(self.masking, retrievals, urgent=urgent)
+            retrievals = await self._masked(retrievals, watch, urgent=urgent)
         try:
             for _ in range(_MAX_FETCHES):
                 try:
@@ -171,6 +174,28 @@ class Enforcer:
             await eager.within_task()
             async with until_departed(watch):
                 await self._sessions.claim(new, masking=self.policies.masks())
+
+    async def _masked(
+        self, retrievals: Sequence[Retrieval], watch: Watch, *, urgent: bool
+    ) -> list[Retrieval]:
+        if all(len(each.query or "") <= _LONG_QUERY for each in retrievals):
+            return await masked_ahead(self.masking, retrievals, urgent=urgent)
+        await eager.within_task()
+        loop = asyncio.get_running_loop()
+        under_way: asyncio.Timeout | None = None
+
+        def end() -> None:
+            if under_way is not None:
+                under_way.reschedule(loop.time())
+
+        try:
+            async with asyncio.timeout(None) as under_way:
+                watch(end)
+                return await masked_ahead(self.masking, retrievals, urgent=urgent)
+        except TimeoutError:
+            raise ConnectionResetError("the client left while its query was masked") from None
+        finally:
+            under_way = None
 
     def _still_valid(self, key: Key | None) -> Key | None:
         # INVARIANT: looked up after each wait. Texts that take seconds to mask, or a slow claim,

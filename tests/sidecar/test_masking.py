@@ -18,7 +18,7 @@ from policies.trail.masked_ahead import masked_ahead
 from policies.trail.spool_chain import read_payload
 from tests.support.fake_control_api import EVALUATE_KEY, ROLE, FakeControlApi, fake_control_api
 from tests.support.sidecar import EVALUATE, RunningSidecar, ask, running_sidecar
-from tests.support.waiting import until_async
+from tests.support.waiting import never, until_async
 
 USER, QUERY = "ann@example.com", "card 4111 1111 1111 1111"
 
@@ -121,6 +121,35 @@ async def test_others_are_answered_while_a_batch_is_masked(
         assert (await batch).status == 200
     # Items that are masked without a pause would let one or two through.
     assert answered > 3
+
+
+@pytest.mark.parametrize("path", [EVALUATE, f"{EVALUATE}/batch"])
+async def test_masking_ends_when_the_client_leaves(
+    tmp_path: Path, control: FakeControlApi, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    waiting, ended = asyncio.Event(), asyncio.Event()
+
+    async def endless(
+        _turns: MaskingTurns, _retrievals: Sequence[Retrieval], *, urgent: bool
+    ) -> list[Retrieval]:
+        assert not urgent
+        waiting.set()
+        try:
+            await never()
+            return []
+        finally:
+            ended.set()
+
+    monkeypatch.setattr("sidecar.enforce.masked_ahead", endless)
+    control.create_tenant(settings=TenantSettings("default", pii_masking=True))
+    asked = ask(query="600 123 456 " * 40)
+    body = orjson.dumps(asked if path == EVALUATE else {"items": [asked]})
+    async with running_sidecar(tmp_path, control) as running:
+        call = asyncio.create_task(running.call("POST", path, body))
+        await until_async("it waits", waiting.is_set)
+        call.cancel()
+        await until_async("the work ends", ended.is_set)
+        assert await running.records() == []
 
 
 @pytest.mark.parametrize("waits_for", ["masking", "claim"])
