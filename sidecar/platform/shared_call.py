@@ -19,7 +19,7 @@ class SharedCall(Generic[T]):
 
     @property
     def awaited(self) -> bool:
-        """Whether a task waits for the result. If none does any more, nobody may begin to."""
+        """Whether a task waits for the result. If none does any more, none may begin to."""
         return self._waiting > 0
 
     async def result(self) -> T:

@@ -19,13 +19,14 @@ from sqlalchemy import text
 
 from control_api.analyses.process import Analyses
 from control_api.departure import client_left
+from control_api.domain.decisions import decide_and_record
 from control_api.http.reply_encoder import ReplyEncoder
 from control_api.http.route import Route, Scope
 from control_api.http.routes import ROUTES
 from control_api.http.server import ApiListener
 from control_api.http.stream.sending import send
+from control_api.log import read
 from control_api.store.store import Store
-from control_api.use_cases.audit import list_events as list_events_module
 from control_api.use_cases.audit import verify_log as verify_log_module
 from control_api.use_cases.context import evaluate_batch as evaluate_batch_module
 from policies.ground.listen_address import ListenAddress
@@ -86,7 +87,7 @@ class Held:
 
 READS: dict[str, tuple[str, str, Any, Any, str]] = {
     "verification": ("GET", "/v1/audit/verify", None, verify_log_module, "verify"),
-    "search": ("GET", "/v1/audit/events", None, list_events_module.read, "events"),
+    "search": ("GET", "/v1/audit/events", None, read, "events"),
     "analysis": ("POST", "/v1/policies/diff", LARGE, Analyses, "_ask"),
 }
 
@@ -131,7 +132,7 @@ def test_the_database_ends_a_query_whose_client_has_left(
         finally:
             await connection.close()
 
-    monkeypatch.setattr(list_events_module.read, "events", events)
+    monkeypatch.setattr(read, "events", events)
     with asking(api, "GET", "/v1/audit/events", None) as connection:
         until("the query runs", lambda: asyncio.run(sleeping()))
         LEAVES[how](connection)
@@ -145,11 +146,11 @@ def test_the_database_ends_a_query_whose_client_has_left(
 def test_a_batch_that_may_stop_ends_with_its_client(
     api: ControlApi, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    decide, begun, done = evaluate_batch_module.decide_and_record, [0], [0]
+    decide, begun, done = decide_and_record, [0], [0]
 
     async def slow(*given: Any) -> Any:
         begun[0] += 1
-        while not client_left():  # it tells nobody
+        while not client_left():  # there is no event
             await asyncio.sleep(0.005)
         found = await decide(*given)
         done[0] += 1
