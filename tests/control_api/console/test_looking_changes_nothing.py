@@ -21,8 +21,8 @@ LOOKS = [page for page in PAGES if page.method == "GET" and page.path != "/conso
 """The live tail goes on until its reader leaves; it asks as `/console/decisions` does."""
 BY_ITSELF = {
     # What the service writes in the background.
-    "checkpoints", "cosignatures", "self_checks", "export_progress", "alert_state", "leases",
-    "log_heads",
+    "checkpoints", "cosignatures", "self_checks", "count_checks", "export_progress", "alert_state",
+    "leases", "log_heads",
 }  # fmt: skip
 ACTIONS = ("done", "confirm", "delete", "status", "action", "session_id", "to", "realm", "csrf")
 

@@ -67,13 +67,19 @@ def by_sql(*statements: str) -> Attack:
 
 
 def rewritten(
-    *changes: Callable[[list[Line]], object], key: Signer | None = None, forget: bool = False
+    *changes: Callable[[list[Line]], object],
+    key: Signer | None = None,
+    forget: bool = False,
+    counted: bool = False,
 ) -> Attack:
-    """Every hash fits again. With a key, the published checkpoints do too."""
+    """Every hash fits again; if `counted`, the counters of the spools too. With a key, the
+    published checkpoints do too."""
 
     async def attack(on: Attacked) -> None:
         for change in changes:
             await on.insider.rewrite(change)
+        if counted:
+            await on.insider.count_records()
         if key is not None:
             await on.insider.sign(key)
         if forget:
@@ -293,8 +299,8 @@ ROWS: dict[str, tuple[Attack, Evidence, Reason]] = {
     "a record repeated": (rewritten(repeat_a_record), Evidence.LOG, Reason.SOURCE_GAP),
     "two records reordered": (rewritten(reorder_records), Evidence.LOG, Reason.SOURCE_GAP),
     "a record changed": (rewritten(change_a_record), Evidence.LOG, Reason.SOURCE_CHAIN_BROKEN),
-    "a record changed, and its source's chain made anew": (
-        rewritten(change_a_record, chain_sources, key=SIGNER),
+    "a record changed, with its source's chain and counter": (
+        rewritten(change_a_record, chain_sources, key=SIGNER, counted=True),
         Evidence.STORE, Reason.ROOT_MISMATCH,
     ),
     # A verdict with all that belongs to it: each is inside the entry.

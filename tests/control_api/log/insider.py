@@ -102,6 +102,16 @@ class Insider:
         async with self._engine.begin() as connection:
             await connection.execute(delete(checkpoints))
 
+    async def count_records(self) -> None:
+        """Set the counter of each spool to its last record in the log."""
+        async with self._engine.begin() as connection:
+            for row in await _rows(connection, log_entries):
+                entry = orjson.loads(row["entry"])
+                if (src := entry.get("src")) is not None:
+                    spool = sources.c.source == src["id"], sources.c.instance == src["inst"]
+                    values = {"n": src["n"], "hash": core_hash(_core(entry))}
+                    await connection.execute(sources.update().where(*spool).values(values))
+
     async def _write(self, connection: AsyncConnection, lines: list[Line]) -> None:
         tree, last, entries, opened = Frontier(), b"", [], []
         times = sorted(line.entry["ts"] for line in lines)
@@ -128,9 +138,12 @@ def chain_sources(lines: list[Line]) -> None:
         if (src := line.entry.get("src")) is not None:
             name = src["id"], src["inst"]
             src["n"], src["prev"] = ends.get(name, (0, ""))
-            members = ("v", "kind", "eid", "src", "pub", "cm", "masked")
-            core = encode({member: line.entry[member] for member in members})
-            ends[name] = src["n"] + 1, b64(core_hash(core))
+            ends[name] = src["n"] + 1, b64(core_hash(_core(line.entry)))
+
+
+def _core(entry: dict[str, Any]) -> bytes:
+    members = ("v", "kind", "eid", "src", "pub", "cm", "masked")
+    return encode({member: entry[member] for member in members})
 
 
 async def _rows(connection: AsyncConnection, table: Table) -> list[dict[str, Any]]:
