@@ -73,7 +73,7 @@ def failure(result: Result) -> dict[str, Any]:
     return {
         "line": case.entry.line,
         "name": case.name,
-        "ask": {name: value for name, value in asked.items() if value is not None},
+        "ask": {name: value for name, value in asked.items() if value not in (None, ())},
         "expected": dict(case.expected),
         "decision": decision.decision,
         "policy_name": decision.policy_name,

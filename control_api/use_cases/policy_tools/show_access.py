@@ -43,8 +43,8 @@ async def show_access(
 
     A request counts as allowed if an evaluation with some live key of the tenant allows it: the
     agent's status and roles, its binding and those of the keys, and `require_agent_id` all count.
-    Sessions and a freeze do not, nor the levels stated of sources (`/v1/sources`, a sidecar's
-    settings): a level here is the one that a request is decided at. `source_id` and `agent_id` may
+    Sessions and a freeze do not, nor the levels that the tenant or a sidecar's settings state of
+    sources: a level here is the one that a request is decided at. `source_id` and `agent_id` may
     be patterns. With `policies_only`, say what the policies allow whether or not the agent is
     registered and has a key.
     """

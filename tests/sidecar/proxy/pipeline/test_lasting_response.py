@@ -101,22 +101,6 @@ async def test_a_revocation_cuts_a_response_that_lasts(
     assert lineage["outcome"] == "truncated"
 
 
-async def test_a_cut_waits_for_no_other_text_to_be_masked(setup: ProxySetup) -> None:
-    setup.sidecar.publish(TenantSettings("ten_1", pii_masking=True))
-    user, shorter = "600 123 456 " * 20 + "1", "600 123 456 " * 8
-    reader, writer = await began(setup, EVENTS, b"data: abc\n\n", f"X-Sluice-User: {user}")
-    turns = setup.sidecar.enforcer.masking
-    others = [asyncio.create_task(turns.text(f"{number} {shorter}")) for number in range(60)]
-    deny_the_role(setup)
-    await cut(reader)
-    masked = sum(each.done() for each in others)
-    for each in others:
-        each.cancel()
-    writer.close()
-    assert masked < len(others)
-    assert len(await setup.sidecar.decisions()) == 2
-
-
 async def test_what_stays_allowed_goes_on_and_is_recorded_once(
     setup: ProxySetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
