@@ -38,11 +38,10 @@ def index_of(entry: dict[str, Any]) -> Index:
     return index_at(entry, micros(time_of(entry)))
 
 
-def time_of(entry: Mapping[str, Any]) -> str:
-    """The time at which an entry is listed and counted."""
+def time_of(entry: Mapping[str, Any]) -> Any:
+    """The time at which an entry is listed and counted: text, unless the entry is damaged."""
     # Prefer the enforcement point's time: the control API may have set `ts` hours later.
-    time: str = entry["ts"] if at_arrival(entry) else entry["src"]["t"]
-    return time
+    return entry["ts"] if at_arrival(entry) else entry["src"]["t"]
 
 
 def counted_index(index: Index, ts: int, marks: Sequence[str]) -> Index:

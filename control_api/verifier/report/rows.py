@@ -29,7 +29,7 @@ class Entry(NamedTuple):
     @property
     def at(self) -> str:
         """Its time, by the enforcement point's clock if there was one."""
-        return time_of(self.wire)
+        return str(time_of(self.wire))
 
 
 def entries_of(items: list[Item]) -> list[Entry]:
