@@ -9,10 +9,12 @@ from playwright.async_api import Page, expect
 from control_api.log.follow import tails
 from control_api.log.follow.reading import read_new
 from policies.ground.errors import Unavailable
+from tests.control_api.use_cases.audit.test_judged_records import DAY, Sidecar, agent, now
 from tests.support.browsing import Watched
 from tests.support.company_week import CompanyWeek
 
 STATE, FIGURES = "#tail-state", "#tail-figures"
+MARKS = ["not its agent", "doubtful time"]
 # Notes each text of the state, which screen readers announce.
 ANNOUNCED = """() => {
   window.announced = [];
@@ -30,6 +32,28 @@ def decide(world: CompanyWeek, user: str, number: int = 1) -> None:
 async def live(page: Page, user: str) -> None:
     await page.goto(f"/console/decisions?user_id={user}")
     await expect(page.locator(STATE)).to_have_text("Live")
+
+
+@pytest.mark.deep(stands_in="test_a_tail_of_an_ended_session_says_so_and_stays_ended")
+async def test_a_record_that_arrives_is_marked_as_it_is_in_the_list(
+    world: CompanyWeek, browser_page: Page
+) -> None:
+    ours, theirs = agent(world.api, "ours"), agent(world.api, "theirs")
+    sidecar = Sidecar(world.api, ours)
+    await live(browser_page, "marked")
+    records = [
+        sidecar.decided("DENY", agent_id=theirs, user_id="marked"),
+        sidecar.decided("DENY", at=now() - 31 * DAY, user_id="marked"),
+        sidecar.decided("DENY", user_id="marked"),
+    ]
+    assert sidecar.sent(records) == []
+    rows = browser_page.locator("#rows tr")
+    for _ in ("as they arrive", "as the page lists them"):
+        await expect(rows).to_have_count(3)
+        shown = [await row.inner_text() for row in await rows.all()]
+        found = [[mark for mark in MARKS if mark in text] for text in shown]
+        assert sorted(found) == [[], ["doubtful time"], ["not its agent"]]
+        await browser_page.reload()
 
 
 @pytest.mark.deep(stands_in="test_a_tail_of_an_ended_session_says_so_and_stays_ended")
@@ -113,8 +137,13 @@ async def test_a_tail_of_an_ended_session_says_so_and_stays_ended(
     decide(world, "ended")
     await browser_page.evaluate("dispatchEvent(new Event('pageshow')); 0")
     await expect(rows).to_have_count(4)
-    decide(world, "ended")
+    # What the service noted of a sidecar's record is shown in its row.
+    sidecar = Sidecar(world.api, agent(world.api, "ours"))
+    theirs = agent(world.api, "theirs")
+    marked = sidecar.decided("DENY", agent_id=theirs, user_id="ended", at=now() - 31 * DAY)
+    assert sidecar.sent([marked]) == []
     await expect(rows).to_have_count(5)
+    assert [mark for mark in MARKS if mark in await rows.first.inner_text()] == MARKS
     links = [await each.get_attribute("href") for each in await rows.locator("td a").all()]
     assert len({each for each in links if each and "/decision?" in each}) == 5
     # Its page is hidden, and shown again after the session has ended elsewhere.
