@@ -113,7 +113,7 @@ class Way:
         ]
         told = _EVENT.sub(b"event", answered.replace(b":%d" % self.upstream.port, b":port"))
         told = _LENGTH.sub(b"Content-Length: n", told)
-        told = _CLOSING.sub(b"", told)
+        told = _PROBES.sub(b"", _CLOSING.sub(b"", told))
         decisions = [_decision(each) for each in self.records if each.kind == "decision"]
         return CameTo(told, seen, decisions)
 
@@ -130,6 +130,8 @@ _LENGTH = re.compile(rb"(?i)Content-Length: \d+")
 # Whether the agent's end has arrived when the head of the answer is written depends on how long a
 # look-up took.
 _CLOSING = re.compile(rb"(?i)Connection: close\r\n")
+# An agent that has ended its sending side is asked once whether it still reads, if a look-up lasts.
+_PROBES = re.compile(rb"HTTP/1\.1 100 Continue\r\n\r\n")
 
 
 def _decision(record: Record) -> Any:
