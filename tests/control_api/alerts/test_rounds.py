@@ -148,8 +148,8 @@ async def test_a_mail_that_is_refused_for_good_is_not_repeated(world: OpenStore)
         mail = {"channel": "email", "secret": None}
         for reply, status in (
             ("554 no", "failed"),
-            ("451 later", "pending"),
             ("250 ok", "delivered"),
+            ("451 later", "pending"),  # last: it is due again soon, and may not be accepted then
         ):
             box.reply = reply
             await loops.deliver(delivery(world, f"dlv_{status}", "ops@example.com", **mail))

@@ -423,7 +423,8 @@ async def test_a_process_that_computes_is_killed_when_no_one_waits_for_it(
         await asking
     assert children() <= before
     monkeypatch.setattr(process, "SECONDS", 0.05)
-    with pytest.raises(Unavailable, match="did not finish within"):
-        await analyses.answer("one", SMALL)
-    assert len(started) == 2
+    # The start of a process counts, too: on a busy machine it may take all of the time.
+    while len(started) < 2:
+        with pytest.raises(Unavailable, match="did not finish within"):
+            await analyses.answer("one", SMALL)
     assert children() <= before

@@ -8,8 +8,8 @@ import pytest
 from sidecar.http.body_budget import BodyBudget, BodyBudgetExceeded
 from sidecar.http.body_buffer import BodyBuffer
 
-OBJECTS = 2048
-"""Bytes of the objects around a buffer, and of what counts them."""
+OBJECTS = 16_384
+"""Bytes of the objects around a buffer, of what counts them, and of other threads meanwhile."""
 BODY = bytes(range(256)) * 4000
 PARTS = {"even": [65_536], "uneven": [1, 300_000, 7, 50_000], "whole": [len(BODY)]}
 

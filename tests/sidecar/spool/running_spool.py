@@ -20,10 +20,11 @@ from policies.ground.clock import Clock
 from policies.retrieval import Retrieval
 from policies.trail.record import Record, decision_record
 from policies.trail.spool_chain import core_hash, read_payload
-from sidecar.spool import Spool, SpoolSettings
+from sidecar.spool import Spool, SpoolSettings, State
 from sidecar.spool.storage.disk import Disk
 from sidecar.spool.storage.frames import frame_at, read_header
 from sidecar.spool.writing.quiet import QUIET_SECONDS
+from tests.support import waiting
 
 CLOCK = Clock(now=lambda: time.time_ns() // 1000, monotonic=time.monotonic)
 SOURCE = "sidecar-1"
@@ -154,6 +155,12 @@ async def keep(spool: Spool, *eids: object) -> None:
     placed = [spool.put(record(eid), denial=False) for eid in eids]
     for each in placed:
         await each.durable
+
+
+async def keep_large(spool: Spool, kept: Record) -> None:
+    """As `keep`, once the spool has the room that it makes in a thread of its own."""
+    await waiting.until_async("the spool has room", lambda: spool.state is State.OPEN)
+    await spool.put(kept, denial=False).durable
 
 
 async def shipped(spool: Spool, max_bytes: int = MIB) -> list[dict[str, Any]]:

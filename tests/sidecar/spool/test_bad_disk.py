@@ -19,6 +19,7 @@ from tests.sidecar.spool.running_spool import (
     gaps,
     instances,
     keep,
+    keep_large,
     record,
     running_spool,
     segments,
@@ -188,7 +189,7 @@ async def test_a_failure_as_one_segment_follows_another_loses_only_what_was_not_
         kept = 0
         while len(segments(tmp_path)) == 1:
             try:
-                await spool.put(record(kept, query="q" * 50_000), denial=False).durable
+                await keep_large(spool, record(kept, query="q" * 50_000))
             except SpoolUnwritable:
                 break
             kept += 1
@@ -235,7 +236,7 @@ async def test_segments_that_can_not_be_removed_do_not_stop_shipping(
     disk = FaultyDisk()
     async with running_spool(tmp_path, disk) as spool:
         for n in range(60):
-            await spool.put(record(n, query="q" * 50_000), denial=False).durable
+            await keep_large(spool, record(n, query="q" * 50_000))
         disk.breaks("remove", "note")
         assert len(eids(await shipped(spool))) == 60
         assert spool.depth == 0

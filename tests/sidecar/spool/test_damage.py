@@ -25,6 +25,7 @@ from tests.sidecar.spool.running_spool import (
     gaps,
     instances,
     keep,
+    keep_large,
     record,
     running_spool,
     segments,
@@ -161,7 +162,7 @@ async def test_a_bad_header_before_good_frames_is_damage(stopped_spool: Path) ->
 async def test_a_bad_frame_in_an_old_segment_is_found_when_it_ships(tmp_path: Path) -> None:
     async with running_spool(tmp_path) as spool:
         for n in range(60):
-            await spool.put(record(n, query="q" * 50_000), denial=False).durable
+            await keep_large(spool, record(n, query="q" * 50_000))
     old = segments(tmp_path)[0]
     data = bytearray(old.read_bytes())
     data[list(frames(bytes(data)))[3][0] + 1000] ^= 1
@@ -184,7 +185,7 @@ async def test_a_bad_frame_in_an_old_segment_is_found_when_it_ships(tmp_path: Pa
 async def test_a_segment_that_is_missing_is_found_when_it_ships(tmp_path: Path) -> None:
     async with running_spool(tmp_path) as spool:
         for n in range(60):
-            await spool.put(record(n, query="q" * 50_000), denial=False).durable
+            await keep_large(spool, record(n, query="q" * 50_000))
         second = int(segments(tmp_path)[1].stem)
     segments(tmp_path)[1].unlink()
     async with running_spool(tmp_path) as spool:

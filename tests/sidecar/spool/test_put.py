@@ -22,6 +22,7 @@ from tests.sidecar.spool.running_spool import (
     eids,
     instances,
     keep,
+    keep_large,
     read_hash,
     record,
     running_spool,
@@ -127,7 +128,7 @@ async def test_records_run_over_many_segments_without_a_hole(tmp_path: Path) -> 
         for n in range(120):
             names.append(str(n))
             query = "q" * sizes[n % len(sizes)]
-            await spool.put(record(n, query=query), denial=False).durable
+            await keep_large(spool, record(n, query=query))
         assert len(list(tmp_path.glob("0*/*.seg"))) > 2
         cores = []
         while (batch := await spool.batch(200_000)) is not None:

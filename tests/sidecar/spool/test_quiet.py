@@ -24,6 +24,7 @@ from tests.sidecar.spool.running_spool import (
     gaps,
     instances,
     keep,
+    keep_large,
     record,
     running_spool,
     segments,
@@ -54,7 +55,7 @@ async def test_a_quiet_spool_keeps_no_byte_of_what_was_receipted(tmp_path: Path)
     async with running_spool(tmp_path, quiet_seconds=QUIET) as spool:
         for times in (1, 60, 2):  # the second does not fit in one segment
             for n in range(times):
-                await spool.put(record(f"{times}.{n}", query=LARGE), denial=False).durable
+                await keep_large(spool, record(f"{times}.{n}", query=LARGE))
             assert seeded(tmp_path)
             cores += await shipped(spool)
             await quiet(tmp_path)

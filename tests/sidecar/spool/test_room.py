@@ -20,6 +20,7 @@ from tests.sidecar.spool.running_spool import (
     frames,
     gaps,
     keep,
+    keep_large,
     record,
     running_spool,
     segments,
@@ -173,7 +174,7 @@ async def test_a_full_spool_still_ends_an_instance_that_is_refused(tmp_path: Pat
 async def test_what_was_set_aside_counts_against_the_limit(tmp_path: Path) -> None:
     async with running_spool(tmp_path, max_bytes=6 * MIB) as spool:
         for n in range(60):
-            await spool.put(record(n, query=LARGE), denial=False).durable
+            await keep_large(spool, record(n, query=LARGE))
         await spool.set_aside(spool.instance, "it conflicts")
         await until_async("the conflict is kept", lambda: list(tmp_path.glob("conflict-*")))
         held = spool.bytes_held
