@@ -35,10 +35,19 @@ def test_the_version_says_which_form_runs() -> None:
     assert sluice("--version").stdout.endswith(f", the core is {CORE_FORM}\n")
 
 
-@pytest.mark.deep(stands_in="tests/second_verifier/test_agreement.py::test_both_verifiers_agree")
+@pytest.mark.deep(
+    stands_in="test_the_draws_of_a_seed_reach_every_check_every_kind_of_error_and_most_findings"
+)
 def test_the_draws_reach_every_check_every_kind_of_error_and_every_finding() -> None:
-    found = [each for seed in range(4) for each in outcomes(seed, 300)]
-    said = "\n".join(found)
+    assert not findings_that_lack("\n".join(each for at in range(4) for each in outcomes(at, 300)))
+
+
+def test_the_draws_of_a_seed_reach_every_check_every_kind_of_error_and_most_findings() -> None:
+    assert len(findings_that_lack("\n".join(outcomes(0, 300)))) <= 4
+
+
+def findings_that_lack(said: str) -> set[str]:
+    """The findings of a verification that the outcomes lack, which have all else."""
     assert set(re.findall(r"decision='(\w+)', policy_name", said)) == {"ALLOW", "DENY"}
     assert set(re.findall(r"check='(\w+)'", said)) == {*NAMES}
     assert "tenant_frozen" in said
@@ -47,8 +56,8 @@ def test_the_draws_reach_every_check_every_kind_of_error_and_every_finding() -> 
     assert {"Invalid", "NotCanonical", "JSONDecodeError", "KeyError"} <= errors
     source = "".join((ROOT / "policies/trail" / name).read_text() for name in VERIFYING)
     expected = set(re.findall(r"Reason\.([A-Z_]+)", source))
-    assert expected - set(re.findall(r"<Reason\.(\w+):", said)) == set()
     assert "valid=True" in said
+    return expected - set(re.findall(r"<Reason\.(\w+):", said))
 
 
 def test_a_seed_gives_the_same_outcomes_again() -> None:

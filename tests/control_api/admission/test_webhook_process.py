@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -86,18 +87,22 @@ class Process:
 
         until("the webhook listens", listening)
 
-    def ask(self, body: bytes) -> tuple[int, Any]:
-        context = authority().client()
-        context.check_hostname = False
-        connection = http.client.HTTPSConnection(
-            "127.0.0.1", self.port, timeout=30, context=context
-        )
-        try:
-            connection.request("POST", "/inject/enabled?timeout=5s", body)
-            answer = connection.getresponse()
-            return answer.status, json.loads(answer.read())
-        finally:
-            connection.close()
+
+def gets_the_sidecar(port: int) -> None:
+    """A pod that is reviewed at this port."""
+    context = authority().client()
+    context.check_hostname = False
+    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=30, context=context)
+    try:
+        connection.request("POST", "/inject/enabled?timeout=5s", encoded(review(object=POD)))
+        answer = connection.getresponse()
+        response = json.loads(answer.read())["response"]
+    finally:
+        connection.close()
+    patch = json.loads(base64.b64decode(response["patch"]))
+    assert answer.status == 200
+    assert any("sluice-proxy" in json.dumps(step) for step in patch)
+    assert {step["op"] for step in patch} == {"add"}
 
 
 @pytest.fixture
@@ -114,15 +119,11 @@ def started(tmp_path: Path) -> Iterator[Any]:
         each.process.wait()
 
 
-@pytest.mark.deep(stands_in="test_a_stop_ends_the_command_with_0")
+@pytest.mark.deep(stands_in="test_the_command_injects_a_pod_and_a_stop_ends_it_with_0")
 def test_a_pod_gets_the_sidecar_and_a_stop_ends_with_0(started: Any) -> None:
     process: Process = started()
     process.ready()
-    status, answer = process.ask(encoded(review(object=POD)))
-    assert status == 200
-    patch = json.loads(base64.b64decode(answer["response"]["patch"]))
-    assert any("sluice-proxy" in json.dumps(step) for step in patch)
-    assert {step["op"] for step in patch} == {"add"}
+    gets_the_sidecar(process.port)
     process.process.send_signal(signal.SIGTERM)
     assert process.process.wait(60) == 0
     (line,) = [line for line in process.lines() if "injected in" in line["message"]]
@@ -169,22 +170,29 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., in
     return run
 
 
-def test_a_stop_ends_the_command_with_0(
-    command: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+def test_the_command_injects_a_pod_and_a_stop_ends_it_with_0(
+    command: Callable[..., int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "sluice.webhook")
     unhandled: list[int] = []
+    reviewed: list[Future[None]] = []
     former = signal.signal(signal.SIGTERM, lambda number, _: unhandled.append(number))
 
     def announce(ports: Ports) -> None:
         if ports.reviews is not None:
-            signal.raise_signal(signal.SIGTERM)
-            assert not unhandled
+            reviewed.append(client.submit(gets_the_sidecar, ports.reviews.port))
+            reviewed[0].add_done_callback(lambda _: os.kill(os.getpid(), signal.SIGTERM))
 
     monkeypatch.setattr(entry, "_announce", announce)
     try:
-        assert command() == 0
+        with ThreadPoolExecutor(1) as client:
+            assert command() == 0
     finally:
         signal.signal(signal.SIGTERM, former)
+    assert not unhandled
+    reviewed[0].result()
+    (line,) = [each for each in caplog.messages if "injected in" in each]
+    assert line.startswith("pod `shop/cart` injected in ")
 
 
 def test_unusable_settings_end_the_command_with_2_and_every_complaint(

@@ -103,9 +103,7 @@ def test_each_type_fires_once(rounds: Rounds, either: ControlApi) -> None:
     until("it fires again after the cooldown", lambda: len(fired(either, "denial_spike")) == 2)
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/use_cases/keys/test_sidecar_binding.py::test_reports_and_claims_of_another_agent_are_refused_and_seen"
-)
+@pytest.mark.deep(stands_in="test_an_isolation_rule_counts_what_a_sidecar_s_key_says_of_others")
 def test_what_a_sidecar_s_key_says_of_others_fires_isolation_rules(
     rounds: Rounds, fresh: ControlApi
 ) -> None:
@@ -113,12 +111,7 @@ def test_what_a_sidecar_s_key_says_of_others_fires_isolation_rules(
     fresh.approved("agt_b")
     thief, other = Sidecar(fresh, "agt_a"), Sidecar(fresh, "agt_b")
     assert (thief.sent([thief.decided()]), other.sent([other.decided()])) == ([], [])
-    claim = {"session_id": "s", "agent_role": "support", "agent_id": "agt_b", "user_id": "u"}
-    foreign: list[tuple[str, dict[str, Any]]] = [
-        ("report", {**REPORT, "sidecar_id": thief.name, "agent_id": "agt_b"}),
-        ("sessions/claim", claim),
-        ("events", {"source": other.name, "instance": "i1", "records": []}),
-    ]
+    foreign = foreign_calls(thief, other)
     for count in range(1, len(foreign) + 2):
         rule(fresh, "isolation_violation", count)
     rounds.wait()
@@ -132,6 +125,30 @@ def test_what_a_sidecar_s_key_says_of_others_fires_isolation_rules(
         until(f"the {path} counts", partial(all_fire, count))
     assert thief.sent([thief.decided(agent_id="agt_b")]) == [(1, "foreign_agent")]
     until("the record counts", partial(all_fire, len(foreign) + 1))
+
+
+def foreign_calls(thief: Sidecar, other: Sidecar) -> list[tuple[str, dict[str, Any]]]:
+    """By the thief's key, about the other one."""
+    claim = {"session_id": "s", "agent_role": "support", "agent_id": "agt_b", "user_id": "u"}
+    return [
+        ("report", {**REPORT, "sidecar_id": thief.name, "agent_id": "agt_b"}),
+        ("sessions/claim", claim),
+        ("events", {"source": other.name, "instance": "i1", "records": []}),
+    ]
+
+
+def test_an_isolation_rule_counts_what_a_sidecar_s_key_says_of_others(tenant: ControlApi) -> None:
+    tenant.approved("agt_a")
+    tenant.approved("agt_b")
+    thief, other = Sidecar(tenant, "agt_a"), Sidecar(tenant, "agt_b")
+    assert (thief.sent([thief.decided()]), other.sent([other.decided()])) == ([], [])
+    for path, body in foreign_calls(thief, other):
+        assert tenant.call("POST", f"/v1/sidecars/{path}", body, key=thief.key).status == 403
+    assert thief.sent([thief.decided(agent_id="agt_b")]) == [(1, "foreign_agent")]
+    rule(tenant, "isolation_violation", 4)
+    until("the rule fires", lambda: fired(tenant, "isolation_violation"))
+    (delivery,) = fired(tenant, "isolation_violation")
+    assert delivery["detail"]["measured"] == 4
 
 
 def test_old_events_are_not_in_the_window(fresh: ControlApi) -> None:

@@ -114,7 +114,7 @@ async def test_newest_rows_deleted_and_the_head_fixed_up(world: OpenStore, notes
     await refused(world, notes, Reason.ROOT_MISMATCH)
 
 
-@pytest.mark.deep(stands_in="test_a_log_of_another_epoch_is_behind_whatever_its_size")
+@pytest.mark.deep(stands_in="test_newest_rows_deleted_and_the_head_fixed_up")
 async def test_a_younger_copy_is_behind(either_url: str, notes: Path) -> None:
     """All tables as they were, checkpoints included."""
     async with opened(either_url) as world:

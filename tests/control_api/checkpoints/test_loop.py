@@ -131,6 +131,8 @@ async def test_a_log_that_the_database_has_lost_is_found(
     await turns.once()
     assert set(turns.maker.diverged) == {TENANT}
     assert turns.counted == {Signing.refused: 1}
+    [told] = [each for each in caplog.records if each.levelname == "ERROR"]
+    assert f"--log {TENANT}" in told.getMessage()
     # Decisions go on, and what has not changed is told once.
     world.log = Log(world.store)
     for _ in range(3):

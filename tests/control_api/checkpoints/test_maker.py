@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -98,7 +99,7 @@ async def test_replicas_that_sign_at_once_make_one_series(
 
 
 async def test_a_checkpoint_that_is_published_late_does_not_follow_a_larger_one(
-    world: OpenStore, notes: Path
+    world: OpenStore, notes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     signing = maker(world, notes)
     await grow(world, 2)
@@ -107,8 +108,17 @@ async def test_a_checkpoint_that_is_published_late_does_not_follow_a_larger_one(
     await grow(world, 2)
     late = await signed_only(world, 4)
     await grow(world, 2)
+
+    def beaten(store: FileStore, *stored: Any) -> bool:
+        """Another replica, which signs the same, puts its note into the store a moment before."""
+        monkeypatch.undo()
+        assert store.put(*stored)
+        return store.put(*stored)
+
+    monkeypatch.setattr(FileStore, "put", beaten)
     last = await signing.make(TENANT)
     assert last is not None
+    assert last.size == latest(notes).size == 6
 
     async def work(tx: Transaction) -> StoredCheckpoint:
         return await checkpoints.add(tx.connection, TENANT, late)

@@ -14,14 +14,15 @@ from prometheus_client import CollectorRegistry
 from control_api.checkpoint_store.cosigned import cosigned
 from control_api.checkpoint_store.file_store import FileStore
 from control_api.checkpoints import witness_queue
-from control_api.checkpoints.level import Level, cosigners, level_of
+from control_api.checkpoints.level import Level, cosigners, level_of, merged
 from control_api.checkpoints.witnesses import Cosigner
 from control_api.metrics.witness_metrics import WitnessingMetrics
 from control_api.security.witness_addresses import WitnessAddress, parse_witnesses
 from control_api.store.queries import checkpoints
 from control_api.store.queries.checkpoints import StoredCheckpoint
 from policies.ground.signing import Signer
-from policies.trail.proofs.signed_note import COSIGNATURE, ED25519, VerifierKey
+from policies.trail.proofs.cosignature import cosign
+from policies.trail.proofs.signed_note import COSIGNATURE, ED25519, VerifierKey, parse
 from tests.control_api.checkpoints.signing import LOG, SIGNER, grow, maker
 from tests.control_api.witness.protocol_client import submit
 from tests.control_api.witness.running_witness import WitnessProcess, configure
@@ -29,6 +30,7 @@ from tests.support.open_store import TENANT, OpenStore, opened
 from tests.support.waiting import until_async
 
 LOG_KEY = VerifierKey(LOG, ED25519, SIGNER.public).text()
+LYING = Signer(bytes(32))
 
 
 @pytest.fixture(scope="module")
@@ -247,6 +249,16 @@ async def test_the_store_has_a_cosignature_before_the_database(
             await asking.until_counted(watching, "cosigned", 2)
             assert ((await asking.latest()).size, asking.behind(watching)) == (5, 0)
             assert await asking.level(2) == (Level.signed, 1)
+        # What another witness has cosigned stays beside it, and is not asked for again.
+        line = cosign(parse(grown.note).text, hung.key.name, LYING, 1_767_225_600)
+        note, _ = merged(grown.note, (line,), [hung.key])
+        await world.rows("UPDATE checkpoints SET note = :note WHERE size = 5", note=note)
+        asking = Asking(world, notes, hung, watching)
+        async with asking.in_background():
+            asking.cosigner.offer(TENANT, await asking.latest())
+            await asking.until_counted(watching, "cosigned")
+            assert await asking.level(2) == (Level.witnessed, 2)
+            assert asking.behind(hung) == 0
 
 
 async def test_a_witness_that_did_not_answer_is_asked_again(
@@ -339,6 +351,6 @@ async def _answering(answer: bytes) -> AsyncIterator[WitnessAddress]:
 
     server = await asyncio.start_server(connected, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    key = VerifierKey("lying.example", COSIGNATURE, Signer(bytes(32)).public)
+    key = VerifierKey("lying.example", COSIGNATURE, LYING.public)
     async with server:
         yield WitnessAddress(key, f"http://127.0.0.1:{port}")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from control_api.console.visit import Visit
+from control_api.http.route import UseCase
 from tests.control_api.console.reader import Visitor
 from tests.support.company_week import CompanyWeek, inhabited
 from tests.support.control_api import SUPERADMIN, ControlApi
@@ -36,6 +39,19 @@ def console(api: ControlApi) -> Visitor:
 def reader(api: ControlApi) -> Visitor:
     """Signed in with a key of the scope `read`."""
     return Visitor(api).sign_in(api.new_key("read"))
+
+
+@pytest.fixture
+def one_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists of the console have one row on a page, in place of fifty."""
+    call = Visit.call
+
+    async def cut(visit: Visit, operation: UseCase, **fields: Any) -> Any:
+        if fields.get("limit") == "50":
+            fields["limit"] = "1"
+        return await call(visit, operation, **fields)
+
+    monkeypatch.setattr(Visit, "call", cut)
 
 
 @pytest.fixture

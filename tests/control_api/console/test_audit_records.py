@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
 from control_api.app_context import AppContext
 from control_api.console.views.audit.changes import show_changes
-from control_api.console.views.audit.retention import show_retention_page
 from control_api.console.visit import Visit
+from control_api.http.route import UseCase
 from control_api.maintenance import retention
 from control_api.responses.audit import PurgeAnchor, Retention
-from control_api.responses.management import RetentionSettings
 from control_api.responses.paging import Page
+from control_api.use_cases.audit.show_retention import show_retention
 from tests.control_api.console.reader import Element, Visitor
 from tests.support.control_api import ControlApi
 from tests.support.waiting import until
@@ -58,7 +59,22 @@ async def test_changes_are_asked_for_by_page_and_filter(monkeypatch: pytest.Monk
     assert shown.values["given"] == filters
 
 
-@pytest.mark.deep(stands_in="test_changes_are_asked_for_by_page_and_filter")
+def test_a_page_of_changes_leads_to_the_next_by_the_same_filter(
+    api: ControlApi, console: Visitor, one_a_page: None
+) -> None:
+    for name in ("agt_older", "agt_newer"):
+        api.admin("POST", "/v1/agents", {"agent_id": name, "agent_role": "paged"})
+        api.new_key("read")
+    shown = console.get("/console/audit/changes?object_type=agent")
+    for name in ("agt_newer", "agt_older"):
+        (row,) = _rows(shown.main)
+        assert name in row.text
+        given = shown.main.find("input", name="object_type").attributes["value"]
+        assert given == "agent"
+        shown = console.get(shown.main.find("a", rel="next").attributes["href"])
+
+
+@pytest.mark.deep(stands_in="test_a_page_of_changes_leads_to_the_next_by_the_same_filter")
 def test_changes_are_paged_and_filtered(api: ControlApi, console: Visitor) -> None:
     for number in range(51):
         api.admin("POST", "/v1/agents", {"agent_id": f"agt_{number}", "agent_role": "paged"})
@@ -183,22 +199,23 @@ def test_a_reader_sees_holds_and_erasures_and_changes_neither(
         assert reader.post(f"/console/audit/{action}", {}).status == 403
 
 
-async def test_the_proof_that_is_offered_begins_with_what_was_purged(
-    monkeypatch: pytest.MonkeyPatch,
+def test_the_proof_that_is_offered_begins_with_what_was_purged(
+    api: ControlApi, console: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    anchor = PurgeAnchor(**PurgeAnchor.example)
-    answers: dict[str, Any] = {
-        "show_retention": Retention(**Retention.example | {"anchor": anchor}),
-        "show_retention_settings": RetentionSettings(**RetentionSettings.example),
-    }
+    anchor = replace(PurgeAnchor(**PurgeAnchor.example), tree_size=2)
+    purged = Retention(**Retention.example | {"anchor": anchor})
+    call = Visit.call
 
-    async def call(_: Visit, operation: Any) -> Any:
-        return answers[operation.__name__]
+    async def as_purged(visit: Visit, operation: UseCase, **fields: Any) -> Any:
+        return purged if operation is show_retention else await call(visit, operation, **fields)
 
-    monkeypatch.setattr(Visit, "call", call)
-    shown = await show_retention_page(Visit(cast(AppContext, None), "/audit/retention", {}))
-    assert shown.values["growth"] == f"/console/decision/growth?from={anchor.tree_size}"
-    assert shown.values["found"].anchor is anchor
+    monkeypatch.setattr(Visit, "call", as_purged)
+    shown = console.get("/console/audit/retention").main.find("section", aria_labelledby="purged")
+    assert "The first 2 entries are gone" in shown.text
+    assert anchor.root_hash in shown.text
+    proof = shown.find("a", download="purged-2.json").attributes["href"]
+    until("a checkpoint", lambda: console.get(proof).status == 200)
+    assert json.loads(console.get(proof).raw)["from"] == 2
 
 
 @pytest.mark.deep(stands_in="test_the_proof_that_is_offered_begins_with_what_was_purged")

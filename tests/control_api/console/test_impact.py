@@ -7,8 +7,10 @@ import sqlite3
 
 import pytest
 
-from control_api.domain.decision_groups import Direction, GroupKey
+from control_api.console.views.policies.policy_text import read
 from control_api.domain.impact_counts import ImpactCounts
+from policies.definitions.model import Policy
+from policies.trail.recompute.replay import Replay
 from tests.control_api.console.reader import Shown, Visitor
 from tests.support.control_api import ControlApi
 from tests.support.waiting import until
@@ -31,6 +33,10 @@ def ended(console: Visitor, impact_id: str) -> Shown:
     address = f"{PATH}/progress?id={impact_id}"
     until("the run's end", lambda: not json.loads(console.get(address).raw)["running"])
     return console.get(f"{PATH}?id={impact_id}")
+
+
+def policy_of(text: str) -> Policy:
+    return Policy.from_wire({**(read(text).body or {}), "policy_id": "", "version": 0})
 
 
 @pytest.mark.deep(stands_in="test_an_ended_run_shows_its_figures_and_groups")
@@ -77,26 +83,27 @@ def test_a_run_is_cancelled(console: Visitor) -> None:
 def test_an_ended_run_shows_its_figures_and_groups(api: ControlApi, console: Visitor) -> None:
     shown = started(console, STRICT)
     impact_id = shown.address.split("id=")[1].partition("&")[0]
-    counts = ImpactCounts(entries=9, read=6, unchanged=3, newly_denied=2, newly_allowed=1)
-    for direction, event_id in (
-        ("newly_denied", "evt-1"),
-        ("newly_denied", "evt-2"),
-        ("newly_allowed", "evt-3"),
-    ):
-        source = "contracts" if direction == "newly_denied" else "payroll"
-        group = GroupKey("support", source, Direction(direction), "before", "after")
-        counts.groups.add(group, 1_000_000, event_id)
+    api.evaluate()
+    changed = [api.evaluate(source_id="contracts")["event_id"] for _ in range(2)]
+    changed.append(api.evaluate(task_type="marketing")["event_id"])
+    counts, replay = ImpactCounts(), Replay([policy_of(STRICT.replace("reads", "strict"))])
     with sqlite3.connect(api.directory / "data" / "sluice.db") as database:
+        # As the run's process counts them.
+        decisions = "SELECT entry FROM log_entries WHERE kind = 'decision' ORDER BY seq DESC"
+        for (raw,) in database.execute(f"{decisions} LIMIT 4"):
+            entry = json.loads(raw)
+            counts.add(replay.decide(entry), entry)
         change = "UPDATE impact_runs SET state = 'done', counts = ? WHERE impact_id = ?"
         database.execute(change, (json.dumps(counts.to_wire()).encode(), impact_id))
     shown = console.get(f"{PATH}?id={impact_id}")
     figures = [each.text for each in shown.main.find_all("div", class_="figure")]
-    assert figures == ["6 Decisions read", "3 Unchanged", "2 Newly denied", "1 Newly allowed"]
+    assert figures == ["4 Decisions read", "1 Unchanged", "2 Newly denied", "1 Newly allowed"]
     rows = [each.text for each in shown.main.find("tbody").find_all("tr")]
-    assert rows[0].startswith("newly denied support contracts before , then after 2")
-    assert rows[1].startswith("newly allowed support payroll before , then after 1")
-    for number in (1, 2, 3):
-        assert shown.main.find_all("a", href=f"/console/decision?id=evt-{number}")
+    by = "support-reads , then support-strict"
+    assert rows[0].startswith(f"newly denied support contracts {by} 2")
+    assert rows[1].startswith(f"newly allowed support handbook {by} 1")
+    for event_id in changed:
+        assert shown.main.find_all("a", href=f"/console/decision?id={event_id}")
     assert not shown.page.find_all("progress")
     reader = Visitor(api).sign_in(api.new_key("read")).get(f"{PATH}?id={impact_id}")
     assert "2 Newly denied" in reader.text

@@ -57,18 +57,27 @@ def test_the_decision_of_a_refused_record_is_readable_beside_the_entry_with_its_
     tenant: ControlApi,
 ) -> None:
     console = Visitor(tenant).sign_in(tenant.admin_key)
-    sidecar, thief = Sidecar(tenant, agent(tenant, "ours")), Sidecar(tenant, agent(tenant, "thief"))
-    true = sidecar.decided()
+    assert "No record was refused" in console.get(REFUSED).text
+    ours, thief = agent(tenant, "ours"), Sidecar(tenant, agent(tenant, "thief"))
+    key = tenant.new_key("sidecar", name="Branch office", agent_ids=[ours])
+    sidecar = Sidecar(tenant, ours, key)
+    true = sidecar.decided(source_id="hand<b>book")
     assert thief.sent([thief.decided("DENY", eid=ids([true])[0])]) == []
     assert sidecar.sent([true]) == [(0, "duplicate_id")]
     (row,) = rows(console, REFUSED)
-    assert f"ALLOW: {sidecar.agent_id} from handbook" in row.text
+    assert f"ALLOW: {ours} from hand<b>book" in row.text
+    # Who delivered it, and why it was refused; and what it was, as text and not as markup.
+    for part in (WORDS["duplicate_id"], "duplicate_id", sidecar.name, "Branch office"):
+        assert part in row.text
+    assert "hand<b>book" in row.find("pre").text
     addresses = [each.attributes["href"] for each in row.find_all("a")]
     (there,) = (each for each in addresses if ids([true])[0] in each)
     assert "DENY" in console.get(there).text
 
 
-@pytest.mark.deep(stands_in="test_a_refused_record_is_shown_in_words")
+@pytest.mark.deep(
+    stands_in="test_the_decision_of_a_refused_record_is_readable_beside_the_entry_with_its_id"
+)
 def test_refused_records_are_listed_with_who_delivered_them_and_why(tenant: ControlApi) -> None:
     console = Visitor(tenant).sign_in(tenant.admin_key)
     assert "No record was refused" in console.get(REFUSED).text

@@ -106,7 +106,7 @@ async def test_the_editor_works_on_a_small_screen(
     await page.keyboard.type("lower")
     await page.keyboard.press("Escape")
     await expect(page.locator("#editor-faults li").first).to_be_visible()
-    await expect(page.locator("#gutter .bad").first).to_be_visible()
+    await expect(page.locator("#gutter .bad")).to_have_text(["1", "2"])
     # What is there already is suggested no more.
     await page.keyboard.press("Enter")
     await page.keyboard.press("Control+Space")

@@ -81,7 +81,7 @@ def _purge(api: ControlApi) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/console/browser/test_proof.py::test_what_is_in_the_log_is_verified"
+    stands_in="tests/control_api/console/proofs/test_history.py::test_an_accepted_incarnation_is_explained_for_its_reader_to_confirm"
 )
 async def test_an_accepted_incarnation_is_explained_and_confirmed(
     tmp_path: Path, tabs: Tabs

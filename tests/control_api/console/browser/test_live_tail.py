@@ -29,6 +29,10 @@ def decide(world: CompanyWeek, user: str, number: int = 1) -> None:
         world.api.evaluate(agent_role="support_assistant", user_id=user)
 
 
+def away(*_: object) -> None:
+    raise Unavailable("the database is away")
+
+
 async def live(page: Page, user: str) -> None:
     await page.goto(f"/console/decisions?user_id={user}")
     await expect(page.locator(STATE)).to_have_text("Live")
@@ -101,10 +105,6 @@ async def test_a_broken_tail_goes_on_without_a_gap_or_a_repetition(
     decide(world, "broken", 2)
     rows = browser_page.locator("#rows tr")
     await expect(rows).to_have_count(2)
-
-    def away(*_: object) -> None:
-        raise Unavailable("the database is away")
-
     monkeypatch.setattr(tails, "read_new", away)
     await expect(browser_page.locator(STATE)).to_contain_text("Connection lost, trying again")
     decide(world, "broken", 3)
@@ -118,7 +118,7 @@ async def test_a_broken_tail_goes_on_without_a_gap_or_a_repetition(
 
 
 async def test_a_tail_of_an_ended_session_says_so_and_stays_ended(
-    world: CompanyWeek, browser_page: Page, watched: Watched
+    world: CompanyWeek, browser_page: Page, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watched.faults.expect("401")
     decide(world, "ended")
@@ -132,20 +132,25 @@ async def test_a_tail_of_an_ended_session_says_so_and_stays_ended(
     await browser_page.get_by_role("button", name="Resume").click()
     await expect(rows).to_have_count(3)
     assert await browser_page.evaluate("announced") == ["Paused", "Live"]
-    # It goes on where it was, without a gap or a repetition.
+    # Broken off or hidden, it goes on where it was, without a gap or a repetition.
+    monkeypatch.setattr(tails, "read_new", away)
+    await expect(browser_page.locator(STATE)).to_have_text("Connection lost, trying again")
+    decide(world, "ended")
+    monkeypatch.setattr(tails, "read_new", read_new)
+    await expect(rows).to_have_count(4)
     await browser_page.evaluate("dispatchEvent(new Event('pagehide')); 0")
     decide(world, "ended")
     await browser_page.evaluate("dispatchEvent(new Event('pageshow')); 0")
-    await expect(rows).to_have_count(4)
+    await expect(rows).to_have_count(5)
     # What the service noted of a sidecar's record is shown in its row.
     sidecar = Sidecar(world.api, agent(world.api, "ours"))
     theirs = agent(world.api, "theirs")
     marked = sidecar.decided("DENY", agent_id=theirs, user_id="ended", at=now() - 31 * DAY)
     assert sidecar.sent([marked]) == []
-    await expect(rows).to_have_count(5)
+    await expect(rows).to_have_count(6)
     assert [mark for mark in MARKS if mark in await rows.first.inner_text()] == MARKS
     links = [await each.get_attribute("href") for each in await rows.locator("td a").all()]
-    assert len({each for each in links if each and "/decision?" in each}) == 5
+    assert len({each for each in links if each and "/decision?" in each}) == 6
     # Its page is hidden, and shown again after the session has ended elsewhere.
     await browser_page.evaluate("dispatchEvent(new Event('pagehide')); 0")
     await browser_page.context.clear_cookies()

@@ -8,7 +8,7 @@ const { Refused, b64, bytesOf, sha256, unb64 } = await load("encoding.js");
 const { endorsed, parseKey, verifyCheckpoint } = await load("notes.js");
 const { leafHash, verifyConsistency, verifyInclusion } = await load("tree.js");
 const { opens, parseProof, readEntry, timeOf } = await load("entries.js");
-const { Unconfirmed, checkGrowth, numberOf } = await load("history.js");
+const { Unconfirmed, checkGrowth, checkIncarnation, numberOf } = await load("history.js");
 
 const raw = (text) => new Uint8Array(Buffer.from(text, "base64"));
 
@@ -24,14 +24,22 @@ async function checkpoint(note, origin, keys, witnesses) {
 }
 
 // What becomes of a log that is known, and where the reader is told why not.
-async function growth(known, { size, root }, answer) {
+function growth(known, { size, root }, answer) {
   const ask = async () => {
     if (answer.message) throw Object.assign(new Error(answer.message), { status: answer.status });
     return answer;
   };
+  return judged(() => checkGrowth(known, { size: BigInt(size), root: raw(root) }, "next", ask));
+}
+
+function accepted(known, { size, root, origin }, log, key, text) {
+  const given = { log, trusted: [raw(key)], text, next: "next" };
+  return judged(() => checkIncarnation(known, { size: BigInt(size), root: raw(root), origin }, given));
+}
+
+async function judged(check) {
   try {
-    const found = { size: BigInt(size), root: raw(root) };
-    return { told: await checkGrowth(known, found, "next", ask) };
+    return { told: await check() };
   } catch (error) {
     const { message, title, next, smaller } = error;
     if (error instanceof Unconfirmed) return { unconfirmed: message, title, next };
@@ -62,6 +70,7 @@ const verdicts = {
     return (await verifyInclusion(leaf, proof.index, BigInt(signed.size), proof.path, root)).ok;
   },
   growth,
+  accepted,
   incarnation: (origin, log) => numberOf(origin, log),
   sha256: async (text) => b64(await sha256(raw(text))),
 };

@@ -8,11 +8,16 @@ from typing import Any
 import pytest
 
 from policies.ground.canonical import b64
+from policies.ground.signing import Signer
+from policies.trail import checkpoint
+from policies.trail.checkpoint import Checkpoint
+from policies.trail.incarnation import accepted_incarnation_record
 from policies.trail.merkle_tree import leaf_hash
+from policies.trail.proofs.tlog_proof import TlogProof
 from tests import servers
 from tests.control_api.console.proofs.verdicts import Case, in_browser
 from tests.policies.trail.proofs.naive_proofs import naive_consistency
-from tests.policies.world import naive_root
+from tests.policies.world import LOG, Log, naive_root
 
 pytestmark = pytest.mark.skipif(servers.find("node") is None, reason=servers.how("node"))
 
@@ -53,6 +58,40 @@ def test_a_log_that_did_not_grow_is_refused() -> None:
     told = in_browser([grown(9, 5), grown(9, 9, root=other), grown(5, 9, root=other)])
     assert ["put back" in told[0]["refused"], told[0]["smaller"]] == [True, True]
     assert ["rewritten" in each["refused"] for each in told[1:]] == [True, True]
+
+
+def test_an_accepted_incarnation_is_explained_for_its_reader_to_confirm() -> None:
+    signer, other, log, origin = Signer(bytes(32)), Signer(bytes(range(32))), Log(), f"{LOG}#1"
+    cited = checkpoint.sign(Checkpoint(LOG, 5, naive_root(LEAVES[:5])), signer)
+    why = "restored from a backup"
+    log.direct(accepted_incarnation_record(LOG, 1, cited, why, record_id="event-1"))
+    root = naive_root([leaf_hash(log.rows[0].entry)])
+    known = {"size": "5", "root": b64(naive_root(LEAVES[:5])), "log": LOG, "origin": LOG}
+
+    def case(number: int = 1, by: Signer = signer, given: bool = True, **before: str) -> Case:
+        at = Checkpoint(f"{LOG}#{number}", 1, root)
+        proof = TlogProof(0, (), checkpoint.sign(at, by), log.rows[0].entry).text()
+        found = {"size": "1", "root": b64(root), "origin": at.origin}
+        return (
+            "accepted",
+            known | before,
+            found,
+            LOG,
+            b64(signer.public),
+            proof if given else None,
+        )
+
+    [told, *refused] = in_browser(
+        [case(), case(origin=f"{LOG}#2"), case(given=False), case(2), case(by=other)]
+    )
+    assert told["title"] == "The log goes on as a new incarnation"
+    for part in (f'says: "{why}"', "this browser had verified 5 entries", f"printed {origin}"):
+        assert part in told["unconfirmed"]
+    assert f"had 5 entries, the root {naive_root(LEAVES[:5]).hex()}" in told["unconfirmed"]
+    assert told["next"] == "next"
+    reasons = ("the log was put back", "no entry that accepts it", "about another log", "")
+    for each, reason in zip(refused, reasons, strict=True):
+        assert reason in each["refused"]
 
 
 @pytest.mark.parametrize(
