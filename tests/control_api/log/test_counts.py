@@ -131,7 +131,7 @@ CHANGES = {
     # The sums over all values stay as they are.
     "UPDATE tallies SET allowed = allowed + length(value) - 6 WHERE facet = 1": "agent_role",
     "DELETE FROM tallies WHERE facet = 3": "agent",
-    "UPDATE tallies SET bucket = bucket - 1 WHERE facet = 7 AND value = ''": "minute",
+    "UPDATE tallies SET bucket = bucket - 100 WHERE facet = 7 AND value = ''": "minute",
     "UPDATE tallies SET value = 's3' WHERE facet = 5 AND value = 's1'": "session",
     (
         "INSERT INTO tallies SELECT tenant_id, 2, 'made-up', 5, 1, 1, 1 FROM tallies LIMIT 1"
