@@ -84,7 +84,7 @@ def test_what_ends_a_key_ends_its_sessions_everywhere(
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/store/queries/test_sign_in_links.py::test_of_two_uses_of_a_link_one_succeeds"
+    stands_in="tests/control_api/console/test_sign_in.py::test_a_link_that_another_browser_uses_meanwhile_is_refused"
 )
 def test_of_several_browsers_with_one_link_one_gets_in(
     replicas: tuple[ControlApi, ControlApi], api: ControlApi

@@ -22,9 +22,6 @@ def counted(api: ControlApi, outcome: str) -> float:
     return 0.0
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/enrolment/test_token.py::test_a_hostile_token_is_refused"
-)
 def test_every_hostile_token_gets_nothing_and_is_recorded(
     cluster: ControlApi, caplog: pytest.LogCaptureFixture
 ) -> None:

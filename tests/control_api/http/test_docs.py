@@ -150,6 +150,22 @@ def test_a_form_asks_as_it_was_filled_in_and_keeps_no_key() -> None:
     assert told["output"].startswith("200 OK")
     assert told["shown"] == ["1 of 2 operations", False, True]
     assert told["key"] == ""
+    # The page has what the script works on.
+    page = PAGE.body.decode()
+    for name in ("key", "search", "found"):
+        assert page.count(f' id="{name}"') == 1
+    assert page.count('<div class="tools" hidden>') == 1
+    for route in ROUTES:
+        assert f'<li><a href="#{route.name}">' in page
+        section = page.partition(f'<section id="{route.name}">')[2].partition("</section>")[0]
+        _, hidden, form = section.partition('<details class="try" hidden>')
+        assert hidden
+        assert f'<form data-method="{route.method}" data-path="{route.path}">' in form
+        assert "<output hidden></output></form>" in form
+        for place, names in (("path", route.parameters), ("query", route.query)):
+            for name in names:
+                assert f'data-in="{place}" data-name="{name}"' in form, route.name
+        assert ('data-in="body"' in form) == bool(route.body), route.name
 
 
 SEND = """(async () => {

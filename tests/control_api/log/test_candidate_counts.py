@@ -136,6 +136,7 @@ async def test_a_batch_that_is_sent_again_is_counted_once(world: OpenStore) -> N
     assert await totals(world, NEXT) == expected(records, NEXT)
     # Nor is one whose answer was lost counted twice.
     own = some(4, 30)
+    await listed(world, NEXT)  # so that the next batch has to read the log's end
     with pytest.MonkeyPatch.context() as patch:
         lose_first_answer(world, patch)
         await asyncio.gather(*(world.log.append(TENANT, each) for each in own))

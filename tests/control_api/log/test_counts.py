@@ -75,6 +75,11 @@ async def test_the_counts_of_a_true_log_give_no_finding(world: OpenStore) -> Non
     await erase(world, made.eid)
     assert await compared(world) is None
 
+    async def growing() -> None:
+        await world.log.append(TENANT, decision())
+
+    assert await compare_counts(world.store, TENANT, os.urandom(32), 0.0, growing) is None
+
 
 @pytest.mark.deep(stands_in="test_a_purge_between_walk_and_snapshot_is_no_finding")
 async def test_a_purge_gives_no_finding(world: OpenStore) -> None:
@@ -121,37 +126,42 @@ async def test_appends_of_two_replicas_beside_it_give_no_finding(world: OpenStor
     assert await compared(world) is None
 
 
-CHANGES = (
-    "UPDATE tallies SET denied = 0 WHERE facet = 0",
+CHANGES = {
+    "UPDATE tallies SET denied = denied + 1 WHERE facet = 0": "source_type",
     # The sums over all values stay as they are.
-    "UPDATE tallies SET allowed = allowed + length(value) - 6 WHERE facet = 1",
-    "DELETE FROM tallies WHERE facet = 3",
-    "UPDATE tallies SET bucket = bucket - 1 WHERE facet = 7 AND value = ''",
-    "UPDATE tallies SET value = 's3' WHERE facet = 5 AND value = 's1'",
-    "INSERT INTO tallies SELECT tenant_id, 2, 'made-up', 5, 1, 1, 1 FROM tallies LIMIT 1",
-)
+    "UPDATE tallies SET allowed = allowed + length(value) - 6 WHERE facet = 1": "agent_role",
+    "DELETE FROM tallies WHERE facet = 3": "agent",
+    "UPDATE tallies SET bucket = bucket - 100 WHERE facet = 7 AND value = ''": "minute",
+    "UPDATE tallies SET value = 's3' WHERE facet = 5 AND value = 's1'": "session",
+    (
+        "INSERT INTO tallies SELECT tenant_id, 2, 'made-up', 5, 1, 1, 1 FROM tallies LIMIT 1"
+    ): "source_id",
+}
+"""Each with the counts that it changes."""
 
 
 async def test_a_count_that_was_changed_is_found(world: OpenStore) -> None:
     await fill(world, 10)
-    await sql(world.url, CHANGES[0])
-    found = await compared(world)
-    assert found is not None
-    assert found.text().startswith("column_mismatch: the counts by `source_type` are ")
+    await each_is_found(world)
+
+
+async def each_is_found(world: OpenStore) -> None:
+    """Each change of a count, until it is undone."""
+    await sql(world.url, "CREATE TABLE kept AS SELECT * FROM tallies")
+    for change, facet in CHANGES.items():
+        await sql(world.url, change)
+        found = await compared(world)
+        assert found is not None, change
+        assert found.text().startswith(f"column_mismatch: the counts by `{facet}`"), found
+        await sql(world.url, "DELETE FROM tallies")
+        await sql(world.url, "INSERT INTO tallies SELECT * FROM kept")
+        assert await compared(world) is None
 
 
 @pytest.mark.deep(stands_in="test_a_count_that_was_changed_is_found")
 async def test_each_change_of_a_count_is_found_until_it_is_undone(world: OpenStore) -> None:
     await fill(world, 40)
-    await sql(world.url, "CREATE TABLE kept AS SELECT * FROM tallies")
-    for change in CHANGES:
-        await sql(world.url, change)
-        found = await compared(world)
-        assert found is not None, change
-        assert found.text().startswith("column_mismatch: the counts by `"), found
-        await sql(world.url, "DELETE FROM tallies")
-        await sql(world.url, "INSERT INTO tallies SELECT * FROM kept")
-        assert await compared(world) is None
+    await each_is_found(world)
 
 
 async def test_an_entry_that_can_not_be_read_is_the_finding(world: OpenStore) -> None:

@@ -21,6 +21,11 @@ SEED = "seeded-7f3a@person"
 EVENTS, SPOOLED = 12, 4
 ALL = EVENTS * 3 + SPOOLED
 """The person's events, two actions on each, and the events of a sidecar."""
+OUTSIDE: dict[str, dict[str, bytes]] = {
+    "UPDATE openings SET openings = :empty, user_id = NULL WHERE seq = :seq": {"empty": b"{}"},
+    "DELETE FROM openings WHERE seq = :seq": {},
+}
+"""Erasures outside of the ledger, with their values."""
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +43,12 @@ async def seeded(world: OpenStore) -> list[str]:
             world.log.append(TENANT, record)
             for number in range(EVENTS)
             for record in (
-                decision(user_id=SEED, query=f"{SEED} {number}", session_id=f"s-{number % 3}"),
+                decision(
+                    user_id=SEED,
+                    query=f"{SEED} {number}",
+                    session_id=f"s-{number % 3}",
+                    agent_id="agt_1" if number == EVENTS - 1 else None,
+                ),
                 *(decision(user_id=f"u-{at}", session_id="s-9") for at in range(5)),
             )
         )
@@ -95,11 +105,14 @@ async def test_a_user_is_erased_whole_and_once(
 ) -> None:
     ids = await seeded(world)
     before = await opened_seqs(world)
-    hold_id = await hold(world, "session", "s-2")
-    with pytest.raises(Conflict, match=hold_id):
-        await erase(world, user_id=SEED)
-    assert await opened_seqs(world) == before
-    await release(world, hold_id)
+    # The agent's only event is the last one, several steps behind the first.
+    for held in (("session", "s-2"), ("agent", "agt_1")):
+        hold_id = await hold(world, *held)
+        with pytest.raises(Conflict, match=hold_id) as refused:
+            await erase(world, user_id=SEED)
+        assert SEED not in refused.value.message
+        assert await opened_seqs(world) == before
+        await release(world, hold_id)
     # A session keeps its user until its last opening goes.
     some = [await erase(world, *each) for each in (ids[0:-3:3], ids[-3:-2])]
     assert [(each.entries, each.sessions) for each in some] == [(EVENTS - 3, 0), (3, 1)]
@@ -148,10 +161,11 @@ async def test_a_long_session_and_much_lineage_go_in_several_requests(
     assert (await purge(world).run(TENANT)).removed == kept.seq
     await valid(world)
     # An erasure outside of the ledger is found, behind those that it excuses too.
-    await sql(world.url, "DELETE FROM openings WHERE seq = :seq", seq=kept.seq)
-    answer = await verify(world.store, TENANT, (SIGNER.public,))
-    assert (answer["valid"], answer["broken_at"]) == (False, kept.eid)
-    assert answer["reason"].startswith("opening_missing: ")
+    for statement, values in OUTSIDE.items():
+        await sql(world.url, statement, seq=kept.seq, **values)
+        answer = await verify(world.store, TENANT, (SIGNER.public,))
+        assert (answer["valid"], answer["broken_at"]) == (False, kept.eid)
+        assert answer["reason"].startswith("opening_missing: ")
 
 
 @pytest.mark.deep(stands_in="test_a_user_is_erased_whole_and_once")
@@ -285,22 +299,15 @@ async def test_two_replicas_erase_each_opening_once(world: OpenStore) -> None:
 
 
 @pytest.mark.deep(stands_in="test_a_long_session_and_much_lineage_go_in_several_requests")
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "DELETE FROM openings WHERE seq = :seq",
-        "UPDATE openings SET openings = :empty, user_id = NULL WHERE seq = :seq",
-    ],
-)
+@pytest.mark.parametrize("statement", OUTSIDE)
 async def test_an_erasure_outside_of_the_ledger_is_found(world: OpenStore, statement: str) -> None:
     await seeded(world)
     await erase(world, session_id="s-0")
     left = sorted(await opened_seqs(world))
-    values = {"seq": left[3]} | ({"empty": b"{}"} if ":empty" in statement else {})
     [eid] = await world.rows(
         "SELECT eid FROM log_entries WHERE seq = :seq AND tenant_id = :t", seq=left[3], t=TENANT
     )
-    await sql(world.url, statement, **values)
+    await sql(world.url, statement, seq=left[3], **OUTSIDE[statement])
     answer = await verify(world.store, TENANT)
     assert not answer["valid"]
     assert answer["broken_at"] == eid.eid

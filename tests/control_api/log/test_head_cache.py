@@ -202,7 +202,12 @@ async def test_a_statement_that_is_lost_loses_and_duplicates_nothing(
         assert not cuts
         rows = await world.rows("SELECT eid, seq FROM log_entries WHERE seq > 0 ORDER BY seq")
         assert [(each.eid, each.seq) for each in placed] == [(eid, seq) for eid, seq in rows]
-        await verified(world, 19)
+        # Records that were numbered behind such a batch are numbered again.
+        ahead = Ahead(world, monkeypatch)
+        ahead.failure = "lost before"
+        assert [each.seq for each in await ahead.appended()] == list(range(19, 75))
+        assert ahead.numbered > 40
+        await verified(world, 75)
 
 
 @pytest.mark.deep(stands_in="test_a_cached_head_saves_a_reading_and_is_compared_with_the_log")

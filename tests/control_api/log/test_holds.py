@@ -99,6 +99,13 @@ async def test_the_first_entry_that_a_hold_covers_is_found_in_and_behind_the_ind
         async with world.store.reading(TENANT) as connection:
             assert await before_held(connection, TENANT, range(40), size) == number
         await release(world, hold_id)
+    # Retention asks for it.
+    for number in (3, 12):
+        _, _, _, object_id = held[number]
+        hold_id = await hold(world, held[number][0], object_id)
+        await purge(world).run(TENANT)
+        assert (await seqs(world))[0] == number
+        await release(world, hold_id)
 
 
 async def test_a_held_session_keeps_its_row(world: OpenStore) -> None:

@@ -19,6 +19,8 @@ from tests.runner import tiers
 from tests.support.open_store import OTHER, TENANT, OpenStore, Spool, decision, event_id
 
 Payload = dict[str, Any]
+SOURCE_TYPES = ("api\x00", "", "API", "a" * 33)
+"""None of them is valid."""
 
 
 async def take(
@@ -49,12 +51,34 @@ async def refused(
     return caught.value
 
 
+def one_of_each_kind(spool: Spool) -> list[Payload]:
+    """A decision, the lineage of its event, and a gap."""
+    event = decision()
+    batch = [spool.record(event)]
+    lineage = retrieval_lineage(
+        event.eid, spool.hashes[-1], {"status": 200}, "completed", record_id=event_id()
+    )
+    gap = gap_record("disk", instance=None, first=None, lost=2, record_id=event_id())
+    return [*batch, spool.record(lineage), spool.record(gap)]
+
+
+def kinds_of(batch: list[Payload]) -> list[tuple[str, str | None]]:
+    """The kinds that `one_of_each_kind` is recorded as, and the events that they belong to."""
+    return [("decision", None), ("lineage", batch[0]["core"]["eid"]), ("gap", None)]
+
+
+async def kinds(world: OpenStore) -> list[tuple[str, str | None]]:
+    rows = await world.rows("SELECT kind, ref FROM log_entries ORDER BY seq")
+    return [(row.kind, row.ref) for row in rows]
+
+
 async def test_a_spool_is_taken_in_once_and_in_order(
     world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert await take(world, []) == NOTHING_HELD
     spool = Spool()
-    first, second, third = (spool.records(3, user_id="u-77") for _ in range(3))
+    first, second = (spool.records(3, user_id="u-77") for _ in range(2))
+    third = one_of_each_kind(spool)
     for _ in range(2):
         assert await take(world, first) == IngestReceipt(2, spool.hashes[2])
     assert await take(world, first[1:] + second) == IngestReceipt(5, spool.hashes[5])
@@ -64,8 +88,9 @@ async def test_a_spool_is_taken_in_once_and_in_order(
         lose_first_answer(world, patch)
         assert await take(world, third) == IngestReceipt(8, spool.hashes[8])
     assert await eids(world) == named(first + second + third)
-    rows = await world.rows("SELECT user_id, openings FROM openings ORDER BY seq")
-    assert {row.user_id for row in rows} == {"u-77"}
+    assert (await kinds(world))[6:] == kinds_of(third)
+    rows = await world.rows("SELECT user_id, openings FROM openings WHERE seq < 6 ORDER BY seq")
+    assert [row.user_id for row in rows] == ["u-77"] * 6
     assert orjson.loads(rows[0].openings) == first[0]["open"]
     # Another tenant's spool of the same name is another one.
     theirs = await ingest(world.store, OTHER, spool.source, spool.instance, first)
@@ -82,7 +107,11 @@ async def test_what_does_not_continue_its_spool_is_refused(world: OpenStore) -> 
     await refused(world, batch[1:2], Conflict)  # it begins behind its first record
     await refused(world, [Spool(prev="A" * 43 + "=").record(decision())], Invalid)
     await refused(world, batch[:1] + Spool(source="sidecar-2").records(1), Invalid)
-    await refused(world, Spool().records(1, source_type="API"), Invalid)
+    for source_type in SOURCE_TYPES:
+        await refused(world, Spool().records(1, source_type=source_type), Invalid)
+    (altered,) = Spool().records(1)
+    altered["open"]["user_id"][1] = "someone-else"
+    await refused(world, [altered], Invalid)  # an opening that does not open
     with pytest.raises(NotFound):
         await ingest(world.store, "ten_none", "sidecar-1", "i1", batch)
     await world.log.append(TENANT, record)
@@ -265,7 +294,7 @@ async def test_an_invalid_record_refuses_the_whole_batch(world: OpenStore, paylo
 
 
 @pytest.mark.deep(stands_in="test_what_does_not_continue_its_spool_is_refused")
-@pytest.mark.parametrize("source_type", ["api\x00", "", "API", "a" * 33])
+@pytest.mark.parametrize("source_type", SOURCE_TYPES)
 async def test_an_invalid_source_type_is_refused(world: OpenStore, source_type: str) -> None:
     """The database could not store its count, and would block the spool behind it for good."""
     error = await refused(world, Spool().records(1, source_type=source_type), Invalid)
@@ -273,31 +302,18 @@ async def test_an_invalid_source_type_is_refused(world: OpenStore, source_type: 
     assert "`pub.request.source_type` is missing or has the wrong type" in error.details
 
 
-@pytest.mark.deep(
-    stands_in="tests/policies/trail/test_spool_chain.py::test_openings_that_do_not_open_are_refused"
-)
+@pytest.mark.deep(stands_in="test_what_does_not_continue_its_spool_is_refused")
 async def test_an_opening_that_does_not_open_is_refused(world: OpenStore) -> None:
     (payload,) = Spool().records(1)
     payload["open"]["user_id"][1] = "someone-else"
     await refused(world, [payload], Invalid)
 
 
-@pytest.mark.deep(
-    stands_in="tests/policies/trail/test_spool_chain.py::test_every_kind_that_a_sidecar_may_send_is_read"
-)
+@pytest.mark.deep(stands_in="test_a_spool_is_taken_in_once_and_in_order")
 async def test_every_kind_that_a_sidecar_makes_is_recorded(world: OpenStore) -> None:
-    spool = Spool()
-    event = decision()
-    batch = [spool.record(event)]
-    lineage = retrieval_lineage(
-        event.eid, spool.hashes[0], {"status": 200}, "completed", record_id=event_id()
-    )
-    gap = gap_record("disk", instance=None, first=None, lost=2, record_id=event_id())
-    batch += [spool.record(lineage), spool.record(gap)]
+    batch = one_of_each_kind(Spool())
     await take(world, batch)
-    rows = await world.rows("SELECT kind, ref FROM log_entries ORDER BY seq")
-    kinds = [(row.kind, row.ref) for row in rows]
-    assert kinds == [("decision", None), ("lineage", event.eid), ("gap", None)]
+    assert await kinds(world) == kinds_of(batch)
     assert (await verify(world.store, TENANT))["valid"]
 
 

@@ -161,9 +161,7 @@ async def test_what_another_process_took_in_is_not_taken_again(postgresql_url: s
         await verified(two, 82)
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/log/test_head_cache.py::test_a_cached_head_saves_a_reading_and_is_compared_with_the_log"
-)
+@pytest.mark.deep(stands_in="test_cached_ends_are_compared_with_the_log_and_the_spool")
 async def test_posts_and_decisions_at_once_make_one_log(postgresql_url: str) -> None:
     async with opened(postgresql_url) as one, opened(postgresql_url) as two:
 

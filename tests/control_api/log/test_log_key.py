@@ -96,7 +96,10 @@ def test_the_file_holds_the_new_seed_and_only_the_old_keys_signature(
         assert endorsed(first.signer.public, ring.history) == ring.signer.public
 
     monkeypatch.setattr(secret_file, "write", write)
-    second = log_key.rotate(tmp_path)
+    with (tmp_path / "log.key").open() as old:
+        second = log_key.rotate(tmp_path)
+        # It was replaced as a whole, and not written over.
+        assert b64(first.signer.seed()) in old.read()
     third = log_key.rotate(tmp_path)
     publics = [each.signer.public for each in (first, second, third)]
     assert list(third.trusted()) == publics  # what an earlier key signed still verifies
@@ -170,7 +173,7 @@ def test_the_command_rotates_and_shows_only_public_halves(tmp_path: Path) -> Non
     assert b64(ring.signer.seed()) not in done.stdout + done.stderr
 
 
-@pytest.mark.deep(stands_in="test_a_database_knows_each_key_and_an_older_replica_trusts_the_newer")
+@pytest.mark.deep(stands_in="test_a_service_starts_with_its_database_s_key_or_its_successor")
 def test_after_a_rotation_the_next_start_signs_with_the_new_key(either: ControlApi) -> None:
     before = key_of(either)
     assert before["log_key_history"] == []
@@ -184,7 +187,7 @@ def test_after_a_rotation_the_next_start_signs_with_the_new_key(either: ControlA
     assert after["log_key"] != before["log_key"]
 
 
-@pytest.mark.deep(stands_in="test_a_database_knows_each_key_and_an_older_replica_trusts_the_newer")
+@pytest.mark.deep(stands_in="test_a_service_starts_with_its_database_s_key_or_its_successor")
 def test_a_foreign_key_is_refused_with_what_to_copy(shared: ControlApi, tmp_path: Path) -> None:
     other = sibling(shared, tmp_path / "other")
     with pytest.raises(BaseExceptionGroup) as refused:
@@ -201,7 +204,7 @@ def test_a_foreign_key_is_refused_with_what_to_copy(shared: ControlApi, tmp_path
         other.stop()
 
 
-@pytest.mark.deep(stands_in="test_a_database_knows_each_key_and_an_older_replica_trusts_the_newer")
+@pytest.mark.deep(stands_in="test_a_service_starts_with_its_database_s_key_or_its_successor")
 def test_a_store_of_an_older_version_registers_the_first_key(
     shared: ControlApi, tmp_path: Path
 ) -> None:
@@ -249,6 +252,37 @@ def test_in_a_rolling_rotation_the_old_replica_continues_until_its_restart(
         old.stop()
 
 
+def test_a_service_starts_with_its_database_s_key_or_its_successor(tmp_path: Path) -> None:
+    with running_control_api(tmp_path) as api:
+        data = api.directory / "data"
+        api.evaluate()
+        aged_and_purged(api)
+        before, note = key_of(api)["log_key"], api.verified()["checkpoint"]["note"]
+        for _ in range(2):
+            log_key.rotate(data)
+        # The running service keeps the key that it has read.
+        assert key_of(api)["log_key"] == before
+        api.restart()
+        after = key_of(api)
+        first, second = after["log_key_history"]
+        assert (first["from"], second["to"]) == (before, after["log_key"])
+        assert api.verified()["checkpoint"]["note"] == note
+        # An older version registered no key.
+        api.stop()
+        url = f"sqlite:///{data / 'sluice.db'}"
+        asyncio.run(sql(url, "DELETE FROM log_keys"))
+        api.start()
+        assert key_of(api)["log_key"] == after["log_key"]
+    (data / "log.key").unlink()
+    log_key.open_or_make(data)
+    with pytest.raises(BaseExceptionGroup) as refused:
+        api.start()
+    [error] = refused.value.exceptions
+    assert isinstance(error, UnusableDatabase)
+    assert f"to `{data / 'log.key'}`" in str(error)
+    assert after["log_key"] in str(error)
+
+
 def aged_and_purged(api: ControlApi) -> None:
     api.admin("PUT", "/v1/settings/retention", {"retention_days": 1})
     api.time.ahead += 2 * DAY
@@ -257,7 +291,7 @@ def aged_and_purged(api: ControlApi) -> None:
     assert asyncio.run(work), lines
 
 
-@pytest.mark.deep(stands_in="test_a_database_knows_each_key_and_an_older_replica_trusts_the_newer")
+@pytest.mark.deep(stands_in="test_a_service_starts_with_its_database_s_key_or_its_successor")
 def test_a_purge_under_a_former_key_verifies_under_the_new_one(either: ControlApi) -> None:
     either.evaluate()
     aged_and_purged(either)

@@ -80,10 +80,13 @@ async def test_an_event_below_the_cut_is_hidden_at_once(
     await aged(world, 60, 30)
     shown = await read.events(world.store, TENANT, EventFilters(), 1000)
     old = [each["event_id"] for each in shown.events if each["seq"] < 60]
-    with monkeypatch.context() as patch:
-        _die_at(patch, "removed")
-        with pytest.raises(Died):
-            await purge(world).run(TENANT)
+    for point in CRASHES:
+        with monkeypatch.context() as patch:
+            _die_at(patch, point)
+            with pytest.raises(Died):
+                await purge(world).run(TENANT)
+        answer = await valid(world)
+        assert answer["total"] == (90 if point in {"prove", "commit"} else 31), point
     assert len(await seqs(world)) > 31
     for filters in (
         EventFilters(),

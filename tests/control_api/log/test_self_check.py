@@ -142,6 +142,14 @@ async def test_removed_rows_are_found_and_their_return_noticed(world: OpenStore)
     await sql(world.url, "INSERT INTO log_entries SELECT * FROM kept")
     state = await whole(world)
     assert (state.reason, state.finished_size) == (None, last + 1)
+    # A damaged one that this round has passed is found by the next, a day later.
+    [row] = await world.rows("SELECT hash FROM log_entries WHERE seq = 7")
+    for damaged, reason in ((bytes(32), "hash_mismatch: seq 7"), (bytes(row.hash), "")):
+        await sql(world.url, "UPDATE log_entries SET hash = :h WHERE seq = 7", h=damaged)
+        world.now.ahead += DAY
+        state = await whole(world)
+        assert (state.reason or "").startswith(reason)
+        assert bool(state.reason) == bool(reason)
     # An erasure that no entry tells of.
     await sql(world.url, "DELETE FROM openings")
     world.now.ahead += DAY

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from control_api.maintenance.keys_directory import write_keys
 from control_api.maintenance.keys_secret import fresh_keys
 from control_api.security import secret_file
 from control_api.security.secret_file import UnusableFile
+from control_api.serve import serve
 from control_api.settings import read
 from control_api.store.queries import tenants
 from control_api.store.store import Store
@@ -42,6 +45,18 @@ async def start(settings: Any) -> Any:
         result = await first_start(store, settings, os.urandom)
     await store.close()
     return result
+
+
+@asynccontextmanager
+async def served(settings: Any) -> AsyncIterator[None]:
+    """The whole service, from its start to the end of the block."""
+    stop, ready = asyncio.Event(), asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        clock = MovableClock().clock()
+        group.create_task(serve(settings, clock, os.urandom, lambda _: ready.set(), stop))
+        await ready.wait()
+        yield
+        stop.set()
 
 
 async def test_a_crash_before_the_commit_leaves_keys_that_the_next_start_uses(
@@ -115,6 +130,7 @@ async def test_two_starts_with_one_secret_are_one_installation(tmp_path: Path) -
     write_keys(tmp_path / "keys", keys)
     url, publics = f"sqlite+aiosqlite:///{tmp_path / 'shared.db'}", set()
     both: dict[str, Any] = {"SLUICE_DATABASE_URL": url, "SLUICE_KEYS_DIR": str(tmp_path / "keys")}
+    both["SLUICE_CONTROL_LISTEN"] = "127.0.0.1:0"
     made = []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
@@ -123,6 +139,8 @@ async def test_two_starts_with_one_secret_are_one_installation(tmp_path: Path) -
         made.append(await start(settings))
         # Neither key is anywhere but in the secret.
         assert [path.name for path in settings.data_dir.iterdir()] == []
+        async with served(settings):
+            assert not {"log.key", FILE} & {path.name for path in settings.data_dir.iterdir()}
     assert made[0] == made[1]
     assert len(publics) == 1
     [stored] = await sql(url, "SELECT digest, name FROM api_keys")
@@ -141,16 +159,13 @@ async def test_a_mounted_file_without_a_key_ends_the_start(
     tmp_path: Path, name: str, content: bytes, said: str
 ) -> None:
     write_keys(tmp_path / "keys", {**fresh_keys(os.urandom), name: content})
-    settings = settings_of(tmp_path, SLUICE_KEYS_DIR=str(tmp_path / "keys"))
-
-    async def starts() -> None:
-        log_key.open_or_make(settings.data_dir, settings.keys_dir)
-        await start(settings)
-
-    with pytest.raises((UnusableFile, ExceptionGroup)) as refused:
-        await starts()
+    keys = str(tmp_path / "keys")
+    settings = settings_of(tmp_path, SLUICE_KEYS_DIR=keys, SLUICE_CONTROL_LISTEN="127.0.0.1:0")
+    with pytest.raises(ExceptionGroup) as refused:
+        async with served(settings):
+            pass
     error: BaseException = refused.value
-    if isinstance(error, ExceptionGroup):
+    while isinstance(error, ExceptionGroup):
         [error] = error.exceptions
     assert isinstance(error, UnusableFile)
     assert said in str(error)
