@@ -26,6 +26,7 @@ from sqlalchemy.exc import OperationalError
 from control_api.log import log_key
 from control_api.security.secret_file import make_directory
 from control_api.serve import serve
+from control_api.store import sqlite
 from control_api.store.connection_errors import DatabaseUnreachable, translate_error
 from control_api.store.database import connect
 from control_api.store.migrate import migrate
@@ -242,17 +243,21 @@ async def test_a_start_tries_until_the_database_is_there_or_the_stop_and_says_wh
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("control_api.store.startup.FIRST_PAUSE", 0.001)
-    api, stop, attempts = ControlApi(tmp_path, database_url=REFUSED), asyncio.Event(), list[str]()
-    opening = Store.open
+    api, attempts, opening = ControlApi(tmp_path, database_url=REFUSED), list[str](), Store.open
+    before = signal.signal(signal.SIGTERM, lambda *_: pytest.fail("nothing handles the signal"))
 
     async def counted(url: str, *given: Any) -> Store:
         attempts.append(url)
         if len(attempts) == 3:
-            stop.set()
+            os.kill(os.getpid(), signal.SIGTERM)
         return await opening(url, *given)
 
     monkeypatch.setattr(Store, "open", counted)
-    await serve(api.settings, api.time.clock(), os.urandom, lambda _: pytest.fail("?"), stop)
+    try:
+        await serve(api.settings, api.time.clock(), os.urandom, lambda _: pytest.fail("?"))
+    finally:
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
+        signal.signal(signal.SIGTERM, before)
     assert len(attempts) == 3
     assert caplog.text.count("connection refused; trying again for 30 s") == 1
 
@@ -268,8 +273,8 @@ async def test_a_start_tries_until_the_database_is_there_or_the_stop_and_says_wh
         (sqlite3.SQLITE_CANTOPEN, UnusableDatabase),
     ],
 )
-def test_a_disk_that_is_full_may_pass_and_one_that_is_read_only_does_not(
-    code: int, kind: type[Exception]
+async def test_a_disk_that_is_full_may_pass_and_one_that_is_read_only_does_not(
+    code: int, kind: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     error: Exception = OSError(code, "")
     if code not in (errno.ENOSPC, errno.EROFS):
@@ -280,6 +285,13 @@ def test_a_disk_that_is_full_may_pass_and_one_that_is_read_only_does_not(
     assert type(found) is kind
     reason = os.strerror(code).lower() if isinstance(error, OSError) else "said so"
     assert str(found) == f"`/disk/sluice.db`: {reason}"
+
+    def refuse(_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(sqlite, "make_file", refuse)
+    with pytest.raises(kind, match=f"^{re.escape(str(found))}$"):
+        await connect("sqlite+aiosqlite:////disk/sluice.db")
 
 
 def test_a_command_that_is_interrupted_shows_no_trace(process: Any) -> None:

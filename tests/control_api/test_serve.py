@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
-import logging
 import os
 import pty
 import signal
@@ -15,7 +14,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from control_api.__main__ import announce_start, main, print_keys
+from control_api.__main__ import announce_start, print_keys
 from control_api.caches.tenant_cache import TenantCache
 from control_api.log import log_key
 from control_api.maintenance.bootstrap import FirstKeys
@@ -31,55 +29,13 @@ from control_api.security import secret_file
 from control_api.security.secret_file import UnusableFile
 from control_api.serve import Started, serve
 from control_api.store.schema.version import READABLE_SINCE, head
+from tests.support.command import Command, command
 from tests.support.control_api import ControlApi, asked
 from tests.support.control_api_process import ROOT, ControlApiProcess, call, process
 from tests.support.postgres import serving, unbound
 from tests.support.waiting import until
 
-__all__ = ["process"]  # a fixture
-
-
-Command = Callable[..., tuple[int, str]]
-
-
-@pytest.fixture
-def command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Command]:
-    """Runs the service, or one of its commands, in this process. Returns its exit code, and what
-    it says."""
-    loggers = [logging.getLogger(), logging.getLogger("sluice")]
-    before, levels = list(loggers[0].handlers), [each.level for each in loggers]
-    for place, name in ((sys, "excepthook"), (sys, "unraisablehook"), (threading, "excepthook")):
-        monkeypatch.setattr(place, name, getattr(place, name))
-    for name in [name for name in os.environ if "SLUICE" in name]:
-        monkeypatch.delenv(name)
-
-    def unhandled(*_: object) -> None:
-        raise AssertionError("it does not end by itself")
-
-    def run(*arguments: str, **environ: str) -> tuple[int, str]:
-        given = {"DATA_DIR": str(tmp_path / "data"), "CONTROL_LISTEN": "127.0.0.1:0"}
-        settings = {f"SLUICE_{name}": value for name, value in given.items()} | environ
-        # A service that starts although it must not drains, and its code is 0.
-        late = threading.Timer(20, os.kill, (os.getpid(), signal.SIGTERM))
-        handler = signal.signal(signal.SIGTERM, unhandled)
-        late.start()
-        try:
-            with monkeypatch.context() as patch:
-                for name, value in settings.items():
-                    patch.setenv(name, value)
-                code = main([*arguments])
-        finally:
-            late.cancel()
-            signal.signal(signal.SIGTERM, handler)
-        return code, "".join(capsys.readouterr())
-
-    yield run
-    loggers[0].handlers[:] = before
-    logging.captureWarnings(capture=False)
-    for each, level in zip(loggers, levels, strict=True):
-        each.setLevel(level)
+__all__ = ["command", "process"]  # fixtures
 
 
 def test_first_keys_are_shown_on_a_terminal_and_elsewhere_only_where_they_are(
@@ -131,15 +87,33 @@ async def started_once(api: ControlApi) -> None:
     await serve(api.settings, api.time.clock(), os.urandom, announced, stop)
 
 
-async def test_either_signal_ends_the_service(tmp_path: Path) -> None:
+def evaluation(key: str) -> bytes:
+    """A request as it is sent."""
+    body = json.dumps(asked()).encode()
+    head = (
+        f"POST /v1/context/evaluate HTTP/1.1\r\nHost: x\r\nX-API-Key: {key}\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+async def test_either_signal_ends_the_service_once_it_has_answered(tmp_path: Path) -> None:
     def unhandled(*_: object) -> None:
         raise AssertionError("nothing handles the signal")
 
+    keys: list[str] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         before = signal.signal(number, unhandled)
-        api = ControlApi(tmp_path)
+        api, waiting = ControlApi(tmp_path), list[socket.socket]()
 
-        def announced(_: Started, number: int = number) -> None:
+        def announced(
+            started: Started, number: int = number, waiting: list[socket.socket] = waiting
+        ) -> None:
+            if started.first_keys is not None:
+                keys.append(started.first_keys.admin_key)
+            for _ in range(4):
+                waiting.append(socket.create_connection(("127.0.0.1", started.listen.port)))
+                waiting[-1].sendall(evaluation(keys[0]))
             os.kill(os.getpid(), number)
 
         try:
@@ -147,6 +121,10 @@ async def test_either_signal_ends_the_service(tmp_path: Path) -> None:
         finally:
             asyncio.get_running_loop().remove_signal_handler(number)
             signal.signal(number, before)
+        for each in waiting:
+            each.settimeout(30)
+            assert each.recv(65536).startswith(b"HTTP/1.1 200")
+            each.close()
 
 
 @pytest.mark.parametrize("setting", ["SLUICE_CONTROL_LISTEN", "SLUICE_METRICS_LISTEN"])
@@ -272,7 +250,7 @@ def test_a_first_start_on_a_terminal_shows_its_keys(tmp_path: Path) -> None:
         os.close(ours)
 
 
-@pytest.mark.deep(stands_in="test_either_signal_ends_the_service")
+@pytest.mark.deep(stands_in="test_either_signal_ends_the_service_once_it_has_answered")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_drains_what_is_under_way_and_exits_0(process: Any, number: int) -> None:
     """Clients that never stop asking: each gets whole answers until the connection is closed."""
@@ -487,15 +465,10 @@ def test_a_loop_that_dies_ends_the_process_with_1(tmp_path: Path) -> None:
     stands_in="tests/control_api/store/test_group_commit.py::test_a_caller_that_hangs_up_withdraws_nothing_and_disturbs_no_other"
 )
 def test_a_client_that_hangs_up_undoes_nothing(fresh: ControlApi) -> None:
-    body = json.dumps(asked()).encode()
-    head = (
-        f"POST /v1/context/evaluate HTTP/1.1\r\nHost: x\r\nX-API-Key: {fresh.admin_key}\r\n"
-        f"Content-Length: {len(body)}\r\n\r\n"
-    ).encode()
     before = fresh.verified()["events"]
     for _ in range(20):
         with socket.create_connection(("127.0.0.1", fresh.port)) as connection:
-            connection.sendall(head + body)
+            connection.sendall(evaluation(fresh.admin_key))
             time.sleep(0.002)
     until("the log has grown", lambda: fresh.verified()["events"] > before)
     fresh.verified()

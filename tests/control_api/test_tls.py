@@ -138,7 +138,7 @@ def test_a_client_needs_a_certificate_if_an_authority_is_set(tmp_path: Path, fil
         assert shown(api.port, authority().client(authority().issue("of another")))
 
 
-@pytest.mark.deep(stands_in="test_each_changed_file_counts_from_the_next_handshake_on")
+@pytest.mark.deep(stands_in="test_a_worker_renews_its_certificate")
 def test_a_renewed_certificate_is_served(tmp_path: Path, files: Files) -> None:
     with running_control_api(tmp_path, **files.environ()) as api:
         first = shown(api.port)

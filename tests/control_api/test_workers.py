@@ -206,16 +206,18 @@ async def share_metrics_after_one_another(data: Path) -> None:
 
 
 def test_a_worker_that_can_not_start_again_fails_early_however_long_each_start_takes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    if_it_may = "if Path('go').exists(): sys.exit(1)"
+    if_it_may = "if Path('go').exists(): sys.exit('it has no key')"
     code = SERVES.replace("os.write", f"{if_it_may}\nos.write")
     dies = "while given['index'] and not Path('go').exists(): time.sleep(0.01)"
     dies += "\nif given['index']: sys.exit(1)"
     supervised = Supervised(tmp_path, monkeypatch, f"{code}\n{dies}\n{WAITS}")
     supervised.clock_rate = 100
-    with ended_after(20), pytest.raises(supervise.WorkersFailing, match="worker 1 ended 5 times"):
+    told = "worker 1 ended 5 times .* its last log lines above say why"
+    with ended_after(20), pytest.raises(supervise.WorkersFailing, match=told):
         supervised.run((tmp_path / "go").touch)
+    assert capfd.readouterr().err.count("it has no key") >= 4
     # The first may have served for long enough, by that clock.
     assert supervised.starts()["1 15"] in (5, 6)
 

@@ -121,7 +121,9 @@ async def test_a_round_of_purges_begins_every_hour(monkeypatch: pytest.MonkeyPat
         task.cancel()
 
 
-@pytest.mark.deep(stands_in="test_a_round_of_purges_begins_every_hour")
+@pytest.mark.deep(
+    stands_in="tests/control_api/maintenance/test_purges.py::test_the_service_purges_old_sessions_and_old_events_by_itself"
+)
 def test_every_hour_old_data_is_purged(either: ControlApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "FIRST_SECONDS", 0.2)
     monkeypatch.setattr(retention, "INTERVAL_SECONDS", 0.2)
@@ -259,7 +261,9 @@ def test_the_command_purges_a_tenant_and_shows_the_anchor(
     assert said == []
 
 
-@pytest.mark.deep(stands_in="test_the_command_purges_a_tenant_and_shows_the_anchor")
+@pytest.mark.deep(
+    stands_in="tests/control_api/maintenance/test_purges.py::test_the_command_purges_old_data_and_exits_by_what_became_of_it"
+)
 def test_the_command_purges_beside_a_running_service(either: ControlApi) -> None:
     """By the real clock: nothing is old enough; the command says so, and all goes on."""
     either.evaluate()
@@ -285,7 +289,9 @@ def long_ago(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Control
         api.stop()
 
 
-@pytest.mark.deep(stands_in="test_the_command_purges_a_tenant_and_shows_the_anchor")
+@pytest.mark.deep(
+    stands_in="tests/control_api/maintenance/test_purges.py::test_the_command_purges_old_data_and_exits_by_what_became_of_it"
+)
 def test_the_command_purges_old_data_and_shows_the_anchor(long_ago: ControlApi) -> None:
     for _ in range(30):
         long_ago.evaluate()
@@ -302,7 +308,9 @@ def test_the_command_purges_old_data_and_shows_the_anchor(long_ago: ControlApi) 
     long_ago.verified()
 
 
-@pytest.mark.deep(stands_in="test_the_command_purges_a_tenant_and_shows_the_anchor")
+@pytest.mark.deep(
+    stands_in="tests/control_api/maintenance/test_purges.py::test_the_command_purges_old_data_and_exits_by_what_became_of_it"
+)
 def test_the_command_exits_with_2_for_an_unknown_tenant_and_1_for_a_failure(
     fresh: ControlApi,
 ) -> None:
@@ -325,7 +333,7 @@ def test_the_command_exits_with_2_for_an_unknown_tenant_and_1_for_a_failure(
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/log/test_holds.py::test_a_held_session_keeps_its_row"
+    stands_in="tests/control_api/maintenance/test_purges.py::test_the_service_purges_old_sessions_and_old_events_by_itself"
 )
 def test_sessions_are_purged_independently_and_stay_ended(
     either: ControlApi, monkeypatch: pytest.MonkeyPatch

@@ -21,7 +21,7 @@ from tests.control_api.publishing.test_sessions import claim, state
 from tests.support import redis
 from tests.support.certificates import authority
 from tests.support.control_api import running_control_api
-from tests.support.redis import running_redis
+from tests.support.redis import SLOTS, running_redis
 from tests.support.redis_users import CONTROL, SECRET, SIDECAR, make_user, refusals
 from tests.support.relay import relaying
 from tests.support.waiting import until
@@ -169,7 +169,30 @@ def cluster(tmp_path: Path) -> Iterator[list[redis.Redis]]:
         yield nodes
 
 
-@pytest.mark.deep(stands_in="test_the_readmes_user_may_do_everything_the_service_does")
+async def test_on_a_cluster_each_set_is_written_where_its_slot_is(
+    cluster: list[redis.Redis],
+) -> None:
+    until(
+        "the nodes serve",
+        lambda: all(b"cluster_state:ok" in node.command("CLUSTER", "INFO") for node in cluster),
+    )
+    client = RedisClient(RedisUrl.parse(f"redis+cluster://127.0.0.1:{cluster[1].port}"))
+    names = [f"tenant-{number}" for number in range(8)]
+    for name in names:
+        assert await RedisSets(client).lock(name, "one:1")
+        assert await RedisSets(client).move(name, None, {b"d/a": b"b"}, token="one:1")
+        assert await RedisSets(client).fields(name, [b"d/a"]) == [b"b"]
+    await client.close()
+    for number, node in enumerate(cluster):
+        asked: Any = redis_py.Redis(port=node.port, protocol=2)
+        held = set(asked.keys("*:set"))
+        asked.close()
+        keys = (set_key(name).encode() for name in names)
+        assert held == {key for key in keys if key_slot(key) * len(cluster) // SLOTS == number}
+        assert held
+
+
+@pytest.mark.deep(stands_in="test_on_a_cluster_each_set_is_written_where_its_slot_is")
 def test_on_a_cluster_each_tenant_lies_where_its_slot_is(
     tmp_path: Path, cluster: list[redis.Redis]
 ) -> None:

@@ -18,6 +18,7 @@ from control_api.publishing.redis_client import RedisClient, RedisFault
 from control_api.publishing.redis_sets import RedisSets
 from policies.ground.redis_url import RedisUrl
 from tests.control_api.publishing.reader import Reader
+from tests.control_api.publishing.test_sessions import claim, state
 from tests.support import redis
 from tests.support.control_api import ControlApi, running_control_api
 from tests.support.redis import running_redis
@@ -58,10 +59,19 @@ def test_the_service_starts_without_its_redis_and_fills_it_when_it_comes(
         server.stop()
         with running_control_api(tmp_path, SLUICE_REDIS_URL=server.url) as api:
             api.approved("agt_1")
+            claim(api, "s-1")
+            api.admin("DELETE", "/v1/sessions/s-1")
+            claim(api, "s-2")
             until("a tenant is behind", lambda: metric(api, "sluice_redis_tenants_behind") == 1)
             until("the delay is shown", lambda: metric(api, "sluice_redis_behind_seconds") > 0)
+            pushes_fail(api, 2)
             server.start()
-            Reader(api, server).follows()
+            reader = Reader(api, server)
+            reader.follows()
+            until(
+                "both sessions have their states",
+                lambda: [state(reader, f"s-{n}") for n in (1, 2)] == ["revoked", "active"],
+            )
             until("no tenant is behind", lambda: metric(api, "sluice_redis_tenants_behind") == 0)
             until("no delay is shown", lambda: metric(api, "sluice_redis_behind_seconds") == 0)
             assert len(said(caplog)) == 2, said(caplog)
@@ -174,6 +184,12 @@ def test_a_redis_that_hangs_delays_no_write_and_an_older_dump_is_updated(
         reader.answered(reader.ask())
         reader.follows()
         assert "agent/agt_2" in (reader.changes()[-1].names or ())
+        # And when there is no dump.
+        server.signal(signal.SIGKILL)
+        api.approved("agt_3")
+        (tmp_path / "redis" / "dump.rdb").unlink()
+        server.start()
+        reader.follows()
 
 
 async def test_a_client_leaves_a_replica(tmp_path: Path) -> None:

@@ -197,8 +197,9 @@ async def test_two_under_a_redis_that_loses_things_meanwhile(
 
 
 async def test_a_step_of_many_fields_writes_and_removes_each(
-    server: redis.Redis, client: Any
+    server: redis.Redis, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And so do many pieces, under a lock that keeps another replica's away."""
     sets = RedisSets(RedisClient(RedisUrl.parse(server.url)))
     fields = {f"d/{number}".encode(): b"%d" % number for number in range(1700)}
     assert await sets.lock(TENANT, "one:1")
@@ -208,6 +209,17 @@ async def test_a_step_of_many_fields_writes_and_removes_each(
     assert client.hgetall(set_key(TENANT)) == fields
     assert await sets.move(TENANT, None, dict.fromkeys(fields), token="one:1")
     assert client.hgetall(set_key(TENANT)) == {}
+    await sets.unlock(TENANT, "one:1")
+    monkeypatch.setattr(batch, "PIECE_FIELDS", 100)
+    pieces = batch.Batches(sets, TENANT, None, lambda: "one:2", "")
+    for field, body in fields.items():
+        await pieces.add(field, body)
+    assert not await sets.lock(TENANT, "other:2")
+    await pieces.finish(b"epoch:1", b"sealed")
+    await pieces.close()
+    whole = {**fields, b"at": b"epoch:1", b"head": b"sealed"}
+    assert client.hgetall(set_key(TENANT)) == whole
+    assert await sets.lock(TENANT, "other:2")
 
 
 @pytest.mark.deep(stands_in="test_a_step_of_many_fields_writes_and_removes_each")

@@ -138,7 +138,9 @@ async def test_sessions_wait_for_redis_in_their_order(tmp_path: Path) -> None:
         await client.close()
 
 
-@pytest.mark.deep(stands_in="test_sessions_wait_for_redis_in_their_order")
+@pytest.mark.deep(
+    stands_in="tests/control_api/publishing/test_faults.py::test_the_service_starts_without_its_redis_and_fills_it_when_it_comes"
+)
 def test_sessions_that_redis_missed_are_written_when_it_is_back(shared_reader: Reader) -> None:
     reader, publishing = shared_reader, shared_reader.api
     reader.follows()

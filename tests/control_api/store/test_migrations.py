@@ -315,7 +315,10 @@ async def test_migrations_wait_for_each_other(migrated_url: str) -> None:
     assert await sql(migrated_url, "SELECT version_num FROM alembic_version") == [(head(),)]
 
 
-def test_no_module_imports_alembic_at_its_top() -> None:
+async def test_a_start_on_the_newest_schema_needs_no_alembic(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does any module import it at its top."""
     importing = {
         file.name
         for file in (ROOT / "control_api").rglob("*.py")
@@ -323,11 +326,6 @@ def test_no_module_imports_alembic_at_its_top() -> None:
         and file.parent.name != "versions"
     }
     assert importing == {"env.py"}  # which alembic itself runs
-
-
-async def test_a_start_on_the_newest_schema_needs_no_alembic(
-    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
     await migrate(sqlite_url)
     for name in [each for each in sys.modules if each.partition(".")[0] == "alembic"]:
         monkeypatch.delitem(sys.modules, name)

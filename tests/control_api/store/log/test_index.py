@@ -64,6 +64,7 @@ async def test_the_index_follows_what_is_appended_and_removed(
     spans = await world.rows("SELECT seq, until_seq FROM log_spans ORDER BY seq")
     assert [row.seq for row in spans[1:]] == [row.until_seq for row in spans[:-1]]
     assert spans[-1].until_seq == indexed_size(SPAN, 40)
+    assert {row.until_seq - row.seq for row in spans[1:]} == {16}
     erased = [seq for _, user, seq in of_user if user == "f" and seq % 2]
 
     async def remove(tx: Transaction) -> None:
@@ -127,9 +128,7 @@ async def named(world: OpenStore) -> list[tuple[int, str, int]]:
     ]
 
 
-@pytest.mark.deep(
-    stands_in="test_an_upgraded_postgresql_database_gets_them_once_older_versions_are_excluded"
-)
+@pytest.mark.deep(stands_in="test_the_index_follows_what_is_appended_and_removed")
 async def test_a_new_postgresql_database_gets_rows_of_several_entries(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,9 @@ async def follow(world: OpenStore, limit: int, max_bytes: int) -> dict[str, byte
         page = await fetch(world, since, limit, max_bytes)
         revisions = [document.revision for document in page.documents]
         assert revisions == sorted(set(revisions))
+        assert len(revisions) <= limit
+        size = sum(len(document.body or b"") for document in page.documents)
+        assert size <= max_bytes or len(revisions) == 1
         held |= {document.name: document.body for document in page.documents}
         if not page.more:
             return held

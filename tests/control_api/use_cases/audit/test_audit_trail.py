@@ -32,9 +32,29 @@ def test_events_are_listed_newest_first_with_every_field(tenant: ControlApi) -> 
     assert seen == events
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/log/test_read.py::test_filters_find_exactly_the_matching_events"
-)
+def test_each_filter_of_a_request_narrows(api: ControlApi) -> None:
+    api.approved("agt_filters")
+    api.evaluate(user_id="of filters", session_id="s-filters")
+    api.evaluate(user_id="of filters", agent_id="agt_filters", source_id="payroll")
+    api.evaluate(user_id="of filters", agent_role="other")
+    newest = api.events("?limit=1")[0]["timestamp"]
+    expected = {
+        "decision=ALLOW": 1,
+        "decision=DENY": 2,
+        "agent_role=support": 2,
+        "source_id=payroll": 1,
+        "agent_id=agt_filters": 1,
+        "session_id=s-filters": 1,
+        "policy_name=default_deny": 1,
+        "agent_role=nobody": 0,
+        f"from={newest}": 1,
+        f"to={newest}": 2,
+    }
+    found = {each: len(api.events(f"?user_id=of%20filters&{each}")) for each in expected}
+    assert found == expected
+
+
+@pytest.mark.deep(stands_in="test_each_filter_of_a_request_narrows")
 def test_filters_narrow(tenant: ControlApi) -> None:
     tenant.approved("agt")
     tenant.evaluate(user_id="ann", session_id="s1")
