@@ -170,7 +170,12 @@ def test_changes_of_candidates_are_recorded(tenant: ControlApi) -> None:
         }
     ]
     assert published(tenant, "next", STRICT) == made  # no change
-    assert counts(tenant, "next")["newly_denied"] == 1
+    same = tenant.evaluate(source_id="handbook")["event_id"]
+    (of_it,) = [each["pub"] for each in entries(tenant) if each["eid"] == same]
+    assert "candidates" not in of_it
+    assert counts(tenant, "next") == {
+        "decided": 2, "same": 1, "newly_denied": 1, "newly_allowed": 0, "error": 0,
+    }  # fmt: skip
     assert published(tenant, "next", OPEN)["revision"] > made["revision"]
     assert set(counts(tenant, "next").values()) == {0}
     denied = tenant.evaluate(source_id="payroll")
@@ -240,6 +245,15 @@ def test_only_what_was_reviewed_is_promoted(api: ControlApi) -> None:
     version = f'"{shown["version"]}"'
     published(api, "reviewed", STRICT, OPEN)
     assert promote(version) == 412
+    never = {"name": "no-salaries", "never": {"sources": ["salaries"]}}
+    api.admin("POST", "/v1/guardrails", never)
+    shown = api.admin("GET", f"{path}/review")
+    assert (shown["added"], shown["updated"]) == (["support-all"], ["support-reads"])
+    assert {row["agent_role"] for row in shown["newly_allowed"]} == {"support"}
+    (broken,) = shown["broken_guardrails"]
+    assert broken["guardrail"] == "no-salaries"
+    assert broken["counterexample"]["source_id"] == "salaries"
+    api.admin("DELETE", "/v1/guardrails/no-salaries")
     version = f'"{api.admin("GET", f"{path}/review")["version"]}"'
     other = READS | {"name": "other", "agent_role": "other"}
     made = api.admin("POST", "/v1/policies", other)
