@@ -189,9 +189,7 @@ def test_another_epoch_or_a_later_revision_is_a_reset(api: ControlApi) -> None:
     assert poll(api, 0, page["epoch"])["reset"] is False
 
 
-def test_pages_of_a_set_leave_nothing_out(
-    api: ControlApi, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pages_of_a_set_leave_nothing_out(api: ControlApi, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(5):
         api.admin("POST", "/v1/agents", {"agent_id": f"agt_paged_{number}", "agent_role": "r"})
     _, documents = whole(api)
