@@ -52,6 +52,7 @@ def test_a_change_has_the_digests_of_the_object_before_and_after(api: ControlApi
     pub = last(api, "policy.updated")
     assert pub["before_sha256"] == object_digest(old["policy"])
     assert pub["after_sha256"] == object_digest(new["policy"])
+    assert pub["after"] == {"allowed_sources": ["a", "b"]}
     api.admin("DELETE", f"/v1/policies/{policy}")
     assert last(api, "policy.deleted")["after_sha256"] is None
     api.admin("POST", "/v1/agents", {"agent_id": "agt_digest", "agent_role": "r"})
@@ -79,13 +80,15 @@ def test_a_change_has_the_digests_of_the_object_before_and_after(api: ControlApi
     pub = last(api, "session.revoked")
     assert pub["before_sha256"] == object_digest(before)
     assert pub["after_sha256"] == object_digest(after)
-    settings = api.admin("PATCH", "/v1/admin/tenants/default/settings", {"pii_masking": False})
+    for masked in (True, False):
+        path = "/v1/admin/tenants/default/settings"
+        settings = api.admin("PATCH", path, {"pii_masking": masked})
+        assert last(api, "tenant.settings")["after_sha256"] == object_digest(settings)
     kept = api.admin("GET", "/v1/settings/retention")
     changed = api.admin("PUT", "/v1/settings/retention", {"retention_days": 99})
     pub = last(api, "settings.retention")
     assert pub["before_sha256"] == object_digest(kept)
     assert pub["after_sha256"] == object_digest(changed)
-    assert settings["pii_masking"] is False
 
 
 @pytest.mark.deep(stands_in="test_a_change_has_the_digests_of_the_object_before_and_after")
@@ -307,6 +310,7 @@ def test_a_change_is_found_by_each_of_its_members(tenant: ControlApi) -> None:
     middle, at = agents[1], agents[1]["timestamp"]
     assert listed(f"object_id={middle['object_id']}") == [middle]
     assert listed(f"actor={middle['actor']}&action=registered") == agents
+    assert listed("action=updated") == []
     assert listed(f"from={at}&object_type=agent") == agents[:2]
     assert listed(f"to={at}&object_type=agent") == agents[2:]
     assert listed("actor=nothing") == []
@@ -323,6 +327,9 @@ def test_a_page_ends_after_so_many_entries_or_bytes(
     monkeypatch.setattr(module, "_ROWS", 2)
     pages = api.pages("/v1/audit/changes?object_type=nothing")
     assert [next(pages), next(pages)] == [[], []]
+    pages = api.pages("/v1/audit/changes?object_type=agent")
+    found = [each["object_id"] for page in (next(pages), next(pages)) for each in page]
+    assert found[:6] == [f"agt_page_{number}" for number in range(5, -1, -1)]
     monkeypatch.setattr(module, "MAX_BODY_BYTES", 1)
     pages = api.pages("/v1/audit/changes?limit=1000")
     assert [len(next(pages)), len(next(pages))] == [1, 1]

@@ -225,18 +225,25 @@ def test_pages_end_where_their_entries_are_large(
         assert exported(either, f"&from={whole[3]['seq']}&limit=5") == whole[3:8]
 
 
-def test_what_is_recorded_during_an_export_is_not_in_it(
-    fresh: ControlApi, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(decisions, "PAGE_ENTRIES", 2)
-    filled(fresh, 5)
-    before, paused, go_on = listed(fresh), threading.Event(), threading.Event()
+def paused_export(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """An export waits behind its first page: it sets the first event, and waits for the second."""
+    paused, go_on = threading.Event(), threading.Event()
 
     async def rest(_: Pace) -> None:
         paused.set()
         await asyncio.to_thread(go_on.wait, 30)
 
     monkeypatch.setattr(Pace, "rest", rest)
+    return paused, go_on
+
+
+def test_what_is_recorded_during_an_export_is_not_in_it(
+    fresh: ControlApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decisions, "PAGE_ENTRIES", 2)
+    filled(fresh, 5)
+    before = listed(fresh)
+    paused, go_on = paused_export(monkeypatch)
     connection, response = started(fresh)
     assert paused.wait(30)
     fresh.evaluate(query="meanwhile")
@@ -368,17 +375,19 @@ async def test_an_export_asks_before_each_page_whether_to_stop(
     assert len(lines) == 1
 
 
-@pytest.mark.deep(stands_in="test_an_export_asks_before_each_page_whether_to_stop")
 def test_a_revoked_key_reads_no_further(
-    fresh: ControlApi, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tenant: ControlApi, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(decisions, "PAGE_ENTRIES", 1)
-    filled(fresh, 20)
-    made = fresh.admin("POST", "/v1/keys", {"name": "auditor", "scope": "admin"})
-    monkeypatch.setattr(fresh, "admin_key", made["key"])
-    connection, response = stalled(fresh)
-    fresh.admin("DELETE", f"/v1/keys/{made['key_id']}")
-    assert len(cut_off(response)) < 19
+    filled(tenant, 5)
+    made = tenant.admin("POST", "/v1/keys", {"name": "auditor", "scope": "admin"})
+    monkeypatch.setattr(decisions, "PAGE_ENTRIES", 4)  # the first page has a decision or more
+    paused, go_on = paused_export(monkeypatch)
+    monkeypatch.setattr(tenant, "admin_key", made["key"])
+    connection, response = started(tenant)
+    assert paused.wait(30)
+    tenant.admin("DELETE", f"/v1/keys/{made['key_id']}")
+    go_on.set()
+    assert len(cut_off(response)) < 5
     assert "not valid any longer; continue with `from=" in caplog.text
     connection.close()
 

@@ -43,6 +43,13 @@ def standing(api: ControlApi, path: str = EVENTS) -> tuple[str | None, str | Non
     return headers["X-Sluice-Verification"], headers["X-Sluice-Verified-At"]
 
 
+def paths_of_the_log(**values: str) -> list[str]:
+    """The routes whose answers depend on the log."""
+    paths = [route.path.format(**values) for route in ROUTES if route.of_log]
+    assert len(paths) == 12
+    return paths
+
+
 def repair(api: ControlApi) -> str:
     """What the command says, beside the running service."""
     told: list[str] = []
@@ -65,10 +72,7 @@ def test_every_answer_from_the_log_says_when_it_was_verified(api: ControlApi) ->
     before = api.time.now()
     found = ended(api)
     assert before <= micros(found["verified_at"]) <= api.time.now()
-    values = {"event_id": event_id, "session_id": "s1", "agent_id": "a1"}
-    paths = [route.path.format(**values) for route in ROUTES if route.of_log]
-    assert len(paths) == 12
-    for path in paths:
+    for path in paths_of_the_log(event_id=event_id, session_id="s1", agent_id="a1"):
         assert standing(api, path) == ("ok", found["verified_at"]), path
     assert "X-Sluice-Verification" not in api.call("GET", "/v1/keys").headers
     assert banner(api) == ""
@@ -76,16 +80,22 @@ def test_every_answer_from_the_log_says_when_it_was_verified(api: ControlApi) ->
 
 
 def test_an_event_that_was_hidden_from_lists_is_told_by_every_list(api: ControlApi) -> None:
-    events = [api.evaluate(source_id="payroll")["event_id"] for _ in range(3)]
+    fields = {"source_id": "payroll", "session_id": "s1"}
+    events = [api.evaluate(**fields)["event_id"] for _ in range(3)]
+    api.admin("POST", "/v1/agents", {"agent_id": "a1", "agent_role": "support"})
+    assert standing(api) == ("never", None)
+    begun = api.time.now()
     assert ended(api)["state"] == "valid"
     verified_at = standing(api)[1]
+    assert begun <= micros(verified_at or "") <= api.time.now()
+    assert "X-Sluice-Verification" not in api.call("GET", "/v1/keys").headers
     change(api, "UPDATE log_entries SET decision = 'ALLOW' WHERE eid = ?", events[1])
     listed = [each["event_id"] for each in api.admin("GET", f"{EVENTS}?decision=DENY")]
     assert listed == [events[2], events[0]]
     assert ended(api)["reason"].startswith("column_mismatch: ")
     # What was last found right was so then.
-    assert standing(api) == ("column_mismatch", verified_at)
-    assert standing(api, STATS) == ("column_mismatch", verified_at)
+    for path in paths_of_the_log(event_id=events[0], session_id="s1", agent_id="a1"):
+        assert standing(api, path) == ("column_mismatch", verified_at), path
     assert "sluice rebuild-lists --tenant default" in banner(api)
     api.restart()
     assert standing(api) == ("column_mismatch", verified_at)
@@ -96,6 +106,11 @@ def test_an_event_that_was_hidden_from_lists_is_told_by_every_list(api: ControlA
     assert listed == events[::-1]
     assert banner(api) == ""
     assert "recorded by entry" not in repair(api)
+    # So is a count that was changed.
+    change(api, "UPDATE tallies SET denied = 0 WHERE facet = 0")
+    reason = "the counts by `source_type` are 0 allowed and 0 denied, and those of the entries 0"
+    assert ended(api)["reason"].startswith(f"column_mismatch: {reason} and 3")
+    assert standing(api)[0] == standing(api, STATS)[0] == "column_mismatch"
 
 
 @pytest.mark.deep(stands_in="test_an_event_that_was_hidden_from_lists_is_told_by_every_list")

@@ -240,6 +240,15 @@ def test_only_what_was_reviewed_is_promoted(api: ControlApi) -> None:
     version = f'"{shown["version"]}"'
     published(api, "reviewed", STRICT, OPEN)
     assert promote(version) == 412
+    never = {"name": "no-salaries", "never": {"sources": ["salaries"]}}
+    api.admin("POST", "/v1/guardrails", never)
+    shown = api.admin("GET", f"{path}/review")
+    assert (shown["added"], shown["updated"]) == (["support-all"], ["support-reads"])
+    assert {row["agent_role"] for row in shown["newly_allowed"]} == {"support"}
+    (broken,) = shown["broken_guardrails"]
+    assert broken["guardrail"] == "no-salaries"
+    assert broken["counterexample"]["source_id"] == "salaries"
+    api.admin("DELETE", "/v1/guardrails/no-salaries")
     version = f'"{api.admin("GET", f"{path}/review")["version"]}"'
     other = READS | {"name": "other", "agent_role": "other"}
     made = api.admin("POST", "/v1/policies", other)

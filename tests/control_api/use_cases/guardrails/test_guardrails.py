@@ -463,7 +463,15 @@ def test_a_new_tenant_s_files_that_break_its_own_guardrails_are_not_loaded(
         return fresh.call("GET", "/v1/guardrails", key=made["admin_key"]).body
 
     until("its guardrails", rules)
-    assert [each["source"] for each in rules()] == ["file"] * 2
+    loaded = rules()
+    assert [each["source"] for each in loaded] == ["file"] * 2
+    # One more that what is in force breaks already: none of the file is taken.
+    broken = "  - {name: g, always: {roles: [auditor]}}\n"
+    narrow = FILE.replace("payroll*", "payroll")
+    (folder / "guardrails.yaml").write_text(narrow + needed + broken)
+    answer = fresh.call("POST", "/v1/policies/reload", key=made["admin_key"])
+    assert refused(answer, "g")["agent_role"] == "auditor"
+    assert rules() == loaded
     path = "/v1/guardrails/no-payroll"
     for method, body in (("PUT", {"never": {}}), ("DELETE", None)):
         answer = fresh.call(method, path, body, key=made["admin_key"])

@@ -63,6 +63,13 @@ def test_a_change_keeps_the_other_policies(api: ControlApi) -> None:
     assert whole["answer"]["decision"] == "ALLOW"
     assert review(api, higher, ask=ask) == whole
     assert review(api, moved, ask=ask) == review(api, moved, keep_others=False, ask=ask)
+    never = {"name": "no-salaries", "never": {"roles": ["t*"], "sources": ["salaries"]}}
+    api.admin("POST", "/v1/guardrails", never)
+    wide = NEW | {"allowed_sources": ["*"]}
+    by_roles = review(api, wide, ask=ask)
+    assert by_roles == review(api, wide, POLICY, keep_others=False, ask=ask)
+    api.admin("DELETE", "/v1/guardrails/no-salaries")
+    assert [each["guardrail"] for each in by_roles["broken_guardrails"]] == ["no-salaries"]
 
 
 def test_a_change_that_contradicts_itself_is_refused(api: ControlApi) -> None:

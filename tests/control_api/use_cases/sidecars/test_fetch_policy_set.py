@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from control_api.caches import page_reads
 from policies.definitions.model import Key
 from policies.evaluate import Decision, evaluate, gather
 from policies.ground.canonical import unb64
 from policies.retrieval import parse_retrieval
 from policies.sets.policy_set import PolicySet, document_digest
-from tests.support.control_api import POLICIES, Answer, ControlApi, asked, running_control_api
+from tests.support.control_api import POLICY, Answer, ControlApi, asked, running_control_api
 from tests.support.waiting import until
 
 POLL = "/v1/sidecars/policy-set"
@@ -134,20 +135,16 @@ def test_no_news_is_answered_after_the_wait(api: ControlApi) -> None:
     assert heartbeat["now"] > page["now"]
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/caches/test_tenant_state.py::test_a_waiter_is_woken_by_a_change_or_a_timeout"
-)
 @pytest.mark.parametrize("what", ["key", "agent", "policy"])
-def test_a_change_wakes_a_waiting_sidecar(fresh: ControlApi, what: str) -> None:
-    page, _ = whole(fresh)
-    thread, seen = waiting(fresh, lambda: poll(fresh, page["revision"], page["epoch"], wait=20))
+def test_a_change_wakes_a_waiting_sidecar(api: ControlApi, what: str) -> None:
+    page, _ = whole(api)
+    thread, seen = waiting(api, lambda: poll(api, page["revision"], page["epoch"], wait=20))
     if what == "key":
-        fresh.new_key("read")
+        api.new_key("read")
     elif what == "agent":
-        fresh.admin("POST", "/v1/agents", {"agent_id": "a", "agent_role": "support"})
+        api.admin("POST", "/v1/agents", {"agent_id": "agt_wakes", "agent_role": "support"})
     else:
-        fresh.policy_file.write_text(POLICIES.replace("high", "low"))
-        fresh.admin("POST", "/v1/policies/reload")
+        api.admin("POST", "/v1/policies", POLICY | {"name": "wakes", "agent_role": "wakes"})
     changed = time.monotonic()
     thread.join()
     assert seen[1] - changed < 10, "it was answered when its wait was over"
@@ -157,7 +154,7 @@ def test_a_change_wakes_a_waiting_sidecar(fresh: ControlApi, what: str) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/caches/test_tenant_cache.py::test_what_another_process_commits_is_in_force_here_and_wakes_who_waits"
+    stands_in="tests/control_api/use_cases/tenants/test_tenants.py::test_another_process_learns_of_a_deactivation_within_a_second"
 )
 def test_a_change_by_another_process_wakes_a_waiting_sidecar(tmp_path: Any) -> None:
     with running_control_api(tmp_path) as one:
@@ -192,9 +189,21 @@ def test_another_epoch_or_a_later_revision_is_a_reset(api: ControlApi) -> None:
     assert poll(api, 0, page["epoch"])["reset"] is False
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/store/queries/test_documents.py::test_following_page_by_page_gives_what_loading_gives"
-)
+def test_pages_of_a_set_leave_nothing_out(api: ControlApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        api.admin("POST", "/v1/agents", {"agent_id": f"agt_paged_{number}", "agent_role": "r"})
+    _, documents = whole(api)
+    monkeypatch.setattr(page_reads, "MAX_DOCUMENTS", 2)
+    first = poll(api, 0, "")
+    assert (len(first["documents"]), first["more"]) == (2, True)
+    assert whole(api)[1] == documents
+    monkeypatch.setattr(page_reads, "MAX_DOCUMENTS", 512)
+    monkeypatch.setattr(page_reads, "MAX_PAGE_BYTES", 1)
+    assert len(poll(api, 0, "")["documents"]) == 1
+    assert whole(api)[1] == documents
+
+
+@pytest.mark.deep(stands_in="test_pages_of_a_set_leave_nothing_out")
 def test_a_large_set_comes_in_pages_that_leave_nothing_out(tmp_path: Any) -> None:
     names = [f"p{number}" for number in range(1300)]
     lines = [

@@ -190,9 +190,11 @@ def test_a_freeze_holds_over_a_restart_and_is_counted_under_its_own_name(
     fresh: ControlApi,
 ) -> None:
     state = freeze(fresh)
+    path = "/v1/admin/tenants/default/settings"
+    fresh.admin("PATCH", path, {"require_agent_id": True})
     fresh.restart()
     assert fresh.admin("GET", "/v1/freeze") == state
-    fresh.evaluate()
+    assert named(fresh) == "tenant_frozen"
     shown = fresh.call("GET", "/metrics", key=None).raw.decode()
     sample = 'sluice_decisions_total{check="tenant_frozen",decision="DENY"} 1.0'
     assert sample in shown
