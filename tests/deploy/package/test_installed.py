@@ -240,7 +240,7 @@ def test_an_extra_is_recognised_by_the_modules_of_its_distributions() -> None:
         assert found == expected, extra
 
 
-@pytest.mark.deep(stands_in="test_a_command_without_its_extra_says_what_to_install")
+@pytest.mark.deep(stands_in="test_packages_of_the_same_names_neither_hide_ours_nor_are_hidden")
 def test_other_pythons_run_the_command(wheel: Path, tmp_path: Path) -> None:
     pythons = dict(other_pythons())
     if not pythons:
