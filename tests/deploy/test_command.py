@@ -216,8 +216,12 @@ def test_a_control_api_with_unusable_settings_exits_with_2_and_all_complaints(
 
 
 def test_migrate_brings_a_database_to_head(tmp_path: Path) -> None:
-    assert sluice("migrate", SLUICE_DATA_DIR=str(tmp_path)).returncode == 0
-    assert (tmp_path / "sluice.db").exists()
+    file, data = tmp_path / "own.db", tmp_path / "data"
+    url = f"sqlite+aiosqlite:///{file}"
+    answer = sluice("migrate", SLUICE_DATA_DIR=str(data), SLUICE_DATABASE_URL=url)
+    assert answer.returncode == 0, answer.stderr
+    assert file.exists()
+    assert not (data / "sluice.db").exists()
 
 
 @pytest.mark.deep(stands_in="test_migrate_brings_a_database_to_head")

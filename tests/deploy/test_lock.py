@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -15,6 +16,7 @@ from packaging.utils import canonicalize_name
 from deploy.install import LOCK, pins
 from deploy.lock import BASE, EXTRAS, part
 from tests.deploy.launcher import ROOT
+from tests.support.documents import commands
 
 CONFIG: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
@@ -74,8 +76,13 @@ def test_a_sidecar_needs_neither_a_database_nor_pydantic() -> None:
     assert not pinned("sidecar") & {"redis", "botocore", "watchfiles"}
 
 
-def test_the_command_prints_the_part_with_its_hashes() -> None:
-    command = [sys.executable, "-m", "deploy.lock", "--extra", "redis", "--extra", "sidecar"]
+def test_the_documented_command_prints_the_part_with_its_hashes() -> None:
+    lines = commands("deploy/README.md", "install by hash").splitlines()[1:]
+    (python, *words, into, file), by_hash, wheel = map(shlex.split, lines)
+    assert (python, into, words[:2]) == ("python", ">", ["-m", "deploy.lock"])
+    command = [sys.executable, *words]
+    assert by_hash == ["pip", "install", "--no-deps", "--require-hashes", "-r", file]
+    assert wheel == ["pip", "install", "--no-deps", "sluice-*.whl"]
     printed = subprocess.check_output(command, cwd=ROOT, text=True)
     blocks = pins(printed)
     assert {block.partition("==")[0] for block in blocks} == pinned("sidecar") | pinned("redis")

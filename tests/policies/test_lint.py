@@ -159,7 +159,6 @@ def test_only_policies_of_the_same_tenant_and_role_are_compared() -> None:
     assert len(lint([both[0], Definition("t/b/b.yaml", 1, BODY | {"name": "again"})])) == 2
 
 
-@pytest.mark.deep(stands_in="test_a_role_whose_analysis_was_given_up_is_a_warning")
 def test_where_the_analysis_would_take_too_long_a_warning_says_so() -> None:
     words = [f"*{character}*" for character in "abcdefghijklmnopqrstuvwxyz"]
     [found] = lint([Definition("t/a/a.yaml", 3, BODY | {"allowed_sources": words})])

@@ -133,6 +133,7 @@ def test_a_file_with_invalid_endorsements_is_refused_and_unchanged(
 def test_there_is_no_key_to_rotate_before_the_first_start(tmp_path: Path) -> None:
     with pytest.raises(UnusableFile, match="does not exist"):
         log_key.rotate(tmp_path)
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.deep(stands_in="test_the_file_holds_the_new_seed_and_only_the_old_keys_signature")

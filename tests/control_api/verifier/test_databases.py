@@ -58,13 +58,6 @@ async def verify(capsys: Capture, url: str, *arguments: str) -> Answer:
     return await asyncio.to_thread(run, capsys, "--database", url, "--json", *arguments)
 
 
-async def test_a_log_in_postgresql_holds(postgresql_url: str, capsys: Capture) -> None:
-    async with logged(postgresql_url):
-        answer = await verify(capsys, postgresql_url)
-    assert (answer.code, answer.json["entries"], answer.json["level"]) == (0, SIZE, "unsigned")
-
-
-@pytest.mark.deep(stands_in="test_a_log_in_postgresql_holds")
 async def test_a_log_holds_on_either_database(either_url: str, capsys: Capture) -> None:
     async with logged(either_url):
         answer = await verify(capsys, either_url)

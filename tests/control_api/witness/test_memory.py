@@ -79,19 +79,26 @@ def test_its_files_are_its_own(tmp_path: Path) -> None:
 
 
 def test_it_does_not_start_with_a_memory_that_is_not_its_own(tmp_path: Path) -> None:
-    log = Log("damaged.example", 5)
+    log = Log("damaged.example", 6)
     config = configure(tmp_path, log)
     with WitnessProcess(config) as witness:
-        for old, size in ((0, 3), (3, 5)):
-            assert submit(witness.port, log.body(old, size)).status == 200
-        witness.end()
+        assert submit(witness.port, log.body(0, 3)).status == 200
+        (note,) = (tmp_path / "state").glob("*.note")
+        before = note.stat().st_ino
+        assert submit(witness.port, log.body(3, 5)).status == 200
+        # A note is replaced by a whole one, and never written into.
+        assert note.stat().st_ino != before
+        witness.kill()
     with WitnessProcess(configure(tmp_path, log, Log("two.example", 3))) as again:
         (warning,) = [each["message"] for each in again.log if each["level"] == "warning"]
         assert "`two.example` is known: its next begins it" in warning
-        # What it signed before it ended binds it.
+        # What it signed before it was killed binds it.
         assert submit(again.port, log.rewritten(3).body(0, 3)).body == b"5\n"
+        # And nothing is answered before it is written.
+        away = note.parent.rename(tmp_path / "away")
+        assert submit(again.port, log.body(5, 6)).status == 503
+        away.rename(note.parent)
     configure(tmp_path, log)
-    (note,) = (tmp_path / "state").glob("*.note")
     key, content = tmp_path / "witness.key", note.read_bytes()
     seed = key.read_bytes()
     for damaged in (b"", content[:-5], b"\xff" + content):

@@ -4,7 +4,6 @@ import base64
 import hashlib
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -21,12 +20,14 @@ from tests.control_api.witness.running_witness import WitnessProcess, configure
 
 LOG = Log("example.com/behind-the-sofa", 40)
 OTHERS = [Log(f"other.example/{n}", 12) for n in range(12)]
+ROTATES, ROTATED = Log("rotates.example", 9), Log("rotates.example", 9)
+"""One log, with the key before its rotation and after it."""
 
 
 @pytest.fixture(scope="module")
 def witness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WitnessProcess]:
     directory = tmp_path_factory.mktemp("witness")
-    with WitnessProcess(configure(directory, LOG, *OTHERS)) as running:
+    with WitnessProcess(configure(directory, LOG, *OTHERS, ROTATES, ROTATED)) as running:
         yield running
 
 
@@ -165,12 +166,7 @@ def test_a_body_has_a_limit_and_a_path_its_methods(witness: WitnessProcess) -> N
     assert b'sluice_witness_answers_total{answer="cosigned"}' in call(witness.port, "/metrics").body
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/witness/test_configuration.py::test_the_key_of_a_log_serves_its_next_origin_too"
-)
-def test_a_log_has_as_many_keys_as_it_has_lines(tmp_path: Path) -> None:
-    log, rotated = Log("rotates.example", 9), Log("rotates.example", 9)
-    with WitnessProcess(configure(tmp_path, log, rotated)) as witness:
-        assert submit(witness.port, log.body(0, 4)).status == 200
-        assert submit(witness.port, rotated.body(4, 9)).status == 200
-        assert mth(log.leaves) == mth(rotated.leaves)
+def test_a_log_has_as_many_keys_as_it_has_lines(witness: WitnessProcess) -> None:
+    assert submit(witness.port, ROTATES.body(0, 4)).status == 200
+    assert submit(witness.port, ROTATED.body(4, 9)).status == 200
+    assert mth(ROTATES.leaves) == mth(ROTATED.leaves)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from control_api.policy_tools.__main__ import main as policy
 from tests.architecture.tree import ROOT
 from tests.support.documents import blocks
 
@@ -268,7 +269,23 @@ def hook(name: str, folder: Path, *arguments: str) -> int:
     return shell(command, folder).returncode
 
 
-def test_the_hooks_pass_and_fail(checkout: Path) -> None:
+def each_command_fails_by_itself(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process. All that a tenant without a past allows is new."""
+    monkeypatch.chdir(checkout)
+    for step, (name, text) in MISTAKES.items():
+        path = checkout / "policies/two" / name
+        before = path.read_text()
+        path.write_text(text)
+        assert policy([step, "policies"]) == 1, step
+        path.write_text(before)
+        assert policy([step, "policies"]) == 0, step
+    (checkout / "policies/three/lending").mkdir(parents=True)
+    (checkout / "policies/three/lending/loans.yaml").write_text(POLICY)
+    words = ["diff", "--fail-on", "widened", "--tenant", "three", "git:origin/main", "policies"]
+    assert policy(words) == 1
+
+
+def test_the_hooks_pass_and_fail(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [each["id"].removeprefix("sluice-policy-") for each in hooks()]
     assert names == ["lint", "test", "check", "diff"]
     assert [hook(name, checkout) for name in names[:-1]] == [0, 0, 0]
@@ -277,6 +294,7 @@ def test_the_hooks_pass_and_fail(checkout: Path) -> None:
     for text, code in ((WIDENED, 1), (NARROWED, 0)):
         (checkout / "policies/one/lending/loans.yaml").write_text(text)
         assert hook("diff", checkout, *alone) == code
+    each_command_fails_by_itself(checkout, monkeypatch)
     # The recipes run the same commands, and make something of each.
     for recipe in (GITHUB, GITLAB):
         fails_just_if_one_of_its_commands_does(recipe, checkout)

@@ -71,6 +71,8 @@ def test_what_arrived_is_kept_for_the_next_run(
     with relay(filled.control.port, 9_000, 0, 0, 0, 0) as url:
         said = operator(*words, "--url", url)
     assert said.code == 1
+    # Three times by itself; then it leaves the rest to the next run.
+    assert said.err.count("continuing in") == 3
     assert "the same command continues" in said.err
     lines = whole(filled, form)
     kept = part.read_bytes()

@@ -88,6 +88,8 @@ def test_each_command_of_the_readme_is_done(
         "erasure": (1, "complete"),
     }[title]
     assert (len(said), told in "".join(said)) == (many, True)
+    left = stack.admin("GET", "/v1/audit/events?user_id=readme")
+    assert bool(left) == (title != "erasure")
 
 
 @pytest.mark.deep(stands_in="test_each_command_of_the_readme_is_done")

@@ -29,6 +29,7 @@ FOLDER = ROOT / "deploy/compose"
 TEXT = (FOLDER / "compose.yaml").read_text("utf-8")
 FILE: dict[str, Any] = yaml.safe_load(TEXT)
 SERVICES: dict[str, dict[str, Any]] = FILE["services"]
+ENVIRONMENT = (FOLDER / "env").read_text("utf-8")
 ONCE = {"migrate", "provision", "agent"}
 SIDECAR: dict[str, Any] = yaml.safe_load(
     (FOLDER / "sidecar.yaml").read_text("utf-8").replace("@", "")
@@ -38,6 +39,9 @@ SIDECAR: dict[str, Any] = yaml.safe_load(
 @pytest.mark.parametrize("name", SERVICES)
 def test_a_container_has_no_right_that_it_does_not_need(name: str) -> None:
     service = SERVICES[name]
+    # Its image is the operator's choice, by a name that `.env` has.
+    image = service["image"].removeprefix("${").removesuffix("}")
+    assert f"\n{image}=" in ENVIRONMENT
     assert service["user"] == "${SLUICE_UID}:${SLUICE_GID}"
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]

@@ -98,7 +98,12 @@ def test_every_combination_renders_valid_objects(store: str, files: tuple[Path, 
 
 
 def test_the_service_reads_the_settings_as_they_were_given() -> None:
-    found = environment(rendered(checkpoints(store=BUCKET, witnesses=WITNESSES, quorum=2)))
+    bucket = STORES["bucket elsewhere"]
+    found = environment(rendered(checkpoints(**bucket, witnesses=WITNESSES, quorum=2)))
+    assert found["AWS_ENDPOINT_URL_S3"] == "http://minio.storage:9000"
+    assert found["AWS_DEFAULT_REGION"] == "eu-west-1"
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        assert found[name] == {"secretKeyRef": {"name": "trail-bucket", "key": name}}
     location = StoreLocation.parse(found["SLUICE_CHECKPOINT_STORE"])
     assert (location.bucket, location.prefix) == ("trail-1.example", "sluice/prod")
     assert found["SLUICE_CHECKPOINT_STORE"] == BUCKET
@@ -118,8 +123,6 @@ def test_nothing_is_set_by_default() -> None:
 
 def test_credentials_come_from_a_secret_or_the_service_account() -> None:
     found = environment(rendered(checkpoints(**STORES["bucket elsewhere"])))
-    assert found["AWS_ENDPOINT_URL_S3"] == "http://minio.storage:9000"
-    assert found["AWS_DEFAULT_REGION"] == "eu-west-1"
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         assert found[name] == {"secretKeyRef": {"name": "trail-bucket", "key": name}}
     role = {"eks.amazonaws.com/role-arn": "arn:aws:iam::123456789012:role/trail"}

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from control_api.security.console_address import ConsoleAddress
+from control_api.settings import read
 from tests.control_api.console.reader import Visitor
 from tests.deploy.helm.chart import CHART, NAMESPACE, Values, find, helm, rendered
 from tests.support.control_api import running_control_api
@@ -28,7 +30,7 @@ def notes(control: Values) -> str:
     return helm(*fixed, values={"control": control}).partition("NOTES:")[2]
 
 
-@pytest.mark.deep(stands_in="test_an_installation_says_where_its_console_is")
+@pytest.mark.deep(stands_in="test_the_service_is_told_the_host_of_the_value")
 def test_the_console_answers_under_the_host_of_the_value(tmp_path: Path) -> None:
     assert NAME not in environment({})
     given = environment({"consoleUrl": URL})[NAME]
@@ -39,6 +41,14 @@ def test_the_console_answers_under_the_host_of_the_value(tmp_path: Path) -> None
         elsewhere = Visitor(api, host="sluice-control.sluice-system:8700")
         assert elsewhere.post(path, form).status == 403
         assert not elsewhere.cookies
+
+
+def test_the_service_is_told_the_host_of_the_value() -> None:
+    told = environment({"consoleUrl": URL})
+    assert told[NAME] == URL
+    console = read({NAME: told[NAME]}).console_url
+    assert console == URL
+    assert ConsoleAddress.given(console).host == "sluice.example"
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,6 @@ def test_each_container_of_the_chart_finds_its_settings_and_files(tmp_path: Path
         "keys": keys,
         "tls": {"tls.crt": pair.certificate.read_bytes(), "tls.key": pair.key.read_bytes()},
         "ca": {"ca.crt": text.encode()},
-        "policies": {"default/demo/support.yaml": POLICY.encode()},
         **ACCOUNT,
     }
     address = "postgresql+asyncpg://{}:p@db/sluice"
@@ -110,6 +109,13 @@ def test_each_container_of_the_chart_finds_its_settings_and_files(tmp_path: Path
     }
     whole = rendered({"control": control})
     small = rendered({**Choice(size="dev").values, "control": control}, DEV)
+    config = find(small, "ConfigMap", "sluice-policies")["data"]
+    [policies] = [
+        each["configMap"]["items"]
+        for each in pod(small, "StatefulSet", "sluice-control")["volumes"]
+        if each["name"] == "policies"
+    ]
+    volumes["policies"] = {each["path"]: config[each["key"]].encode() for each in policies}
     found = {}
     for number, spec in enumerate(
         (
@@ -132,8 +138,9 @@ def test_each_container_of_the_chart_finds_its_settings_and_files(tmp_path: Path
     webhook = Container(spec, tmp_path / "webhook", injecting, {})
     assert all(path.exists() for path in webhook.paths())
     # No API server is here.
-    listen = read_webhook({**webhook.environ, "SLUICE_WEBHOOK_EVENTS": "0"}).listen
-    assert listen.port == webhook.ports[8443]
+    serving_tls = read_webhook({**webhook.environ, "SLUICE_WEBHOOK_EVENTS": "0"})
+    assert serving_tls.listen.port == webhook.ports[8443]
+    assert (serving_tls.certificates, (serving_tls.tls_dir / "tls.crt").exists()) == ("files", True)
     migrate, production, dev = (read({**found[number]}) for number in range(3))
     assert migrate.database_url == address.format("sluice")
     assert found[0]["SLUICE_MIGRATE_DATABASE_URL"] == address.format("owner")
@@ -141,7 +148,8 @@ def test_each_container_of_the_chart_finds_its_settings_and_files(tmp_path: Path
     assert production.pii_masking
     for settings in (production, dev):
         assert settings.policy_dir is not None
-        assert (settings.policy_dir / "default/demo/support.yaml").exists()
+        assert (settings.policy_dir / "default/demo/support.yaml").read_text() == POLICY
+        assert settings.tls is not None
 
 
 @pytest.mark.deep(stands_in="test_each_container_of_the_chart_finds_its_settings_and_files")
@@ -230,7 +238,6 @@ def test_the_webhook_serves_with_certificates_from_files(tmp_path: Path) -> None
         assert status(f"http://127.0.0.1:{webhook.ports[8701]}/metrics") == 200
 
 
-@pytest.mark.deep(stands_in="test_each_container_of_the_chart_finds_its_settings_and_files")
 def test_the_test_pod_trusts_the_authority_of_the_values(tmp_path: Path) -> None:
     tls = {"secretName": "sluice-tls", "ca": AUTHORITY.path.read_text()}
     manifests = rendered({"control": {"tls": tls}})

@@ -17,10 +17,13 @@ from pathlib import Path
 
 import pytest
 
+from control_api.maintenance.keys_directory import write_keys
+from control_api.maintenance.keys_secret import fresh_keys
 from control_api.security.console_address import ConsoleAddress
 from deploy.init import run, systemd
-from deploy.init.files import write
+from policies.ground.keys import make_key
 from policies.ground.listen_address import ListenAddress
+from sidecar.config.file import read as read_sidecar
 from tests.deploy.init.unit import Unit
 from tests.deploy.launcher import ROOT, environ
 from tests.servers import of_system
@@ -70,24 +73,42 @@ def test_files_have_the_modes_that_they_need(root: Path) -> None:
     assert (root / "etc/sluice/keys").stat().st_mode & 0o777 == 0o700
 
 
-def test_files_that_are_there_are_kept_and_no_link_is_followed(tmp_path: Path) -> None:
+def test_files_that_are_there_are_kept_and_no_link_is_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made: list[list[str]] = []
+
+    def make_keys(place: Path) -> int:
+        """Without another process."""
+        made.append(write_keys(place, fresh_keys(os.urandom)))
+        return 0
+
+    monkeypatch.setattr(run, "_make_keys", make_keys)
     folder, trap = tmp_path / "root", tmp_path / "trap"
     every = systemd.files(Path(PROGRAM))
-    assert all(written for _, written in write(folder, every))
+    assert init(folder) == 0
+    assert capsys.readouterr().out.count("wrote ") == len(every)
     edited, missing, link = (folder / each.path for each in every[:3])
     edited.write_text("edited")
     missing.unlink()
     link.unlink()
     link.symlink_to(trap)
-    assert dict(write(folder, every)) == {folder / each.path: False for each in every} | {
-        missing: True
-    }
+    kept, lost = (folder / systemd.KEYS / f"{name}.key" for name in ("log", "admin"))
+    key = kept.read_bytes()
+    lost.unlink()
+    assert init(folder) == 0
+    printed = capsys.readouterr().out
+    for each in every:
+        path = folder / each.path
+        assert f"{'wrote' if path == missing else 'kept '} {path}\n" in printed
+    assert systemd.next_steps(folder, Path(PROGRAM)) in printed
     assert (edited.read_text(), missing.read_text()) == ("edited", every[1].content)
+    assert (kept.read_bytes(), made[1:]) == (key, [["admin.key"]])
     assert link.is_symlink()
     assert not trap.exists()
 
 
-def test_the_next_steps_make_the_keys_that_the_sidecar_reads() -> None:
+def test_the_next_steps_make_the_keys_that_the_sidecar_reads(root: Path, tmp_path: Path) -> None:
     steps = systemd.next_steps(Path("/"), Path(PROGRAM))
     made = {}
     for line in steps.splitlines():
@@ -101,6 +122,27 @@ def test_the_next_steps_make_the_keys_that_the_sidecar_reads() -> None:
     unit = (systemd.TEMPLATES / UNITS[1]).read_text().replace("%i", "agent")
     read = dict(re.findall(r"^LoadCredential=(\S+):(\S+)$", unit, re.MULTILINE))
     assert read == {"sidecar.key": made["sidecar"], "agent.key": made["evaluate"]}
+    # The units run the services, and find what was written.
+    folder, keys = tmp_path / "root", tmp_path / "root/run/credentials" / UNITS[1]
+    shutil.copytree(root, folder)
+    control, sidecar = Unit(folder, UNITS[0]), Unit(folder, UNITS[1], "agent")
+    assert control.keys["ExecStart"] == [f"{PROGRAM} control"]
+    for each in (*control.keys["EnvironmentFile"], *control.keys["LoadCredential"]):
+        assert (folder / each.rpartition(":")[2].removeprefix("/")).is_file()
+    keys.mkdir(parents=True)
+    for name in read:
+        (keys / name).touch(0o600)
+        (keys / name).write_text(make_key(os.urandom(32)))
+    command = f"{PROGRAM} sidecar --config "
+    (config,) = (each.removeprefix(command) for each in sidecar.keys["ExecStart"])
+    told = shlex.split(" ".join(sidecar.keys["Environment"]))
+    file = folder / config.removeprefix("/")
+    settings = read_sidecar(file, dict(each.split("=", 1) for each in told), "host")
+    assert f"--id {settings.agent.id} --role {settings.agent.role}\n" in steps
+    state = folder / "var/lib" / sidecar.keys["StateDirectory"][0]
+    assert (settings.cache, settings.spool.dir) == (state / "cache", state / "spool")
+    assert settings.control == "http://127.0.0.1:8700"
+    assert "SLUICE_CONTROL_LISTEN=127.0.0.1:8700\n" in systemd.files(Path(PROGRAM))[2].content
 
 
 def test_the_last_step_prints_where_the_console_is(root: Path, tmp_path: Path) -> None:

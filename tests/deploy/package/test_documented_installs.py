@@ -59,7 +59,9 @@ def test_a_sidecar_is_installed_and_prints_its_settings(wheel: Path, tmp_path: P
     assert "\nlisten: 127.0.0.1:8710\n" in (tmp_path / "sidecar.yaml").read_text()
 
 
-@pytest.mark.deep(stands_in="tests/deploy/package/test_extras.py::test_an_extra_is_enough_to_start")
+@pytest.mark.deep(
+    stands_in="tests/deploy/package/test_installed.py::test_the_installed_command_writes_the_units_as_documented"
+)
 def test_the_units_are_written_by_what_was_installed(wheel: Path, tmp_path: Path) -> None:
     if not os.access("/opt", os.W_OK):
         pytest.skip("can't write to /opt, and units hide the folders that others may write to")
@@ -71,7 +73,9 @@ def test_the_units_are_written_by_what_was_installed(wheel: Path, tmp_path: Path
     assert (host / "etc/systemd/system/sluice-sidecar@.service").is_file()
 
 
-@pytest.mark.deep(stands_in="tests/deploy/package/test_extras.py::test_an_extra_is_enough_to_start")
+@pytest.mark.deep(
+    stands_in="tests/deploy/test_lock.py::test_the_documented_command_prints_the_part_with_its_hashes"
+)
 def test_the_lock_s_part_and_the_wheel_are_installed_by_hash(wheel: Path, tmp_path: Path) -> None:
     # Not in the first line of a script: that path may hold a blank.
     put(tmp_path / "bin", "pip", f'#!/bin/sh\nexec "{sys.executable}" "$0.py" "$@"\n')

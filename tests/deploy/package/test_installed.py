@@ -100,7 +100,9 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from deploy.local.sample_policies import policy_folder
 from deploy.module_command import module_command
+from control_api.analyses.this_program import this_program
 print(policy_folder({}, Path(sys.argv[2])), *module_command("sidecar", "--example"), sep="\\n")
+print("a worker", *this_program(), sep="\\n")
 """
 
 
@@ -113,11 +115,39 @@ def test_up_takes_a_copy_of_the_installed_samples_and_starts_the_installed_servi
         outside = environ(**OUTSIDE)
         return subprocess.check_output([*map(str, command)], cwd=tmp_path, env=outside, text=True)
 
-    folder, *sidecar = told(complete, "-c", WHAT_UP_TAKES, packages, tmp_path).splitlines()
+    lines = told(complete, "-c", WHAT_UP_TAKES, packages, tmp_path).splitlines()
+    folder, *sidecar = lines[: lines.index("a worker")]
     assert folder == str(tmp_path / "policies")
     assert list(Path(folder).rglob("*.yaml"))
     assert str(packages) in sidecar
     assert "# The settings of a sidecar" in told(*sidecar)
+    # A service of several workers starts each of them in the same way.
+    assert lines[-2:] == [str(packages), "control_api"]
+
+
+INIT = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from deploy.init import run
+run._make_keys = lambda _: 0  # the control API's, and another process
+sys.exit(run.init(sys.argv[2:], Path("/opt/sluice/bin/sluice")))
+"""
+
+
+def test_the_installed_command_writes_the_units_as_documented(
+    complete: Path, tmp_path: Path
+) -> None:
+    *_, pip, written = commands("deploy/README.md", "systemd").splitlines()
+    assert pip == "/opt/sluice/bin/pip install 'sluice[server,sidecar]'"
+    program, noun, *words = written.split()
+    assert (program, noun, words.pop()) == ("/opt/sluice/bin/sluice", "init", "/")
+    (packages,) = complete.parents[1].glob("lib/python3*/site-packages/sluice/lib")
+    command = [complete, "-c", INIT, packages, *words, tmp_path / "host"]
+    done = subprocess.run(command, cwd=tmp_path, env=environ(**OUTSIDE), check=False)
+    assert done.returncode == 0
+    for name in ("sluice-control.service", "sluice-sidecar@.service"):
+        assert (tmp_path / "host/etc/systemd/system" / name).is_file()
 
 
 @pytest.mark.deep(
@@ -141,7 +171,9 @@ def test_up_runs_what_it_prints(complete: Path, tmp_path: Path) -> None:
         assert gone(children)
 
 
-@pytest.mark.deep(stands_in="test_packages_of_the_same_names_neither_hide_ours_nor_are_hidden")
+@pytest.mark.deep(
+    stands_in="test_up_takes_a_copy_of_the_installed_samples_and_starts_the_installed_services"
+)
 def test_workers_start_from_the_wheel_too(
     complete: Path, tmp_path: Path, migrated_url: str
 ) -> None:
@@ -208,7 +240,7 @@ def test_an_extra_is_recognised_by_the_modules_of_its_distributions() -> None:
         assert found == expected, extra
 
 
-@pytest.mark.deep(stands_in="test_a_command_without_its_extra_says_what_to_install")
+@pytest.mark.deep(stands_in="test_packages_of_the_same_names_neither_hide_ours_nor_are_hidden")
 def test_other_pythons_run_the_command(wheel: Path, tmp_path: Path) -> None:
     pythons = dict(other_pythons())
     if not pythons:

@@ -204,9 +204,7 @@ def _failed(api: ControlApi, sample: str) -> bool:
     return metric(api, sample) >= 1
 
 
-@pytest.mark.deep(
-    stands_in="tests/control_api/workers/export_push/test_log.py::test_what_was_not_acknowledged_is_sent_again_and_then_saved"
-)
+@pytest.mark.deep(stands_in="test_a_receiver_that_is_killed_at_any_time_misses_nothing")
 @pytest.mark.parametrize("kind", ["otlp", "syslog"])
 def test_a_slow_target_gets_everything_once(tmp_path: Path, kind: str) -> None:
     receiver = Receiver(tmp_path / "receiver", kind).start("slow")

@@ -30,6 +30,10 @@ def test_an_allow_is_true_and_a_deny_is_false(guard: Guard) -> None:
 async def test_a_coroutine_gets_the_same(guard: Guard) -> None:
     assert await guard.acheck("contracts", "high")
     assert not await guard.acheck("payroll", "low")
+    # At once, too, each task gets its own answer.
+    asked = ["contracts", "payroll"] * 4
+    found = await asyncio.gather(*(guard.acheck(each, "low") for each in asked))
+    assert [bool(each) for each in found] == [True, False] * 4
     await guard.aclose()
 
 

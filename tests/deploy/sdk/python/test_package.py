@@ -98,12 +98,20 @@ def test_the_guard_names_no_framework_but_in_its_own_modules() -> None:
         assert tops - sys.stdlib_module_names <= allowed, path.name
         # Such a module is imported where it is used, if at all.
         at_once = [
-            node.module or ""
+            name
             for node in ast.parse(path.read_text()).body
-            if isinstance(node, ast.ImportFrom)
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for name in (
+                [alias.name for alias in node.names]
+                if isinstance(node, ast.Import)
+                else [node.module or ""]
+            )
         ]
         own = {f"sluice_guard.{name.removesuffix('.py')}" for name in OF_FRAMEWORKS}
         assert not own & {*at_once}, path.name
+        if path.name not in OF_FRAMEWORKS:
+            frameworks = {each.partition(".")[0] for each in at_once}
+            assert frameworks <= NEEDED | sys.stdlib_module_names, path.name
 
 
 @pytest.mark.deep(stands_in="test_the_guard_names_no_framework_but_in_its_own_modules")

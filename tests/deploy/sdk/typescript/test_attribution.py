@@ -38,9 +38,10 @@ def test_what_is_stated_is_in_the_body_and_the_baggage() -> None:
 def test_what_runs_beside_a_context_is_not_in_it() -> None:
     script = """
     const guard = new Guard(given.url, "k", "a", "r");
-    const later = acting({ user: "ann" }, async () => {
+    const later = acting({ user: "ann", session: "of-ann", task: "audit" }, async () => {
       await new Promise((resolve) => setImmediate(resolve));
-      await acting({ headers: { baggage: "sluice.user=b%C3%B6b" } }, () => guard.check("s"));
+      const headers = { Baggage: "shop=eu,sluice.user=b%C3%B6b,sluice.session=of-bob" };
+      await acting({ headers }, () => guard.check("s"));
       await guard.check("s");
     });
     await guard.check("s");
@@ -51,7 +52,10 @@ def test_what_runs_beside_a_context_is_not_in_it() -> None:
     with serving(says(response(ALLOW))) as server:
         run(script, url=server.url)
         bodies = [json.loads(each.partition(b"\r\n\r\n")[2]) for each in server.requests]
-    assert sorted(each["user_id"] for each in bodies) == ["a", "a", "ann", "böb"]
+    names = ("user_id", "session_id", "task_type")
+    asked = sorted([tuple(each.get(name, "") for name in names) for each in bodies])
+    itself, ann, bob = ("a", "", ""), ("ann", "of-ann", "audit"), ("böb", "of-bob", "audit")
+    assert asked == [itself, itself, ann, bob]
 
 
 def test_the_environment_says_who_asks_whom(tmp_path: Path) -> None:

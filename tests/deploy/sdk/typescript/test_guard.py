@@ -43,12 +43,13 @@ def test_an_allow_is_recorded(stack: Stack) -> None:
 
 def test_a_deny_rejects_with_what_was_recorded(stack: Stack) -> None:
     script = """
+    const allowed = await guard.check("contracts", "high", { query: "terms" });
     const error = await guard.check("payroll", undefined, { query: "all" }).catch((error) => error);
     return [error instanceof Denied, error instanceof NotAllowed, error instanceof Error,
             error.name, error.eventId, error.policyName, error.reason, error.sourceId,
-            error.message, error.decision.decision];
+            error.message, error.decision.decision, allowed];
     """
-    *kinds, name, event_id, policy, reason, source, message, decision = told(stack, script)
+    *kinds, name, event_id, policy, reason, source, message, decision, allowed = told(stack, script)
     assert kinds == [True, True, True]
     assert (name, source, decision) == ("Denied", "payroll", "DENY")
     event = event_of(stack, event_id)
@@ -58,6 +59,12 @@ def test_a_deny_rejects_with_what_was_recorded(stack: Stack) -> None:
     assert (event["agent_id"], event["user_id"]) == (stack.agent_id, stack.agent_id)
     assert reason in message
     assert event_id in message
+    # So is what an ALLOW resolves with.
+    assert allowed["decision"] == "ALLOW"
+    event = event_of(stack, allowed["eventId"])
+    assert (event["policy_name"], event["reason"]) == (allowed["policyName"], allowed["reason"])
+    asked = (event["source_id"], event["sensitivity_level"], event["query"])
+    assert asked == ("contracts", "high", "terms")
 
 
 def test_a_bad_key_is_unavailable(stack: Stack) -> None:
