@@ -148,7 +148,7 @@ def test_no_odd_size_breaks_the_verification() -> None:
     odd = (-(2**63), -3, -1, 0, 1, 2, 3, 4, 64, 2**32, MAX_SIZE, MAX_SIZE + 1, 2**64)
     for one, other in itertools.product(odd, odd):
         for hashes in ([], [SOME], [SOME] * 64, [SOME[1:]], [b"", SOME]):
-            for first in (LEAVES[0], LEAVES[0][1:], b""):
+            for first in (LEAVES[0], LEAVES[1], LEAVES[0][1:], b""):
                 check_refused(one, other, hashes, first, LEAVES[1])
 
 
