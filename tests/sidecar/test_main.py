@@ -75,6 +75,10 @@ def test_what_an_operator_can_mend_ends_it_with_1_and_one_line(
 def test_what_another_sidecar_holds_ends_it_with_1_and_one_line(
     file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, what: str
 ) -> None:
+    def serves(*_: Any) -> None:
+        raise OSError("it serves")
+
+    monkeypatch.setattr("sidecar.__main__.notify_ready", serves)
     spool, other = file.parent / "spool", file.parent / "other"
     with socket.create_server(("127.0.0.1", 0)) as taken, asyncio.Runner() as runner:
         held = settings(spool if what == "the spool" else other)
