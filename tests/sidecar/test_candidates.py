@@ -175,9 +175,7 @@ async def test_each_source_of_one_request_has_its_own(
     assert [each["name"] for each in await last_candidates(sidecar)] == ["open"]
 
 
-@pytest.mark.deep(
-    stands_in="tests/policies/test_candidates.py::test_what_a_candidate_answers_depends_on_each_part_of_the_question"
-)
+@pytest.mark.deep(stands_in="test_a_few_answers_and_all_counts_are_those_without_candidates")
 async def test_under_load_each_decision_is_by_the_sets_of_its_recorded_revision(
     sidecar: RunningSidecar, control: FakeControlApi
 ) -> None:
@@ -334,6 +332,8 @@ async def _are_alike(tmp_path: Path, count: int, items: int) -> None:
                 assert answers[0] == answers[1]
                 plain_records, listing_records = [await _take(each) for each, _, _ in sides]
                 differing += _compare(plain_records, listing_records, oracle)
+                used = {each["pub"]["facts"]["revision"] for each in listing_records}
+                assert used == {listing.revision}
         # A comparison without differences would prove nothing.
         assert differing > count * items / 50
         counts = [await _counts(running) for running, _, _ in sides]

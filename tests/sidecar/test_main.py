@@ -3,14 +3,18 @@
 import asyncio
 import os
 import signal
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from policies.ground.keys import make_key
+from sidecar.spool import Spool
 from sidecar.spool.errors import SpoolLocked
 from tests.sidecar.in_process import run_main
+from tests.sidecar.spool.running_spool import CLOCK, settings
+from tests.support.ports import free_port
 
 
 @pytest.fixture
@@ -64,6 +68,29 @@ def test_what_an_operator_can_mend_ends_it_with_1_and_one_line(
     assert run_main(monkeypatch, "--config", str(file)) == 1
     [record] = [each for each in caplog.records if each.levelname == "CRITICAL"]
     assert record.getMessage().startswith("the sidecar ends: ")
+    assert record.exc_info is None
+
+
+@pytest.mark.parametrize("what", ["the spool", "the port"])
+def test_what_another_sidecar_holds_ends_it_with_1_and_one_line(
+    file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    def serves(*_: Any) -> None:
+        raise OSError("it serves")
+
+    monkeypatch.setattr("sidecar.__main__.notify_ready", serves)
+    spool, other = file.parent / "spool", file.parent / "other"
+    with socket.create_server(("127.0.0.1", 0)) as taken, asyncio.Runner() as runner:
+        held = settings(spool if what == "the spool" else other)
+        first = runner.run(Spool.open(held, "sidecar-1", CLOCK, os.urandom))
+        port = taken.getsockname()[1] if what == "the port" else free_port()
+        with file.open("a") as more:
+            more.write(f"listen: 127.0.0.1:{port}\nspool:\n  dir: {spool}\n")
+        assert run_main(monkeypatch, "--config", str(file)) == 1
+        runner.run(first.close(1))
+    [record] = [each for each in caplog.records if each.levelname == "CRITICAL"]
+    told = {"the spool": "held by another process", "the port": "address already in use"}[what]
+    assert told in record.getMessage()
     assert record.exc_info is None
 
 

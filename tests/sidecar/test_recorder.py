@@ -3,13 +3,16 @@
 import asyncio
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
 
 from policies.ground.canonical import b64
 from policies.trail.spool_chain import core_hash
+from sidecar.settings.authzen import AuthzenSettings
 from sidecar.spool import SpoolSettings, SpoolUnwritable
+from tests.sidecar.authzen.questions import EVALUATION, question
 from tests.support import waiting
 from tests.support.fake_control_api import (
     EVALUATE_KEY,
@@ -38,6 +41,17 @@ async def fill(running: RunningSidecar) -> None:
     raise AssertionError("the spool never filled")
 
 
+async def authzen_answers(running: RunningSidecar, *, until: bool | None) -> Any:
+    """Ask for a small record, for which there may be room longer, until the answer has this
+    decision; None if it must be a failure."""
+    for _ in range(4000):
+        answer = await running.call("POST", EVALUATION, orjson.dumps(question()))
+        if (told := answer.json()).get("decision") is until:
+            assert answer.status == (503 if until is None else 200)
+            return told
+    raise AssertionError("it never came")
+
+
 def small(tmp_path: Path) -> SpoolSettings:
     return SpoolSettings(tmp_path / "spool", segment_bytes=SMALL, max_bytes=3 * SMALL)
 
@@ -61,22 +75,30 @@ async def test_a_full_spool_denies_what_it_can_not_record_as_allowed(tmp_path: P
 async def test_if_not_even_a_denial_can_be_recorded_nothing_is_decided(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.create_tenant()
-        async with running_sidecar(tmp_path, control, spool=small(tmp_path)) as running:
+        spool, authzen = small(tmp_path), AuthzenSettings()
+        async with running_sidecar(tmp_path, control, spool=spool, authzen=authzen) as running:
             await fill(running)
             body = orjson.dumps(ask(query="x" * 60_000))
             answer = await running.call("POST", EVALUATE, body)
+            assert answer.json()["policy_name"] == "audit_unavailable"
+            told = await authzen_answers(running, until=False)
+            assert told["context"]["policy_name"] == "audit_unavailable"
             for _ in range(400):
                 answer = await running.call("POST", EVALUATE, body)
                 if answer.status != 200:
                     break
             assert answer.status == 503
             assert answer.json()["message"].startswith("the spool is full")
+            await authzen_answers(running, until=None)
             allowed, denied = 0, 0
             for response in await running.responses():
                 allowed += response["decision"] == "ALLOW"
                 denied += response["decision"] == "DENY"
-            answers = 'sluice_requests_total{operation="evaluate_context",status="200"}'
-            assert allowed + denied == await running.metric(answers)
+            answers = [
+                await running.metric(f'sluice_requests_total{{operation="{each}",status="200"}}')
+                for each in ("evaluate_context", "authzen")
+            ]
+            assert allowed + denied == sum(answers)
             # Shipped records make room again.
             batch = await running.spool.batch(1 << 30, 1 << 20)
             assert batch is not None

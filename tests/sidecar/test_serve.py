@@ -190,7 +190,7 @@ async def test_no_file_or_no_argument_is_exit_2(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/sidecar/test_main.py::test_what_an_operator_can_mend_ends_it_with_1_and_one_line"
+    stands_in="tests/sidecar/test_main.py::test_what_another_sidecar_holds_ends_it_with_1_and_one_line"
 )
 async def test_a_taken_port_is_exit_1_in_one_line(tmp_path: Path) -> None:
     async with fake_control_api() as control, sidecar_process(tmp_path, control) as sidecar:
@@ -203,7 +203,7 @@ async def test_a_taken_port_is_exit_1_in_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/sidecar/test_main.py::test_what_an_operator_can_mend_ends_it_with_1_and_one_line"
+    stands_in="tests/sidecar/test_main.py::test_what_another_sidecar_holds_ends_it_with_1_and_one_line"
 )
 async def test_a_spool_that_another_sidecar_holds_is_exit_1_in_one_line(tmp_path: Path) -> None:
     async with fake_control_api() as control, sidecar_process(tmp_path, control) as first:

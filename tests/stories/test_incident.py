@@ -56,7 +56,7 @@ def test_controls_for_an_incident_reach_a_sidecar_and_lift_again(either_way: Sta
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/use_cases/tenants/test_freeze_tenant.py::test_a_freeze_denies_whatever_other_settings_say_until_it_is_lifted"
+    stands_in="tests/sidecar/test_freeze.py::test_a_freeze_survives_a_restart_without_the_control_api"
 )
 def test_a_freeze_outlives_the_control_api_and_restarts(either_way: Stack) -> None:
     stack = either_way

@@ -113,9 +113,7 @@ def _stoppable() -> tuple[int, dict[str, Any]]:
     return port, {"quit_listen": f"127.0.0.1:{port}", **proxied}
 
 
-@pytest.mark.deep(
-    stands_in="tests/sidecar/test_serve.py::test_a_stop_finishes_what_is_under_way_and_takes_nothing_new"
-)
+@pytest.mark.deep(stands_in="test_no_proxied_request_stops_it_and_a_direct_one_lets_it_finish")
 async def test_the_process_finishes_what_is_under_way_and_exits_0(
     control: FakeControlApi, tmp_path: Path
 ) -> None:
@@ -123,21 +121,17 @@ async def test_the_process_finishes_what_is_under_way_and_exits_0(
     control.hold_claims = asyncio.Event()
     async with sidecar_process(tmp_path, control, **settings) as made, ClientSession() as session:
         await made.start()
-        under_way = asyncio.create_task(made.evaluate(session, session_id="s-1"))
-        await until_async("it asks", lambda: control.claims)
-        assert await _post(f"http://127.0.0.1:{port}{PATH}") == 200
-        await until_async("it stops", made.stopping)
-        control.hold_claims.set()
-        answer = await under_way
-        assert await made.ended() == 0
-        decided = [each["eid"] for each in control.records if each["kind"] == "decision"]
-        assert decided == [answer["event_id"]]
+        await _finishes(made, control, port, session)
+        assert len([each for each in control.records if each["kind"] == "decision"]) == 1
 
 
-async def test_no_proxied_request_stops_it(control: FakeControlApi, tmp_path: Path) -> None:
+async def test_no_proxied_request_stops_it_and_a_direct_one_lets_it_finish(
+    control: FakeControlApi, tmp_path: Path
+) -> None:
     """Not even with a source that leads to the port, and whose denials are forwarded."""
     port, settings = _stoppable()
-    async with sidecar_process(tmp_path, control, **settings) as made:
+    control.hold_claims = asyncio.Event()
+    async with sidecar_process(tmp_path, control, **settings) as made, ClientSession() as session:
         await made.start()
         (source,) = settings["sources"]
         assert await _post(f"http://{source['listen']}{PATH}") >= 400
@@ -145,6 +139,23 @@ async def test_no_proxied_request_stops_it(control: FakeControlApi, tmp_path: Pa
         for host in ("127.0.0.1", "localhost", "0.0.0.0"):
             assert await _post(f"http://{host}:{port}{PATH}", proxy=proxy) >= 400, host
         assert await made.status("/health/ready") == 200
+        await _finishes(made, control, port, session)
+
+
+async def _finishes(
+    made: SidecarProcess, control: FakeControlApi, port: int, session: ClientSession
+) -> None:
+    """It is stopped while it decides, answers and ends."""
+    assert control.hold_claims is not None
+    under_way = asyncio.create_task(made.evaluate(session, session_id="s-1"))
+    await until_async("it asks", lambda: control.claims)
+    assert await _post(f"http://127.0.0.1:{port}{PATH}") == 200
+    await until_async("it stops", made.stopping)
+    control.hold_claims.set()
+    answer = await under_way
+    assert await made.ended() == 0
+    decided = [each["eid"] for each in control.records if each["kind"] == "decision"]
+    assert decided[-1] == answer["event_id"]
 
 
 async def test_waiting_goes_on_until_it_is_ready(
@@ -160,7 +171,8 @@ async def test_waiting_goes_on_until_it_is_ready(
     monkeypatch.setattr(wait_for_ready, "PAUSE_SECONDS", 0.0)
     monkeypatch.setattr(wait_for_ready, "ask", ask)
     # What does not listen yet is asked again.
-    assert await asyncio.to_thread(wait_for_ready.wait, 0, 1.0, lambda: 0.0) == ""
+    monkeypatch.setattr(sys, "argv", ["sluice wait", "--port", "0"])
+    assert await asyncio.to_thread(wait_for_ready.main) == 0
     assert [bool(each) for each in asked] == [True, True, False]
 
 

@@ -14,7 +14,7 @@ from aiohttp import ClientSession, TCPConnector
 
 from sidecar.http.certificate_expiry import certificates
 from sidecar.settings.model import Pair
-from sidecar.wait.__main__ import ask as ready_problem
+from sidecar.wait import __main__ as wait_for_ready
 from tests.sidecar.wire import GOOD, request, with_key
 from tests.support.certificates import authority
 from tests.support.fake_control_api import EVALUATE_KEY
@@ -111,11 +111,14 @@ def test_the_certificate_is_among_those_watched(tmp_path: Path, pair: Pair) -> N
     assert certificates(settings(tmp_path, Place(), listen_tls=pair)) == (pair.certificate,)
 
 
-async def test_it_is_asked_over_tls_whether_it_is_ready(sidecar: RunningSidecar) -> None:
+async def test_it_is_asked_over_tls_whether_it_is_ready(
+    sidecar: RunningSidecar, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By a name that its certificate need not have."""
-    port = sidecar.address.port
-    assert await asyncio.to_thread(ready_problem, port, https=True) == ""
-    assert await asyncio.to_thread(ready_problem, port) != ""
+    told = ["sluice wait", "--port", str(sidecar.address.port), "--seconds", "0"]
+    for https, code in ((["--https"], 0), ([], 1)):
+        monkeypatch.setattr(sys, "argv", [*told, *https])
+        assert await asyncio.to_thread(wait_for_ready.main) == code
 
 
 @pytest.mark.deep(stands_in="test_it_is_asked_over_tls_whether_it_is_ready")

@@ -343,7 +343,7 @@ async def test_what_cannot_be_recorded_is_503(
 
 
 @pytest.mark.deep(
-    stands_in="tests/sidecar/test_recorder.py::test_a_full_spool_denies_what_it_can_not_record_as_allowed"
+    stands_in="tests/sidecar/test_recorder.py::test_if_not_even_a_denial_can_be_recorded_nothing_is_decided"
 )
 async def test_a_full_spool_denies_and_then_fails(tmp_path: Path, control: FakeControlApi) -> None:
     small = SpoolSettings(tmp_path / "spool", max_bytes=3 << 20, segment_bytes=1 << 20)

@@ -118,16 +118,21 @@ async def test_draining_ships_all_there_is(tmp_path: Path) -> None:
         check_log(log, *range(2000))
 
 
-async def test_draining_waits_for_what_is_on_its_way_to_the_disk(tmp_path: Path) -> None:
+async def test_draining_waits_for_what_is_on_its_way_to_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sidecar.control.shipper.BATCH_RECORDS", 2)
     disk = FaultyDisk()
     async with running_spool(tmp_path, disk) as spool, serving(FakeLog()) as log:
+        await keep(spool, *range(5))
+        log.faults = [refusal(503)]
         disk.hold()
         spool.put(record("last"), denial=False)
         asyncio.get_running_loop().call_later(0.1, disk.release)
         async with ControlClient(log.address, KEY) as control:
             shipper = make_shipper(spool, control, log)
             assert await shipper.drain(CLOCK.monotonic() + 10)
-        check_log(log, "last")
+        check_log(log, *range(5), "last")
 
 
 async def test_draining_ends_at_its_deadline_and_loses_nothing(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ class Pair:
 
 
 @pytest.mark.deep(
-    stands_in="tests/sidecar/proxy/test_bypasses.py::test_what_is_allowed_arrives_as_it_was_judged"
+    stands_in="tests/sidecar/proxy/test_relayed_responses.py::test_an_answer_comes_back_as_it_was_sent"
 )
 @pytest.mark.parametrize("name", origins.ALL)
 def test_the_same_answer_straight_and_through(tmp_path: Path, name: str) -> None:

@@ -54,7 +54,7 @@ def test_a_budget_takes_no_more_than_it_has() -> None:
     assert (made.held, made.refused) == (0, 1)
 
 
-@pytest.mark.deep(stands_in="test_a_body_is_counted_until_its_request_is_answered")
+@pytest.mark.deep(stands_in="test_an_unfinished_body_beyond_the_budget_is_turned_away")
 async def test_many_unfinished_bodies_hold_no_more_than_the_budget(tmp_path: Path) -> None:
     async with way_in(tmp_path, OWN) as made:
         tracemalloc.start()
@@ -86,6 +86,20 @@ async def test_many_unfinished_bodies_hold_no_more_than_the_budget(tmp_path: Pat
         # Nothing was decided of those that were turned away, and nothing is recorded.
         names = [name for _, name, _ in await made.sidecar.decisions()]
         assert names == ["unreadable_request"]
+
+
+async def test_an_unfinished_body_beyond_the_budget_is_turned_away(tmp_path: Path) -> None:
+    async with way_in(tmp_path, OWN) as made:
+        budget(made).limit = 500_000
+        agents = [await begun(made, 200_000) for _ in range(4)]
+        told = [answers(bytes(each.received)) for each in agents]
+        assert [[status for status, _ in each] for each in told] == [[], [], [503], [503]]
+        assert b"\r\nRetry-After: 1\r\n" in agents[-1].received
+        assert (budget(made).refused, 400_000 <= budget(made).held <= 500_000) == (2, True)
+        for agent in agents:
+            agent.close()
+        await until_async("no body is held", lambda: budget(made).held == 0)
+        assert await made.sidecar.decisions() == []
 
 
 async def test_a_body_is_counted_until_its_request_is_answered(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 the published vectors, and whatever else may arrive as a proof."""
 
 import base64
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -134,12 +135,25 @@ NUMBERS = st.one_of(
 HASHES = st.lists(st.binary(max_size=40) | st.binary(min_size=32, max_size=32), max_size=70)
 
 
-@pytest.mark.deep(stands_in="test_an_altered_proof_proves_nothing")
+@pytest.mark.deep(stands_in="test_no_odd_size_breaks_the_verification")
 @given(NUMBERS, NUMBERS, HASHES, st.binary(max_size=33), st.binary(min_size=32, max_size=32))
 @examples(1000)
 def test_no_size_and_no_hashes_break_the_verification(
     one: int, other: int, hashes: list[bytes], first: bytes, second: bytes
 ) -> None:
+    check_refused(one, other, hashes, first, second)
+
+
+def test_no_odd_size_breaks_the_verification() -> None:
+    odd = (-(2**63), -3, -1, 0, 1, 2, 3, 4, 64, 2**32, MAX_SIZE, MAX_SIZE + 1, 2**64)
+    for one, other in itertools.product(odd, odd):
+        for hashes in ([], [SOME], [SOME] * 64, [SOME[1:]], [b"", SOME]):
+            for first in (LEAVES[0], LEAVES[1], LEAVES[0][1:], b""):
+                check_refused(one, other, hashes, first, LEAVES[1])
+
+
+def check_refused(one: int, other: int, hashes: list[bytes], first: bytes, second: bytes) -> None:
+    """Neither proof holds, and neither verification raises or goes on forever."""
     assert not inclusion.verify(first, one, other, hashes, second) or (one, other) == (0, 1)
     assert not consistency.verify(one, first, other, second, hashes) or one == other
 

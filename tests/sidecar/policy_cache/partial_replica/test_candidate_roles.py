@@ -121,7 +121,7 @@ async def test_a_document_that_is_lost_in_redis_fails_no_decision(tmp_path: Path
 
 
 @pytest.mark.deep(
-    stands_in="tests/sidecar/policy_cache/partial_replica/test_failover.py::test_decisions_and_revocations_go_on_without_redis"
+    stands_in="tests/sidecar/policy_cache/partial_replica/test_never_met_redis.py::test_a_sidecar_that_never_met_redis_follows_the_control_api_in_everything"
 )
 async def test_without_redis_candidates_come_and_go_by_the_control_api(tmp_path: Path) -> None:
     async with following(tmp_path) as (control, running):

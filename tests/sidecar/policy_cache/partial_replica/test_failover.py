@@ -47,18 +47,22 @@ LIMIT = 6.0
 
 @asynccontextmanager
 async def away(
-    tmp_path: Path, *, clock: FakeClock | None = None, lost: bool = True
+    tmp_path: Path, *, clock: FakeClock | None = None, lost: bool = True, met: bool = True
 ) -> AsyncIterator[tuple[FakeControlApiWithRedis, RunningSidecar]]:
-    """A sidecar that has followed Redis, and with `lost` the control API since."""
+    """A sidecar that has followed Redis, and with `lost` the control API since; without `met`, the
+    control API alone."""
     with running_redis(tmp_path / "redis") as server:
         control = FakeControlApiWithRedis(server)
         await control.start()
         control.create_tenant()
+        if not met:
+            control.pushes = False
+            server.signal(signal.SIGKILL)
         try:
             async with running_sidecar(
                 tmp_path, control, clock=clock, staleness_seconds=LIMIT
             ) as running:
-                if lost:
+                if lost and met:
                     control.pushes = False
                     server.signal(signal.SIGKILL)
                     await follows(running, "control")
@@ -163,7 +167,9 @@ async def test_decisions_and_revocations_go_on_without_redis(tmp_path: Path, fau
         assert answer["policy_name"] == "default_deny"
 
 
-@pytest.mark.deep(stands_in="test_another_store_replaces_everything")
+@pytest.mark.deep(
+    stands_in="tests/sidecar/policy_cache/partial_replica/test_never_met_redis.py::test_a_sidecar_that_never_met_redis_follows_the_control_api_in_everything"
+)
 async def test_it_starts_without_redis(tmp_path: Path) -> None:
     with running_redis(tmp_path / "redis") as server:
         control = FakeControlApiWithRedis(server)
@@ -185,7 +191,7 @@ async def test_it_starts_without_redis(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/sidecar/policy_cache/partial_replica/test_request_coalescer.py::test_one_read_serves_all_waiting_callers"
+    stands_in="tests/sidecar/policy_cache/partial_replica/test_never_met_redis.py::test_a_sidecar_that_never_met_redis_follows_the_control_api_in_everything"
 )
 async def test_an_unknown_key_is_refused_and_a_known_one_taken_while_redis_is_away(
     tmp_path: Path,
@@ -307,7 +313,7 @@ async def test_another_tenant_s_or_signer_s_answer_is_refused(tmp_path: Path, wh
 
 
 @pytest.mark.deep(
-    stands_in="tests/sidecar/policy_cache/full_replica/test_trust.py::test_an_answer_that_is_wrong_changes_nothing"
+    stands_in="tests/sidecar/policy_cache/partial_replica/test_control_loop.py::test_a_body_that_is_not_its_digest_s_is_neither_kept_nor_followed"
 )
 async def test_a_body_that_is_not_its_digest_s_is_not_kept(tmp_path: Path) -> None:
     async with away(tmp_path) as (control, running):
@@ -352,7 +358,7 @@ async def test_more_changes_than_a_page_holds_leave_nothing_old(tmp_path: Path) 
 
 
 @pytest.mark.deep(
-    stands_in="tests/sidecar/policy_cache/partial_replica/test_control_loop.py::test_a_set_by_which_this_sidecar_may_not_decide_is_not_confirmed"
+    stands_in="tests/sidecar/policy_cache/partial_replica/test_never_met_redis.py::test_a_sidecar_that_never_met_redis_follows_the_control_api_in_everything"
 )
 async def test_a_revoked_sidecar_decides_no_more(tmp_path: Path) -> None:
     async with away(tmp_path) as (control, running):

@@ -318,7 +318,7 @@ async def test_a_session_is_not_taken_for_alive_because_redis_says_nothing(tmp_p
 
 
 @pytest.mark.deep(
-    stands_in="tests/sidecar/policy_cache/partial_replica/test_request_coalescer.py::test_one_read_serves_all_waiting_callers"
+    stands_in="tests/sidecar/policy_cache/partial_replica/test_turns.py::test_lookups_that_come_together_are_one_read"
 )
 async def test_lookups_of_tried_keys_are_combined(tmp_path: Path) -> None:
     """Looked up one by one, they would delay a revocation."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.policy_cache.partial_replica.failover import Failover
 from tests.sidecar.spool.running_spool import CLOCK
-from tests.support.waiting import until_async
+from tests.support.waiting import turns, until_async
 
 
 class Source:
@@ -22,6 +23,11 @@ class Source:
         self.healthy = True
         self.confirmed = asyncio.Event()
         self.confirmed_at = CLOCK.monotonic()
+        self.reads: list[set[str]] = []
+
+    async def fetch(self, names: Iterable[str]) -> None:
+        self.reads.append(set(names))
+        await turns()
 
     async def run(self) -> None:
         self.begun += 1
@@ -56,6 +62,19 @@ async def test_each_time_redis_is_silent_the_control_api_is_followed_until_it_co
     finally:
         running.cancel()
     assert (redis.begun, redis.ended) == (1, 0)
+
+
+async def test_lookups_that_come_together_are_one_read() -> None:
+    failover, redis, _ = failover_of(10)
+    names = {f"key/{number}" for number in range(100)}
+    for apart in (False, True):
+        redis.reads.clear()
+        async with asyncio.TaskGroup() as group:
+            for name in sorted(names):
+                group.create_task(failover.fetch([name], apart=apart))
+        # The first is already reading when the others come.
+        assert len(redis.reads) == 2
+        assert set().union(*redis.reads) == names
 
 
 async def test_a_claim_that_redis_does_not_answer_is_unknown(

@@ -52,7 +52,7 @@ def plainly(found: Any) -> str:
     return json.dumps(found, sort_keys=True, default=str)
 
 
-@pytest.mark.deep(stands_in="test_queries_keep_their_arrays_parallel")
+@pytest.mark.deep(stands_in="test_what_may_be_seen_is_shown_whole_and_in_parallel_arrays")
 @pytest.mark.parametrize("include", [None, ["documents"], [], ["metadatas", "embeddings", "uris"]])
 @pytest.mark.parametrize("where", [None, {"n": {"$gte": 0}}, {"level": {"$ne": "x"}}])
 async def test_get_shows_what_may_be_seen_and_nothing_else(
@@ -72,9 +72,14 @@ async def test_get_shows_what_may_be_seen_and_nothing_else(
     assert lineage[-1]["outcome"] == "completed"
 
 
-async def test_queries_keep_their_arrays_parallel(marked: Front) -> None:
+async def test_what_may_be_seen_is_shown_whole_and_in_parallel_arrays(marked: Front) -> None:
     def read() -> Any:
-        return collection(marked, marked.port).query(
+        through, plain = (collection(marked, port) for port in (marked.port, marked.chroma))
+        for include in (["documents"], ["metadatas", "embeddings"]):
+            got = through.get(include=include)
+            assert plainly(got) == plainly(plain.get(ids=MINE, include=include))
+            assert got["ids"] == MINE
+        return through.query(
             query_embeddings=[[1.0, 0.0], [1.0, 6.0]], n_results=7, include=["documents"]
         )
 

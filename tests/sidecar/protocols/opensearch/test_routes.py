@@ -77,26 +77,49 @@ def _elasticsearch_calls() -> Iterator[tuple[str, str]]:
 
 
 def test_every_path_in_the_clients_texts_has_a_class_or_is_left_out_on_purpose() -> None:
-    """By whatever method: to read the methods takes a parser, and a second."""
+    """By its method where that stands beside it: to read the others takes a parser, and a
+    second."""
     dialect = OpenSearch(source(1, "opensearch"), CLOCK.monotonic)
-    paths = {*_paths_in_texts()}
-    assert len(paths) > 500
-    for path in sorted(paths):
+    calls = {*_calls_in_texts()}
+    assert len({path for _, path in calls}) > 500
+    assert len([method for method, _ in calls if method]) > 500
+    for method, path in sorted(calls):
         target = canonical(path)
-        known = any(dialect.match(method, target) for method in METHODS)
-        assert known or LEFT_OUT.intersection(target.segments), path
+        known = any(dialect.match(each, target) for each in ([method] if method else METHODS))
+        assert known or LEFT_OUT.intersection(target.segments), (method, path)
 
 
-def _paths_in_texts() -> Iterator[str]:
+_PATH_OR_METHOD = re.compile(
+    r"""__path = f?["'](/.*)["']$|perform_request\((?:\s*#.*)?\s*["']([A-Z]+)["'],\s*__path""",
+    re.MULTILINE,
+)
+_MADE_PATH = re.compile(
+    r"""(?:perform_request\((?:\s*#.*)?\s*["']([A-Z]+)["'],\s*)?_make_path\(([^()]*)\)"""
+)
+_WHOLE_PATH = re.compile(
+    r"""perform_request\((?:\s*#.*)?\s*["']([A-Z]+)["'],\s*["'](/[^"']*)["']"""
+)
+
+
+def _calls_in_texts() -> Iterator[tuple[str, str]]:
+    """Method, "" if it is not known, and path."""
     elastic = Path(elasticsearch.__file__).parent / "_sync" / "client"
     for file in elastic.glob("*.py"):
-        for path in re.findall(r"__path = f?[\"'](/.*)[\"']$", file.read_text(), re.MULTILINE):
-            yield re.sub(r"\{__path_parts\[.\w+.\]\}", SAMPLE, path)
+        for function in file.read_text().split("\n    def "):
+            found = _PATH_OR_METHOD.findall(function)
+            methods = {method for _, method in found} - {""}
+            for path in (path for path, _ in found if path):
+                plain = re.sub(r"\{__path_parts\[.\w+.\]\}", SAMPLE, path)
+                # A later path is for all indices, which may be left out.
+                yield methods.pop() if len(methods) == 1 else "", plain
     opensearch = Path(opensearchpy.__file__).parent
     for file in [*(opensearch / "client").glob("*.py"), *(opensearch / "plugins").glob("*.py")]:
-        for listed in re.findall(r"_make_path\(([^()]*)\)", file.read_text()):
+        text = file.read_text()
+        yield from _WHOLE_PATH.findall(text)
+        for method, listed in _MADE_PATH.findall(text):
             parts = [each.strip() for each in listed.split(",") if each.strip()]
-            yield "/" + "/".join(each[1:-1] if each[0] in "\"'" else SAMPLE for each in parts)
+            found = (each[1:-1] if each[0] in "\"'" else SAMPLE for each in parts)
+            yield method, "/" + "/".join(found)
 
 
 @pytest.mark.deep(

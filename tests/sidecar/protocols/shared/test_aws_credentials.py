@@ -119,7 +119,9 @@ async def test_without_credentials_nothing_is_forwarded(
         )
 
 
-@pytest.mark.deep(stands_in="test_a_sidecar_without_the_library_says_what_to_install")
+@pytest.mark.deep(
+    stands_in="tests/architecture/test_large_libraries.py::test_no_protocol_imports_botocore_before_it_signs"
+)
 def test_the_library_is_loaded_for_those_who_need_it() -> None:
     code = """
 import sys, sidecar.serve

@@ -5,12 +5,14 @@ import itertools
 import ssl
 import time
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.ground.errors import Malformed
+from sidecar.proxy.tunnel import client_hello
 from sidecar.proxy.tunnel.client_hello import LONGEST, MOST_RECORDS, Hello, HelloReader
 
 SERVER_NAME, KEY_SHARE, PADDING, ENCRYPTED = 0, 51, 21, 0xFE0D
@@ -223,7 +225,52 @@ def test_only_so_many_records_are_accepted() -> None:
         parse(split[: 6 * MOST_RECORDS + 5])
 
 
-@pytest.mark.deep(stands_in="test_segments_change_nothing")
+class _Counted(bytearray):
+    """A buffer that counts the bytes that are copied into it, out of it, and moved in it."""
+
+    work = 0
+
+    def __init__(self, *given: bytes) -> None:
+        super().__init__(*given)
+        _Counted.work += len(self)
+
+    def __iadd__(self, more: bytes) -> "_Counted":  # type: ignore[override,misc]
+        _Counted.work += len(more)
+        return super().__iadd__(more)
+
+    def __add__(self, more: bytes) -> "_Counted":  # type: ignore[override]
+        return _Counted(super().__add__(more))
+
+    def __bytes__(self) -> bytes:
+        _Counted.work += len(self)
+        return b"".join((self,))
+
+    def __getitem__(self, which: Any) -> Any:
+        found = super().__getitem__(which)
+        _Counted.work += len(found) if isinstance(which, slice) else 1
+        return found
+
+    def __delitem__(self, which: slice) -> None:  # type: ignore[override]
+        _Counted.work += len(self) - which.stop if which.stop else 0
+        super().__delitem__(which)
+
+
+def test_each_byte_is_copied_a_few_times_however_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_hello, "bytearray", _Counted, raising=False)
+    work = []
+    for padding in (1500, 6000):
+        whole = records(message((PADDING, bytes(padding)), (SERVER_NAME, KB)), padding // 2)
+        _Counted.work = 0
+        reader = HelloReader()
+        *before, last = (reader.feed(whole[at : at + 1]) for at in range(len(whole)))
+        assert (set(before), last) == ({None}, Hello("kb.test", False))
+        work.append(_Counted.work / len(whole))
+    # The first bytes of a record and of the message are looked at again with each segment.
+    assert 2 < work[0] < 30
+    assert work[1] < 1.1 * work[0]
+
+
+@pytest.mark.deep(stands_in="test_each_byte_is_copied_a_few_times_however_it_comes")
 def test_small_segments_cost_little() -> None:
     """A byte at a time: a reader that began anew at each segment would need sixteen times as long
     for the longest hello as for a quarter of it."""

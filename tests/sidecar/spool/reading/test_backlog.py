@@ -230,9 +230,7 @@ async def _put_when_there_is_room(spool: Spool, number: int) -> None:
             return
 
 
-@pytest.mark.deep(
-    stands_in="tests/sidecar/spool/test_room.py::test_room_comes_back_when_segments_are_acknowledged"
-)
+@pytest.mark.deep(stands_in="test_a_retained_segment_gives_way_to_what_is_new")
 async def test_retained_segments_go_first_when_room_is_needed(tmp_path: Path) -> None:
     """Of 20 MiB an eighth may be retained: two segments of a mebibyte."""
     async with running_spool(tmp_path, max_bytes=20 * MIB) as spool:
@@ -246,6 +244,22 @@ async def test_retained_segments_go_first_when_room_is_needed(tmp_path: Path) ->
             await _put_when_there_is_room(spool, n)
         assert len(segments(tmp_path)) >= 18
         assert await spool.hash_of(spool.instance, 99) is not None
+
+
+async def test_a_retained_segment_gives_way_to_what_is_new(tmp_path: Path) -> None:
+    """Of 8 MiB an eighth may be retained: one segment of a mebibyte."""
+    async with running_spool(tmp_path, max_bytes=8 * MIB) as spool:
+        for n in range(60):
+            await spool.put(record(n, query=LARGE), denial=False).durable
+        await spool.acknowledge(spool.instance, 59)
+        assert len(segments(tmp_path)) - 1 == 1
+        kept, number = segments(tmp_path)[0], 60
+        # An eighth is left for denials.
+        while len(segments(tmp_path)) < 7:
+            await _put_when_there_is_room(spool, number)
+            number += 1
+        assert kept not in segments(tmp_path)
+        assert await spool.hash_of(spool.instance, number - 1) is not None
 
 
 async def test_retained_segments_go_after_a_while(
