@@ -20,6 +20,7 @@ from control_api.serve import Started, serve
 from control_api.settings import Settings, read
 from policies.ground.clock import Clock
 from tests.support import migrated
+from tests.support.waiting import PATIENCE
 
 SUPERADMIN = "superadmin-" + "x" * 32
 POLICIES = """\
@@ -124,7 +125,7 @@ class ControlApi:
 
         self._thread = threading.Thread(target=run, daemon=True)
         self._thread.start()
-        assert ready.wait(30), "the control API did not start"
+        assert ready.wait(PATIENCE), "the control API did not start"
         if self.failure is not None:
             raise self.failure
         assert self.started is not None

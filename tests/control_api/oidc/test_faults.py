@@ -25,7 +25,7 @@ from tests.control_api.oidc.hostile_provider import (
 )
 from tests.control_api.oidc.signing_in import Client, client_of, settings_for
 from tests.support.ports import free_port
-from tests.support.waiting import until_async
+from tests.support.waiting import PATIENCE, until_async
 
 
 @pytest_asyncio.fixture
@@ -297,8 +297,10 @@ async def test_errors_of_the_token_endpoint_are_told_short(hostile: HostileProvi
 
 
 async def test_no_more_codes_are_exchanged_at_a_time_than_there_is_room_for(
-    hostile: HostileProvider,
+    hostile: HostileProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # All of them are to wait at once, however long it takes until the last is sent.
+    monkeypatch.setattr(fetch, "TOTAL_SECONDS", PATIENCE)
     client, hold = client_of(hostile.issuer), asyncio.Event()
 
     async def wait(request: web.Request) -> web.StreamResponse:

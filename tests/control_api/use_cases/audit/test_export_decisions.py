@@ -16,6 +16,7 @@ import pytest
 
 from control_api.app_context import MAX_EXPORTS
 from control_api.exports.formats import FORMATS
+from control_api.http.stream import sending
 from control_api.log.export import decisions
 from control_api.log.export.ending import ExportStopped
 from control_api.log.export.file import Wanted
@@ -28,7 +29,7 @@ from tests.control_api.use_cases.audit.test_export_log import alter, filled, url
 from tests.runner import tiers
 from tests.support.control_api import ControlApi
 from tests.support.open_store import TENANT, decision, opened, sql
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 __all__ = ["sqlite_url"]  # a fixture
 
@@ -329,6 +330,8 @@ def test_more_exports_than_allowed_are_told_to_wait(
     fresh: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(decisions, "PAGE_ENTRIES", 1)
+    # All of them are to wait at once, however long it takes to begin the last.
+    monkeypatch.setattr(sending, "STALL_SECONDS", 10 * PATIENCE)
     filled(fresh, 20)
     held = [stalled(fresh) for _ in range(MAX_EXPORTS)]
     for query in (PATH + "ecs", "/v1/audit/export"):
