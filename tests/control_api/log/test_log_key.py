@@ -96,10 +96,10 @@ def test_the_file_holds_the_new_seed_and_only_the_old_keys_signature(
         assert endorsed(first.signer.public, ring.history) == ring.signer.public
 
     monkeypatch.setattr(secret_file, "write", write)
-    with (tmp_path / "log.key").open() as old:
+    with (tmp_path / "log.key").open() as replaced:
         second = log_key.rotate(tmp_path)
         # It was replaced as a whole, and not written over.
-        assert b64(first.signer.seed()) in old.read()
+        assert b64(first.signer.seed()) in replaced.read()
     third = log_key.rotate(tmp_path)
     publics = [each.signer.public for each in (first, second, third)]
     assert list(third.trusted()) == publics  # what an earlier key signed still verifies

@@ -138,6 +138,7 @@ def test_the_next_steps_make_the_keys_that_the_sidecar_reads(root: Path, tmp_pat
     told = shlex.split(" ".join(sidecar.keys["Environment"]))
     file = folder / config.removeprefix("/")
     settings = read_sidecar(file, dict(each.split("=", 1) for each in told), "host")
+    assert settings.agent is not None
     assert f"--id {settings.agent.id} --role {settings.agent.role}\n" in steps
     state = folder / "var/lib" / sidecar.keys["StateDirectory"][0]
     assert (settings.cache, settings.spool.dir) == (state / "cache", state / "spool")

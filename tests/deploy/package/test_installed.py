@@ -143,7 +143,7 @@ def test_the_installed_command_writes_the_units_as_documented(
     program, noun, *words = written.split()
     assert (program, noun, words.pop()) == ("/opt/sluice/bin/sluice", "init", "/")
     (packages,) = complete.parents[1].glob("lib/python3*/site-packages/sluice/lib")
-    command = [complete, "-c", INIT, packages, *words, tmp_path / "host"]
+    command = [str(complete), "-c", INIT, str(packages), *words, str(tmp_path / "host")]
     done = subprocess.run(command, cwd=tmp_path, env=environ(**OUTSIDE), check=False)
     assert done.returncode == 0
     for name in ("sluice-control.service", "sluice-sidecar@.service"):

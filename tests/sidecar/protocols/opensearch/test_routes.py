@@ -118,8 +118,8 @@ def _calls_in_texts() -> Iterator[tuple[str, str]]:
         yield from _WHOLE_PATH.findall(text)
         for method, listed in _MADE_PATH.findall(text):
             parts = [each.strip() for each in listed.split(",") if each.strip()]
-            found = (each[1:-1] if each[0] in "\"'" else SAMPLE for each in parts)
-            yield method, "/" + "/".join(found)
+            named = (each[1:-1] if each[0] in "\"'" else SAMPLE for each in parts)
+            yield method, "/" + "/".join(named)
 
 
 @pytest.mark.deep(

@@ -230,11 +230,11 @@ class _Counted(bytearray):
 
     work = 0
 
-    def __init__(self, *given: bytes) -> None:
+    def __init__(self, *given: bytes | bytearray) -> None:
         super().__init__(*given)
         _Counted.work += len(self)
 
-    def __iadd__(self, more: bytes) -> "_Counted":  # type: ignore[override,misc]
+    def __iadd__(self, more: bytes) -> "_Counted":  # type: ignore[override]
         _Counted.work += len(more)
         return super().__iadd__(more)
 
