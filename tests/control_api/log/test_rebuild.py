@@ -61,6 +61,7 @@ async def spoil(world: OpenStore, *statements: str) -> None:
         await sql(world.url, each)
 
 
+@pytest.mark.deep(stands_in="test_a_short_purged_log_is_rebuilt_beside_appends")
 async def test_what_was_changed_is_made_anew_once(world: OpenStore) -> None:
     await fill(world, 50)
     everything = await events(world.store, TENANT, EventFilters(decision="DENY"), 1000)

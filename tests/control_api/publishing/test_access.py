@@ -192,7 +192,7 @@ async def test_on_a_cluster_each_set_is_written_where_its_slot_is(
         assert held
 
 
-@pytest.mark.deep(stands_in="test_on_a_cluster_each_set_is_written_where_its_slot_is")
+@pytest.mark.deep(stands_in="test_the_readmes_user_may_do_everything_the_service_does")
 def test_on_a_cluster_each_tenant_lies_where_its_slot_is(
     tmp_path: Path, cluster: list[redis.Redis]
 ) -> None:

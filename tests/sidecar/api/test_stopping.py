@@ -113,7 +113,9 @@ def _stoppable() -> tuple[int, dict[str, Any]]:
     return port, {"quit_listen": f"127.0.0.1:{port}", **proxied}
 
 
-@pytest.mark.deep(stands_in="test_no_proxied_request_stops_it_and_a_direct_one_lets_it_finish")
+@pytest.mark.deep(
+    stands_in="tests/sidecar/test_serve.py::test_a_stop_finishes_what_is_under_way_and_takes_nothing_new"
+)
 async def test_the_process_finishes_what_is_under_way_and_exits_0(
     control: FakeControlApi, tmp_path: Path
 ) -> None:

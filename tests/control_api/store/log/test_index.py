@@ -128,7 +128,9 @@ async def named(world: OpenStore) -> list[tuple[int, str, int]]:
     ]
 
 
-@pytest.mark.deep(stands_in="test_the_index_follows_what_is_appended_and_removed")
+@pytest.mark.deep(
+    stands_in="test_an_upgraded_postgresql_database_gets_them_once_older_versions_are_excluded"
+)
 async def test_a_new_postgresql_database_gets_rows_of_several_entries(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -167,9 +167,7 @@ async def test_decisions_and_revocations_go_on_without_redis(tmp_path: Path, fau
         assert answer["policy_name"] == "default_deny"
 
 
-@pytest.mark.deep(
-    stands_in="tests/sidecar/policy_cache/partial_replica/test_never_met_redis.py::test_a_sidecar_that_never_met_redis_follows_the_control_api_in_everything"
-)
+@pytest.mark.deep(stands_in="test_another_store_replaces_everything")
 async def test_it_starts_without_redis(tmp_path: Path) -> None:
     with running_redis(tmp_path / "redis") as server:
         control = FakeControlApiWithRedis(server)
