@@ -220,13 +220,13 @@ async def test_a_client_that_half_closed_and_reads_slowly_gets_all_it_asked_for(
 ) -> None:
     """The time that a client waits for the beginning of a response doesn't run while it is the
     client that takes nothing."""
-    limits = replace(LIMITS, half_close_seconds=3.0)
+    limits = replace(LIMITS, half_close_seconds=8.0)
     async with every_port(tmp_path, limits) as ports:
         reader, writer = await ports.open("kb")
         writer.write(get("/big") + get("/a"))
         writer.write_eof()
         await reader.readuntil(b"\r\n\r\n")
-        await asyncio.sleep(6)  # twice as long as a response is waited for
+        await asyncio.sleep(16)  # twice as long as a response is waited for
         async with asyncio.timeout(waiting.PATIENCE):
             rest = await reader.read()
         assert rest.count(b"HTTP/1.1 200") == 1
