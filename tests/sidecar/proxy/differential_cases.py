@@ -29,6 +29,7 @@ DIFFERENCES = {
     "version": "other versions than 1.0 and 1.1 are refused (0 fact 7)",
     "coding": "a transfer coding other than exactly `chunked` on 1.1 (0 fact 7)",
     "two lengths": "a length that is stated twice, even alike (B14)",
+    "foreign": "a port without a key takes its own names only, and no foreign origin (README)",
     "host": "an invalid host, or one that is there twice, or not at all (0 fact 7)",
     "lenient": "what the parser is strict about: bare LF, folded fields, spaces, odd bytes (A1)",
     "too much": "lines, fields and their number are bounded (limits.py)",
@@ -157,7 +158,9 @@ def _systematic(name: str) -> Iterator[Case]:
             yield case(method, Part("/x"), (), body)
     for target in TARGETS[::4]:
         yield case("GET", target, (), _EMPTY, "HTTP/1.0")
-    for host in ("elsewhere.test", "LOCALHOST:1", "[::1]:8080"):
+    foreign = case("GET", Part("/x"), host="elsewhere.test")
+    yield replace(foreign, rows=frozenset(("foreign",)), refused=True)
+    for host in ("LOCALHOST:1", "[::1]:8080"):
         other = case("GET", Part("/x"), host=host)
         yield replace(other, rows=frozenset(("own host",)))
     for label, data in UNREADABLE.items():

@@ -79,7 +79,10 @@ FIELDS = [
         "x~a!: 1", "1: 2", "X_A: 1", "\r\n".join(f"X-{number}: {number}" for number in range(60)),
         "Accept: */*", "Accept-Encoding: gzip", "Accept-Encoding: identity;q=0, gzip",
         "Accept-Language: de, en;q=0.5", "User-Agent: grid/1", "Referer: http://a.test/%2F",
-        "Origin: null", "Cookie: a=1; b=2", "Authorization: Bearer abc", "Cache-Control: no-cache",
+    ),
+    *_refused("foreign", "Origin: null"),
+    *_same(
+        "Cookie: a=1; b=2", "Authorization: Bearer abc", "Cache-Control: no-cache",
         "Pragma: no-cache", "If-None-Match: \"1\"", "If-None-Match: \"2\", \"1\"",
         "If-Match: \"none\"", "If-Modified-Since: Sat, 01 Jan 2000 00:00:00 GMT",
         "If-Unmodified-Since: Sat, 01 Jan 2000 00:00:00 GMT", "Range: bytes=0-9",

@@ -115,7 +115,7 @@ def faults(pair: Pair, host: str) -> list[str]:
     if through is None:
         return ["no answer through the sidecar"]
     if refused(through):
-        if through.status != 400:
+        if through.status != 400 and not (through.status == 403 and "foreign" in case.rows):
             return [f"refused with {through.status}"]
         served = straight is not None and straight.status not in REFUSALS
         return ["refused here and served there"] if served and not case.refused else []
