@@ -297,6 +297,7 @@ def test_what_is_answered_is_what_is_declared(api: ControlApi) -> None:
         "agent_id": "agt_described",
         "tenant_id": api.admin("POST", "/v1/admin/tenants", {"name": "described"})["tenant_id"],
         "name": "described",
+        "source_pattern": "described",
     }
     rule = api.admin("POST", "/v1/alerts/rules", BODIES["create_alert_rule"])
     values["rule_id"] = rule["rule_id"]
