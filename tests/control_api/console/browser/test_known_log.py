@@ -95,7 +95,7 @@ async def test_an_accepted_incarnation_is_explained_and_confirmed(
             api.stop()
             shutil.copytree(tmp_path / "data", tmp_path / "older")
             # On the same port: a browser's memory is that of an address.
-            api.environ["SLUICE_CONTROL_LISTEN"] = home.removeprefix("http://")
+            api.environ["SLUICE_CONTROL_LISTEN"] = f"127.0.0.1:{home.rpartition(':')[2]}"
             api.start()
             event_id = await asyncio.to_thread(_signed, api)
             await _sign_in_anew(tab, api.admin_key)
