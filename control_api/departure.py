@@ -1,4 +1,5 @@
-"""What ends when the client of the current request leaves. Knows no connection and no use case.
+"""Breaks off the work of a request when its client leaves. Knows nothing of connections or of what
+the work is.
 
 A use case that only reads, and may take long, is marked with `ends_with_client`. One that decides
 or changes something goes on to its end: nothing may be half done. Between two whole steps it may
@@ -23,7 +24,7 @@ class ClientLeft(Malformed):
 
 
 class Departure:
-    """Whether the client of one connection has left."""
+    """Breaks off the work for one client when it leaves. `left` says whether it has."""
 
     __slots__ = ("_waiting", "left")
 
@@ -59,11 +60,11 @@ class Departure:
 
 
 DEPARTURE: ContextVar[Departure | None] = ContextVar("departure", default=None)
-"""That of the client of the current request."""
+"""The `Departure` of the current request's client; None outside of a request."""
 
 
 def client_left() -> bool:
-    """Whether the client of the current request has left."""
+    """Return whether the client of the current request has left."""
     departure = DEPARTURE.get()
     return departure is not None and departure.left
 

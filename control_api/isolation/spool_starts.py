@@ -53,8 +53,8 @@ class SpoolStarts:
         self._buckets = Buckets(per_day / _DAY, per_day)
 
     async def begins(self, spool: Spool, records: Sequence[Any]) -> bool:
-        """Whether this batch would begin the spool. Raises `TooManySpools` if the key may begin no
-        more, and `ReadFault` if the database does not answer."""
+        """Return whether this batch would begin the spool. Raises `TooManySpools` if the key may
+        begin no more, and `ReadFault` if the database does not answer."""
         if not _is_first(records) or await self._exists(spool):
             return False
         if wait := self._buckets.due(spool[:2], self._now()):
@@ -76,7 +76,7 @@ class SpoolStarts:
 
 
 def _is_first(records: Sequence[Any]) -> bool:
-    """Whether a batch could begin a spool: every other one has no place in a new one."""
+    """Return whether a batch could begin a spool: it must start with record 0."""
     try:
         return bool(records[0]["core"]["src"]["n"] == 0)
     except (LookupError, TypeError):

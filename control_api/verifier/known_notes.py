@@ -81,7 +81,7 @@ def _is_part(outcome: Outcome) -> bool:
 
 
 def _is_shown_part(outcome: Outcome) -> bool:
-    """Whether a file is a part by more than its header's word for it."""
+    """Return whether a file is a part by what it holds, and not only by what its header says."""
     return outcome.first > outcome.oldest or not outcome.to_end
 
 

@@ -229,8 +229,8 @@ async def open_export(store: Store, tenant_id: str, wanted: Wanted, ring: KeyRin
 
 
 def _has_end(wanted: Wanted, part: LogPart, began: int) -> bool:
-    """Whether an end was asked for that the log had reached at `began`, in microseconds since 1970
-    UTC: what it records later would not be in the file either."""
+    """Return whether the log had reached the end that was asked for at `began` (microseconds since
+    1970, UTC). What is recorded later would not be in the file anyway."""
     if wanted.limit is not None and part.first + wanted.limit <= part.size:
         return True
     if isinstance(wanted.until, Moment):

@@ -62,8 +62,8 @@ class Lookup:
 
 
 class _Known(NamedTuple):
-    """What a batch's records are held against. `seen` are the ids of its records so far, `decided`
-    those of its decisions that were kept."""
+    """What the records of a batch are compared with. `seen` has the ids of its records so far,
+    `decided` the ids of its decisions that were kept."""
 
     roles: Roles
     events: Mapping[str, Event]

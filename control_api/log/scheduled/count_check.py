@@ -5,7 +5,7 @@
     save       what it found, which stays until the next comparison
 
 It is a walk by itself and in one go, beside the verification's: what it sums up stays in this
-process, which a change of the database does not reach. Knows not when to run.
+process, which a change of the database does not reach. Does not decide when to run.
 """
 
 from collections.abc import Callable

@@ -9,7 +9,8 @@ may have been another process's.
 
 A decision that doesn't follow from its facts is a finding, but no end: the log around it verifies.
 It is told until the walk comes by again and it is gone. The walk's sources live in memory: after a
-restart, the first record of each sidecar is taken at its word in that round. Knows not when to run.
+restart, the first record of each sidecar is taken at its word in that round. Does not decide when
+to run.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Sequence

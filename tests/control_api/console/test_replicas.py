@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Barrier
 
 import pytest
@@ -81,9 +82,13 @@ def test_what_ends_a_key_ends_its_sessions_everywhere(
     one.admin("DELETE", f"/v1/keys/{made['key_id']}")
     assert not is_signed_in(visitor)
     until("the other replica knows", lambda: not is_signed_in(at(two, visitor)))
-    listens = b"\nsluice_change_notices 1.0\n"
     for each in replicas:  # and has been told: it need not wait for its next look
-        until("it listens", lambda each=each: listens in each.call("GET", "/metrics").raw)  # type: ignore[misc]
+        until("it listens", partial(listens, each))
+
+
+def listens(api: ControlApi) -> bool:
+    """Whether it hears of changes that others make."""
+    return b"\nsluice_change_notices 1.0\n" in api.call("GET", "/metrics").raw
 
 
 @pytest.mark.deep(
