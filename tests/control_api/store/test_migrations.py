@@ -140,6 +140,7 @@ BEFORE_ENROLMENT = (
     "ALTER TABLE sidecars DROP COLUMN workload",
     "ALTER TABLE sidecars DROP COLUMN enrolled_until",
     "ALTER TABLE sidecars DROP COLUMN forked",
+    "ALTER TABLE sidecars DROP COLUMN source_levels",
 )
 BEFORE_COUNTS = (
     "DROP TABLE tallies",
@@ -156,7 +157,7 @@ BEFORE_COUNTS = (
     "ALTER TABLE tenants DROP COLUMN reset_below",
     "ALTER TABLE tenants DROP COLUMN frozen_at",
     "ALTER TABLE tenants DROP COLUMN freeze_reason",
-    *BEFORE_ENROLMENT[:-3],
+    *(each for each in BEFORE_ENROLMENT if "ALTER TABLE sidecars " not in each),
     "UPDATE alembic_version SET version_num = '0001'",
 )
 WAITING = (

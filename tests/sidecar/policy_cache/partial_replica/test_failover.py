@@ -296,6 +296,7 @@ async def test_an_older_set_is_refused_from_the_control_api_too(tmp_path: Path) 
 @pytest.mark.parametrize("what", ["tenant", "key"])
 async def test_another_tenant_s_or_signer_s_answer_is_refused(tmp_path: Path, what: str) -> None:
     async with away(tmp_path) as (control, running):
+        assert await allowed(running)  # what this needs is held from now on
         if what == "tenant":
             control.tenant_id = "ten_other"
         else:
