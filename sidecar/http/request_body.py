@@ -52,6 +52,7 @@ async def read_whole(
             if buffer.length + len(part) > limit:
                 raise TooLarge(f"the body is larger than {limit} bytes")
             buffer.append(part)
+            part = b""  # not held while the next is waited for
         return buffer.take()
     except TimeoutError:
         raise BodyTooSlow(f"the body did not arrive within {seconds:g} s") from None

@@ -231,13 +231,14 @@ def test_what_most_operations_answer_is_what_is_declared(api: ControlApi) -> Non
     """Those that cost little. All else is parsed the same way below."""
     api.approved("agt_read")
     event = api.evaluate(agent_id="agt_read", session_id="read", query="q")
+    policy = api.admin("POST", "/v1/policies", BODIES["create_policy"] | {"name": "read"})
     rule = api.admin("POST", "/v1/alerts/rules", BODIES["create_alert_rule"])
     hold = {"object_type": "session", "object_id": "absent", "reason": "read"}
     values = {
         "agent_id": "agt_read",
         "session_id": "read",
         "event_id": event["event_id"],
-        "policy_id": api.admin("GET", "/v1/policies")[0]["policy_id"],
+        "policy_id": policy["policy_id"],
         "rule_id": rule["rule_id"],
         "hold_id": api.admin("POST", "/v1/audit/holds", hold)["hold_id"],
         "key_id": api.admin("GET", "/v1/keys")[0]["key_id"],
@@ -262,6 +263,7 @@ def test_what_most_operations_answer_is_what_is_declared(api: ControlApi) -> Non
         "source_pattern": "read",
     }
     bodies = BODIES | {
+        "create_tenant": {"name": "read too"},
         "record_lineage": {"event_id": event["event_id"], "action_type": "sent"},
         "claim_session": {"session_id": "read-2", "agent_role": "support", "user_id": "ann"},
     }

@@ -80,7 +80,11 @@ async def test_a_missing_document_is_an_error_until_it_was_fetched(tmp_path: Pat
 @pytest.mark.deep(stands_in="test_a_document_that_is_lost_in_redis_fails_no_decision")
 async def test_no_decision_waits_for_a_document_that_does_not_come(tmp_path: Path) -> None:
     async with following(tmp_path) as (control, running):
+        candidate = document_field(candidate_name("closed", ROLE))
+        control.redis.hdel(set_key(control.tenant_id), candidate)
         control.feeds = False
+        # The role's own document is fetched while the candidate's can't be.
+        assert await evaluated(running) == ("ALLOW", ["ERROR"])
         control.server.signal(signal.SIGSTOP)
         try:
             # A fetch would take a second and more: longer than all of these together.
