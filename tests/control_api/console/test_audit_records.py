@@ -202,7 +202,7 @@ def test_a_reader_sees_holds_and_erasures_and_changes_neither(
 def test_the_proof_that_is_offered_begins_with_what_was_purged(
     api: ControlApi, console: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    anchor = replace(PurgeAnchor(**PurgeAnchor.example), tree_size=2)
+    anchor = replace(PurgeAnchor(**PurgeAnchor.example), tree_size=2, root_hash="ab" * 32)
     purged = Retention(**Retention.example | {"anchor": anchor})
     call = Visit.call
 
