@@ -63,6 +63,10 @@ def test_a_change_keeps_the_other_policies(api: ControlApi) -> None:
     assert whole["answer"]["decision"] == "ALLOW"
     assert review(api, higher, ask=ask) == whole
     assert review(api, moved, ask=ask) == review(api, moved, keep_others=False, ask=ask)
+    # The role that a policy leaves counts, even if nobody asks about it.
+    left = review(api, moved)
+    assert {row["agent_role"] for row in left["newly_denied"]} == {"support"}
+    assert left == review(api, moved, keep_others=False)
     never = {"name": "no-salaries", "never": {"roles": ["t*"], "sources": ["salaries"]}}
     api.admin("POST", "/v1/guardrails", never)
     wide = NEW | {"allowed_sources": ["*"]}
