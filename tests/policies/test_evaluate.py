@@ -1,5 +1,8 @@
 """Evaluation on arbitrary calls: total, pure, and as the contract says."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +16,7 @@ from policies.sets.policy_set import PolicySet, agent_document, role_document, t
 from policies.sets.role import compile_role
 from tests.policies import naive
 from tests.policies.strategies import RETRIEVALS, policies, situations
+from tests.policies.world import FACTS, POLICY, RETRIEVAL
 
 Situation = tuple[Retrieval, Facts, list[Policy]]
 
@@ -74,7 +78,17 @@ def test_the_policy_that_decides_is_cited(situation: Situation) -> None:
         assert (decision.policy_id, decision.policy_version) == (named.policy_id, named.version)
 
 
-@pytest.mark.deep(stands_in="test_the_answer_is_the_contracts")
+@pytest.mark.parametrize("lists", [{}, {"denied_sources": ("contracts",)}, {"allowed_sources": ()}])
+def test_of_two_alike_policies_the_first_by_name_decides_in_either_order(
+    lists: dict[str, Any],
+) -> None:
+    alike = [replace(POLICY, policy_id=f"pol_{name}", name=name, **lists) for name in ("b", "a")]
+    for found in (alike, alike[::-1]):
+        decision = evaluate(RETRIEVAL, FACTS._replace(role=compile_role("analyst", found)))
+        assert decision.policy_id == "pol_a"
+
+
+@pytest.mark.deep(stands_in="test_of_two_alike_policies_the_first_by_name_decides_in_either_order")
 @given(situations(), st.randoms())
 def test_the_order_of_policies_changes_nothing(situation: Situation, random: st.DataObject) -> None:
     call, facts, found = situation
