@@ -8,6 +8,7 @@ other library is unknown there. The whole wheel is compiled by
 
 from __future__ import annotations
 
+import ast
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from pathlib import Path
 import pytest
 
 from deploy.compile.compiler import CannotCompile, check_types, compile_modules, missing
+from deploy.compile.modules import FILES
+from tests.deploy.compile.test_modules import library_bases
 from tests.deploy.package.distribution import ROOT
 
 COUNTERS = "sidecar.metrics.counters"
@@ -55,6 +58,8 @@ def test_a_base_class_of_a_library_is_refused_even_where_the_library_is_installe
         check_types([str(source)])
     # That the library has no types here is no error.
     assert "Found 1 error in 1 file" in str(refused.value)
+    for file in FILES:
+        assert [*library_bases(ast.parse((ROOT / file).read_text("utf-8")))] == [], file
 
 
 def test_what_is_compiled_works_with_the_library_as_python(

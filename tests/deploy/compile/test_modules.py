@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,8 @@ from deploy.compile.modules import FILES
 from tests.deploy.package.distribution import ROOT
 
 SUSPENDING = (ast.Await, ast.AsyncFor, ast.AsyncWith, ast.Yield, ast.YieldFrom)
+KNOWN = {*sys.stdlib_module_names, "policies", "sidecar"}
+"""The packages that are there wherever the core is compiled."""
 
 
 def suspended_handlers(tree: ast.AST) -> Iterator[int]:
@@ -44,3 +47,37 @@ async def f(task):
         pass
 """
     assert [*suspended_handlers(ast.parse(source))] == [9, 5]
+
+
+def library_bases(tree: ast.AST) -> Iterator[str]:
+    """The base classes that come from a library."""
+    origins: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            origins |= {each.asname or each.name: str(node.module) for each in node.names}
+        if isinstance(node, ast.Import):
+            origins |= {each.asname or each.name.split(".")[0]: each.name for each in node.names}
+    for node in ast.walk(tree):
+        for base in node.bases if isinstance(node, ast.ClassDef) else ():
+            name = base
+            while isinstance(name, ast.Attribute | ast.Subscript):
+                name = name.value
+            origin = origins.get(name.id) if isinstance(name, ast.Name) else None
+            if origin is not None and origin.split(".")[0] not in KNOWN:
+                yield ast.unparse(base)
+
+
+def test_such_a_base_class_is_found() -> None:
+    source = """
+import typing
+import yarl._url as url
+from abc import ABC
+from prometheus_client.registry import Collector
+
+class Own(ABC, typing.Generic[int]): ...
+class Heir(Own, Collector): ...
+class Other(url.URL): ...
+class Listing(Own, Collector[int]): ...
+"""
+    found = [*library_bases(ast.parse(source))]
+    assert found == ["Collector", "url.URL", "Collector[int]"]
