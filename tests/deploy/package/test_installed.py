@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import signal
 import subprocess
 import tomllib
@@ -100,9 +101,13 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from deploy.local.sample_policies import policy_folder
 from deploy.module_command import module_command
+from deploy.local.settings import read
+from deploy.local.welcome import hidden_keys, text
 from control_api.analyses.this_program import this_program
-print(policy_folder({}, Path(sys.argv[2])), *module_command("sidecar", "--example"), sep="\\n")
+data = Path(sys.argv[2])
+print(policy_folder({}, data), *module_command("sidecar", "--example"), sep="\\n")
 print("a worker", *this_program(), sep="\\n")
+print(text(read({"data_dir": str(data)}, {}), hidden_keys(data, None), "", ""))
 """
 
 
@@ -116,13 +121,18 @@ def test_up_takes_a_copy_of_the_installed_samples_and_starts_the_installed_servi
         return subprocess.check_output([*map(str, command)], cwd=tmp_path, env=outside, text=True)
 
     lines = told(complete, "-c", WHAT_UP_TAKES, packages, tmp_path).splitlines()
-    folder, *sidecar = lines[: lines.index("a worker")]
+    at = lines.index("a worker")
+    folder, *sidecar = lines[:at]
     assert folder == str(tmp_path / "policies")
     assert list(Path(folder).rglob("*.yaml"))
     assert str(packages) in sidecar
     assert "# The settings of a sidecar" in told(*sidecar)
     # A service of several workers starts each of them in the same way.
-    assert lines[-2:] == [str(packages), "control_api"]
+    worker, printed = lines[at + 1 : lines.index("", at)], "\n".join(lines[at:])
+    assert worker[-2:] == [str(packages), "control_api"]
+    # The commands to paste run this Python, in spite of the space in its path.
+    queries = re.findall(r"(?m)^# (?:ALLOW|DENY): .*\n(.+)$", printed)
+    assert [shlex.split(each)[:2] for each in queries] == [[str(complete), "-c"]] * 2
 
 
 INIT = """
