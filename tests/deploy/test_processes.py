@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,8 +19,8 @@ from deploy.local.processes import ChildProcesses
 from deploy.local.provision import FirstStart
 from deploy.local.settings import read
 from tests.architecture.tree import ROOT
-from tests.deploy.launcher import gone
-from tests.support.control_api import ControlApi, asked, running_control_api
+from tests.deploy.launcher import gone, paste
+from tests.support.control_api import POLICIES, ControlApi, asked, running_control_api
 from tests.support.waiting import until
 
 LAUNCHER = """
@@ -191,7 +192,8 @@ def test_what_the_first_start_makes_the_next_one_finds_and_ctrl_c_drains_both(
     tmp_path: Path,
 ) -> None:
     """With a control API of the test's, and children that do nothing but drain."""
-    with running_control_api(tmp_path / "api") as api:
+    policies = POLICIES.replace("agent_role: support", "agent_role: support_assistant")
+    with running_control_api(tmp_path / "api", policies=policies) as api:
         _check_starts(api, tmp_path)
 
 
@@ -218,3 +220,8 @@ def _check_starts(api: ControlApi, folder: Path) -> None:
     assert api.admin("GET", "/v1/agents/agt_support")["status"] == "approved"
     body = asked(agent_id="agt_support", agent_role="support_assistant")
     assert api.call("POST", "/v1/context/evaluate", body, key=key).status == 200
+    # So are the commands to paste. The control API decides in the place of the sidecar.
+    for decision in ("ALLOW", "DENY"):
+        command = re.findall(rf"(?m)^# {decision}\n(.+)$", said)[-1]
+        here = re.sub(r"127\.0\.0\.1:\d+", f"127.0.0.1:{api.port}", command)
+        assert json.loads(paste(here).stdout)["decision"] == decision
