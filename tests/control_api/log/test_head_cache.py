@@ -30,10 +30,13 @@ from tests.support.open_store import (
     opened,
     sql,
 )
-from tests.support.waiting import turns
+from tests.support.waiting import turns, until_async
 
 HEAD = "SELECT size, last_leaf, last_ts, frontier FROM log_heads WHERE tenant_id = :tenant"
 MOVED = "size = :size, last_leaf = :leaf, last_ts = :ts, frontier = :frontier"
+WAITING = (
+    "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+)
 RESTORE = (
     "DELETE FROM log_entries WHERE tenant_id = :tenant AND seq >= :size",
     "DELETE FROM openings WHERE tenant_id = :tenant AND seq >= :size",
@@ -134,7 +137,21 @@ async def test_a_cached_head_saves_a_reading_and_is_compared_with_the_log(
             assert (await world.log.append(TENANT, decision())).seq == number
         assert counted.statements[4:] == [True, False, False]
         await asyncio.gather(*(each.log.append(TENANT, decision()) for each in (one, two) * 8))
-        await verified(one, 25)
+        # Whoever reads the head waits for the transaction that holds it.
+        late: list[asyncio.Task[Appended]] = []
+
+        async def change(tx: Transaction) -> None:
+            await tx.append(change_record("t", "x", "k", {}, record_id=event_id()))
+            two.log.heads.take(TENANT)
+            late.append(asyncio.create_task(two.log.append(TENANT, decision())))
+            await until_async(
+                "the other one waits for the lock, or wrote without it",
+                lambda: sql(postgresql_url, WAITING) if not late[0].done() else True,
+            )
+
+        await one.store.write(TENANT, change)
+        assert [(await each).seq for each in late] == [26]
+        await verified(one, 27)
         await verified(one, 3, OTHER)
 
 
