@@ -215,9 +215,7 @@ def _facts(facts: Facts, levels: Levels | None) -> bytes:
     return b"{%b}" % members
 
 
-@lru_cache(maxsize=256)
-# There are at most 125 of them.
-@lru_cache(maxsize=128)
+@lru_cache(maxsize=128)  # there are at most 125 of them
 def _levels(levels: Levels) -> bytes:
     return b'"levels":%b,' % encode(levels.stated())
 
