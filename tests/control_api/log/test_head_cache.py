@@ -137,7 +137,7 @@ async def test_a_cached_head_saves_a_reading_and_is_compared_with_the_log(
             assert (await world.log.append(TENANT, decision())).seq == number
         assert counted.statements[4:] == [True, False, False]
         await asyncio.gather(*(each.log.append(TENANT, decision()) for each in (one, two) * 8))
-        # Whoever reads the head waits for the transaction that holds it.
+        # A reader of the head waits for the transaction that holds it.
         late: list[asyncio.Task[Appended]] = []
 
         async def change(tx: Transaction) -> None:

@@ -63,7 +63,7 @@ def test_a_change_keeps_the_other_policies(api: ControlApi) -> None:
     assert whole["answer"]["decision"] == "ALLOW"
     assert review(api, higher, ask=ask) == whole
     assert review(api, moved, ask=ask) == review(api, moved, keep_others=False, ask=ask)
-    # The role that a policy leaves counts, even if nobody asks about it.
+    # The role that a policy leaves counts, even if it is not asked about.
     left = review(api, moved)
     assert {row["agent_role"] for row in left["newly_denied"]} == {"support"}
     assert left == review(api, moved, keep_others=False)
