@@ -26,7 +26,6 @@ STATE = """() => ({
   print: matchMedia("print").matches,
   clock: String(setTimeout),
   date: new Date().getFullYear(),
-  focus: document.activeElement.localName,
   mark: window.mark ?? document.querySelector("[data-mark]"),
 })"""
 STORE = "localStorage.mark = sessionStorage.mark = 'left'"
