@@ -124,6 +124,8 @@ async def test_the_editor_works_on_a_small_screen(
     await page.keyboard.press("Enter")
     await page.keyboard.type("d")
     await expect(page.locator("#suggestions")).to_be_visible()
+    # A fault that is told between the two keys would take the focus on the way back.
+    await expect(page.locator("#editor-faults li").first).to_be_visible()
     await page.keyboard.press("Tab")
     await expect(area).not_to_be_focused()
     await page.keyboard.press("Shift+Tab")
