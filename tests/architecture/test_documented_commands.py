@@ -90,7 +90,10 @@ RUN_BY = {
     },
     "tests/deploy/test_up.py": {
         "test_from_the_first_start_to_ctrl_c_and_again": {
-            "sidecar/README.md": ["ask by AuthZEN, in the folder where `make run` runs"],
+            "sidecar/README.md": [
+                "ask a sidecar, in the folder where `make run` runs",
+                "ask by AuthZEN, in the folder where `make run` runs",
+            ],
         },
     },
     "tests/deploy/sdk/python/test_package.py": {

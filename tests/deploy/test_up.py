@@ -10,6 +10,7 @@ import signal
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -37,7 +38,7 @@ def test_from_the_first_start_to_ctrl_c_and_again(tmp_path: Path) -> None:
         for log in (data / "logs").iterdir():
             assert not any(key in log.read_text() for key in keys), log
         assert_the_pasted_commands_do_what_they_say(first.command)
-        assert_an_authzen_client_gets_a_decision(first, data)
+        assert_the_commands_of_the_sidecars_readme_are_answered(first, data)
         assert_only_the_owner_reads(data)
         children = first.children()
         assert len(children) >= 3
@@ -78,16 +79,23 @@ def assert_the_pasted_commands_do_what_they_say(command: Callable[[str], str]) -
     assert verified["events"] >= 4
 
 
-def assert_an_authzen_client_gets_a_decision(launcher: Launcher, data: Path) -> None:
-    """The command of `sidecar/README.md`, at the address of this sidecar."""
-    script = commands("sidecar/README.md", "ask by AuthZEN, in the folder where `make run` runs")
+def assert_the_commands_of_the_sidecars_readme_are_answered(launcher: Launcher, data: Path) -> None:
+    """The commands of `sidecar/README.md`, at the address of this sidecar."""
     listening = re.search(r"http://(\S+)   the sidecar", launcher.printed)
     assert listening
-    script = script.replace("127.0.0.1:8710", listening[1])
-    script = script.replace(".sluice/agent.key", f"'{data}/agent.key'")
-    answer = json.loads(paste(script).stdout)
-    assert answer["decision"] is True, answer
-    assert answer["context"]["policy_name"] == "support_reads_what_customers_may_know"
+
+    def answer(asking: str) -> dict[str, Any]:
+        script = commands("sidecar/README.md", f"{asking}, in the folder where `make run` runs")
+        script = script.replace("127.0.0.1:8710", listening[1])
+        script = script.replace(".sluice/agent.key", f"'{data}/agent.key'")
+        return dict(json.loads(paste(script).stdout))
+
+    decided = answer("ask a sidecar")
+    assert decided["decision"] == "ALLOW", decided
+    assert decided["policy_name"] == "support_reads_what_customers_may_know"
+    mapped = answer("ask by AuthZEN")
+    assert mapped["decision"] is True, mapped
+    assert mapped["context"]["policy_name"] == "support_reads_what_customers_may_know"
 
 
 def assert_only_the_owner_reads(data: Path) -> None:

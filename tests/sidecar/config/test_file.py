@@ -17,6 +17,7 @@ from sidecar.settings.model import (
 )
 from sidecar.settings.spool import SpoolSettings
 from tests.sidecar.config.settings_file import KEY, LEAST, complaints, load
+from tests.support.documents import blocks
 
 WHOLE = """\
 id: sc-7
@@ -52,6 +53,14 @@ sources:
          source_id: "customers-{id}", sensitivity: critical}
       - {method: "*", path: /health, class: metadata}
 """
+
+
+def test_the_readme_s_example_can_be_used(base: Path) -> None:
+    (text,) = (
+        each.text for each in blocks("sidecar/README.md") if each.text.startswith("# sidecar.yaml")
+    )
+    [source] = load(base, text).sources
+    assert (source.alias, source.kind, source.listen.port) == ("kb", "chroma", 18000)
 
 
 def test_two_keys_are_enough(base: Path) -> None:

@@ -331,7 +331,7 @@ def test_a_source_that_only_reports_is_found(tmp_path: Path) -> None:
 
 
 def test_every_check_is_in_the_readme() -> None:
-    readme = (ROOT / "sidecar" / "README.md").read_text()
+    readme = (ROOT / "sidecar" / "doctor" / "README.md").read_text()
     assert not [each.__name__ for each in CHECKS if f"| `{each.__name__}` |" not in readme]
 
 
