@@ -77,7 +77,7 @@ def differences(
     found = []
     for name, revision in candidates:
         # A control API beside others may read a document a moment before it learns of its revision.
-        # Such a decision is not one of those that count as decided: see `policies/README.md`.
+        # Such a decision is not one of those that count as decided: see `policies/INTERNALS.md`.
         if revision > facts.revision:
             continue
         try:

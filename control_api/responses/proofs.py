@@ -1,5 +1,5 @@
 """Responses that prove something about the log. Hashes are base64 here, as in the text forms of
-C2SP; `policies/README.md` says how to check them."""
+C2SP; `policies/trail/README.md` says how to check them."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar

@@ -1,7 +1,7 @@
 """The closed list of what a verification can find, the same in `GET /v1/audit/verify`, in
 `sluice verify` and in the scheduled verification. Knows no log; checks nothing.
 
-A finding names one reason of the list. `policies/README.md` shows the list as a table; a test
+A finding names one reason of the list. `policies/trail/README.md` shows the list as a table; a test
 compares the two.
 """
 

@@ -1,1 +1,1 @@
-"""A second verifier of export files, written from `policies/README.md` alone."""
+"""A second verifier of export files, written from `policies/trail/README.md` alone."""

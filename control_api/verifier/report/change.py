@@ -1,5 +1,5 @@
 """Says in words what a `change` entry changed. Knows the members of the entry
-(`policies/README.md`, "A change"); every text from it goes through `shown`."""
+(`policies/trail/README.md`, "A change"); every text from it goes through `shown`."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,6 +1,6 @@
 """The file `report.json`, format `sluice-report/1`: its members, and their bytes. Proves nothing.
 
-`policies/README.md` ("A report") describes the format.
+`policies/trail/README.md` ("A report") describes the format.
 """
 
 from dataclasses import dataclass, field

@@ -182,7 +182,7 @@ def test_a_reader_that_knows_no_freeze_can_not_read_a_frozen_tenant(member: str)
 
 
 def test_the_example_of_a_frozen_tenant_is_one() -> None:
-    readme = (Path(policies_package.__file__).parent / "README.md").read_text()
+    readme = (Path(policies_package.__file__).parent / "INTERNALS.md").read_text()
     (example,) = re.findall(r"^\{.*\"frozen\".*\}$", readme, re.MULTILINE)
     assert encode(orjson.loads(example)) == tenant_document(TenantSettings("acme", frozen_at=START))
 
