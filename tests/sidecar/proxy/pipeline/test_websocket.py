@@ -24,7 +24,7 @@ from tests.support.proxy import (
     sidecar,
     source,
 )
-from tests.support.scripted_source import Seen, answer
+from tests.support.scripted_source import Seen, answer, scripted
 from tests.support.waiting import until_async
 
 ASK = (
@@ -119,6 +119,15 @@ async def test_nothing_behind_the_request_passes_before_the_data_source_grants_i
     assert got == []
 
 
+async def test_a_handshake_may_say_that_it_has_no_body(setup: ProxySetup) -> None:
+    """As the JDK's client does."""
+    setup.upstream.script = scripted(GRANTED)
+    reader, writer = await asyncio.open_connection("127.0.0.1", setup.port)
+    writer.write(ASK.replace(b"Host: kb", b"Host: kb\r\nContent-Length: 0"))
+    assert Answered(await reader.readuntil(b"\r\n\r\n")).status == 101
+    leave(writer)
+
+
 @pytest.mark.parametrize("said", ["HTTP/1.1 200 OK", "HTTP/1.1 426 Upgrade Required"])
 async def test_another_answer_passes_and_nothing_behind_the_request_does(
     setup: ProxySetup, said: str
@@ -146,6 +155,7 @@ async def test_another_answer_passes_and_nothing_behind_the_request_does(
         (b"GET ", b"POST "),
         (b"HTTP/1.1", b"HTTP/1.0"),
         (b"Host: kb", b"Host: kb\r\nContent-Length: 2"),
+        (b"Host: kb", b"Host: kb\r\nContent-Length: 00"),
         (b"Host: kb", b"Host: kb\r\nTransfer-Encoding: chunked"),
     ],
 )
