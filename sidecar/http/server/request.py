@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, Protocol
 
 from sidecar.http.messages.body import FlowControl
-from sidecar.http.messages.request_parser import HTTP_10, RequestMessage
+from sidecar.http.messages.request_parser import HTTP_10, HTTP_11, RequestMessage
 from sidecar.http.server.head_cache import HeadCache, KnownHead
 from sidecar.http.server.response import Answer
 
@@ -77,8 +77,8 @@ class HttpRequest(RequestMessage):
     """
 
     __slots__ = (
-        "_connection", "body_partly_read", "ends_on_client_close", "head", "known", "on_left",
-        "raw_head", "response_started",
+        "_connection", "body_partly_read", "continued", "ends_on_client_close", "head", "known",
+        "on_left", "raw_head", "response_started",
     )  # fmt: skip
 
     def __init__(self, connection: ClientConnection) -> None:
@@ -90,6 +90,8 @@ class HttpRequest(RequestMessage):
         self.raw_head = b""
         """The bytes of the head, if it is known or may be remembered."""
         self.body_partly_read = False
+        self.continued = False
+        """Whether the client was told to send its body."""
         self.response_started = False
         self.ends_on_client_close = False
         self.on_left: list[Callable[[], None]] | None = None
@@ -117,7 +119,18 @@ class HttpRequest(RequestMessage):
     @property
     def keep_alive(self) -> bool:
         """Whether the connection may carry another request after this one."""
-        return not self.should_close and not self._connection.ending
+        return not (self.should_close or self._connection.ending or self.may_omit_body)
+
+    @property
+    def may_omit_body(self) -> bool:
+        """Whether the client may never send the body that it announced: it asked with
+        `Expect: 100-continue`, was not told to go on, and has sent nothing of it. What it sends
+        next can't be told from that body, so a final response ends the connection (RFC 9110
+        section 10.1.1)."""
+        body = self.body
+        if body.complete or body.total_bytes or self.continued or self.version != HTTP_11:
+            return False
+        return any(name.lower() == b"expect" for name, _ in self.fields)
 
     def start_response(self, data: bytes) -> None:
         """Writes the first bytes of the response. Raises `ConnectionResetError` if the client is
@@ -163,6 +176,7 @@ class HttpRequest(RequestMessage):
         # A client that is already sending doesn't need it (RFC 9110 section 10.1.1).
         if not self.body.complete and not self.body.total_bytes:
             self._connection.write(CONTINUE)
+            self.continued = True
 
     def stop_reading(self) -> None:
         """Reads nothing after this request: it may not be HTTP (RFC 9931)."""

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
+from sidecar.http.messages.disconnects import BodyOmitted
 from sidecar.http.messages.request_parser import HTTP_10, BrokenFraming
 from sidecar.http.server.incoming import Incoming
 from sidecar.http.server.request import ClientConnection, HttpRequest
@@ -119,10 +120,11 @@ class RequestLoop:
             durable.add_done_callback(self._recorded)
             return
         connection = self._connection
+        omits_body = request.may_omit_body
         if isinstance(answer, ResponseSent):
-            keep = answer.keep_alive and not self._incoming.ending
+            keep = answer.keep_alive and not (omits_body or self._incoming.ending)
         else:
-            keep = not (answer.close or request.should_close or self._incoming.ending)
+            keep = request.keep_alive and not answer.close
             transport = connection.transport
             if transport is not None and not transport.is_closing():
                 data = answer.encode(
@@ -134,6 +136,9 @@ class RequestLoop:
                 transport.write(data)
                 request.response_started = True
         body = request.body
+        if omits_body:
+            log.info("a connection is closed: %s", BodyOmitted.__doc__)
+            body.fail(BodyOmitted())
         if body.complete or body.failure is not None or connection.handed_over:
             self._end(request, keep=keep and body.failure is None)
         else:

@@ -1,6 +1,7 @@
 """Requests on one connection are served in order, one at a time, and read no faster than that."""
 
 import asyncio
+import logging
 
 import pytest
 
@@ -204,6 +205,53 @@ async def test_the_rest_of_a_refused_body_is_not_awaited_for_ever() -> None:
     client = Client(at_once, LIMITS._replace(lingering_seconds=0.01))
     client.send(post("/a", 5000, b"x"))
     await waiting.until_async("it is closed", client.is_closing)
+    assert client.got == b"[/a]"
+
+
+EXPECTS = b"Expect: 100-continue\r\n"
+
+
+async def test_a_refusal_before_an_expected_body_begins_ends_the_connection(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    client = Client(at_once, half_closes=True)
+    client.send(post("/a", 40, fields=EXPECTS))
+    # The client leaves the body out: 40 bytes of its next request would be taken for it.
+    client.send(get("/b"))
+    assert await client.settle() == b"[/a close]"
+    assert client.ended
+    assert "was refused before its body" in caplog.text
+    client.end()
+    assert client.closed
+    assert "hung up" not in caplog.text
+
+
+async def test_a_refusal_after_an_expected_body_began_keeps_the_connection() -> None:
+    client = Client(at_once)
+    client.send(post("/a", 40, b"x", fields=EXPECTS))
+    assert client.got == b"[/a]"
+    client.send(b"x" * 39 + get("/b"))
+    assert await client.settle() == b"[/a][/b]"
+    assert not client.is_closing()
+
+
+async def test_a_refusal_after_100_keeps_the_connection() -> None:
+    async def serve(request: HttpRequest) -> Answer:
+        request.send_continue()
+        return await at_once(request)
+
+    client = Client(serve)
+    client.send(post("/a", 4, fields=EXPECTS))
+    client.send(b"body")
+    assert (await client.settle()).endswith(b"[/a]")
+    assert not client.is_closing()
+
+
+async def test_a_client_of_http_1_0_does_not_wait_for_100() -> None:
+    client = Client(at_once)
+    kept = EXPECTS + b"Connection: keep-alive\r\n"
+    client.send(post("/a", 4, fields=kept).replace(b"HTTP/1.1", b"HTTP/1.0"))
     assert client.got == b"[/a]"
 
 

@@ -1,6 +1,7 @@
 """Writes to S3: denied unless allowed, and then judged by all they write and copy."""
 
 import asyncio
+import io
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from tests.sidecar.protocols.s3.front import (
     UNREADABLE,
     S3Front,
     denied,
+    text,
 )
 
 
@@ -23,6 +25,22 @@ async def test_writes_are_denied_unless_they_are_allowed(front: S3Front) -> None
     ]:
         denied(await front.ask(method, target, body=b"<x/>"), "write_denied")
     assert front.upstream.seen == []
+
+
+async def test_boto3_reads_after_a_refused_write(front: S3Front) -> None:
+    bucket = {"Bucket": front.bucket}
+
+    def write_and_read(s3: Any) -> bytes:
+        with pytest.raises(ClientError) as error:
+            s3.put_object(**bucket, Key="open/new", Body=io.BytesIO(b"x" * 40))
+        assert error.value.response["ResponseMetadata"]["HTTPStatusCode"] == 403
+        return text(s3.get_object(**bucket, Key="open/a.txt"))
+
+    assert await front.through(write_and_read) == b"text of open/a.txt"
+    assert [each[:2] for each in await front.sidecar.decisions()] == [
+        ("DENY", "write_denied"),
+        ("ALLOW", "analysts-read"),
+    ]
 
 
 async def test_boto3_writes_where_writes_are_allowed(writing: S3Front, tmp_path: Path) -> None:

@@ -191,6 +191,22 @@ async def test_a_denied_request_with_a_body_leaves_the_next_one_intact(setup: Pr
     assert setup.upstream.targets == ["/next"]
 
 
+async def test_a_denied_request_whose_body_may_be_left_out_ends_the_connection(
+    setup: ProxySetup,
+) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", setup.port)
+    expects = b"POST /secret HTTP/1.1\r\nHost: kb\r\nContent-Length: 27\r\nExpect: 100-continue"
+    writer.write(expects + b"\r\n\r\n")
+    head = await reader.readuntil(b"\r\n\r\n")
+    assert b" 403 " in head
+    assert b"\r\nConnection: close\r\n" in head
+    # The body is left out, and the next request must not be lost as a part of it.
+    writer.write(get("/next"))
+    assert b"HTTP/1.1" not in await reader.read()
+    writer.close()
+    assert setup.upstream.begun == []
+
+
 async def test_each_request_on_a_connection_is_judged(setup: ProxySetup) -> None:
     plain = "GET {} HTTP/1.1\r\nHost: kb\r\n\r\n"
     targets = ["/a", "/secret", "/b", "/secret/x", "/c"]
