@@ -110,6 +110,7 @@ class SourceCatalog:
             "listen": None if source.listen is None else str(source.listen),
             "hosts": list(source.hosts),
             "path": source.path,
+            "exact_paths": list(source.exact_paths),
             "sensitivity": source.sensitivity,
             "writes": source.writes,
             "mode": source.mode,

@@ -39,6 +39,7 @@ REQUIRED = frozenset(
         "sources.routes.method",
         "sources.routes.path",
         "sources.routes.class",
+        "sources.methods.name",
         "sources.listen_tls.certificate",
         "sources.listen_tls.key",
         "sources.terminate.certificate",

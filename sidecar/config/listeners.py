@@ -4,6 +4,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from ipaddress import ip_network
+from itertools import product
 from typing import TypeVar
 
 from policies.definitions.definition import shown
@@ -11,15 +12,19 @@ from policies.ground.errors import Malformed
 from policies.ground.listen_address import ListenAddress
 from sidecar.config.sections import Section
 from sidecar.http.host_pattern import HostPattern
+from sidecar.http.request_target import canonical
 from sidecar.proxy.routing.source_lookup import (
     SourceTable,
+    has_only_exact_paths,
     path_segments,
     upstream_parts,
 )
 from sidecar.proxy.tunnel.tcp_sources import TcpSources
 from sidecar.settings.model import SidecarSettings, Source
 
-_REQUEST_KEYS = ("names", "routes", "sensitivity_field", "path", "listen_tls", "terminate")
+_REQUEST_KEYS = (
+    "names", "routes", "sensitivity_field", "path", "exact_paths", "listen_tls", "terminate",
+)  # fmt: skip
 """Keys that take effect only where the sidecar reads requests."""
 
 _Clash = TypeVar("_Clash")
@@ -103,6 +108,23 @@ def path_of(section: Section) -> str | None:
     except Malformed as error:
         section.complain("path", f"{shown(text or '')}: {error}")
     return text
+
+
+def exact_paths_of(section: Section) -> tuple[str, ...]:
+    """The paths in `exact_paths`, each in its canonical form."""
+    found = []
+    for text in section.texts("exact_paths"):
+        try:
+            target = canonical(text)
+        except Malformed as error:
+            section.complain("exact_paths", f"{shown(text)}: {error}")
+            continue
+        if target.forwarded != text or target.query is not None:
+            section.complain(
+                "exact_paths", f"{shown(text)} must be a path in its plain form, `{target.path}`"
+            )
+        found.append(text)
+    return tuple(found)
 
 
 def refuse_conflicts(top: Section, settings: SidecarSettings) -> None:
@@ -203,13 +225,13 @@ def _refuse_same_address(
     for index in indexes:
         names: set[HostPattern | None]
         try:
-            below = path_segments(sources[index].path)
+            leads = _ways_on(sources[index])
             # A source without `hosts` serves every name, so two of them clash.
             names = {HostPattern.parse(each) for each in sources[index].hosts} or {None}
         except Malformed:
             continue  # reported already
-        for name in names:
-            first = seen.setdefault((name, below), index)
+        for name, way in product(names, leads):
+            first = seen.setdefault((name, way), index)
             if first != index:
                 top.complain(
                     f"sources[{index}].listen",
@@ -217,3 +239,9 @@ def _refuse_same_address(
                     "the two by `hosts` or `path`, or choose another port",
                 )
                 break
+
+
+def _ways_on(source: Source) -> list[object]:
+    """What leads to a source on its address: the prefix in `path`, and each exact path."""
+    exact: list[object] = [*source.exact_paths]
+    return exact if has_only_exact_paths(source) else [path_segments(source.path), *exact]

@@ -8,6 +8,7 @@ from policies.definitions.definition import shown
 from policies.definitions.model import SENSITIVITIES, Sensitivity
 from sidecar.config.listeners import (
     addresses_of,
+    exact_paths_of,
     hosts_of,
     listen_of,
     path_of,
@@ -23,11 +24,13 @@ from sidecar.settings.model import (
     PERMISSIONS,
     ROUTE_CLASSES,
     SOURCE_MODES,
+    VENDOR_CLASSES,
     Aws,
     Defaults,
     NamedSource,
     RestRule,
     Source,
+    VendorMethod,
 )
 
 # An alias is part of every source id, and so of policies: no `/`, `:` or wildcard.
@@ -42,6 +45,11 @@ _ARGUMENT = Spelling(_FIELD_PATH, "must be names separated by dots, as in `filte
 _ENDPOINT = Spelling(
     re.compile(r"\A(?:(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+/?|/)\Z"),
     "is not a plain path such as `/mcp`",
+)
+# No `.` or empty segments: the name is part of a source id, in which it has one spelling.
+_VENDOR = Spelling(
+    re.compile(r"(?:[A-Za-z0-9_$-][A-Za-z0-9._$-]*)(?:/[A-Za-z0-9_$-][A-Za-z0-9._$-]*)*\Z"),
+    "is not the name of a method such as `com.example/search`",
 )
 # Methods are case-sensitive (RFC 9110): a rule for `get` would not match GET.
 _METHOD = Spelling(
@@ -74,9 +82,12 @@ def read_source(
         defaults=_defaults(section.section("defaults")),
         endpoint=_endpoint(section, kind),
         arguments=_arguments(section, kind),
+        methods=tuple(_vendor(each) for each in section.sections("methods")),
+        sse=section.switch("sse", "off"),
         sensitivity_field=section.text("sensitivity_field", spelling=_FIELD),
         hosts=hosts_of(section),
         path=path_of(section),
+        exact_paths=exact_paths_of(section),
         aws=_aws(section, kind, base),
         addresses=addresses_of(section),
         tls=client_tls(section, "tls", "upstream", base),
@@ -96,6 +107,13 @@ def _check_kind(section: Section, source: Source) -> None:
         refuse_request_keys(section, source)
     elif source.routes and source.kind != "rest":
         section.complain("routes", "apply only to sources of the kind `rest`")
+    if source.kind != "mcp":
+        for key in ("methods", "sse"):
+            if getattr(source, key) not in ((), "off"):
+                section.complain(key, "applies only to sources of the kind `mcp`")
+    fine = not section.complained("exact_paths")
+    if source.exact_paths and source.kind not in ("rest", "tcp") and fine:
+        section.complain("exact_paths", "applies only to sources of the kind `rest`")
     # Requests are looked up by ids of this form, so another name would never match.
     prefix = f"{source.kind}://{source.alias}/"
     for name in source.names:
@@ -137,6 +155,14 @@ def _arguments(section: Section, kind: str) -> dict[str, str]:
         section.complain("arguments", "apply only to sources of the kind `mcp`")
     absent = "is empty; write the argument, such as `filter.collection`"
     return {tool: named.required(tool, _ARGUMENT, absent) for tool in named.own_keys()}
+
+
+def _vendor(section: Section) -> VendorMethod:
+    method = VendorMethod(
+        section.required("name", _VENDOR), section.choice("class", VENDOR_CLASSES, "retrieve")
+    )
+    section.close()
+    return method
 
 
 def _named(section: Section, name: str, level: Sensitivity) -> NamedSource:

@@ -31,6 +31,9 @@ AWS_KINDS: tuple[Kind, ...] = ("bedrock", "s3")
 RestRouteClass = Literal["retrieve", "write", "metadata", "deny"]
 ROUTE_CLASSES: tuple[RestRouteClass, ...] = get_args(RestRouteClass)
 
+VendorClass = Literal["retrieve", "write", "metadata"]
+VENDOR_CLASSES: tuple[VendorClass, ...] = get_args(VendorClass)
+
 SourceMode = Literal["enforce", "report"]
 SOURCE_MODES: tuple[SourceMode, ...] = get_args(SourceMode)
 
@@ -70,6 +73,17 @@ class RestRule:
     `rest://<alias><path>`."""
     sensitivity: Sensitivity | None = None
     """The sensitivity of what it matches; by default the source's."""
+
+
+@dataclass(frozen=True, slots=True)
+class VendorMethod:
+    """A method of an MCP server that the protocol doesn't have. It is judged as
+    `mcp://<alias>/method/<name>`."""
+
+    name: str
+    """The method, exactly as in messages, such as `com.example/search`."""
+    class_: VendorClass = "retrieve"
+    """What it does: `retrieve`, `write` or `metadata`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +168,11 @@ class Source:
     arguments: Mapping[str, str] = field(default_factory=dict)
     """For each tool of an `mcp` source, the argument that names the data it reads, such as
     `filter.collection`; that name is then judged too, as `mcp://<alias>/data/<name>`."""
+    methods: tuple[VendorMethod, ...] = ()
+    """The methods of an `mcp` source that are allowed besides the protocol's own; each is judged as
+    `mcp://<alias>/method/<name>`."""
+    sse: Switch = "off"
+    """Whether an `mcp` source also has the older transport (HTTP+SSE) at `/sse`: `on` or `off`."""
     sensitivity_field: str | None = None
     """The metadata field that holds a document's sensitivity, such as `acl.level`; each document
     is then judged by its own."""
@@ -163,6 +182,9 @@ class Source:
     path: str | None = None
     """The path prefix under which agents reach it on its `listen`; it is removed before a request
     is judged and forwarded."""
+    exact_paths: tuple[str, ...] = ()
+    """The single paths that lead to a `rest` source on its `listen`, in full: each is judged and
+    forwarded as it is, and nothing below it leads there."""
     aws: Aws = field(default_factory=Aws)
     """The AWS credentials that sign the requests of a `bedrock` or `s3` source."""
     addresses: tuple[str, ...] = ()

@@ -18,6 +18,7 @@ OLDER_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 HEADER_MISMATCH = -32020
 UNSUPPORTED_VERSION = -32022
 INVALID_REQUEST = -32600
+INVALID_PARAMS = -32602
 
 SESSION = "mcp-session-id"
 _VERSION, _METHOD = "mcp-protocol-version", "mcp-method"
@@ -32,6 +33,23 @@ _ENCODED = re.compile(r"=\?base64\?(.*)\?=", re.DOTALL).fullmatch
 _DECIMAL = re.compile(r"(-?[0-9]+)(?:\.0+)?").fullmatch
 
 
+class ServerVersions:
+    """The versions that a server speaks, as far as the sidecar knows them too."""
+
+    def __init__(self) -> None:
+        self.supported = [MODERN, *OLDER_VERSIONS]
+        """All that the sidecar knows, until the server has listed its own."""
+
+    def learn(self, listed: Any) -> list[str]:
+        """Remember the versions that the server `listed`, and return those of them that the sidecar
+        knows: a client that chose another would be refused here. Empty for what is no list."""
+        named = listed if isinstance(listed, list) else []
+        known = [each for each in named if each == MODERN or each in OLDER_VERSIONS]
+        if known:
+            self.supported = known
+        return known
+
+
 class HeaderFault(NamedTuple):
     """The JSON-RPC error that refuses a request, and the data that the specification adds to it."""
 
@@ -40,8 +58,11 @@ class HeaderFault(NamedTuple):
     data: dict[str, Any]
 
 
-def fault(fields: FieldIterable, message: dict[str, Any]) -> HeaderFault | None:
-    """How a well-formed message and its header fields disagree; None if they agree."""
+def fault(
+    fields: FieldIterable, message: dict[str, Any], supported: list[str]
+) -> HeaderFault | None:
+    """How a well-formed message and its header fields disagree; None if they agree. `supported` are
+    the server's versions."""
     headers = _mcp_fields(fields)
     # Checked in every version: of a field that occurs twice, a server may read either value.
     for name in (_VERSION, SESSION):
@@ -52,7 +73,7 @@ def fault(fields: FieldIterable, message: dict[str, Any]) -> HeaderFault | None:
     version = versions[0] if versions else None
     inner = _version_of(message)
     if version is not None and version != MODERN and version not in OLDER_VERSIONS:
-        known = {"supported": [MODERN, *OLDER_VERSIONS], "requested": version}
+        known = {"supported": supported, "requested": version}
         return HeaderFault(UNSUPPORTED_VERSION, "this protocol version is not supported", known)
     if inner is not None and inner != version:
         return _mismatch(f"the header `{_VERSION}` and the body's version differ")
@@ -62,8 +83,16 @@ def fault(fields: FieldIterable, message: dict[str, Any]) -> HeaderFault | None:
     if "method" not in message or "id" not in message:
         return _fault_without_response(headers, message)
     if inner is None:
-        return _mismatch(f"the body does not state the version of the header `{_VERSION}`")
+        missing = f"the message's `_meta` must state `{_VERSION_KEY}`, as the header does"
+        return HeaderFault(INVALID_PARAMS, missing, {})
     return _request_fault(headers, message)
+
+
+def version_of(fields: FieldIterable) -> str | None:
+    """The version that a request states in its header. Only valid after `fault` found that it
+    states at most one."""
+    versions = _mcp_fields(fields).get(_VERSION)
+    return versions[0] if versions else None
 
 
 def session_id(fields: FieldIterable) -> str | None:

@@ -33,6 +33,17 @@ SERVER_NOTIFICATIONS = frozenset((
     "notifications/resources/list_changed", "notifications/subscriptions/acknowledged",
     "notifications/tools/list_changed",
 ))  # fmt: skip
+# The members of a result that can be filtered without knowing which call it answers.
+LISTS = ("tools", "prompts", "resources", "resourceTemplates", "tasks")
+LIST_RESULT = frozenset(("_meta", "resultType", "nextCursor", "ttlMs", "cacheScope", *LISTS)) | {
+    "protocolVersion",
+    "supportedVersions",
+    "capabilities",
+    "serverInfo",
+    "instructions",
+}
+# The members of a result that are filtered by the names in them, or describe the message itself.
+FILTERED_MEMBERS = frozenset((*LISTS, "contents", "_meta"))
 # Each of these names a task, so it is judged by the task's sources.
 TASK_NOTIFICATIONS = frozenset(("notifications/tasks", "notifications/tasks/status"))
 
@@ -77,8 +88,12 @@ class McpObjects:
     that a tool's arguments name. `arguments` maps a tool to the path of the argument that holds
     these names."""
 
-    def __init__(self, naming: SourceNames, arguments: Mapping[str, str]) -> None:
+    def __init__(
+        self, naming: SourceNames, arguments: Mapping[str, str], vendors: Iterable[str] = ()
+    ) -> None:
         self._naming = naming
+        self.vendors = frozenset(vendors)
+        """The methods that the configuration adds to those of the protocol."""
         self._arguments = {tool: path.split(".") for tool, path in arguments.items()}
 
     def tool(self, name: object) -> SourceRef:
@@ -91,6 +106,10 @@ class McpObjects:
         """A resource, or a resource template."""
         # Named as a path: its slashes divide the source id, so that policies can allow a folder.
         return self._naming.of_path("/resource/" + canonical_uri(uri))
+
+    def vendor(self, method: object) -> SourceRef:
+        """A method that the configuration adds. Its slashes divide the source id."""
+        return self._naming.of_path(f"/method/{method}")
 
     def tool_sources(self, params: dict[str, Any]) -> tuple[SourceRef, ...]:
         """The tool of a call, and the data sources that its arguments name."""

@@ -10,7 +10,11 @@ from typing import Any
 
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.http.attribution import Attribution
+from sidecar.protocols.mcp.errors import DENIED
+from sidecar.protocols.mcp.headers import ServerVersions
 from sidecar.protocols.mcp.messages import (
+    FILTERED_MEMBERS,
+    LIST_RESULT,
     SERVER_NOTIFICATIONS,
     SERVER_REQUESTS,
     TASK_NOTIFICATIONS,
@@ -30,20 +34,6 @@ from sidecar.protocols.shared.continuations import Continuations
 from sidecar.protocols.shared.json_responses import to_json
 from sidecar.protocols.strict_body import json_object
 
-DENIED = -32001
-
-# The members of a result that can be filtered without knowing which call it answers.
-_LISTS = ("tools", "prompts", "resources", "resourceTemplates", "tasks")
-_LIST_RESULT = frozenset(("_meta", "resultType", "nextCursor", "ttlMs", "cacheScope", *_LISTS)) | {
-    "protocolVersion",
-    "supportedVersions",
-    "capabilities",
-    "serverInfo",
-    "instructions",
-}
-# The members of a result that are filtered by the names in them, or describe the message itself.
-_FILTERED_MEMBERS = frozenset((*_LISTS, "contents", "_meta"))
-
 _MAX_DEPTH = 100
 
 
@@ -58,6 +48,7 @@ class ResponseFilter:
         attribution: Attribution,
         session: str | None,
         call: AllowedCall | None = None,
+        versions: ServerVersions | None = None,
     ) -> None:
         self._objects = objects
         self._tokens = tokens
@@ -65,6 +56,7 @@ class ResponseFilter:
         self._attribution = attribution
         self._session = session
         self._call = call
+        self._versions = versions or ServerVersions()
         self._withheld = 0
         self._changed = False
 
@@ -100,6 +92,8 @@ class ResponseFilter:
         method, params = message["method"], params_of(message)
         if not isinstance(method, str) or not isinstance(params, dict):
             return False
+        if method in self._objects.vendors:
+            return self._may_see(self._objects.vendor, method) and self._withhold_resources(params)
         if "id" in message:
             return method in SERVER_REQUESTS and self._withhold_resources(params)
         if method == "notifications/resources/updated":
@@ -118,13 +112,14 @@ class ResponseFilter:
         # `1`, `"1"`, `1.0` and `True` are different ids, though Python finds three of them equal.
         if call is not None and (type(call.identity), call.identity) == (type(identity), identity):
             self._remember(result, call.sources)
-        elif not result.keys() <= _LIST_RESULT and not self._call_from_session(identity, result):
+        elif not result.keys() <= LIST_RESULT and not self._call_from_session(identity, result):
             # A resumed stream replays earlier results: only those of this user's own calls pass.
             self._refuse(
                 message,
                 "the call of this result was not made here, or its sources are no longer allowed",
             )
             return
+        self._cut_versions(result)
         for key, may_see in self._list_checks():
             if key in result:
                 result[key] = self._filter_list(result[key], may_see)
@@ -132,9 +127,16 @@ class ResponseFilter:
                 if result.get("cacheScope", "private") != "private":
                     result["cacheScope"] = "private"
                     self._changed = True
-        rest = {key: value for key, value in result.items() if key not in _FILTERED_MEMBERS}
+        rest = {key: value for key, value in result.items() if key not in FILTERED_MEMBERS}
         if not self._withhold_resources(rest):
             self._refuse(message, "the result holds a resource that the agent may not read")
+
+    def _cut_versions(self, result: dict[str, Any]) -> None:
+        """Leaves the versions in the list that the sidecar can judge."""
+        listed = result.get("supportedVersions")
+        if listed is not None and (known := self._versions.learn(listed)) != listed:
+            result["supportedVersions"] = known
+            self._changed = True
 
     def _call_from_session(self, identity: Any, result: dict[str, Any]) -> bool:
         """Whether this result answers an earlier call of the same session whose sources the

@@ -67,8 +67,11 @@ async def relay(
     event: Fields,
     relayed: RelayedResponse,
     events: FilteredStream | None = None,
+    *,
+    refused_upgrade: bool = False,
 ) -> ResponseSent:
     """Writes `response` to the agent; of a stream of `events`, only what the filter lets through.
+    With `refused_upgrade`, it answers a request to switch protocols by something else.
     Raises `UpstreamFailed` if the data source breaks off, `ConnectionError` if the agent does."""
     message = response.message
     status, body, empty = message.status, message.body, message.empty or request.method == "HEAD"
@@ -78,7 +81,8 @@ async def relay(
     chunked = not (length is not None or empty or http10)
     # HTTP/1.0 has no chunks, so the end of the connection is the end of the body.
     ends_by_close = length is None and http10 and not empty
-    keep_alive = request.keep_alive and not ends_by_close
+    # What follows a refused upgrade may not be HTTP, so the connection ends (RFC 9931).
+    keep_alive = request.keep_alive and not ends_by_close and not refused_upgrade
     framing = b"Transfer-Encoding: chunked\r\n" if chunked else b""
     if length is not None and status != _NO_CONTENT:
         framing = b"Content-Length: %b\r\n" % length

@@ -146,7 +146,13 @@ class Forwarder:
         try:
             if prepared.on_head is not None:
                 prepared.on_head(response.message.status, response.message.fields)
-            return await relay(request, response, decision_fields(allowed.decisions), relayed)
+            return await relay(
+                request,
+                response,
+                decision_fields(allowed.decisions),
+                relayed,
+                refused_upgrade=allowed.upstream_request.upgrade,
+            )
         finally:
             await response.finish()
 

@@ -209,5 +209,6 @@ class ProxyPipeline(RequestJudge[HttpRequest]):
             denied.status, denied.decision, denied.event_id, close=denied.close
         )
         denial = DenialResponse(denied.status, denied.decision.reason, response.decision)
-        own = self.protocol.render_denial(context.routed, denial)
+        # A request that no row covers was read as far as its head.
+        own = self.protocol.render_denial(context.routed or context.from_head, denial)
         return response if own is None else response.in_protocol_format(own)

@@ -33,6 +33,8 @@ class _Row(NamedTuple):
     source: Source
     host: HostPattern | None
     below: Segments
+    exact: str | None = None
+    """The one path of the row, in its canonical form; None for all below `below`."""
 
 
 class SharedPort:
@@ -44,17 +46,22 @@ class SharedPort:
         # those are is decided before (`port_names.py`).
         alone = len(sources) == 1
         rows = [
-            _Row(source, pattern, path_segments(source.path))
+            row
             for source in sources
             for pattern in _patterns_of(source, alone=alone)
+            for row in _rows_of(source, pattern)
         ]
         self._rows = sorted(rows, key=_order)
 
     def find(self, host: Authority | None, target: Target) -> FoundSource | None:
         """`host` is the server that the request names, with port 0 if it names none; None if the
         request names no host."""
-        for source, pattern, below in self._rows:
+        for source, pattern, below, exact in self._rows:
             if pattern is not None and (host is None or not pattern.matches(host)):
+                continue
+            if exact is not None:
+                if exact == target.path:
+                    return FoundSource(source, target.forwarded)
                 continue
             rest = _below(below, target)
             if rest is not None:
@@ -82,7 +89,7 @@ class SourceGroup(NamedTuple):
         return self.rows[0].source.kind == "tcp"
 
     def find(self, target: Target) -> FoundSource | None:
-        for source, _, below in self.rows:
+        for source, _, below, _ in self.rows:
             rest = _below(below, target)
             if rest is not None:
                 return FoundSource(source, rest)
@@ -119,7 +126,7 @@ class SourceTable:
         for groups in (self._exact, self._wild):
             for name, group in groups.items():
                 seen: dict[Segments, Source] = {}
-                for source, _, below in group.rows:
+                for source, _, below, _ in group.rows:
                     first = seen.setdefault(below, source)
                     if first is not source:
                         yield first, source, name
@@ -144,6 +151,11 @@ def patterns(source: Source) -> list[HostPattern]:
     return [HostPattern.parse(each) for each in source.hosts]
 
 
+def has_only_exact_paths(source: Source) -> bool:
+    """Whether nothing but its exact paths leads to a source on its `listen`."""
+    return bool(source.exact_paths) and source.path is None
+
+
 def path_segments(path: str | None) -> Segments:
     """The segments of a path that leads to a source; empty for `/` or None."""
     # `/a/` leads to the same source as `/a`.
@@ -153,6 +165,13 @@ def path_segments(path: str | None) -> Segments:
 
 def _patterns_of(source: Source, *, alone: bool) -> Sequence[HostPattern | None]:
     return (None,) if alone or not source.hosts else patterns(source)
+
+
+def _rows_of(source: Source, pattern: HostPattern | None) -> Iterator[_Row]:
+    for exact in source.exact_paths:
+        yield _Row(source, pattern, (), exact)
+    if not has_only_exact_paths(source):
+        yield _Row(source, pattern, path_segments(source.path))
 
 
 def names_of(source: Source) -> Iterator[tuple[Authority, bool]]:
@@ -171,11 +190,12 @@ def _group(rows: list[_Row]) -> SourceGroup:
     return SourceGroup(tuple(sorted(rows, key=lambda row: -len(row.below))))
 
 
-def _order(row: _Row) -> tuple[int, int, int]:
+def _order(row: _Row) -> tuple[int, int, int, int]:
     pattern = row.host
     # An exact name, then a wildcard, then no host at all.
     kind = 2 if pattern is None else int(pattern.wild)
-    return kind, 0 if pattern is None else -len(pattern.name), -len(row.below)
+    name = 0 if pattern is None else -len(pattern.name)
+    return kind, name, int(row.exact is None), -len(row.below)
 
 
 def _below(segments: Segments, target: Target) -> str | None:

@@ -43,6 +43,18 @@ from tests.sidecar.config.settings_file import LEAST, SOURCE, complaints, load
             "sources[0].endpoint: applies only to sources of the kind `mcp`",
         ),
         (
+            ("medium", "medium\n    methods: [{name: a/b}]"),
+            "sources[0].methods: applies only to sources of the kind `mcp`",
+        ),
+        (
+            ("medium", "medium\n    exact_paths: [/a]"),
+            "sources[0].exact_paths: applies only to sources of the kind `rest`",
+        ),
+        (
+            ("medium", "medium\n    exact_paths: [/a%41]"),
+            "sources[0].exact_paths: `/a%41` must be a path in its plain form, `/aA`",
+        ),
+        (
             ("medium", "medium\n    arguments: {search: a}"),
             "sources[0].arguments: apply only to sources of the kind `mcp`",
         ),
@@ -114,6 +126,8 @@ def test_a_fault_of_a_route_is_reported_with_its_line(
         ("endpoint: mcp", "endpoint: `mcp` is not a plain path"),
         ("endpoint: /a/../b", "endpoint: `/a/../b` is not a plain path"),
         ('endpoint: ""', "endpoint: `` is not a plain path"),
+        ("methods: [{name: a//b}]", "methods[0].name: `a//b` is not the name of a method"),
+        ("methods: [{name: a/b, class: open}]", "methods[0].class: `open` is not one of"),
         ("arguments: [search]", "arguments: must be a mapping"),
         ("arguments: {search: a..b}", "arguments.search: `a..b` must be names separated by dots"),
         ("arguments: {search: }", "arguments.search: is empty; write the argument"),

@@ -174,7 +174,7 @@ async def test_what_two_parsers_could_read_differently_is_refused(
 async def test_an_unknown_method_is_denied(wire: Wire, method: str) -> None:
     answered = await wire.call(method, {"name": "open"})
     assert answered.status == 200
-    assert answered.json["error"]["code"] == -32001
+    assert answered.json["error"]["code"] == -32601
     assert wire.upstream.seen == []
     assert await wire.sidecar.decisions() == [("DENY", "unclassified_route", "mcp://kb")]
 
@@ -193,7 +193,7 @@ async def test_one_path_is_open_and_no_other(wire: Wire) -> None:
     for line in ("GET /", "GET /mcp/", "GET /sse", "PUT /mcp", "HEAD /mcp", "OPTIONS /mcp"):
         method, target = line.split(" ")
         answered = await _asked(wire, method, target)
-        assert answered == 403, line
+        assert answered == (403 if target != "/mcp" else 405), line
     assert wire.upstream.seen == []
     assert {each[1] for each in await wire.sidecar.decisions()} == {"unclassified_route"}
     assert await _asked(wire, "DELETE", "/mcp") == 202

@@ -139,6 +139,7 @@ async def test_another_answer_passes_and_nothing_behind_the_request_does(
     writer.close()
     assert raw.startswith(said.encode())
     assert raw.endswith(b"no")
+    assert b"\r\nConnection: close\r\n" in raw
     assert raw.count(b"HTTP/1.1 ") == 1
     assert setup.upstream.targets == ["/a"]
     assert len(await setup.sidecar.decisions()) == 1

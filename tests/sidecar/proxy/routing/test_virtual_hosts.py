@@ -157,3 +157,12 @@ async def test_what_cannot_be_read_is_denied_before_a_source_is_looked_for(
     assert answered.raw.count(b"HTTP/1.1 ") == 1
     assert [each[1] for each in await by_path.sidecar.decisions()] == ["unreadable_request"]
     assert by_path.kb.begun == by_path.crm.begun == []
+
+
+async def test_an_exact_path_is_forwarded_as_it_is_and_nothing_below_it(tmp_path: Path) -> None:
+    async with two(tmp_path, {}, {"exact_paths": ("/register", "/a/token")}) as made:
+        for target in ("/register", "/register?x=1", "/register/", "/register/b", "/a/token", "/a"):
+            assert (await ask(made.port, get(target))).status == 200
+        assert made.crm.targets == ["/register", "/register?x=1", "/a/token"]
+        assert made.kb.targets == ["/register/", "/register/b", "/a"]
+        assert ("ALLOW", "analysts-read", "rest://crm/register") in await made.sidecar.decisions()

@@ -1,0 +1,87 @@
+"""Renders denials as an MCP client reads them: JSON-RPC errors with the code and the status that
+the specification has for each (JSON-RPC 2.0 section 5.1; MCP 2026-07-28, streamable HTTP).
+
+Pure. Knows no routes.
+"""
+
+from typing import Any, NamedTuple
+
+import orjson
+
+from policies.ground.errors import Malformed, error_body
+from sidecar.protocols.budget import Budget, OverBudget
+from sidecar.protocols.mcp import headers
+from sidecar.protocols.mcp.headers import HeaderFault
+from sidecar.protocols.messages import DenialResponse, FetchedResponse, FieldIterable
+from sidecar.protocols.strict_body import json_object
+
+DENIED = -32001
+METHOD_NOT_FOUND = -32601
+PARSE_ERROR = -32700
+
+_JSON = (b"Content-Type", b"application/json")
+
+
+class NotJson(NamedTuple):
+    """Stands for a body that is not JSON. A parser returns it, since the answer depends on it."""
+
+    fault: str
+
+
+def message_body(
+    raw: bytes, media_type: str | None, budget: Budget | None = None
+) -> dict[str, Any] | NotJson:
+    """One JSON object, as `json_object` reads it, or `NotJson`."""
+    try:
+        return json_object(raw, media_type, budget)
+    except OverBudget:
+        raise
+    except Malformed as error:
+        try:
+            orjson.loads(raw)
+        except orjson.JSONDecodeError:
+            return NotJson(error.message)
+        raise
+
+
+def unreadable(denial: DenialResponse, message: Any, fault: HeaderFault | None) -> FetchedResponse:
+    """The response to a message that can't be read, or whose header fields disagree with it."""
+    code = PARSE_ERROR if isinstance(message, NotJson) else headers.INVALID_REQUEST
+    data: dict[str, Any] = {**denial.decision}
+    if fault is not None:
+        code = fault.code
+        data.update(fault.data)
+    return _error(400, code, denial.message, data, message)
+
+
+def unknown_method(
+    denial: DenialResponse, message: dict[str, Any], fields: FieldIterable
+) -> FetchedResponse:
+    """The response to a request whose method is closed: 404 where the specification has it so. In
+    older versions a 404 ends the session, so there it is 200."""
+    status = 404 if headers.version_of(fields) == headers.MODERN else 200
+    return _error(status, METHOD_NOT_FOUND, denial.message, {**denial.decision}, message)
+
+
+def denied(denial: DenialResponse, message: dict[str, Any]) -> FetchedResponse:
+    """The response to a denied request: with status 200, so that agent frameworks show the error to
+    their model (data-sources.md 5.6)."""
+    return _error(200, DENIED, denial.message, {**denial.decision}, message)
+
+
+def wrong_method(denial: DenialResponse, allowed: str) -> FetchedResponse:
+    """The response to an HTTP method that the endpoint doesn't have; `allowed` are those that it
+    has."""
+    body = {**error_body(405, denial.message), "decision": denial.decision}
+    return FetchedResponse(405, "", [(b"Allow", allowed.encode()), _JSON], orjson.dumps(body))
+
+
+def _error(
+    status: int, code: int, text: str, data: dict[str, Any], message: Any
+) -> FetchedResponse:
+    identity = message.get("id") if isinstance(message, dict) else None
+    if type(identity) not in (str, int):
+        identity = None
+    error = {"code": code, "message": text, "data": data}
+    whole = {"jsonrpc": "2.0", "id": identity, "error": error}
+    return FetchedResponse(status, "", [_JSON], orjson.dumps(whole))

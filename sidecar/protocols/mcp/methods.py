@@ -1,0 +1,201 @@
+"""The methods of the Model Context Protocol: what class each has, which sources a message of it
+concerns, and how what the server sends in return is filtered. Knows neither paths nor headers, but
+for the session.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from sidecar.protocols.mcp import headers
+from sidecar.protocols.mcp.headers import ServerVersions
+from sidecar.protocols.mcp.messages import McpObjects, expect_texts, params_of
+from sidecar.protocols.mcp.response_filter import ResponseFilter
+from sidecar.protocols.mcp.tokens import AllowedCall, Tokens, call_token
+from sidecar.protocols.messages import (
+    ForwardPlan,
+    RoutedRequest,
+    SourceRef,
+    Unresolved,
+    Visibility,
+)
+from sidecar.protocols.protocol import SourceProtocol
+from sidecar.protocols.route_table import ProtocolRoute, RouteClass, Sources, without_waiting
+from sidecar.protocols.shared.continuations import Continuations
+from sidecar.protocols.shared.source_names import SourceNames
+from sidecar.settings.model import Source, VendorMethod
+
+_RETRIEVE, _METADATA, _OPEN = RouteClass.RETRIEVE, RouteClass.METADATA, RouteClass.OPEN
+
+
+class McpMethods(SourceProtocol):
+    """The methods of one MCP server, and the tokens that it issued through this sidecar."""
+
+    def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
+        vendors = {each.name: _vendor_row(each) for each in source.methods}
+        self._objects = McpObjects(SourceNames(source), source.arguments, vendors)
+        self._vendors = vendors
+        make = partial(Continuations, monotonic)
+        self._tokens = Tokens(calls=make(), tasks=make(), states=make())
+        self._versions = ServerVersions()
+
+    def row_of(self, message: dict[str, Any]) -> ProtocolRoute | None:
+        """The row of a well-formed message; None if its method is closed."""
+        if "method" not in message:
+            return CLIENT_RESPONSE
+        # The same method may be known as a request and unknown as a notification.
+        known = REQUESTS if "id" in message else NOTIFICATIONS
+        return known.get(message["method"]) or self._vendors.get(message["method"])
+
+    def of_call(self, params: dict[str, Any], request: RoutedRequest) -> Sources:
+        return (*self._objects.tool_sources(params), *self._state_sources(params, request))
+
+    def of_read(self, params: dict[str, Any], request: RoutedRequest) -> Sources:
+        return (self._objects.resource(params.get("uri")), *self._state_sources(params, request))
+
+    def of_prompt(self, params: dict[str, Any], request: RoutedRequest) -> Sources:
+        return (self._objects.prompt(params.get("name")), *self._state_sources(params, request))
+
+    def of_completion(self, params: dict[str, Any], _request: RoutedRequest) -> Sources:
+        return self._objects.completion_sources(params)
+
+    def of_subscription(self, params: dict[str, Any], _request: RoutedRequest) -> Sources:
+        return (self._objects.resource(params.get("uri")),)
+
+    def of_listen(self, params: dict[str, Any], request: RoutedRequest) -> Sources:
+        """Every resource and task that the agent subscribes to. What the server pushes is judged
+        again when it arrives."""
+        wanted = params.get("notifications")
+        if not isinstance(wanted, dict):
+            raise Unresolved("the subscription must state `notifications`")
+        sources = []
+        for uri in expect_texts(wanted.get("resourceSubscriptions"), "uri"):
+            sources.append(self._objects.resource(uri))
+            # Charged here as well as in the pipeline: the list may hold hundreds of thousands.
+            request.budget.charge_sources([sources[-1].source_id])
+        for task in expect_texts(wanted.get("taskIds"), "task"):
+            found = self._tokens.tasks.sources_of(task, request.attribution)
+            request.budget.charge_sources(source.source_id for source in found)
+            sources += found
+        return tuple(sources)
+
+    def of_task(self, params: dict[str, Any], request: RoutedRequest) -> Sources:
+        """The sources that the task was issued for."""
+        [task] = expect_texts([params.get("taskId")], "task")
+        return self._tokens.tasks.sources_of(task, request.attribution)
+
+    def plan_response(
+        self, request: RoutedRequest, sources: Sources, visibility: Visibility
+    ) -> ForwardPlan:
+        """Filters the response, whether it comes in one piece or as a stream."""
+        session = headers.session_id(request.fields)
+        call = None
+        message = request.body or {}
+        if "method" in message and "id" in message:
+            call = AllowedCall(message["id"], sources)
+            if session is not None and sources:
+                # The connection may break, and another request may fetch the response.
+                self._tokens.calls.remember(
+                    call_token(session, message["id"]), request.attribution, sources
+                )
+        response_filter = ResponseFilter(
+            self._objects,
+            self._tokens,
+            visibility,
+            request.attribution,
+            session,
+            call,
+            self._versions,
+        )
+        return ForwardPlan(
+            filter_response=response_filter.filter_response,
+            filter_event=response_filter.filter_message,
+        )
+
+    def of_vendor(self, _params: dict[str, Any], request: RoutedRequest) -> Sources:
+        return (self.vendor_source(request),)
+
+    def vendor_source(self, request: RoutedRequest) -> SourceRef:
+        """The source of a method that the configuration adds."""
+        return self._objects.vendor(request.body["method"])
+
+    def _state_sources(self, params: dict[str, Any], request: RoutedRequest) -> Sources:
+        """The sources behind the `requestState` of a request that is repeated with more input."""
+        # Judged in addition to what the request names: the agent could repeat another request.
+        if params.get("requestState") is None:
+            return ()
+        [state] = expect_texts([params["requestState"]], "request state")
+        return self._tokens.states.sources_of(state, request.attribution)
+
+
+_FindByParams = Callable[[McpMethods, dict[str, Any], RoutedRequest], Sources]
+
+
+def _row(method: str, class_: RouteClass, find: _FindByParams | None = None) -> ProtocolRoute:
+    """A row whose pattern is a JSON-RPC method. Every response is filtered: a server may push a
+    message of any kind in any stream."""
+    find_sources = None if find is None else without_waiting(partial(_distinct_sources, find))
+    named = class_ is _RETRIEVE  # the elements of a list are named by the response alone
+    plan = McpMethods.plan_response
+    return ProtocolRoute(
+        "POST", method, class_, find_sources, plan_forward=plan, forwards_unchanged=named
+    )
+
+
+def _distinct_sources(find: _FindByParams, mcp: McpMethods, request: RoutedRequest) -> Sources:
+    return tuple(dict.fromkeys(find(mcp, params_of(request.body), request)))
+
+
+def _vendor_row(method: VendorMethod) -> ProtocolRoute:
+    """The row of a method that the configuration adds, for requests and notifications."""
+    row = _row(method.name, RouteClass(method.class_), McpMethods.of_vendor)
+    return replace(row, hint_source=McpMethods.vendor_source)
+
+
+# INVARIANT: a method that is not listed is denied as `unclassified_route`, so that a new version or
+# extension of the protocol opens nothing by itself.
+REQUESTS = {
+    row.pattern: row
+    for row in (
+        _row("tools/call", _RETRIEVE, McpMethods.of_call),
+        _row("resources/read", _RETRIEVE, McpMethods.of_read),
+        _row("prompts/get", _RETRIEVE, McpMethods.of_prompt),
+        # A completion returns stored values.
+        _row("completion/complete", _RETRIEVE, McpMethods.of_completion),
+        _row("tasks/get", _RETRIEVE, McpMethods.of_task),
+        _row("tasks/result", _RETRIEVE, McpMethods.of_task),
+        # These return no result of the task, but name it.
+        _row("tasks/update", _METADATA, McpMethods.of_task),
+        _row("tasks/cancel", _METADATA, McpMethods.of_task),
+        # Lists have no source of their own: the elements of the response are judged one by one.
+        _row("tasks/list", _METADATA),
+        _row("tools/list", _METADATA),
+        _row("prompts/list", _METADATA),
+        _row("resources/list", _METADATA),
+        _row("resources/templates/list", _METADATA),
+        _row("resources/subscribe", _METADATA, McpMethods.of_subscription),
+        _row("subscriptions/listen", _METADATA, McpMethods.of_listen),
+        # Ends a subscription, so it must work even after a revocation.
+        _row("resources/unsubscribe", _OPEN),
+        _row("initialize", _OPEN),
+        _row("server/discover", _OPEN),
+        _row("ping", _OPEN),
+        _row("logging/setLevel", _OPEN),
+    )
+}
+
+NOTIFICATIONS = {
+    row.pattern: row
+    for row in (
+        _row("notifications/initialized", _OPEN),
+        _row("notifications/cancelled", _OPEN),
+        _row("notifications/progress", _OPEN),
+        _row("notifications/roots/list_changed", _OPEN),
+        # Concerns a task that the agent carries out for the server.
+        _row("notifications/tasks/status", _OPEN),
+    )
+}
+
+# The agent's response to a request from the server: samples, the user's input, roots.
+CLIENT_RESPONSE = _row("a response", _OPEN)
