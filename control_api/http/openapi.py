@@ -20,7 +20,10 @@ decision. A `DENY` is a decision, not an error: it is answered with 200.
 
 Every error has the same body, `{error, message, code, details?}`. An unknown path is 404. A \
 method that the path does not support is 405, and `Allow` lists those it does. Under `/v1/` the \
-key is checked first, so a call without one is always 401."""
+key is checked first, so a call without one is always 401.
+
+What a `GET` returned can be put back: a `PUT` ignores the members that only the service sets, \
+such as times, versions and counts, and refuses a name or id that is not the path's."""
 
 _TAGS = {
     "context": "Decisions: may this agent read that source?",

@@ -28,7 +28,10 @@ def body(route: Route, request: Schema) -> dict[str, Any]:
     schema: Schema = {
         "title": request.get("title", route.request_type.__name__),
         "type": "object",
-        "properties": {name: request["properties"][name] for name in route.body},
+        "properties": {
+            **{name: request["properties"][name] for name in route.body},
+            **{name: _put_back(route, request, name) for name in route.put_back},
+        },
         "required": [name for name in route.body if name in request.get("required", ())],
         "additionalProperties": route.request_type.model_config.get("extra") == "ignore",
     }
@@ -36,6 +39,16 @@ def body(route: Route, request: Schema) -> dict[str, Any]:
         "required": True,
         "content": {JSON: {"schema": schema, "example": route.request_type.example}},
     }
+
+
+def _put_back(route: Route, request: Schema, name: str) -> Schema:
+    """The schema of a member that is there because a `GET` shows it."""
+    # Not `readOnly`: then a client should leave it out (OpenAPI 3.1, section 4.8.24), and tools
+    # expect a refusal. Without a type, since it is not read.
+    if name not in route.parameters:
+        return {"description": "Ignored: the service sets it. What a `GET` shows may come back."}
+    about = "May be left out. Otherwise it must be the path's."
+    return {**request["properties"][name], "description": about}
 
 
 def _locations(route: Route) -> Iterator[tuple[str, str, str]]:

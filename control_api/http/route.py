@@ -13,7 +13,13 @@ from types import UnionType
 from typing import Annotated, Any, get_args, get_origin
 
 from control_api.http.call import ApiCall, query_fields
-from control_api.requests.base import RequestModel, UndecodedRequest, json_integer
+from control_api.requests.base import (
+    RequestModel,
+    UndecodedRequest,
+    json_integer,
+    put_back,
+    shown_members,
+)
 from control_api.responses.audit import Document, Redirect
 from control_api.responses.paging import Page, PagedPart
 from control_api.responses.stream import Stream
@@ -139,6 +145,12 @@ class Route:
         return tuple(name for name in field_names(self.request_type) if name not in elsewhere)
 
     @property
+    def put_back(self) -> tuple[str, ...]:
+        """Members that a body may hold because a `GET` shows them, although the request does not
+        take them from the body. Those of the path must have the same value; others are ignored."""
+        return tuple(sorted(shown_members(self.request_type).difference(self.body)))
+
+    @property
     def returns_revision(self) -> bool:
         """Whether the response carries the tenant's revision, as every management write does."""
         # Derived from the scopes, so that no new write can forget it: what only an admin may write
@@ -192,8 +204,8 @@ class RequestParser:
                 body.pop(name, None)
             return self._request_type.read(body)
         query = query_fields(call.query)
-        body = self._object(call)
-        unknown = self._unknown(query, body)
+        body, complaints = put_back(self._request_type, self._object(call), call.path)
+        unknown = [*complaints, *self._unknown(query, body)]
         values = {name: json_integer(body[name]) for name in self._body & body.keys()}
         values.update((name, query[name]) for name in self._query & query.keys())
         values.update(

@@ -7,6 +7,7 @@ Knows nothing of HTTP's bytes, nor of what is done with a request.
 
 import re
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 from pydantic import (
@@ -43,6 +44,9 @@ class RequestModel(BaseModel):
     decoded_later: ClassVar[bool] = False
     """Whether the body may be so large that decoding it would hold up the event loop. The use case
     is given an `UndecodedRequest`, and has it decoded in another process."""
+    shown: ClassVar[type | None] = None
+    """The response that shows the object which a `PUT` writes, if a body may hold all its members
+    (`put_back`)."""
 
     @classmethod
     def from_known_bytes(cls, body: bytes) -> "RequestModel | None":  # noqa: ARG003  # subclasses use it
@@ -67,6 +71,34 @@ class UndecodedRequest(NamedTuple):
 
     fields: Mapping[str, str]
     body: bytes
+
+
+def shown_members(request_type: type[RequestModel]) -> frozenset[str]:
+    """The members of the object that the request writes, as a `GET` shows it."""
+    shown: Any = request_type.shown
+    return frozenset(() if shown is None else (each.name for each in fields(shown)))
+
+
+def put_back(
+    request_type: type[RequestModel], body: dict[str, Any], path: Mapping[str, str]
+) -> tuple[dict[str, Any], list[str]]:
+    """The body without the members that a `GET` shows and no request sets, and a complaint about
+    each that names another object than the path does.
+
+    INVARIANT: what a `GET` returned can be put back. What the service keeps (times, versions,
+    counts) is ignored: it may have changed since.
+    """
+    members = shown_members(request_type)
+    if not members:
+        return body, []
+    complaints = [
+        f"{name}: must be the path's, `{value}`"
+        for name, value in path.items()
+        if name in members and body.get(name, value) != value
+    ]
+    settable = {field.alias or name for name, field in request_type.model_fields.items()}
+    left_out = members - (settable - path.keys())
+    return {name: value for name, value in body.items() if name not in left_out}, complaints
 
 
 class EmptyRequest(RequestModel):

@@ -8,10 +8,11 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import orjson
 from pydantic import Field
 
-from control_api.requests.base import Identifier, RequestModel
+from control_api.requests.base import Identifier, RequestModel, put_back
 from control_api.requests.policies import PolicySetAsked
 from control_api.requests.policy import PolicyAsked
 from control_api.requests.precondition import TAGS, IfMatch
+from control_api.responses.candidates import CandidateShown
 from policies.definitions.model import Policy
 from policies.ground.canonical import encode
 from policies.ground.errors import Invalid, invalid
@@ -46,6 +47,8 @@ class CandidatePolicies(PolicySetAsked):
     """The candidate's whole policy set."""
 
     example: ClassVar[dict[str, Any]] = {"policies": [PolicyAsked.example]}
+
+    shown = CandidateShown
 
     name: CandidateName
 
@@ -88,7 +91,11 @@ def prepare(name: str, body: bytes, in_force: bytes) -> bytes:
     A policy that is as the one of its name in force also has its id and version: a role that the
     candidate leaves as it is then has the same document, and need not be evaluated.
     """
-    request = CandidatePolicies.read({**parse_object(body, None, unique=True), "name": name})
+    path = {"name": name}
+    asked, complaints = put_back(CandidatePolicies, parse_object(body, None, unique=True), path)
+    if complaints:
+        raise invalid(complaints, "request")
+    request = CandidatePolicies.read({**asked, **path})
     bodies = request.bodies(in_force)
     active = {wire["name"]: wire for document in orjson.loads(in_force) for wire in document}
     by_role: dict[str, list[Policy]] = {}

@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from control_api.requests.base import Identifier, RequestModel
+from control_api.responses.management import GuardrailShown
 from policies.definitions.forms import ExactName
 from policies.definitions.guardrail import KINDS, MAX_ENTRIES, Guardrail
 from policies.definitions.model import Sensitivity
@@ -53,6 +54,7 @@ class GuardrailAsked(RequestModel):
     example: ClassVar[dict[str, Any]] = {
         "never": {"sources": ["payroll*", "salaries"], "except_roles": ["hr_analyst"]}
     }
+    shown: ClassVar[type | None] = GuardrailShown
 
     name: Identifier
     never: NeverAllowed | None = None
@@ -72,6 +74,8 @@ class GuardrailAsked(RequestModel):
 
 class NewGuardrail(GuardrailAsked):
     """A guardrail with its name, which must be unique."""
+
+    shown = None
 
     example: ClassVar[dict[str, Any]] = {"name": "payroll-is-hr-only", **GuardrailAsked.example}
 

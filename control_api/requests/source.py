@@ -3,6 +3,7 @@
 from typing import Any, ClassVar
 
 from control_api.requests.base import Identifier, RequestModel
+from control_api.responses.sources import SourceShown
 from policies.definitions.model import Sensitivity
 
 
@@ -16,6 +17,7 @@ class SourceAsked(RequestModel):
     """The least level at which the sources of a pattern are decided."""
 
     example: ClassVar[dict[str, Any]] = {"sensitivity_level": "critical"}
+    shown = SourceShown
 
     source_pattern: Identifier
     sensitivity_level: Sensitivity

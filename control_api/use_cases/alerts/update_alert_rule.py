@@ -21,6 +21,7 @@ class ChangedRule(RequestModel):
     type; `"webhook_secret": null` makes a new secret."""
 
     example: ClassVar[dict[str, Any]] = {"rule_type": "denial_spike", "threshold": 50}
+    shown = AlertRule
 
     rule_id: Identifier
     rule_type: RuleType

@@ -24,6 +24,7 @@ class NewRetention(RequestModel):
     forever."""
 
     example: ClassVar[dict[str, Any]] = {"retention_days": 730, "session_retention_days": 30}
+    shown = RetentionSettings
 
     retention_days: Days = 365
     session_retention_days: Days = 90

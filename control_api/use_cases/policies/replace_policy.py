@@ -24,6 +24,7 @@ from policies.ground.errors import PreconditionFailed
 class ReplacedPolicy(PolicyAsked):
     """The complete new policy. With `If-Match`, it replaces only the version named there."""
 
+    shown = PolicyShown
     in_header: ClassVar[Mapping[str, str]] = {"if_match": "If-Match"}
 
     policy_id: Identifier
