@@ -36,10 +36,12 @@ class BrokenFraming(Exception):
 
 class RequestMessage:
     """One request. `fields` are its header fields as they were written, without white space around
-    their values. With `fault`, the parser could not read it, and all the rest is empty."""
+    their values. With `fault`, the parser could not read it, and all the rest is empty; with
+    `http2` too, its client speaks HTTP/2."""
 
     __slots__ = (
-        "body", "fault", "fields", "method", "offers_upgrade", "should_close", "target", "version",
+        "body", "fault", "fields", "http2", "method", "offers_upgrade", "should_close", "target",
+        "version",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -52,7 +54,7 @@ class RequestMessage:
         """Whether the client ends the connection after this request."""
         self.offers_upgrade = False
         """Whether what follows may belong to another protocol: a CONNECT, or an `Upgrade`."""
-        self.fault = False
+        self.fault = self.http2 = False
 
 
 class _BeyondLimits(Exception):

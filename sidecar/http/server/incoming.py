@@ -10,6 +10,7 @@ from sidecar.http.messages.body import BodyStream
 from sidecar.http.messages.disconnects import BodyBrokenOff
 from sidecar.http.messages.request_parser import HTTP_11, RequestParser
 from sidecar.http.server.head_cache import LONGEST
+from sidecar.http.server.http2_refusal import SETTINGS, Http2Opening
 from sidecar.http.server.request import ClientConnection, HttpRequest
 from sidecar.http.server.service import ServerLimits
 
@@ -24,8 +25,8 @@ class Incoming:
     parser. `held_head` counts what is held of a head without an end."""
 
     __slots__ = (
-        "_connection", "_heads", "_held_head", "_parser", "current", "half_closed", "last",
-        "stopped", "unread", "waiting",
+        "_connection", "_heads", "_held_head", "_opening", "_parser", "current", "half_closed",
+        "last", "stopped", "unread", "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -46,6 +47,8 @@ class Incoming:
         """Whether nothing at all is read any more."""
         self.half_closed = False
         """Whether the client has closed its sending side."""
+        self._opening: Http2Opening | None = Http2Opening()
+        """Set while the connection may be one of HTTP/2."""
         self._parser = RequestParser(
             limits.head,
             partial(HttpRequest, connection),
@@ -92,6 +95,8 @@ class Incoming:
 
     def parse(self, piece: bytes) -> None:
         """Parses what follows all that was parsed. Requests that are found wait."""
+        if self._opening is not None and self._speaks_http2(self._opening, piece):
+            return
         parser, waiting = self._parser, self.waiting
         end = piece.find(b"\r\n\r\n") + 4 if parser.message is None else 0
         raw_head = piece[:end] if 4 <= end <= LONGEST else b""
@@ -122,6 +127,26 @@ class Incoming:
                 and request.version == HTTP_11
             ):
                 request.raw_head = raw_head
+
+    def _speaks_http2(self, opening: Http2Opening, piece: bytes) -> bool:
+        """Whether `piece`, which follows all that was parsed, belongs to HTTP/2. A client's first
+        request is then served as one that can't be read."""
+        begun = opening.found
+        if not opening.feed(piece):
+            self._opening = None
+            return False
+        if not opening.found:
+            return False  # it may still be HTTP/1
+        if not begun:
+            self._parser.reset()  # it may hold the beginning of the preface
+            self._hold_head(0)
+            self._connection.write(SETTINGS)
+        if opening.requested:
+            request = HttpRequest(self._connection)
+            request.fault = request.http2 = True
+            self.last, self._opening = True, None
+            self.waiting.append(request)
+        return True
 
     def _hold_head(self, size: int) -> None:
         held = self._held_head

@@ -12,9 +12,16 @@ from typing import Any
 
 from sidecar.http.messages.disconnects import BodyOmitted
 from sidecar.http.messages.request_parser import HTTP_10, BrokenFraming
+from sidecar.http.server.http2_refusal import GOAWAY
 from sidecar.http.server.incoming import Incoming
 from sidecar.http.server.request import ClientConnection, HttpRequest
-from sidecar.http.server.response import Answer, Complete, Deferred, ResponseSent
+from sidecar.http.server.response import (
+    Answer,
+    Complete,
+    Deferred,
+    Response,
+    ResponseSent,
+)
 from sidecar.http.server.service import Service
 from sidecar.http.server.time_limits import TimeLimits
 from sidecar.platform import eager
@@ -127,11 +134,7 @@ class RequestLoop:
             keep = request.keep_alive and not answer.close
             transport = connection.transport
             if transport is not None and not transport.is_closing():
-                data = answer.encode(
-                    keep_alive=keep,
-                    omit_body=request.method == "HEAD",
-                    http10=request.version == HTTP_10,
-                )
+                data = _encoded(answer, request, keep_alive=keep)
                 self._service.flow.sent += len(data)
                 transport.write(data)
                 request.response_started = True
@@ -191,3 +194,11 @@ class RequestLoop:
         if not self._serving and (incoming.waiting or incoming.unread or incoming.half_closed):
             # Not at once: the next request must not run in the task of this one.
             self._loop.call_soon(connection.read_on)
+
+
+def _encoded(response: Response, request: HttpRequest, *, keep_alive: bool) -> bytes:
+    if request.http2:
+        # Whatever the service says of it, its client reads nothing but frames.
+        return GOAWAY
+    omit_body, http10 = request.method == "HEAD", request.version == HTTP_10
+    return response.encode(keep_alive=keep_alive, omit_body=omit_body, http10=http10)

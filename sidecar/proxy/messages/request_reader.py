@@ -10,6 +10,7 @@ from sidecar.http.head_template import HeadTemplate, head_template
 from sidecar.http.headers import RequestHead, encode_fields, sort_request_fields
 from sidecar.http.request_body import BodyTooSlow, read_whole
 from sidecar.http.request_target import Target
+from sidecar.http.server.http2_refusal import REASON
 from sidecar.http.server.request import HttpRequest
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.messages.framing import Tunnelling, check_frame
@@ -44,7 +45,7 @@ def read_head(request: HttpRequest) -> RequestHead:
         return template.fill(request.raw_head)
     if request.fault:
         # What the parser says would echo the offending line, which may hold a credential.
-        raise Malformed("the request is not HTTP/1.1")
+        raise Malformed(REASON if request.http2 else "the request is not HTTP/1.1")
     head: RequestHead | None = request.head
     if head is None:
         head = sort_request_fields(request.fields)

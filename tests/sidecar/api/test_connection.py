@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from sidecar.http.request_body import MAX_BODY
+from sidecar.http.server.http2_refusal import GOAWAY, PREFACE, SETTINGS
 from tests.sidecar.error_bodies import is_error, refused
 from tests.sidecar.wire import GOOD, answer_of, connect, head, raw, request, with_key
 from tests.support import waiting
@@ -313,3 +314,10 @@ async def test_a_client_that_does_not_read_stops_being_read(sidecar: RunningSide
     assert taken < 200_000
     writer.transport.abort()
     assert (await sidecar.evaluate())["decision"] == "ALLOW"
+
+
+async def test_a_client_of_http_2_is_told_why_it_is_refused(sidecar: RunningSidecar) -> None:
+    reader, writer = await connect(sidecar)
+    writer.write(PREFACE + b"\0\0\0\4\0\0\0\0\0" + b"\0\0\1\1\5\0\0\0\1x")
+    assert await reader.read() == SETTINGS + GOAWAY
+    writer.close()
