@@ -14,7 +14,7 @@ from tests.support.documents import SHELL, blocks, pages
 RUN_BY = {
     "tests/control_api/test_readme_curl.py": {
         "test_each_command_is_answered_and_each_operation_is_shown": {
-            "control_api/README.md": [
+            "control_api/use_cases/README.md": [
                 "first", "policies", "guardrails", "sources", "agents and keys", "decisions",
                 "candidates", "holds and erasure", "alerts", "retention", "sidecars and tenants",
             ],
@@ -22,6 +22,9 @@ RUN_BY = {
         "test_a_script_waits_until_every_sidecar_has_a_change": {
             "control_api/README.md": ["wait for a change"],
             "deploy/README.md": ["wait for a change"],
+        },
+        "test_the_readme_s_first_commands_serve_and_decide": {
+            "control_api/README.md": ["serve and decide"],
         },
         "test_the_issuers_of_the_readme_are_a_setting_that_is_read": {
             "control_api/README.md": ["issuers"],

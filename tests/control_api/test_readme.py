@@ -1,4 +1,4 @@
-"""The README's tables are the code's."""
+"""The tables of the README, and of INTERNALS.md, are the code's."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from policies.ground.connection_budget import ConnectionBudget
 assert control_api.__file__ is not None
 PACKAGE = Path(control_api.__file__).parent
 README = (PACKAGE / "README.md").read_text()
+INTERNALS = (PACKAGE / "INTERNALS.md").read_text()
 LABELS = {
     "refusals": RefusalReason,
     "reloads": Reload,
@@ -40,9 +41,9 @@ LABELS = {
 }
 
 
-def table(heading: str) -> list[list[str]]:
+def table(heading: str, page: str = README) -> list[list[str]]:
     """The cells of the first table under a heading, without its head."""
-    section = README.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    section = page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
@@ -108,14 +109,12 @@ def takes_labels(metric: MetricWrapperBase, names: list[str]) -> bool:
 
 
 def test_every_file_and_folder_is_in_the_table() -> None:
-    listed = set(re.findall(r"`([\w/]+(?:\.py|/))`", table_text("Files")))
+    listed = set(
+        re.findall(r"`([\w/]+(?:\.py|/))`", "\n".join(row[0] for row in table("Files", INTERNALS)))
+    )
     found = {path.name for path in PACKAGE.glob("*.py")} - {"__init__.py"}
     found |= {f"{path.name}/" for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
     assert listed == found
-
-
-def table_text(heading: str) -> str:
-    return "\n".join(row[0] for row in table(heading))
 
 
 def test_an_operation_is_one_function_that_says_what_it_does() -> None:

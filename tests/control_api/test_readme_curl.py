@@ -1,4 +1,4 @@
-"""The README's commands work as they stand there, and none of the table's operations is missing."""
+"""The READMEs' commands work as they stand there, and none of the table's operations is missing."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ import pytest
 from control_api.http.router import Router
 from control_api.http.routes import ROUTES
 from control_api.settings import read
+from tests.architecture.tree import ROOT
 from tests.control_api.console.reader import Visitor
-from tests.control_api.test_readme import README
 from tests.support.certificates import authority
 from tests.support.control_api import SUPERADMIN, ControlApi
+from tests.support.documents import SHELL, blocks, paste, put
 from tests.support.documents import commands as commands_of
-from tests.support.documents import paste
+from tests.support.ports import free_port
 
 STAND_IN = Path(__file__).with_name("curl.py")
+OPERATIONS = "control_api/use_cases/README.md"
 GUARDED = {route.name for route in ROUTES if route.scopes is not None}
 
 
 def commands() -> str:
-    section = README.partition("\n## Operations by curl\n")[2].partition("\n## ")[0]
-    return "\n".join(re.findall(r"```sh\n(.*?)```", section, re.S))
+    return "\n".join(each.text for each in blocks(OPERATIONS) if each.language in SHELL)
 
 
 @pytest.fixture(params=["curl", "stand-in"])
@@ -161,3 +162,25 @@ def test_the_issuers_of_the_readme_are_a_setting_that_is_read(tmp_path: Path) ->
     (tmp_path / "token").write_text("token")
     found = read({"SLUICE_ENROL_ISSUERS": here})
     assert [each.tenant_id for each in found.enrol_issuers] == ["default", "ten_acme"]
+
+
+@pytest.mark.deep(stands_in="test_each_command_asks_for_an_operation_with_its_fields")
+def test_the_readme_s_first_commands_serve_and_decide(tmp_path: Path) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("needs curl")
+    command = f'#!/bin/sh\nexec "{sys.executable}" -m deploy.command "$@"\n'
+    put(tmp_path / "bin", "sluice", command)
+    address = f"127.0.0.1:{free_port()}"
+    script = commands_of("control_api/README.md", "serve and decide")
+    environ = {
+        "PATH": f"{tmp_path}/bin:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "HOME": str(tmp_path),
+        "SLUICE_CONTROL_LISTEN": address,
+    }
+    done = paste(script.replace("127.0.0.1:8700", address), tmp_path, environ)
+    assert done.returncode == 0, done.stderr
+    lines = [each for each in done.stdout.splitlines() if each.startswith(("{", "["))]
+    *_, decided, listed = (json.loads(each) for each in lines)
+    assert decided["decision"] == "ALLOW"
+    assert [each["event_id"] for each in listed] == [decided["event_id"]]

@@ -69,12 +69,12 @@ async def export_log(app: AppContext, caller: Caller, request: ExportRequest) ->
     """Export the audit trail as a file that proves itself.
 
     The file holds the entries as stored, with the keys, checkpoints and policies that its
-    verification needs (NDJSON; `policies/trail/README.md` describes it). With `format`, the response has
-    the decisions alone, one on each line, without the text of any query and without what was
-    erased (`control_api/README.md` has the fields); the filters of a list of events select among
-    them. Either covers the log as of now and is compressed with gzip or zstd if `Accept-Encoding`
-    allows. If the connection breaks, continue with `from` set to the `seq` after the last one that
-    arrived.
+    verification needs (NDJSON; `policies/trail/README.md` describes it). With `format`, the
+    response has the decisions alone, one on each line, without the text of any query and without
+    what was erased (`control_api/exports/README.md` has the fields); the filters of a list of
+    events select among them. Either covers the log as of now and is compressed with gzip or zstd
+    if `Accept-Encoding` allows. If the connection breaks, continue with `from` set to the `seq`
+    after the last one that arrived.
     """
     if app.exporting.locked():
         raise Unavailable(

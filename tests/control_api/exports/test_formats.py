@@ -1,4 +1,4 @@
-"""What each format makes of an event: the table of `control_api/README.md`, row by row."""
+"""What each format makes of an event: the table of `control_api/exports/README.md`, row by row."""
 
 from __future__ import annotations
 
