@@ -343,6 +343,7 @@ class Components:
             settings.encrypted_hello == "allow",
             settings.transparent,
             redirect_check=self._redirect_check,
+            half_close=settings.half_close,
         )
         proxy = Proxy(settings.sources, shared, named)
         watch_proxy(observations, proxy)

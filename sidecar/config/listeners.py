@@ -23,7 +23,8 @@ from sidecar.proxy.tunnel.tcp_sources import TcpSources
 from sidecar.settings.model import SidecarSettings, Source
 
 _REQUEST_KEYS = (
-    "names", "routes", "sensitivity_field", "path", "exact_paths", "listen_tls", "terminate",
+    "names", "routes", "sensitivity_field", "path", "exact_paths", "listen_tls", "half_close",
+    "terminate",
 )  # fmt: skip
 """Keys that take effect only where the sidecar reads requests."""
 
@@ -213,14 +214,16 @@ def _refuse_same_address(
             "kind `tcp` needs an address of its own",
         )
         return
-    # The TLS handshake comes before the `Host` that chooses a source, so all share a certificate.
+    # The TLS handshake comes before the `Host` that chooses a source, so all share a certificate;
+    # and a connection may carry requests to several sources.
     for index in indexes[1:]:
-        if sources[index].listen_tls != sources[indexes[0]].listen_tls:
-            top.complain(
-                f"sources[{index}].listen_tls",
-                f"must be the same as in sources[{indexes[0]}], which shares the address "
-                f"`{listen}`",
-            )
+        for key in ("listen_tls", "half_close"):
+            if getattr(sources[index], key) != getattr(sources[indexes[0]], key):
+                top.complain(
+                    f"sources[{index}].{key}",
+                    f"must be the same as in sources[{indexes[0]}], which shares the address "
+                    f"`{listen}`",
+                )
     seen: dict[tuple[object, object], int] = {}
     for index in indexes:
         names: set[HostPattern | None]

@@ -17,6 +17,7 @@ from sidecar.platform.key_file import read_key
 from sidecar.settings.model import (
     COMPRESSIONS,
     DEFAULT_CONNECTIONS,
+    HALF_CLOSES,
     PERMISSIONS,
     AgentSettings,
     EnrolSettings,
@@ -48,6 +49,7 @@ def read_settings(top: Section, base: Path, host: str) -> SidecarSettings:
         forward_proxy=top.listen("forward_proxy"),
         transparent=top.listen("transparent"),
         redirect_check_seconds=top.seconds("redirect_check_seconds", 0, 0, 3600),
+        half_close=top.choice("half_close", HALF_CLOSES, "cancel"),
         encrypted_hello=top.choice("encrypted_hello", PERMISSIONS, "deny"),
         cache=top.path("cache", base, "cache"),
         staleness_seconds=top.seconds("staleness_seconds", 30, 1, 86400),

@@ -20,6 +20,7 @@ from sidecar.config.spelling import Spelling
 from sidecar.config.tls import client_tls, pair_of
 from sidecar.settings.model import (
     AWS_KINDS,
+    HALF_CLOSES,
     KINDS,
     PERMISSIONS,
     ROUTE_CLASSES,
@@ -92,6 +93,7 @@ def read_source(
         addresses=addresses_of(section),
         tls=client_tls(section, "tls", "upstream", base),
         listen_tls=pair_of(section, "listen_tls", base),
+        half_close=section.choice("half_close", HALF_CLOSES, "cancel"),
         terminate=pair_of(section, "terminate", base),
     )
     _check_kind(section, source)

@@ -32,7 +32,7 @@ from sidecar.proxy.tunnel.transparent import (
     socket_destination,
 )
 from sidecar.proxy.tunnel.tunnel_dispatch import TunnelDispatch
-from sidecar.settings.model import Source
+from sidecar.settings.model import HalfClose, Source
 
 FORWARD_PROXY, TRANSPARENT = "forward_proxy", "transparent"
 
@@ -40,13 +40,15 @@ FORWARD_PROXY, TRANSPARENT = "forward_proxy", "transparent"
 class ProxyPorts(NamedTuple):
     """The ports on which agents name their destination. `allow_encrypted_hello` permits a TLS hello
     to hide that name; `original_destination` finds where a redirected connection was going;
-    `redirect_check` proves that connections are redirected."""
+    `redirect_check` proves that connections are redirected; `half_close` says what the end of an
+    agent's sending side means."""
 
     forward_proxy: ListenAddress | None
     allow_encrypted_hello: bool = False
     transparent: ListenAddress | None = None
     original_destination: DestinationLookup = socket_destination
     redirect_check: RedirectCheck | None = None
+    half_close: HalfClose = "cancel"
 
 
 NO_NAMED_PORTS = ProxyPorts(None)
@@ -134,7 +136,8 @@ class Proxy:
         return [*shared.items(), *separate]
 
     def _reverse(self, listen: ListenAddress, endpoints: Sequence[SourceEndpoint]) -> ProxyListener:
-        first, limits, budget = endpoints[0], self._limits, self._shared.connections
+        first, budget = endpoints[0], self._shared.connections
+        limits = self._limits.of_listener(first.source.half_close)
         pair = first.source.listen_tls
         tls = None if pair is None else server_context(pair)
         # Every request on such a port is for this source, so none has to find it first.
@@ -170,7 +173,8 @@ class Proxy:
         connect = Connect(dispatch, unknown, tasks, self._limits)
         proxy = ForwardProxy(dispatch.destinations, unknown, connect)
         service = HttpService(proxy.serve, unknown.record, background_tasks=tasks)
-        return ProxyListener(listen, service, self._heads(), self._shared.connections, self._limits)
+        limits = self._limits.of_listener(named.half_close)
+        return ProxyListener(listen, service, self._heads(), self._shared.connections, limits)
 
     def _transparent(self, listen: ListenAddress, named: ProxyPorts) -> ProxyListener:
         tasks, unknown = BackgroundTasks(), self._unknown(listen)
@@ -189,7 +193,7 @@ class Proxy:
             acceptor,
             self._heads(),
             self._shared.connections,
-            self._limits,
+            self._limits.of_listener(named.half_close),
             ipv6_twin(listen),
         )
 

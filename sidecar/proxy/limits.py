@@ -1,10 +1,11 @@
 """The limits of the proxy. They aren't settings: they bound the process, and no workload needs
 others."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sidecar.http.client.limits import ClientLimits
 from sidecar.http.messages.request_parser import HeadLimits
+from sidecar.settings.model import HalfClose
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class ProxyLimits:
     refusal."""
     half_close_seconds: float = 10.0
     """How long a client that closed its sending side is assumed to wait for the head of the
-    response; then it counts as gone."""
+    response, on a listener with `half_close: wait`; then it counts as gone."""
 
     connect_seconds: float = 5.0
     """How long a connection to the data source may take to open."""
@@ -62,6 +63,10 @@ class ProxyLimits:
     """How long an unused connection to the data source is kept."""
     connections: int = 512
     """The most connections to one data source at once; further requests wait for a free one."""
+
+    def of_listener(self, half_close: HalfClose) -> "ProxyLimits":
+        """These limits on a listener with the setting `half_close`."""
+        return self if half_close == "wait" else replace(self, half_close_seconds=0.0)
 
     @property
     def upstream(self) -> ClientLimits:

@@ -42,6 +42,9 @@ PERMISSIONS: tuple[Permission, ...] = get_args(Permission)
 
 Switch = Literal["on", "off"]
 
+HalfClose = Literal["cancel", "wait"]
+HALF_CLOSES: tuple[HalfClose, ...] = get_args(HalfClose)
+
 Compression = Literal["auto", "always", "never"]
 COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)
 
@@ -193,6 +196,9 @@ class Source:
     """How an `https` upstream is verified, and which client certificate it gets."""
     listen_tls: Pair | None = None
     """The certificate with which `listen` serves TLS; without one it serves plain HTTP."""
+    half_close: HalfClose = "cancel"
+    """What the end of an agent's sending side means on `listen` before its response begins:
+    `cancel`, it is gone, and its request ends; `wait`, it gets its response, for up to 10 s."""
     terminate: Pair | None = None
     """The certificate with which the sidecar terminates TLS to this source, tunnelled or
     redirected, so that it judges each request; without one it decides once per connection and
@@ -298,6 +304,9 @@ class SidecarSettings:
     listen_tls: Pair | None = None
     """The certificate with which `listen` serves TLS, for all that it serves; without one it serves
     plain HTTP."""
+    half_close: HalfClose = "cancel"
+    """The same for `forward_proxy` and `transparent` as `half_close` of a source for its `listen`:
+    `cancel` or `wait`."""
     encrypted_hello: Permission = "deny"
     """Whether TLS that is passed on unread may encrypt the name of the server (ECH): `deny` or
     `allow`."""

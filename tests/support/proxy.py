@@ -42,7 +42,7 @@ from sidecar.proxy.limits import LIMITS, ProxyLimits
 from sidecar.proxy.routing.source_endpoint import SharedParts
 from sidecar.recorder import Recorder
 from sidecar.sessions import SessionRegistry
-from sidecar.settings.model import Defaults, Source
+from sidecar.settings.model import Defaults, HalfClose, Source
 from sidecar.settings.spool import MIN_SEGMENT_BYTES, SpoolSettings
 from sidecar.spool.spool import Spool
 from tests.sidecar.proxy.raw_client import Answered, ask
@@ -108,8 +108,10 @@ class Sidecar:
         named: ProxyPorts = NO_NAMED_PORTS,
         bodies: BodyBudget | None = None,
         clock: Clock = CLOCK,
+        half_close: HalfClose = "wait",
     ) -> Proxy:
-        """A proxy that leads the agent to `sources`; not started."""
+        """A proxy that leads the agent to `sources`; not started. `half_close` is that of the
+        `named` ports: the raw clients of the tests end their sending side and wait."""
         shared = SharedParts(
             self.agent,
             self.enforcer,
@@ -119,7 +121,7 @@ class Sidecar:
             bodies or BodyBudget(),
             hosts=RAW_HOSTS,
         )
-        return Proxy(sources, shared, named)
+        return Proxy(sources, shared, named._replace(half_close=half_close))
 
     async def records(self) -> list[dict[str, Any]]:
         """Every record so far, read back from the disk as the control API reads it."""
@@ -209,7 +211,8 @@ async def sidecar(
 
 
 def source(port: int, kind: str = "rest", **changes: Any) -> Source:
-    """A source named `kb` on a port that the system chooses."""
+    """A source named `kb` on a port that the system chooses, with `half_close: wait`: the raw
+    clients of the tests end their sending side and wait."""
     whole = Source(
         alias="kb",
         kind="rest",
@@ -217,6 +220,7 @@ def source(port: int, kind: str = "rest", **changes: Any) -> Source:
         listen=ListenAddress("127.0.0.1", 0),
         sensitivity="medium",
         defaults=Defaults(user="ada"),
+        half_close="wait",
     )
     parametrized: Any = kind
     return replace(whole, kind=parametrized, **changes)

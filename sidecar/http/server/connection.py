@@ -3,7 +3,7 @@
     data_received > incoming.py > request_loop.py > write        time_limits.py ends what hangs
 
     malformed requests    reach the service like any other
-    half-closed clients   still get their response
+    half-closed clients   are gone, or still get their response, as the limits say
     clients that leave    cancel their request, or not, as the service says
     refused tunnels       nothing that follows a refused CONNECT or Upgrade is read
 
@@ -138,6 +138,8 @@ class ServerConnection(asyncio.Protocol):
         request = self._incoming.current
         full = len(self._incoming.unread) > self._service.limits.buffer_bytes
         full = full or (request is not None and request.body.full)
+        if full:
+            self._time_limits.watch_unread()
         if full != self._reading_paused and not transport.is_closing():
             self._reading_paused = full
             if full:
@@ -213,18 +215,16 @@ class ServerConnection(asyncio.Protocol):
         self.reset()
 
     def eof_received(self) -> bool:
-        """Keeps the connection if a response is still owed: a client may close its sending side and
-        wait for it."""
+        """Keeps the connection if a response is still owed to a client that may wait for it."""
         self._incoming.half_closed = True
         return self._time_limits.awaits_response()
 
     def _end_half_closed(self) -> None:
         """Ends a half-closed connection that owes nothing any more."""
         transport = self.transport
-        if transport is None or self.handed_over:
+        if transport is None or self.handed_over or self._time_limits.awaits_response():
             return
-        if not self._time_limits.awaits_response():
-            transport.close()
+        transport.close()
 
     def hand_over(self) -> HandedOver:
         transport, incoming = self.transport, self._incoming

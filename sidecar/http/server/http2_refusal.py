@@ -4,8 +4,8 @@ its own protocol: it would show its user nothing of an HTTP/1.1 response.
     the preface           is answered with SETTINGS, by which a client knows that it is connected
     its first request     is refused, with a GOAWAY whose debug data says why
 
-A GOAWAY at once would make gRPC's clients connect again and again until the call's deadline, without
-showing it. Pure. Knows no connection.
+A GOAWAY at once would make gRPC's clients connect again and again until the call's deadline, and
+show nothing of it. Pure. Knows no connection.
 """
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"

@@ -25,8 +25,8 @@ class Incoming:
     parser. `held_head` counts what is held of a head without an end."""
 
     __slots__ = (
-        "_connection", "_heads", "_held_head", "_opening", "_parser", "current", "half_closed",
-        "last", "stopped", "unread", "waiting",
+        "_connection", "_ends_half_closed", "_heads", "_held_head", "_opening", "_parser",
+        "current", "half_closed", "last", "stopped", "unread", "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -35,6 +35,7 @@ class Incoming:
         self._connection = connection
         self._held_head = held_head
         self._heads = connection.heads
+        self._ends_half_closed = not limits.half_close_seconds
         self.unread = bytearray()
         """What was not parsed yet."""
         self.waiting: deque[HttpRequest] = deque()
@@ -71,7 +72,7 @@ class Incoming:
     def ending(self) -> bool:
         """Whether the current request is the last one: the client has half-closed and sent no
         other, or what follows is not read."""
-        if self.last or self.stopped:
+        if self.last or self.stopped or (self.half_closed and self._ends_half_closed):
             return True
         if not self.waiting and (self._parser.failed or (self.half_closed and not self.unread)):
             return True

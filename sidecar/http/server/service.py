@@ -24,7 +24,7 @@ class ServerLimits(NamedTuple):
     refusal."""
     half_close_seconds: float
     """How long a client that closed its sending side is assumed to wait for the head of the
-    response; then it counts as gone."""
+    response; then it counts as gone. With 0 it is gone at once."""
     write_seconds: float
     """How long a client may take nothing of a response."""
     watch_seconds: float = 0.05

@@ -97,9 +97,16 @@ class TimeLimits:
 
     def awaits_response(self) -> bool:
         """Whether a client that closed its sending side may wait for a response. A client that is
-        gone looks the same until something is written to it, so the wait is limited."""
+        gone looks the same until something is written to it, so the wait is limited; without any,
+        the client is gone unless its response has begun, and its request ends at once."""
         incoming = self._incoming
         request = incoming.current
+        if not self._limits.half_close_seconds:
+            if request is None:
+                return False
+            if not request.response_started:
+                self._abandon()
+                return False
         if request is None:
             return incoming.owes_response()  # it takes nothing: `_check_idle` limits that
         if incoming.unread and not request.body.settled:
@@ -123,12 +130,20 @@ class TimeLimits:
         if self._watching is None:
             self._watching = self._loop.call_later(self._limits.watch_seconds, self._look)
 
+    def watch_unread(self) -> None:
+        """Notices soon if a client of which nothing is read leaves, where one that closes its
+        sending side is gone: without reading, the event loop doesn't learn of it."""
+        if not self._limits.half_close_seconds:
+            self.watch()
+
     def _look(self) -> None:
         request, transport = self._incoming.current, self._connection.transport
         self._watching = None
         if request is None or request.response_started or transport is None:
             return
-        if _left_unnoticed(transport, self._incoming) or _state(transport) == _CLOSED:
+        ended = _state(transport) not in (None, _ESTABLISHED)
+        ended = ended and not self._limits.half_close_seconds
+        if ended or _left_unnoticed(transport, self._incoming) or _state(transport) == _CLOSED:
             transport.abort()
             return
         if self._incoming.half_closed and not self._asked:

@@ -1,19 +1,26 @@
 """The work for a request ends with its agent, however that leaves: what it asks for in many lines
-is no longer looked up, and its body no longer held. One that waits still gets its response."""
+is no longer looked up, its body no longer held, its request broken off at the data source. Where
+`half_close` is `wait`, one that ends its sending side and waits still gets its response."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from policies.ground.listen_address import ListenAddress
 from sidecar.http.body_budget import BodyBudget
+from sidecar.proxy.assembly import FORWARD_PROXY, ProxyPorts
 from sidecar.proxy.limits import LIMITS
 from sidecar.sessions import SessionRegistry
-from tests.sidecar.proxy.raw_client import INTERIM, leave
+from sidecar.settings.model import HalfClose
+from tests.sidecar.proxy.raw_client import INTERIM, get, leave
 from tests.support import waiting
+from tests.support.certificates import authority
 from tests.support.proxy import Sidecar, sidecar, source
 from tests.support.scripted_source import DataSource, Seen, data_source
 from tests.support.waiting import until_async
@@ -136,4 +143,138 @@ async def test_an_agent_of_http_1_0_that_half_closes_has_left(tmp_path: Path) ->
         _, writer = await made.looking_up(b"1.0")
         writer.write_eof()
         await made.nothing_goes_on()
+        writer.close()
+
+
+# ------------------------------------------------------------- before and while a response arrives
+
+
+class Silent:
+    """A proxy in front of a source that answers once it may; `/events` begins at once."""
+
+    def __init__(self, made: Sidecar, upstream: DataSource) -> None:
+        self.sidecar, self.upstream = made, upstream
+        self.ports: dict[str, int] = {}
+        self.go = asyncio.Event()
+
+    async def script(self, seen: Seen, writer: asyncio.StreamWriter) -> None:
+        if seen.target == "/events":
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\n")
+        await self.go.wait()
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    async def asking(
+        self,
+        port: str,
+        target: str = "/a",
+        more: bytes = b"",
+        tls: ssl.SSLContext | None = None,
+    ) -> Streams:
+        """The connection of an agent whose request is at the data source."""
+        name = None if tls is None else "kb.test"
+        at = self.ports[port]
+        opening = asyncio.open_connection("127.0.0.1", at, ssl=tls, server_hostname=name)
+        reader, writer = await opening
+        writer.write(get(f"http://kb.test{target}" if port == FORWARD_PROXY else target) + more)
+        await until_async("the source has the request", lambda: len(self.upstream.seen) == 1)
+        return reader, writer
+
+    async def nothing_goes_on(self) -> None:
+        await until_async("the source sees the end", lambda: not self.upstream.open)
+        assert len(self.upstream.begun) == 1
+        [lineage] = await self.sidecar.lineage()
+        assert lineage["outcome"] == "truncated"
+
+
+@asynccontextmanager
+async def silent(tmp_path: Path, half_close: HalfClose, **changes: Any) -> AsyncIterator[Silent]:
+    async with data_source() as upstream, sidecar(tmp_path) as made:
+        found = Silent(made, upstream)
+        upstream.script = found.script
+        named = ProxyPorts(ListenAddress("127.0.0.1", 0))
+        hosts = ("kb.test", "kb.test:80")
+        at = source(upstream.port, hosts=hosts, half_close=half_close, **changes)
+        proxy = made.proxy([at], limits=PATIENT, named=named, half_close=half_close)
+        await proxy.start()
+        found.ports = {name: proxy.port(name) for name in ("kb", FORWARD_PROXY)}
+        try:
+            yield found
+        finally:
+            await proxy.close(1)
+
+
+def half_close(writer: asyncio.StreamWriter) -> None:
+    writer.write_eof()
+
+
+ENDS = {**LEAVES, "half-closes": half_close}
+
+
+@pytest.mark.parametrize("how", ENDS)
+@pytest.mark.parametrize("port", ["kb", FORWARD_PROXY])
+async def test_a_request_ends_at_the_data_source_with_its_agent(
+    tmp_path: Path, port: str, how: str
+) -> None:
+    async with silent(tmp_path, "cancel") as made:
+        reader, writer = await made.asking(port)
+        ENDS[how](writer)
+        await made.nothing_goes_on()
+        if how == "half-closes":
+            assert await reader.read() == b""
+        writer.close()
+
+
+async def test_a_request_over_tls_ends_at_the_data_source_with_its_agent(tmp_path: Path) -> None:
+    ours = authority()
+    async with silent(tmp_path, "cancel", listen_tls=ours.issue("kb.test")) as made:
+        _, writer = await made.asking("kb", tls=ours.client())
+        writer.close()
+        await made.nothing_goes_on()
+
+
+@pytest.mark.parametrize("more", [get("/b"), get("/b") + MORE], ids=["read", "unread"])
+async def test_what_an_agent_sends_behind_its_request_does_not_hide_that_it_closes(
+    tmp_path: Path, more: bytes
+) -> None:
+    async with silent(tmp_path, "cancel") as made:
+        _, writer = await made.asking("kb", more=more)
+        writer.close()
+        await made.nothing_goes_on()
+
+
+async def test_a_request_behind_another_is_no_close(tmp_path: Path) -> None:
+    async with silent(tmp_path, "cancel") as made:
+        reader, writer = await made.asking("kb")
+        writer.write(get("/b"))
+        await waiting.turns()
+        made.go.set()
+        for _ in range(2):
+            assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
+            assert await reader.readexactly(2) == b"ok"
+        assert made.upstream.targets == ["/a", "/b"]
+        writer.close()
+
+
+@pytest.mark.parametrize("how", ENDS)
+async def test_a_stream_of_events_ends_at_the_data_source_with_its_agent(
+    tmp_path: Path, how: str
+) -> None:
+    async with silent(tmp_path, "cancel") as made:
+        reader, writer = await made.asking("kb", "/events")
+        await reader.readuntil(b"data: 1\n\n")
+        ENDS[how](writer)
+        await made.nothing_goes_on()
+        writer.close()
+
+
+@pytest.mark.parametrize("port", ["kb", FORWARD_PROXY])
+async def test_an_agent_that_half_closes_is_answered_where_the_listener_waits(
+    tmp_path: Path, port: str
+) -> None:
+    async with silent(tmp_path, "wait") as made:
+        reader, writer = await made.asking(port)
+        writer.write_eof()
+        await waiting.turns()
+        made.go.set()
+        assert (await reader.read()).endswith(b"ok")
         writer.close()

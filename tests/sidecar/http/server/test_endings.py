@@ -8,7 +8,7 @@ import pytest
 
 from sidecar.http.messages.disconnects import BodyBrokenOff
 from sidecar.http.server.request import HttpRequest, Serve
-from sidecar.http.server.response import Answer, Deferred
+from sidecar.http.server.response import Answer, Deferred, ResponseSent
 from tests.sidecar.http.server.served import (
     LIMITS,
     Client,
@@ -172,6 +172,40 @@ async def test_a_half_closed_client_is_not_waited_for_for_ever() -> None:
     await waiting.until_async("it counts as gone", lambda: client.aborted)
     await client.settle()
     assert gate.cancelled == ["/a"]
+
+
+GONE = LIMITS._replace(half_close_seconds=0.0)
+
+
+@pytest.mark.parametrize("behind", [b"", get("/b")])
+async def test_a_half_closed_client_is_gone_where_none_is_waited_for(behind: bytes) -> None:
+    gate = Gate()
+    client = Client(gate, GONE)
+    client.send(get("/a") + behind)
+    client.end()
+    await client.settle()
+    assert client.aborted
+    assert (gate.targets, gate.cancelled) == (["/a"], ["/a"])
+
+
+async def test_a_response_that_has_begun_reaches_a_half_closed_client_and_no_other_does() -> None:
+    gate, served = asyncio.Event(), []
+
+    async def serve(request: HttpRequest) -> Answer:
+        served.append(request.target)
+        request.start_response(b"[begun")
+        await gate.wait()
+        request.write(b" whole]")
+        return ResponseSent(keep_alive=True)
+
+    client = Client(serve, GONE)
+    client.send(get("/a") + get("/b"))
+    client.end()
+    gate.set()
+    assert await client.settle() == b"[begun whole]"
+    assert client.is_closing()
+    assert not client.aborted
+    assert served == ["/a"]
 
 
 async def test_a_response_without_an_end_ends_with_the_client_s_side() -> None:
