@@ -107,6 +107,8 @@ class ForwardPlan(NamedTuple):
     # the data source gets exactly what was judged.
     body: bytes | None = None
     """Replaces the request body; None forwards the body as received."""
+    forward_fields: Callable[[FieldIterable], Fields] | None = None
+    """Chooses the header fields that are forwarded; None forwards all."""
     filter_response: Callable[[FetchedResponse], ForwardedPart] | None = None
     """Makes the sidecar request the response without content encoding and read it whole; the agent
     gets what this returns. A response without a success status passes unchanged."""

@@ -76,6 +76,13 @@ def wrong_method(denial: DenialResponse, allowed: str) -> FetchedResponse:
     return FetchedResponse(405, "", [(b"Allow", allowed.encode()), _JSON], orjson.dumps(body))
 
 
+def oauth(denial: DenialResponse) -> FetchedResponse:
+    """The response to a request for registration or a token (RFC 6749 section 5.2)."""
+    error = "invalid_request" if denial.status == 400 else "access_denied"
+    body = {"error": error, "error_description": denial.message, "decision": denial.decision}
+    return FetchedResponse(denial.status, "", [_JSON], orjson.dumps(body))
+
+
 def _error(
     status: int, code: int, text: str, data: dict[str, Any], message: Any
 ) -> FetchedResponse:

@@ -107,6 +107,10 @@ class McpObjects:
         # Named as a path: its slashes divide the source id, so that policies can allow a folder.
         return self._naming.of_path("/resource/" + canonical_uri(uri))
 
+    def authorization(self) -> SourceRef:
+        """The server's own authorization server."""
+        return self._naming.of("authorization")
+
     def vendor(self, method: object) -> SourceRef:
         """A method that the configuration adds. Its slashes divide the source id."""
         return self._naming.of_path(f"/method/{method}")

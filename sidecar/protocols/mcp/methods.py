@@ -40,6 +40,10 @@ class McpMethods(SourceProtocol):
         self._tokens = Tokens(calls=make(), tasks=make(), states=make())
         self._versions = ServerVersions()
 
+    def authorization_source(self) -> SourceRef:
+        """What a decision about the server's own tokens is about."""
+        return self._objects.authorization()
+
     def row_of(self, message: dict[str, Any]) -> ProtocolRoute | None:
         """The row of a well-formed message; None if its method is closed."""
         if "method" not in message:

@@ -192,13 +192,13 @@ class ResponseFilter:
             return all(
                 self._withhold_resources(each, depth + 1)
                 for each in node.values()
-                if _is_container(each)
+                if isinstance(each, dict | list)
             )
         if isinstance(node, list):
             kept = [
                 each
                 for each in node
-                if not _is_container(each) or self._withhold_resources(each, depth + 1)
+                if not isinstance(each, dict | list) or self._withhold_resources(each, depth + 1)
             ]
             self._count_withheld(len(node) - len(kept))
             node[:] = kept
@@ -246,7 +246,3 @@ class ResponseFilter:
         del message["result"]
         message["error"] = {"code": DENIED, "message": why}
         self._count_withheld(1)
-
-
-def _is_container(node: Any) -> bool:
-    return isinstance(node, dict | list)

@@ -11,7 +11,7 @@ from typing import Any
 
 from policies.ground.errors import Malformed
 from sidecar.http.request_target import Target
-from sidecar.protocols.mcp import errors, headers
+from sidecar.protocols.mcp import authorization, errors, headers
 from sidecar.protocols.mcp.errors import NotJson, message_body
 from sidecar.protocols.mcp.messages import check_message
 from sidecar.protocols.mcp.methods import McpMethods
@@ -41,7 +41,7 @@ class Mcp(McpMethods):
         self._table = RouteTable(rows)
 
     def match(self, method: str, target: Target) -> RouteMatch | None:
-        return self._table.match(method, target)
+        return self._table.match(method, target) or authorization.match(method, target)
 
     def refine_by_method(self, request: RoutedRequest) -> ProtocolRoute | None:
         """The row of the message's method."""
@@ -64,11 +64,15 @@ class Mcp(McpMethods):
         answers requests; but any unreadable message (400) gets one."""
         if request is None:
             return None
+        if authorization.is_token_route(request.target):
+            return errors.oauth(denial)
         if request.method != "POST":
             other = request.target.path == self._endpoint and denial.status == 403
             other = other and self._table.match(request.method, request.target) is None
             return errors.wrong_method(denial, self._allowed) if other else None
         message = request.body
+        if request.target.path != self._endpoint:
+            return None
         if denial.status == 400:
             return errors.unreadable(denial, message, self._readable_fault(request))
         if not isinstance(message, dict) or "id" not in message or "method" not in message:

@@ -10,6 +10,7 @@ source.
 from policies.ground.errors import Malformed, SluiceError, UpstreamFailed
 from sidecar.http.attribution import Attribution
 from sidecar.http.body_budget import BodyBudget
+from sidecar.http.headers import encode_fields
 from sidecar.http.server.request import HttpRequest
 from sidecar.http.server.response import ResponseSent
 from sidecar.protocols.messages import (
@@ -187,6 +188,9 @@ class ProxyPipeline(RequestJudge[HttpRequest]):
             )
             if prepared.body is not None:
                 upstream_request = upstream_request.with_body(prepared.body)
+            if prepared.forward_fields is not None:
+                lines = encode_fields(prepared.forward_fields(head))
+                upstream_request = upstream_request._replace(lines=lines)
         if context.trace is not None:
             # The data source's spans become children of ours, which is a child of the agent's.
             lines = with_traceparent(upstream_request.lines, context.trace.context)
