@@ -11,6 +11,7 @@ from typing import TypeVar
 from control_api.security.issuers import Issuer, IssuerFaults, parse_issuers
 from control_api.security.oidc_settings import provider_faults
 from control_api.security.tls_files import TlsFiles, UnusableTls
+from policies.ground.distribution import how_to_install
 from policies.ground.redis_url import RedisUrl
 
 Value = TypeVar("Value")
@@ -127,8 +128,7 @@ class SettingsReader:
         try:
             return parse(text) if text else None
         except ValueError as error:
-            # Don't quote the value, because a URL may hold a password. `parse` quotes what is
-            # harmless.
+            # Not quoted, since a URL may hold a password; `parse` quotes what is harmless.
             self.complain(name, str(error))
             return None
 
@@ -136,7 +136,7 @@ class SettingsReader:
         url = self.parsed("REDIS_URL", RedisUrl.parse)
         # redis-py is an extra of the package (pyproject.toml): without Redis, it is not needed.
         if url is not None and find_spec("redis") is None:
-            self.complain("REDIS_URL", "needs redis-py; run `pip install 'sluice[redis]'`")
+            self.complain("REDIS_URL", f"needs redis-py; {how_to_install('redis')}")
         return url
 
     def tls_files(self) -> TlsFiles | None:
@@ -230,7 +230,7 @@ class SettingsReader:
             # Not quoted: an address may hold a password, which this one must not.
             self.complain("TRACES_ENDPOINT", "must be http://host:port or https://host:port")
         if find_spec("opentelemetry") is None:
-            self.complain("TRACES_ENDPOINT", "needs the SDK; run `pip install 'sluice[otel]'`")
+            self.complain("TRACES_ENDPOINT", f"needs the SDK; {how_to_install('otel')}")
         return text
 
     def refuse_unknown(self, names: Iterable[str]) -> None:

@@ -14,6 +14,7 @@ import sys
 from deploy.extras import complaint
 from deploy.module_command import module_command
 from deploy.overview import COMMANDS, overview, unknown
+from policies.ground.distribution import DISTRIBUTION, wheel_digest
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -28,6 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if name == "--version":
         print(f"sluice {_version()}, the core is {_core_form()}")
+        print(f"wheel's SHA-256: {wheel_digest()}")
         return 0
     if name not in COMMANDS:
         print(unknown(name), file=sys.stderr)
@@ -65,7 +67,7 @@ def _version() -> str:
     from importlib.metadata import PackageNotFoundError, version
 
     try:
-        return version("sluice")
+        return version(DISTRIBUTION)
     except PackageNotFoundError:
         return "(run from a folder, not installed)"
 

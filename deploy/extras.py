@@ -9,6 +9,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from deploy.overview import Command
+from policies.ground.distribution import how_to_install
 
 _SIDECAR = (
     "aiohappyeyeballs", "aiohttp", "google_crc32c", "graphql", "httptools", "idna",
@@ -53,5 +54,5 @@ def complaint(command: Command) -> str | None:
     return (
         f"sluice: `sluice {command.name}` needs what the extra `{extra}` installs, and "
         f"{', '.join(f'`{name}`' for name in missing)} can't be found; "
-        f"run: pip install 'sluice[{extra}]'"
+        f"{how_to_install(extra)}"
     )

@@ -31,6 +31,8 @@ OLDEST = (3, 11)
 # pip spends most of its time parsing index pages, so four processes are three times as fast as one.
 PARALLEL = 4
 LAST_LINES = 25
+OLD_NAME = "sluice"
+"""The distribution's name before `sluice-governance`; a `.venv` of then still has it."""
 # Identifies a Python: two builds of the same version differ in their prefix.
 BUILD = "import sys; print(sys.version, sys.base_prefix)"
 
@@ -140,14 +142,18 @@ def _unpack(missing: list[str]) -> None:
     local = ["install", "--no-compile", "--no-index", "--find-links", str(FETCHED)]
     if missing:
         _check(_pip(log, *local, "--require-hashes", "-r", str(pinned)), log)
+    # Two distributions of one import name: to remove the old one later would remove the new one.
+    _check(_pip(log, "uninstall", "--yes", OLD_NAME), log)
     # Build isolation would fetch the build tools from an index.
     _check(_pip(log, "install", "--no-index", "--no-build-isolation", "-e", str(ROOT)), log)
     _progress(f"unpacked {len(missing)} distributions and Sluice itself", end="\n")
 
 
 def _pip(log: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    command = [str(PYTHON), "-m", "pip", arguments[0], "--no-deps", "--no-input"]
-    command += ["--disable-pip-version-check", "--progress-bar", "off", *arguments[1:]]
+    command = [str(PYTHON), "-m", "pip", arguments[0], "--no-input", "--disable-pip-version-check"]
+    if arguments[0] != "uninstall":
+        command += ["--no-deps", "--progress-bar", "off"]
+    command += arguments[1:]
     # A user's own `PIP_USER=1` would install everything outside the virtual environment.
     environment = os.environ | {"PIP_USER": "0", "PYTHONUNBUFFERED": "1"}
     with log.open("wb") as output:

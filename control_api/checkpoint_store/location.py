@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from control_api.checkpoint_store.file_store import FileStore
 from control_api.checkpoint_store.stored_note import CheckpointStore
+from policies.ground.distribution import how_to_install
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]\Z")
 _PREFIX = re.compile(r"[A-Za-z0-9!_.*'()/-]{0,512}\Z")
@@ -51,7 +52,7 @@ class StoreLocation:
         if not _BUCKET.match(bucket) or not _PREFIX.match(prefix) or "//" in prefix:
             raise ValueError("must be s3://bucket/prefix")
         if find_spec("botocore") is None:
-            raise ValueError("s3 needs botocore; run `pip install 'sluice[aws]'`")
+            raise ValueError(f"s3 needs botocore; {how_to_install('aws')}")
         return cls(Path(), bucket, prefix)
 
     def __str__(self) -> str:

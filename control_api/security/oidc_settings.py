@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from control_api.security.group_grants import GroupGrants
+from policies.ground.distribution import how_to_install
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+\Z")  # RFC 6749, section 3.3
@@ -80,7 +81,7 @@ def provider_faults(text: Callable[[str], str]) -> Iterator[tuple[str, str]]:
             yield name, "is needed if any SLUICE_OIDC_ setting is set"
     # Authlib is an extra of the package (pyproject.toml).
     if find_spec("authlib") is None:
-        yield "OIDC_ISSUER", "needs Authlib; run `pip install 'sluice[oidc]'`"
+        yield "OIDC_ISSUER", f"needs Authlib; {how_to_install('oidc')}"
 
 
 def address_fault(url: str) -> str | None:

@@ -27,6 +27,7 @@ from control_api.verifier.report.check import ReportOutcome, check_report
 from control_api.verifier.report.evidence import MAX_BYTES, begins
 from control_api.verifier.summary import summary
 from policies.ground.clock import Clock
+from policies.ground.distribution import how_to_install
 from policies.ground.output import for_a_reader, printable
 
 SERVER = ("aiosqlite", "asyncpg", "sqlalchemy")
@@ -74,7 +75,7 @@ def _verify_database(options: Namespace) -> Outcome:
         raise Unusable(
             "--database needs what the extra `server` installs, and "
             f"{', '.join(f'`{name}`' for name in missing)} can't be found; "
-            "run: pip install 'sluice[server]'"
+            f"{how_to_install('server')}"
         )
     # Imported late: a file is verified without a database's libraries.
     from control_api.verifier.database.command import DatabaseOptions, verify_database

@@ -39,7 +39,7 @@ class Contents(NamedTuple):
     """What one image has beside Python and Sluice itself."""
 
     extras: tuple[str, ...]
-    """The extras of the distribution `sluice`."""
+    """The extras of the distribution `sluice-governance`."""
     packages: tuple[str, ...]
     """Debian's packages."""
     left_out: str

@@ -41,7 +41,7 @@ class LibraryMissing(Exception):
 def main(image: str) -> int:
     """Make the layers of `image` in the folders `LIBRARIES` and `SLUICE`."""
     contents = IMAGES[image]
-    wheel = next(WHEELS.glob("sluice-*.whl"))
+    wheel = next(WHEELS.glob("sluice_governance-*.whl"))
     if contents.packages:
         unpack(contents.packages, LIBRARIES)
         for name in MERGED:  # the first layer has these links

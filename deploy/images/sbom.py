@@ -22,6 +22,7 @@ from packageurl import PackageURL
 from packaging.requirements import Requirement
 
 from deploy.images.layout import STATUS
+from policies.ground.distribution import DISTRIBUTION
 
 _NAMESPACE = uuid.UUID("9a4b6b1e-6c1d-5a43-8f0c-8d2f5b0c9d11")
 
@@ -30,7 +31,7 @@ def describe(image: str, venv: Path, layers: Sequence[Path]) -> str:
     """The bill as JSON text."""
     libraries = next(venv.glob("lib/python3.*/site-packages"))
     installed = {normal_name(each): each for each in distributions(path=[str(libraries)])}
-    version = installed["sluice"].version
+    version = installed[DISTRIBUTION].version
     root = Component(
         name=f"sluice-{image}", version=version, type=ComponentType.CONTAINER, bom_ref=image
     )
@@ -40,7 +41,7 @@ def describe(image: str, venv: Path, layers: Sequence[Path]) -> str:
     bom = Bom(components=[*made.values(), *system])
     bom.metadata.component = root
     bom.metadata.timestamp = epoch
-    bom.register_dependency(root, [made["sluice"], *system])
+    bom.register_dependency(root, [made[DISTRIBUTION], *system])
     for name, distribution in installed.items():
         bom.register_dependency(made[name], [made[each] for each in _needs(distribution, made)])
     # A number drawn at random would make each build another image.

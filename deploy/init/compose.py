@@ -16,6 +16,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from deploy.init.files import SECRET, NewFile, write
+from policies.ground.distribution import DISTRIBUTION
 
 PACKAGES = Path(__file__).resolve().parents[2]
 TEMPLATES = PACKAGES / "deploy/compose"
@@ -121,7 +122,7 @@ def _filled(template: str, seed: bytes) -> str:
 
 def _version() -> str:
     try:
-        return version("sluice")
+        return version(DISTRIBUTION)
     except PackageNotFoundError:
         return "latest"
 

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from policies.definitions.definition import shown
+from policies.ground.distribution import how_to_install
 from policies.ground.listen_address import ListenAddress
 from sidecar.config.sections import Section
 from sidecar.config.spelling import Spelling
@@ -80,7 +81,7 @@ def _check_protocol(section: Section, door: Door) -> None:
         section.complain("listen", "is required with the protocol `envoy_grpc`")
     # grpcio is an extra of the package (pyproject.toml), because few sidecars need it.
     if find_spec("grpc") is None:
-        section.complain("protocol", "`envoy_grpc` needs grpcio; run `pip install 'sluice[grpc]'`")
+        section.complain("protocol", f"`envoy_grpc` needs grpcio; {how_to_install('grpc')}")
 
 
 def _tls(parent: Section, base: Path) -> DoorTls | None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from policies.definitions.definition import shown
 from policies.definitions.model import SENSITIVITIES, Sensitivity
+from policies.ground.distribution import how_to_install
 from sidecar.config.listeners import (
     addresses_of,
     exact_paths_of,
@@ -146,7 +147,7 @@ def _aws(section: Section, kind: str, base: Path) -> Aws:
         section.complain("aws", f"applies only to sources of the kinds {', '.join(AWS_KINDS)}")
     # botocore is an extra of the package (pyproject.toml), because few sidecars need it.
     if kind in AWS_KINDS and find_spec("botocore") is None:
-        section.complain("kind", f"`{kind}` needs botocore; run `pip install 'sluice[aws]'`")
+        section.complain("kind", f"`{kind}` needs botocore; {how_to_install('aws')}")
     aws.close()
     return found
 

@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from policies.definitions.definition import shown
+from policies.ground.distribution import how_to_install
 from policies.ground.errors import Malformed
 from policies.ground.redis_url import RedisUrl
 from sidecar.config.sections import Section
@@ -58,7 +59,7 @@ def check_redis(top: Section, url: RedisUrl | None) -> None:
         return
     # redis-py is an extra of the package (pyproject.toml): a sidecar without Redis needs none.
     if find_spec("redis") is None:
-        top.complain("redis", "needs redis-py; run `pip install 'sluice[redis]'`")
+        top.complain("redis", f"needs redis-py; {how_to_install('redis')}")
     files = dict(url.options)
     certificate = files.get("ssl_certfile")
     key = files.get("ssl_keyfile", certificate)  # one file may hold both, as in OpenSSL

@@ -38,7 +38,7 @@ def closure(asked: list[str]) -> set[str]:
             if (name, extra) in found:
                 continue
             found.add((name, extra))
-            if name == "sluice":
+            if name == "sluice-governance":
                 left += map(Requirement, CONFIG["optional-dependencies"][extra])
                 continue
             for each in map(Requirement, requires(name) or ()):
@@ -46,7 +46,7 @@ def closure(asked: list[str]) -> set[str]:
                     left.append(each)
             if extra:
                 left.append(Requirement(name))
-    return {name for name, _ in found} - {"sluice"}
+    return {name for name, _ in found} - {"sluice-governance"}
 
 
 @pytest.mark.parametrize("extra", [BASE, *EXTRAS])
@@ -82,7 +82,7 @@ def test_the_documented_command_prints_the_part_with_its_hashes() -> None:
     assert (python, into, words[:2]) == ("python", ">", ["-m", "deploy.lock"])
     command = [sys.executable, *words]
     assert by_hash == ["pip", "install", "--no-deps", "--require-hashes", "-r", file]
-    assert wheel == ["pip", "install", "--no-deps", "sluice-*.whl"]
+    assert wheel == ["pip", "install", "--no-deps", "sluice_governance-*.whl"]
     printed = subprocess.check_output(command, cwd=ROOT, text=True)
     blocks = pins(printed)
     assert {block.partition("==")[0] for block in blocks} == pinned("sidecar") | pinned("redis")

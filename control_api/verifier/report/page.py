@@ -1,5 +1,5 @@
 """The page `report.html`: one file to read and print, without scripts and without anything from
-elsewhere. The same report always gives the same bytes.
+elsewhere. The same report always gives the same bytes from the same wheel, whose SHA-256 it shows.
 """
 
 import html
@@ -10,6 +10,8 @@ from control_api.verifier.report.check import LEVELS, ReportOutcome
 from control_api.verifier.report.evidence import Evidence
 from control_api.verifier.report.shown import shown
 from control_api.verifier.report.style import CSS, POLICY
+from policies import __version__
+from policies.ground.distribution import install_command, wheel_digest
 from policies.trail import checkpoint
 
 _NO_RELEASE = (
@@ -132,7 +134,10 @@ def _commands(export: Outcome) -> str:
     claimed = "".join(f"<li><code>{shown(each)}</code></li>" for each in export.claimed_keys)
     return (
         "<h2>How to check it</h2><p>Get the log's key from its owner over another channel (paper, "
-        "a call, a signed mail), and put it into log.key:</p><pre>pip install sluice\n"
+        "a call, a signed mail), and put it into log.key. Install Sluice from a wheel's file, or "
+        f"from a checkout: it is on no index. This page was made by version {__version__}, from a "
+        f"wheel with the SHA-256 <code>{wheel_digest()}</code>; compare yours by sha256sum:</p>"
+        f"<pre>{html.escape(install_command(), quote=False)}\n"
         "sluice verify report.json --key log.key</pre>"
         "<p>With the export, also that nothing was left out, and that every decision follows from "
         "its facts and policies:</p><pre>sluice verify EXPORT --key log.key --recompute\n"

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
+from policies.ground.distribution import how_to_install
 from policies.ground.errors import SluiceError, UpstreamFailed
 from sidecar.protocols.messages import Fields, OutgoingRequest
 from sidecar.protocols.shared.aws_query import parse_query
@@ -51,7 +52,7 @@ class AwsSigner:
             import_module("botocore.session")
         except ImportError as error:
             raise SluiceError(
-                "this kind of source needs botocore: install Sluice as `sluice[aws]`"
+                f"this kind of source needs botocore; {how_to_install('aws')}"
             ) from error
         self._aws = aws
         self._service = service

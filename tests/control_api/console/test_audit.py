@@ -16,6 +16,7 @@ import pytest
 
 from control_api.verifier.__main__ import main as verifier
 from policies.ground.canonical import unb64
+from policies.ground.distribution import WHEEL, wheel_digest
 from policies.ground.signing import Signer
 from policies.trail.proofs.cosignature import cosign
 from policies.trail.proofs.signed_note import COSIGNATURE, ED25519, VerifierKey, parse
@@ -124,6 +125,8 @@ def test_a_sound_log_is_told_with_its_checkpoint_and_verified_offline(
     assert note.raw.decode() == api.call("GET", f"/v1/audit/checkpoint?size={size}").raw.decode()
     assert note.raw.decode().strip() in "".join(map(str, one.main.find("pre").children))
     page = console.get("/console/audit/downloads")
+    for each in (page, console.get("/console/audit/evidence")):
+        assert {WHEEL, wheel_digest()} <= {code.text for code in each.main.find_all("code")}
     key = page.main.find("section", aria_labelledby="offline").find("pre").text
     log = tmp_path / "log.ndjson"
     log.write_bytes(console.get("/console/audit/download?openings=none").raw)

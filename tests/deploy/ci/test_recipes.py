@@ -88,7 +88,7 @@ def environment(folder: Path) -> dict[str, str]:
     python = shlex.quote(sys.executable)
     for name, line in (
         ("sluice", f'exec {python} -m deploy.command "$@"'),
-        ("pip", 'test "$*" = "install sluice"'),
+        ("pip", 'test "$*" = "install ./sluice_governance-0.1.0-py3-none-any.whl"'),
     ):
         if not (programs / name).exists():
             program(programs / name, line)

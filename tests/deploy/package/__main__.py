@@ -28,7 +28,7 @@ DESTINATION = ROOT / "dist"
 
 def main() -> int:
     """Returns 1 if a Python can't run the wheel."""
-    for old in DESTINATION.glob("sluice-*"):
+    for old in DESTINATION.glob("sluice_governance-*"):
         old.unlink()
     wheel, sdist = (build(target, DESTINATION) for target in ("wheel", "sdist"))
     print(f"{wheel.relative_to(ROOT)}\n{sdist.relative_to(ROOT)}", flush=True)

@@ -57,7 +57,7 @@ def test_it_installs_and_says_that_it_is_compiled(compiled_wheel: Path, tmp_path
     lend_libraries(python)
     sluice = str(python.parent / "sluice")
     said = subprocess.check_output([sluice, "--version"], cwd=tmp_path, env=environ(**OUTSIDE))
-    assert said.endswith(b"the core is compiled\n")
+    assert b", the core is compiled\n" in said
     script = (
         "import sys; sys.path.insert(0, sys.argv[1] + '/sluice/lib')\n"
         "from policies import evaluate; print(evaluate.__file__)"
@@ -82,7 +82,7 @@ def test_the_control_apis_image_runs_compiled_without_the_sidecar(
     assert not (library / "sidecar").exists()
     sluice = str(python.parent / "sluice")
     said = subprocess.check_output([sluice, "--version"], cwd=tmp_path, env=environ(**OUTSIDE))
-    assert said.endswith(b"the core is compiled\n")
+    assert b", the core is compiled\n" in said
     helped = subprocess.run(
         [sluice, "control", "--help"], cwd=tmp_path, env=environ(**OUTSIDE), check=True
     )

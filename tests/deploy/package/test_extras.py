@@ -34,7 +34,7 @@ for module in {modules}:
 def absent(extra: str) -> set[str]:
     """The top-level modules of every distribution that the extra does not lead to."""
     text = part(LOCK.read_text(), [extra])
-    present = {block.partition("==")[0] for block in pins(text)} | {"sluice"}
+    present = {block.partition("==")[0] for block in pins(text)} | {"sluice-governance"}
 
     def canonical(name: str) -> str:
         return re.sub("[-_.]+", "-", name).lower()

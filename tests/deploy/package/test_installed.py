@@ -13,13 +13,11 @@ from pathlib import Path
 import pytest
 
 from deploy.extras import MODULES
+from policies.ground.distribution import how_to_install, install_command
 from tests.deploy.launcher import environ, gone, paste, up
 from tests.deploy.package.distribution import (
     OUTSIDE,
     ROOT,
-    empty_venv,
-    install,
-    lend_libraries,
     other_pythons,
 )
 from tests.support.documents import commands
@@ -38,15 +36,6 @@ def run(python: Path, *arguments: str, cwd: Path) -> subprocess.CompletedProcess
         text=True,
         check=False,
     )
-
-
-@pytest.fixture(scope="session")
-def complete(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of an environment with the wheel and all that it can use."""
-    python = empty_venv(tmp_path_factory.mktemp("complete") / "a venv")
-    install(wheel, python)
-    lend_libraries(python)
-    return python
 
 
 def test_no_generic_name_can_be_imported(complete: Path, tmp_path: Path) -> None:
@@ -86,8 +75,9 @@ def test_the_installed_command_prints_a_sidecar_s_settings_as_documented(
     complete: Path, tmp_path: Path
 ) -> None:
     *_, pip, run = commands("deploy/README.md", "install for a sidecar").splitlines()
-    (about,) = complete.parents[1].glob("lib/python3*/site-packages/sluice-*.dist-info/METADATA")
-    (extras,) = re.findall(r"sluice\[(.*)\]", pip)
+    (packages,) = complete.parents[1].glob("lib/python3*/site-packages")
+    (about,) = packages.glob("sluice_governance-*.dist-info/METADATA")
+    (extras,) = re.findall(r"\.whl\[(.*)\]", pip)
     assert set(extras.split(",")) <= {*re.findall(r"(?m)^Provides-Extra: (.*)$", about.read_text())}
     installed = run.replace("/opt/sluice/bin/sluice", f'"{complete.parent / "sluice"}"')
     done = run_commands(installed, tmp_path, environ(**OUTSIDE))
@@ -149,7 +139,7 @@ def test_the_installed_command_writes_the_units_as_documented(
     complete: Path, tmp_path: Path
 ) -> None:
     *_, pip, written = commands("deploy/README.md", "systemd").splitlines()
-    assert pip == "/opt/sluice/bin/pip install 'sluice[server,sidecar]'"
+    assert pip == "/opt/sluice/bin/" + install_command("server,sidecar")
     program, noun, *words = written.split()
     assert (program, noun, words.pop()) == ("/opt/sluice/bin/sluice", "init", "/")
     (packages,) = complete.parents[1].glob("lib/python3*/site-packages/sluice/lib")
@@ -232,7 +222,7 @@ def test_a_command_without_its_extra_says_what_to_install(
     answer = run(bare, *arguments, cwd=tmp_path)
     assert (answer.returncode, answer.stdout) == (1, "")
     assert answer.stderr.count("\n") == 1
-    assert answer.stderr.endswith(f"run: pip install 'sluice[{extra}]'\n")
+    assert answer.stderr.endswith(f"; {how_to_install(extra)}\n")
 
 
 def canonical(name: str) -> str:
@@ -263,4 +253,4 @@ def test_other_pythons_run_the_command(wheel: Path, tmp_path: Path) -> None:
         subprocess.run([*command, str(wheel)], check=True)
         assert run(python, "--version", cwd=tmp_path).stdout.startswith("sluice ")
         assert run(python, "--help", cwd=tmp_path).stdout.startswith("usage: sluice")
-        assert "pip install 'sluice[server]'" in run(python, "control", cwd=tmp_path).stderr
+        assert install_command("server") in run(python, "control", cwd=tmp_path).stderr

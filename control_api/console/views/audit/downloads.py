@@ -2,6 +2,7 @@
 
 from control_api.console.page import ROOT, Answer, Html, Page
 from control_api.console.views.audit.checkpoints import latest
+from control_api.console.views.audit.installing import installing
 from control_api.console.views.audit.keys import key_text
 from control_api.console.views.decisions import FORMS, VALUES
 from control_api.console.visit import Visit
@@ -22,6 +23,7 @@ async def show_downloads(visit: Visit, problem: SluiceError | None = None) -> Ht
     except SluiceError as error:
         problem = problem or error
     values = {
+        **installing(),
         "given": visit.given(*FIELDS),
         "problem": problem,
         "key": key,

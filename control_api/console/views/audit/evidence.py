@@ -1,6 +1,7 @@
 """Evidence reports: what the log says of one event or session, to read and to verify offline."""
 
 from control_api.console.page import ROOT, Answer, Html, Page
+from control_api.console.views.audit.installing import installing
 from control_api.console.views.audit.report import make_report
 from control_api.console.visit import Visit
 from control_api.responses.stream import Stream
@@ -18,6 +19,7 @@ MAX_ENTRIES = 50_000
 async def show_evidence(visit: Visit, problem: SluiceError | None = None) -> Html:
     """The form that asks for a report."""
     values = {
+        **installing(),
         "problem": problem,
         "kinds": list(KINDS.items()),
         "kind": visit.query.get("kind", "event"),

@@ -1,4 +1,4 @@
-"""CrewAI: tools behind a decision. `pip install sluice-guard crewai`
+"""CrewAI: tools behind a decision. `pip install ./deploy/sdk/python crewai`
 
 The model stands for your own; `llm="openai/…"` would be one of OpenAI's.
 """

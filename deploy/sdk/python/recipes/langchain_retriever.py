@@ -1,4 +1,4 @@
-"""LangChain: a retriever behind a decision. `pip install sluice-guard langchain-core`
+"""LangChain: a retriever behind a decision. `pip install ./deploy/sdk/python langchain-core`
 
 The retriever and the model stand for your own: any `BaseRetriever`, any chat model.
 """

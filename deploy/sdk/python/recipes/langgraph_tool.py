@@ -1,4 +1,4 @@
-"""LangGraph: tools behind a decision. `pip install sluice-guard langgraph`
+"""LangGraph: tools behind a decision. `pip install ./deploy/sdk/python langgraph`
 
 The model stands for your own: any chat model that calls tools.
 """

@@ -1,4 +1,4 @@
-"""LlamaIndex: nodes behind a decision. `pip install sluice-guard llama-index-core`
+"""LlamaIndex: nodes behind a decision. `pip install ./deploy/sdk/python llama-index-core`
 
 The retriever and the model stand for your own: any retriever, any LLM.
 """

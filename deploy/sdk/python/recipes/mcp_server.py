@@ -1,4 +1,4 @@
-"""MCP Python SDK: a server's tools behind a decision. `pip install sluice-guard mcp`
+"""MCP Python SDK: a server's tools behind a decision. `pip install ./deploy/sdk/python mcp`
 
 The client stands for an agent's; a test may connect to a server in the same process.
 """

@@ -1,4 +1,4 @@
-"""OpenAI Agents SDK: tools behind a decision. `pip install sluice-guard openai-agents`
+"""OpenAI Agents SDK: tools behind a decision. `pip install ./deploy/sdk/python openai-agents`
 
 The model stands for your own; without `model=`, the SDK asks OpenAI's.
 """

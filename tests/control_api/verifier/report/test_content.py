@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from control_api.verifier.report import page as report_page
 from control_api.verifier.report.change import changed
 from control_api.verifier.report.shown import shown
+from policies.ground.distribution import install_command
 from tests.control_api.verifier.report.made import Capture, made, report, seqs
 from tests.control_api.verifier.world import KEY, ROWS, SIZE, export, note, put, run
 from tests.policies.world import FULL, Log, decided, full_facts
@@ -209,3 +211,12 @@ def test_a_change_is_told_from_what_to_what() -> None:
     removed = {"before": {"name": "n"}, "after": None, "before_sha256": "aa", "after_sha256": None}
     assert changed(removed)[0] == "removed: <bdi>name</bdi>: <bdi>n</bdi>"
     assert changed({"what": "enrolment.refused", "detail": {}}) == []
+
+
+def test_the_page_shows_the_wheel_that_made_it_and_installs_one_from_a_file(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report_page, "wheel_digest", lambda: "ab" * 32)
+    _, page = made(tmp_path, capsys, *AGENT)
+    assert f"wheel with the SHA-256 <code>{'ab' * 32}</code>" in page
+    assert f"<pre>{install_command()}\nsluice verify report.json" in page
