@@ -7,13 +7,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from control_api.verifier.outcome import Unusable
 from policies.ground.canonical import NotCanonical, b64, unb64
-from policies.ground.signing import Endorsement
+from policies.ground.signing import Endorsement, Signer
 from policies.trail.proofs import cosignature, signed_note
 from policies.trail.proofs.signed_note import COSIGNATURE, ED25519, BadKey, Note, VerifierKey
 
 MAX_KEYS = 1000
 MAX_KEY_TEXT = 4096
+_NOT_PUBLIC = (
+    "the key given is the log's private key, which must stay with the service: who reads it can "
+    "sign another log. Give the public key, `log.pub`, which `sluice log-key` prints. If the "
+    "private key has left its host, replace it with `sluice rotate-key`"
+)
 
 
 def parse_key(text: str, type_: int = ED25519) -> VerifierKey:
@@ -27,6 +33,8 @@ def parse_key(text: str, type_: int = ED25519) -> VerifierKey:
                 words = file.read(MAX_KEY_TEXT).strip()
     except (OSError, ValueError) as error:
         raise ValueError(f"`{text:.120}` can't be read: {error}") from error
+    if _is_private(words):
+        raise ValueError(_NOT_PUBLIC)
     if "+" in words and words.count("+") >= 2:
         try:
             key = VerifierKey.parse(words)
@@ -55,13 +63,24 @@ def _is_public(text: str) -> bool:
         return False
 
 
+def _is_private(text: str) -> bool:
+    """Whether it is a private key by its form: PEM, or a `log.key` after a rotation, whose first
+    line is the seed and each other an endorsement."""
+    # A seed alone looks like a public key: `TrustedKeys` tells it by the log that it belongs to.
+    first, _, rest = text.partition("\n")
+    return "PRIVATE KEY-----" in first or (_is_public(first.strip()) and rest.startswith("{"))
+
+
 class TrustedKeys:
     """The keys for one log. `claimed` are those that a file or a server says signed it, the oldest
     first, each with the endorsement by the one before."""
 
     def __init__(self, pinned: Sequence[VerifierKey], claimed: Sequence[dict[str, Any]]) -> None:
+        """Raises `Unusable` if a pinned key is the private half of a claimed one."""
         self.pinned = tuple(dict.fromkeys(key.public for key in pinned))
         chain, self.claimed = _parsed(claimed[:MAX_KEYS])
+        if not {Signer(public).public for public in self.pinned}.isdisjoint(self.claimed):
+            raise Unusable(_NOT_PUBLIC)
         # Each key that signs now, and how it came to be trusted.
         self.reasons: dict[bytes, str] = dict.fromkeys(self.pinned, "pinned")
         self.former: dict[bytes, str] = {}

@@ -24,7 +24,7 @@ def run(noun: str, arguments: list[str], environ: Mapping[str, str]) -> int:
     """Run `sluice <noun> <arguments>`. Returns the exit code."""
     parser = argparse.ArgumentParser(prog=f"sluice {noun}")
     # Import only the module of this command, so that it starts quickly.
-    import_module(f"deploy.client.{noun}").add_arguments(parser)
+    import_module(f"deploy.client.{noun.replace('-', '_')}").add_arguments(parser)
     options = parser.parse_args(arguments)
     _tolerate_any_text()
     try:

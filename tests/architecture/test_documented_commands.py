@@ -39,7 +39,7 @@ RUN_BY = {
     },
     "tests/control_api/verifier/test_summary.py": {
         "test_the_readme_s_command_verifies_a_file": {
-            "control_api/verifier/README.md": ["verify a file, with the key's text in log.key"],
+            "control_api/verifier/README.md": ["verify a file, with the key's text in log.pub"],
         },
     },
     "tests/deploy/gateways/test_attacks.py": {

@@ -134,14 +134,14 @@ def _commands(export: Outcome) -> str:
     claimed = "".join(f"<li><code>{shown(each)}</code></li>" for each in export.claimed_keys)
     return (
         "<h2>How to check it</h2><p>Get the log's key from its owner over another channel (paper, "
-        "a call, a signed mail), and put it into log.key. Install Sluice from a wheel's file, or "
+        "a call, a signed mail), and put it into log.pub. Install Sluice from a wheel's file, or "
         f"from a checkout: it is on no index. This page was made by version {__version__}, from a "
         f"wheel with the SHA-256 <code>{wheel_digest()}</code>; compare yours by sha256sum:</p>"
         f"<pre>{html.escape(install_command(), quote=False)}\n"
-        "sluice verify report.json --key log.key</pre>"
+        "sluice verify report.json --key log.pub</pre>"
         "<p>With the export, also that nothing was left out, and that every decision follows from "
-        "its facts and policies:</p><pre>sluice verify EXPORT --key log.key --recompute\n"
-        "sluice report EXPORT --key log.key … -o AGAIN</pre>"
+        "its facts and policies:</p><pre>sluice verify EXPORT --key log.pub --recompute\n"
+        "sluice report EXPORT --key log.pub … -o AGAIN</pre>"
         f"<p>Keys that the export claims:</p><ul>{claimed or '<li>none</li>'}</ul>"
     )
 

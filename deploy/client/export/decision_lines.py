@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.client.export.download import FAULTS, PIECE, Broken, Readable
-from deploy.client.export.partial_file import CannotContinue
+from deploy.client.export.partial_file import CannotContinue, open_private
 
 FORMATS = ("ocsf", "ecs", "cloudevents", "otel", "csv")
 
@@ -29,7 +29,7 @@ class DecisionFile:
         self.next_seq: int | None = None
         self.entries = 0
         self._form = form
-        self._file = open(path, "ab+")  # noqa: SIM115  closed by `close`
+        self._file = open_private(path)
         try:
             self._recover()
         except BaseException:

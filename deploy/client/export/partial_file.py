@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 ENTRIES = (b'{"entry":', b'{"damaged":')
 POLICY = b'{"policy":'
@@ -37,7 +37,7 @@ class PartialFile:
         self.policies = set[bytes]()
         """The SHA-256 of the documents that it has."""
         self._digest = hashlib.sha256()
-        self._file = open(path, "ab+")  # noqa: SIM115  closed by `close`
+        self._file = open_private(path)
         try:
             self._recover()
         except BaseException:
@@ -115,6 +115,18 @@ class PartialFile:
             return before
         self.policies |= newest
         return kept, last
+
+
+def open_private(path: Path) -> BinaryIO:
+    """The file, made if absent, to read and to add to. Only its owner may read it: it holds
+    personal data. Raises `OSError`."""
+    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.fchmod(handle, 0o600)  # one that an earlier version began
+        return os.fdopen(handle, "ab+")
+    except BaseException:
+        os.close(handle)
+        raise
 
 
 def header_of(line: bytes, where: str) -> dict[str, Any]:

@@ -130,8 +130,8 @@ def test_a_sound_log_is_told_with_its_checkpoint_and_verified_offline(
     key = page.main.find("section", aria_labelledby="offline").find("pre").text
     log = tmp_path / "log.ndjson"
     log.write_bytes(console.get("/console/audit/download?openings=none").raw)
-    (tmp_path / "log.key").write_text(key)
-    command = [str(log), "--key", str(tmp_path / "log.key"), "--recompute"]
+    (tmp_path / "log.pub").write_text(key)
+    command = [str(log), "--key", str(tmp_path / "log.pub"), "--recompute"]
     assert verifier(command) == 0
     log.write_bytes(log.read_bytes().replace(b'"handbook"', b'"contract"'))
     assert verifier(command) == 1
@@ -402,8 +402,8 @@ def test_the_downloaded_log_is_verified_offline(
     got = console.get("/console/audit/download?openings=none")
     assert "attachment" in got.headers["Content-Disposition"]
     (tmp_path / "log.ndjson").write_bytes(got.raw)
-    (tmp_path / "log.key").write_text(key)
-    command = [sys.executable, "-m", "control_api.verifier", "log.ndjson", "--key", "log.key"]
+    (tmp_path / "log.pub").write_text(key)
+    command = [sys.executable, "-m", "control_api.verifier", "log.ndjson", "--key", "log.pub"]
     done = subprocess.run(
         [*command, "--recompute"], cwd=tmp_path, capture_output=True, text=True, check=False
     )

@@ -76,6 +76,25 @@ def test_a_key_is_matched_by_its_bytes(form: str, tmp_path: Path, capsys: Captur
     assert run(capsys, put(tmp_path, export()), "--key", key, "--json").json["level"] == "signed"
 
 
+@pytest.mark.parametrize("form", ["seed", "log.key", "rotated log.key", "PEM"])
+def test_a_private_key_is_recognised_and_never_shown(
+    form: str, tmp_path: Path, capsys: Capture
+) -> None:
+    seed = base64.b64encode(SIGNER.seed()).decode()
+    texts = {
+        "seed": seed,
+        "log.key": f"{seed}\n",
+        "rotated log.key": f'{seed}\n{{"from":"a","signature":"b","to":"c"}}\n',
+        "PEM": f"-----BEGIN PRIVATE KEY-----\n{seed}\n-----END PRIVATE KEY-----\n",
+    }
+    key = texts[form] if form == "seed" else put(tmp_path, texts[form].encode(), "log.key")
+    answer = run(capsys, put(tmp_path, export()), "--key", key)
+    assert answer.code == 2
+    assert "the key given is the log's private key" in answer.err
+    assert "`sluice log-key`" in answer.err
+    assert seed not in answer.out + answer.err
+
+
 def test_without_a_key_the_result_is_unsigned_and_names_the_claimed_ones(
     tmp_path: Path, capsys: Capture
 ) -> None:

@@ -62,9 +62,9 @@ def test_the_readme_s_command_verifies_a_file(tmp_path: Path) -> None:
     import gzip
 
     put(tmp_path, gzip.compress(export()), "log.jsonl.gz")
-    put(tmp_path, f"{KEY}\n".encode(), "log.key")
+    put(tmp_path, f"{KEY}\n".encode(), "log.pub")
     script = commands(
-        "control_api/verifier/README.md", "verify a file, with the key's text in log.key"
+        "control_api/verifier/README.md", "verify a file, with the key's text in log.pub"
     )
     root = Path(__file__).parents[3]
     sluice = f'#!/bin/sh\nexec "{sys.executable}" -m deploy.command "$@"\n'

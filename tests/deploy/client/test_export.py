@@ -233,3 +233,15 @@ def test_refusals_are_not_retried(operator: Operator, tmp_path: Path) -> None:
     said = operator("export", "-o", str(tmp_path / "log.ndjson"), "--from", "yesterday")
     assert said.code == 1
     assert "must be an RFC 3339 time" in said.err
+
+
+@pytest.mark.parametrize("form", ["log", "csv"])
+def test_only_its_owner_may_read_an_export(
+    filled: Stack, operator: Operator, tmp_path: Path, form: str
+) -> None:
+    target = tmp_path / "log.ndjson"
+    words = () if form == "log" else ("--format", form)
+    # A version before this one may have begun it.
+    (tmp_path / "log.ndjson.part").touch(0o644)
+    operator.done("export", "-o", str(target), *words)
+    assert target.stat().st_mode & 0o777 == 0o600

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -114,6 +116,19 @@ def test_events_are_filtered_and_paged(operator: Operator, stack: Stack) -> None
     unusable = operator("events", "--from", "yesterday")
     assert unusable.code == 1
     assert "from: " in unusable.err
+
+
+def test_the_log_s_public_key_is_printed_with_its_fingerprint(
+    operator: Operator, stack: Stack
+) -> None:
+    key = stack.admin("GET", "/v1/audit/log-keys")["log_key"]
+    sha256 = hashlib.sha256(base64.b64decode(key)).hexdigest()
+    said = operator.done("log-key")
+    # Only the key, so that standard output can be the file `log.pub`.
+    assert said.out == f"{key}\n"
+    assert said.err == f"sluice: its SHA-256 fingerprint is {sha256}\n"
+    shown = operator.done("log-key", "--json").json
+    assert (shown["log_key"], shown["sha256"]) == (key, sha256)
 
 
 def test_a_list_longer_than_a_page_follows_its_links(

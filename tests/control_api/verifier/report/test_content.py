@@ -67,8 +67,8 @@ def test_all_decisions_about_it_and_what_was_changed_meanwhile(
     assert "pol_reads" in page
     assert "version <bdi>3</bdi>" in page
     assert "00" * 32 in page  # the digest of what was released
-    assert "sluice verify report.json --key log.key" in page
-    assert "sluice verify EXPORT --key log.key --recompute" in page
+    assert "sluice verify report.json --key log.pub" in page
+    assert "sluice verify EXPORT --key log.pub --recompute" in page
     # By which policies, and where.
     facts = [entries[seq]["pub"]["facts"] for seq in decisions]
     roles = {each["role"] for each in facts if each and each["role"]}
