@@ -121,8 +121,7 @@ async def test_the_editor_works_on_a_small_screen(
     await expect(page.locator("#editor-faults li")).to_have_count(0)
     # Tab leaves, both ways, and takes no suggestion.
     area = page.locator("#f-text")
-    await page.keyboard.press("Enter")
-    await page.keyboard.type("d")
+    await page.keyboard.type("\nd")
     await expect(page.locator("#suggestions")).to_be_visible()
     # A fault that is told between the two keys would take the focus on the way back.
     await expect(page.locator("#editor-faults li").first).to_be_visible()
