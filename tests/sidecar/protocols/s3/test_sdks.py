@@ -54,7 +54,7 @@ NAMING = ("go", "js", "net", "rust")
 OPERATIONS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "list": (
         "GET", "/{b}?list-type=2&prefix=open%2F&delimiter=%2F&max-keys=2&encoding-type=url&"
-        + "fetch-owner=true&start-after=open%2F", "ListObjectsV2",
+         "fetch-owner=true&start-after=open%2F", "ListObjectsV2",
         {"x-amz-expected-bucket-owner": "123456789012", "x-amz-request-payer": "requester",
          "x-amz-optional-object-attributes": "RestoreStatus"},
     ),
