@@ -15,6 +15,6 @@ def this_program(module: str = "control_api") -> list[str]:
     # Pass `-P` on: without it, the current folder would come first on the new one's path.
     safe_path = ["-P"] if sys.flags.safe_path else []
     # Installed from a wheel, the packages are not on Python's path; their folder is a program that
-    # runs one of them (deploy/README.md, "Install").
+    # runs one of them (deploy/INTERNALS.md, "Wheels").
     runner = str(_PACKAGES) if (_PACKAGES / "__main__.py").is_file() else "-m"
     return [sys.executable, *safe_path, runner, module]

@@ -75,6 +75,7 @@ RUN_BY = {
         "test_make_knows_every_target_and_runs_what_is_promised": {
             "CONTRIBUTING.md": ["develop"],
             "README.md": ["start", "develop"],
+            "deploy/README.md": ["try it, in a clone"],
             "tests/chaos/README.md": ["chaos"],
         },
         "test_a_control_api_is_set_up_by_hand": {"deploy/README.md": ["PostgreSQL"]},

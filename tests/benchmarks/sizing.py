@@ -1,6 +1,6 @@
 """What a fleet of sidecars needs of each part, and which limit it meets first.
 
-    python -m tests.benchmarks.sizing                      the table of deploy/README.md
+    python -m tests.benchmarks.sizing                      the table of deploy/INTERNALS.md
     python -m tests.benchmarks.sizing --lane_batch_us 1500    with another input
 
 A computation of capacity from costs that were measured (`Costs`, each field with the command that

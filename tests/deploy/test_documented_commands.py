@@ -26,6 +26,7 @@ from tests.support.redis import running_redis
 
 MAKE = {
     ("README.md", "start"): ["deploy.install run", "sluice up"],
+    ("deploy/README.md", "try it, in a clone"): ["deploy.install run", "sluice up"],
     ("README.md", "develop"): [
         "deploy.install test", "-m pytest", "-m ruff", "-m tests.chaos", "-m tests.benchmarks",
     ],

@@ -1,4 +1,4 @@
-"""The table of what a fleet needs (`deploy/README.md`) is what the computation prints."""
+"""The table of what a fleet needs (`deploy/INTERNALS.md`) is what the computation prints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TENANT_OF_1000 = Fleet(1000, 10, 1)
 
 
 def test_the_table_is_computed_from_the_stored_costs() -> None:
-    assert table(MEASURED, Site()) in (ROOT / "deploy" / "README.md").read_text("utf-8")
+    assert table(MEASURED, Site()) in (ROOT / "deploy" / "INTERNALS.md").read_text("utf-8")
 
 
 def test_more_sidecars_need_more_of_everything() -> None:

@@ -22,7 +22,7 @@ EXTENSION = "share/postgresql/*/extension/citus.control"
 
 
 def documented() -> str:
-    (found,) = (each.text for each in blocks("deploy/README.md") if each.text.startswith(TITLE))
+    (found,) = (each.text for each in blocks("deploy/INTERNALS.md") if each.text.startswith(TITLE))
     return found
 
 
