@@ -41,7 +41,7 @@ from sidecar.platform.departure import Departed, Watch, until_departed, unwatche
 from sidecar.policy_cache.candidate_roles import CandidateRoles
 from sidecar.policy_cache.document_fetcher import FetchFailed, MissingDocument
 from sidecar.policy_cache.policy_view import PolicyView
-from sidecar.recorder import RecordedDecision, Recorder, Verdict
+from sidecar.recorder import MadeRecord, RecordedDecision, Recorder, Verdict
 from sidecar.sessions import ClaimFailed, SessionRegistry
 from sidecar.tracing.tracer import Tracer
 
@@ -50,6 +50,11 @@ log = logging.getLogger(__name__)
 # A fetch brings all documents of the first retrieval, and the one that was missing. A second
 # fetch is necessary only if the set changes in between, or if the retrievals differ.
 _MAX_FETCHES = 3
+SLICE = 64
+"""How many retrievals of one request are decided in one turn of the event loop."""
+_SLICED_ATTEMPTS = 3
+"""How often a request of many retrievals begins anew because the policy set changed between its
+slices, before it is decided in one turn."""
 _LONG_QUERY = 256
 """Characters. Masking a shorter query ends soon."""
 
@@ -151,6 +156,8 @@ class Enforcer:
                 try:
                     await self._claim_session(retrievals, self._still_valid(key), watch)
                     key = self._still_valid(key)
+                    if len(retrievals) > SLICE:
+                        return await self._decide_many(retrievals, key, report_mode)
                     return self._decide_together(retrievals, key, report_mode)
                 except MissingDocument as missing:
                     absent = missing
@@ -242,6 +249,47 @@ class Enforcer:
         took = (monotonic() - started) / len(recorded)
         for _ in recorded:
             self.metrics.evaluate_seconds.observe(took)
+        return recorded
+
+    async def _decide_many(
+        self, retrievals: Sequence[Retrieval], key: Key | None, report_mode: bool
+    ) -> list[RecordedDecision]:
+        """Like `_decide_together`, but lets others run in between. Raises `MissingDocument`."""
+        for _ in range(_SLICED_ATTEMPTS):
+            decided = await self._decide_in_slices(retrievals, key, report_mode)
+            if decided is not None:
+                return decided
+            key = self._still_valid(key)
+        return self._decide_together(retrievals, key, report_mode)
+
+    async def _decide_in_slices(
+        self, retrievals: Sequence[Retrieval], key: Key | None, report_mode: bool
+    ) -> list[RecordedDecision] | None:
+        """Decide slice by slice. None, and nothing is recorded, if it has to begin anew."""
+        monotonic, policy_set = self.policies.monotonic, self.policies.policy_set
+        revision, took = policy_set.revision, 0.0
+        report_mode = self.may_report(report_mode)
+        made: list[MadeRecord] = []
+        for at in range(0, len(retrievals), SLICE):
+            if at:
+                await asyncio.sleep(0)
+            # INVARIANT: all is decided by one policy set, that of the turn in which it is stored.
+            if policy_set.revision != revision or self._still_valid(key) != key:
+                return None
+            started = monotonic()
+            verdicts = [self._verdict(each, key, started) for each in retrievals[at : at + SLICE]]
+            denied = any(each.decision.decision == "DENY" for each in verdicts)
+            if denied and not report_mode:
+                return self._conclude(verdicts, report_mode)
+            made += self._recorder.make(verdicts, report_mode=report_mode)
+            took += monotonic() - started
+        # What holds for all of them may have changed too: the session, or the set's age.
+        first, again = made[0].verdict, self._verdict(retrievals[0], key, monotonic())
+        if first.decision[:2] != again.decision[:2]:
+            return None
+        recorded = self._recorder.store(made)
+        for _ in recorded:
+            self.metrics.evaluate_seconds.observe(took / len(recorded))
         return recorded
 
     def _conclude(self, verdicts: Sequence[Verdict], report_mode: bool) -> list[RecordedDecision]:

@@ -64,7 +64,7 @@ class Verdict(NamedTuple):
     candidates: Sequence[CandidateDecision] = ()
 
 
-class _MadeRecord(NamedTuple):
+class MadeRecord(NamedTuple):
     """A decision and its record, before the spool has the record."""
 
     verdict: Verdict
@@ -94,14 +94,19 @@ class Recorder:
     def conclude(self, verdicts: Sequence[Verdict], *, report_mode: bool) -> list[RecordedDecision]:
         """Record the verdicts of one request: one decision makes one record, one metric, one log
         line, and one span if it is traced. The records are stored together or not at all."""
+        return self.store(self.make(verdicts, report_mode=report_mode))
+
+    def make(self, verdicts: Sequence[Verdict], *, report_mode: bool) -> list[MadeRecord]:
+        """Make the records of some of a request's verdicts. Nothing is recorded yet."""
         now = self._now()
-        made: list[_MadeRecord] = []
+        return [self._make_record(each, report_mode, now) for each in verdicts]
+
+    def store(self, made: Sequence[MadeRecord]) -> list[RecordedDecision]:
+        """Store the records of one request, which `make` has made."""
         records: list[Record] = []
         # INVARIANT: a request that is forwarded takes no room that is kept for denials.
         refused = True
-        for verdict in verdicts:
-            each = self._make_record(verdict, report_mode, now)
-            made.append(each)
+        for each in made:
             records.append(each.record)
             if each.report_only or each.decision.decision == "ALLOW":
                 refused = False
@@ -113,16 +118,17 @@ class Recorder:
             # The reserve is for this case: a request that can't be recorded as allowed becomes a
             # denied one, which can. It is denied as a whole, so it has one record.
             full = refuse("audit_unavailable", "the spool is full: only denials can be recorded")
-            return self.conclude((Verdict(verdicts[0].retrieval, full, None),), report_mode=False)
+            denied = Verdict(made[0].verdict.retrieval, full, None)
+            return self.conclude((denied,), report_mode=False)
         # The records have their numbers. If we die before they are on disk, no answer was sent, and
         # recovery cuts all of them or finds all of them. If we die after, they ship at the next
         # start.
-        facts = verdicts[-1].facts
+        facts = made[-1].verdict.facts
         if facts is not None:
             self._noted_revision = facts.revision
         return [self._report(each, place) for each, place in zip(made, placed, strict=True)]
 
-    def _make_record(self, verdict: Verdict, report_mode: bool, now: int) -> _MadeRecord:
+    def _make_record(self, verdict: Verdict, report_mode: bool, now: int) -> MadeRecord:
         retrieval, decision, facts, candidates = verdict
         report_only = report_mode and decision.decision == "DENY"
         if report_only:
@@ -139,9 +145,9 @@ class Recorder:
             masking=self._masks() if facts is None else None,
             candidates=candidates,
         )
-        return _MadeRecord(verdict, decision, record, report_only)
+        return MadeRecord(verdict, decision, record, report_only)
 
-    def _report(self, made: _MadeRecord, placed: PlacedRecord) -> RecordedDecision:
+    def _report(self, made: MadeRecord, placed: PlacedRecord) -> RecordedDecision:
         verdict, decision, record, report_only = made
         core, durable, stored = placed
         # Counted only once the record is in the spool: what can't be recorded was not decided.

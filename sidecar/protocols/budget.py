@@ -17,6 +17,9 @@ MAX_SOURCES = 64
 """Distinct sources. Each one takes a decision and a record."""
 MAX_PARTS = 1_000
 """Lines of a bulk body, or sub-requests of a batch."""
+MAX_KEYS = 1_000
+"""Keys that one request names to delete them together: S3's own limit. They are judged in slices,
+so they are not counted as sources."""
 MAX_LOOKUPS = 64
 """The sidecar's own requests to the data source, on behalf of the agent."""
 MAX_GRAPHQL_TOKENS = 2_000
@@ -39,6 +42,7 @@ class Budget:
     # Defaults of the class: every request has a budget, and most charge nothing.
     _sources: set[str] | None = None
     _parts = MAX_PARTS
+    _keys = MAX_KEYS
     _lookups = MAX_LOOKUPS
     _arguments = MAX_ARGUMENTS
     _graphql_tokens = MAX_GRAPHQL_TOKENS
@@ -75,6 +79,13 @@ class Budget:
         self._parts -= count
         if self._parts < 0:
             raise OverBudget(f"the body has more than {MAX_PARTS} lines or sub-requests")
+
+    def charge_key(self) -> None:
+        """Charges one key that the request names to delete it together with others."""
+        self.check()
+        self._keys -= 1
+        if self._keys < 0:
+            raise OverBudget(f"the body names more than {MAX_KEYS} keys, the most in one request")
 
     def charge_lookup(self) -> None:
         """Charges one request that the sidecar sends to find out what a name means."""

@@ -97,6 +97,9 @@ class ProtocolRoute:
     """What happens to the allowed request and its response: a condition that withholds what the
     agent may not see, the check that the response keeps to it, tokens to remember, lists to
     filter."""
+    names_keys: bool = False
+    """Whether its sources are keys, which `parse_body` has charged to the budget as such
+    (`MAX_KEYS`)."""
     forwards_unchanged: bool = False
     """Whether, where documents have no levels, `plan_forward` changes neither the request nor what
     the agent gets of the response. A check door, which can change neither, judges any other

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from urllib.parse import unquote_to_bytes
 
 from policies.ground.errors import Malformed, UpstreamFailed
-from sidecar.protocols.budget import Budget, OverBudget
+from sidecar.protocols.budget import MAX_KEYS, Budget, OverBudget
 from sidecar.protocols.messages import ForwardedPart
 from sidecar.protocols.s3.xml import Element, UnreadableXml, content_span, read, span
 from sidecar.protocols.strict_body import MAX_BRACKETS, has_too_many_brackets
@@ -42,8 +42,6 @@ _LIST_MEMBERS = frozenset(
 _MARKERS = ("NextMarker", "NextKeyMarker")
 _OBJECT_MEMBERS = frozenset(("Key", "VersionId", "ETag", "LastModifiedTime", "Size"))
 
-# S3's own limit. The limit on the sources of one request allows fewer distinct keys.
-_MAX_DELETED = 1000
 _MAX_TOKEN = 4096
 
 
@@ -119,10 +117,10 @@ def keys_to_delete(raw: bytes, _media: str | None, budget: Budget) -> list[str]:
         others = {each.name for each in child.children} - _OBJECT_MEMBERS
         if child.name != "Object" or key is None or key.children or others:
             raise Malformed("the body describes an object to delete in an unknown form")
-        budget.charge_parts(1)
+        budget.charge_key()
         keys.append(key.text)
-    if not 0 < len(keys) <= _MAX_DELETED:
-        raise Malformed(f"the body must name 1 to {_MAX_DELETED} keys")
+    if not keys:
+        raise Malformed(f"the body must name 1 to {MAX_KEYS} keys")
     return keys
 
 

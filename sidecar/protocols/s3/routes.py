@@ -75,11 +75,20 @@ class S3(S3Sources, SourceProtocol):
 
     # S3's clients show an error only if it has S3's own form.
     def render_denial(
-        self, _request: RoutedRequest | None, denial: DenialResponse
+        self, request: RoutedRequest | None, denial: DenialResponse
     ) -> FetchedResponse:
-        code = "InvalidRequest" if denial.status == 400 else "AccessDenied"
+        code = "AccessDenied"
+        if denial.status == 400:
+            code = "MalformedXML" if self._lacks_body(request) else "InvalidRequest"
         body = error_response(code, denial.message, denial.decision)
         return FetchedResponse(denial.status, "", [(b"Content-Type", b"application/xml")], body)
+
+    def _lacks_body(self, request: RoutedRequest | None) -> bool:
+        """Whether the request was refused because its list of keys can't be read."""
+        if request is None or request.body is not None:
+            return False
+        found = self.match(request.method, request.target)
+        return found is not None and found.route.parse_body is not None
 
     async def sign(self, outgoing: OutgoingRequest) -> Fields:
         return await self._signer.sign(outgoing, passes)
@@ -158,6 +167,7 @@ OPERATIONS = (
     operation(
         "POST", "bucket", "delete", "", _WRITE,
         parse_body=keys_to_delete, find_sources=S3.of_deleted, hint_source=S3.hint,
+        names_keys=True,
     ),
     # Issues credentials.
     operation("GET", "bucket", "session", "", _ADMIN),

@@ -65,7 +65,7 @@ class ProtocolCalls:
         if sources is None:
             sources = await self._looked_up(route, routed, size)
         # One source alone is within any budget.
-        if len(sources) > 1:
+        if len(sources) > 1 and not route.names_keys:
             routed.budget.charge_sources(source.source_id for source in sources)
         return sources
 

@@ -9,6 +9,7 @@ from policies.ground.errors import Malformed
 from sidecar.protocols import strict_body
 from sidecar.protocols.budget import (
     MAX_GRAPHQL_TOKENS,
+    MAX_KEYS,
     MAX_LOOKUPS,
     MAX_PARTS,
     MAX_SOURCES,
@@ -28,6 +29,7 @@ from sidecar.protocols.strict_body import (
 
 
 def test_the_limits_are_those_of_the_contract() -> None:
+    assert MAX_KEYS == 1_000
     assert (MAX_SOURCES, MAX_PARTS, MAX_LOOKUPS, MAX_GRAPHQL_TOKENS) == (64, 1_000, 64, 2_000)
 
 

@@ -14,6 +14,7 @@ from botocore.config import Config
 
 from policies.definitions.model import Policy
 from sidecar.settings.model import Aws, Source
+from sidecar.settings.spool import SpoolSettings
 from tests.sidecar.protocols.aws import ACCESS, REGION, SECRET, Verifying, credentials_file
 from tests.sidecar.protocols.ticking import Ticking
 from tests.sidecar.proxy.raw_client import Answered, ask
@@ -78,7 +79,11 @@ class S3Front:
 
 @asynccontextmanager
 async def s3_fronting(
-    moto: int, tmp_path: Path, *policies: Policy, **changes: Any
+    moto: int,
+    tmp_path: Path,
+    *policies: Policy,
+    spool: SpoolSettings | None = None,
+    **changes: Any,
 ) -> AsyncIterator[S3Front]:
     bucket = f"lake-{os.urandom(6).hex()}"
     direct = client(moto)
@@ -97,7 +102,7 @@ async def s3_fronting(
     aws = Aws(region=REGION, credentials_file=credentials_file(tmp_path))
     async with (
         data_source(script) as upstream,
-        sidecar(tmp_path, *(policies or (allowed,))) as made,
+        sidecar(tmp_path, *(policies or (allowed,)), spool=spool) as made,
     ):
         configured = replace(source(upstream.port, "s3", aws=aws), **changes)
         async with listening(made, configured, clock=ticking.clock) as port:
