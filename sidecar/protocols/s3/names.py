@@ -144,27 +144,29 @@ def check_framing(fields: FieldIterable) -> None:
         )
 
 
-def copy_source(fields: FieldIterable) -> S3Name | None:
-    """The key that `x-amz-copy-source` names; None without this header. Raises `Malformed` and
-    `Unresolved`.
+def copy_sources(fields: FieldIterable) -> tuple[S3Name, ...]:
+    """The key that `x-amz-copy-source` names, and every other that a server might read there; none
+    without this header. Raises `Malformed` and `Unresolved`.
 
     The header's form is `[/]bucket/key[?versionId=…]`, percent-encoded.
     """
     found = [value for name, value in fields if name.lower() == COPY_SOURCE]
     if not found:
-        return None
+        return ()
     # The only one: `check_fields` refuses a second.
     text = found[0].decode("latin-1").strip()
     path, mark, version = text.partition("?")
     if mark and not re.fullmatch(r"versionId=[A-Za-z0-9._%-]{1,1024}", version):
         raise Malformed("the header `x-amz-copy-source` may state only `versionId` after the key")
-    # Some parsers read a bare `+` as a space; some let an escaped `?` begin the version.
-    if "+" in path or "%3f" in path.lower():
-        raise Malformed(
-            "the header `x-amz-copy-source` is ambiguous: it holds a `+` or an escaped `?`"
-        )
+    # Some parsers read a bare `+` as a space.
+    if "+" in path:
+        raise Malformed("the header `x-amz-copy-source` is ambiguous: it holds a `+`")
     segments = canonical("/" + path.removeprefix("/")).segments
     if len(segments) < 2 or segments[1] == "":
         raise Malformed("the header `x-amz-copy-source` does not name a key")
     # This refuses an access point (`arn:…`), which is another name for a bucket.
-    return S3Name(expect_bucket(segments[0]), "/".join(segments[1:]))
+    bucket, key = expect_bucket(segments[0]), "/".join(segments[1:])
+    # An escaped `?` is part of the key. A server that decodes first would let it begin the version,
+    # and read the key before it.
+    before, mark, _ = key.partition("?")
+    return (S3Name(bucket, key), S3Name(bucket, before)) if mark else (S3Name(bucket, key),)

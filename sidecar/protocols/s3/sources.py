@@ -16,7 +16,7 @@ from sidecar.protocols.s3.lists import filter_buckets, filter_keys
 from sidecar.protocols.s3.names import (
     check_fields,
     check_framing,
-    copy_source,
+    copy_sources,
     expect_bucket,
     expect_key,
 )
@@ -47,15 +47,16 @@ class S3Sources:
         # Only the prefix: the keys below it are judged one by one in the response.
         check_fields(request.fields)
         prefix = parse_query(request.target.query).get("prefix", "")
-        return (self._source_of(request.path_params[0], expect_key(prefix)),)
+        # No key that a path can name begins with `/`, and some servers read this prefix as none.
+        key = "" if prefix == "/" else expect_key(prefix)
+        return (self._source_of(request.path_params[0], key),)
 
     async def of_written(self, request: RoutedRequest) -> Sources:
         """The key that is written, and for a copy the key that is read."""
         check_fields(request.fields, writes=True)
         check_framing(request.fields)
-        source = copy_source(request.fields)
-        written = self._source_of(*request.path_params)
-        return (written,) if source is None else (written, self._source_of(*source))
+        read = copy_sources(request.fields)
+        return tuple(self._source_of(*each) for each in (request.path_params, *read))
 
     async def of_deleted(self, request: RoutedRequest) -> Sources:
         """The keys that the body names."""
