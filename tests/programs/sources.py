@@ -76,6 +76,12 @@ SOURCES: dict[str, Source] = {
         "http-cache-tests", "0.4.5", 5, {"http-cache-tests": "http-cache-tests"}
     ),
     "pyarrow": Wheel("pyarrow", "26.0.1", 47, {"pyarrow": "pyarrow"}),
+    "mcp-conformance": Npm(
+        "@modelcontextprotocol/conformance",
+        version="0.1.16",
+        megabytes=4,
+        programs={"mcp-conformance": "@modelcontextprotocol/conformance/dist/index.js"},
+    ),
     "typescript": Npm("typescript", "5.9.3", 4, {"typescript": "typescript/bin/tsc"}),
     "yaml-language-server": Npm(
         "yaml-language-server",

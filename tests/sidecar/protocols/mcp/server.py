@@ -230,9 +230,14 @@ def serving(*, json_response: bool) -> Iterator[Served]:
         retry_interval=50,
     )
     served = Served(0, json_response)
-    config = uvicorn.Config(
-        cast(Any, _Noting(app, served)), host="127.0.0.1", port=0, log_level="critical"
-    )
+    with listening_server(cast(Any, _Noting(app, served))) as served.port:
+        yield served
+
+
+@contextmanager
+def listening_server(app: ASGIApp) -> Iterator[int]:
+    """The port of `app`, served on a thread of its own."""
+    config = uvicorn.Config(cast(Any, app), host="127.0.0.1", port=0, log_level="critical")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -240,9 +245,8 @@ def serving(*, json_response: bool) -> Iterator[Served]:
         # expires on purpose
         thread.join(0.01)
         assert thread.is_alive()
-    served.port = server.servers[0].sockets[0].getsockname()[1]
     try:
-        yield served
+        yield server.servers[0].sockets[0].getsockname()[1]
     finally:
         server.should_exit = True
         server.force_exit = True
