@@ -99,6 +99,11 @@ class ForwardedPart(NamedTuple):
     withheld: int = 0
 
 
+InsertEvent = Callable[[bytes], bool]
+"""Writes whole events of the sidecar's own to the agent, between two of the data source's. False if
+the agent doesn't take what was written before."""
+
+
 class ForwardPlan(NamedTuple):
     """What happens to an allowed request and its response. Both filters raise `UpstreamFailed` for
     a response they can't judge."""
@@ -115,6 +120,8 @@ class ForwardPlan(NamedTuple):
     filter_event: Callable[[bytes], ForwardedPart | None] | None = None
     """Filters a `text/event-stream` response event by event, instead of reading it whole. It gets
     the `data` of each event and returns its replacement; None drops the event."""
+    on_events: Callable[[InsertEvent], Callable[[], None]] | None = None
+    """Called when a filtered event stream begins; returns what is called at its end."""
     on_head: Callable[[int, Fields], None] | None = None
     """Gets the status and header fields before any of the response is passed on: for a streamed
     response with a token in its header."""

@@ -8,10 +8,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from sidecar.protocols.mcp import headers
+from sidecar.protocols.mcp import headers, sse
 from sidecar.protocols.mcp.headers import ServerVersions
 from sidecar.protocols.mcp.messages import McpObjects, expect_texts, params_of
 from sidecar.protocols.mcp.response_filter import ResponseFilter
+from sidecar.protocols.mcp.sse import SseSessions
 from sidecar.protocols.mcp.tokens import AllowedCall, Tokens, call_token
 from sidecar.protocols.messages import (
     ForwardPlan,
@@ -39,6 +40,7 @@ class McpMethods(SourceProtocol):
         make = partial(Continuations, monotonic)
         self._tokens = Tokens(calls=make(), tasks=make(), states=make())
         self._versions = ServerVersions()
+        self._sse = SseSessions(source)
 
     def authorization_source(self) -> SourceRef:
         """What a decision about the server's own tokens is about."""
@@ -93,7 +95,8 @@ class McpMethods(SourceProtocol):
         self, request: RoutedRequest, sources: Sources, visibility: Visibility
     ) -> ForwardPlan:
         """Filters the response, whether it comes in one piece or as a stream."""
-        session = headers.session_id(request.fields)
+        posted = self._sse.session_of(request.target, request.attribution)
+        session = posted or headers.session_id(request.fields)
         call = None
         message = request.body or {}
         if "method" in message and "id" in message:
@@ -103,7 +106,24 @@ class McpMethods(SourceProtocol):
                 self._tokens.calls.remember(
                     call_token(session, message["id"]), request.attribution, sources
                 )
-        response_filter = ResponseFilter(
+        if posted is not None:
+            return sse.POSTED
+        response_filter = self.response_filter(request, visibility, session, call)
+        return ForwardPlan(
+            filter_response=response_filter.filter_response,
+            filter_event=response_filter.filter_message,
+        )
+
+    def response_filter(
+        self,
+        request: RoutedRequest,
+        visibility: Visibility,
+        session: str | None,
+        call: AllowedCall | None = None,
+    ) -> ResponseFilter:
+        """Filters the responses of one request or stream; `call` is the request itself, if it gets
+        a response."""
+        return ResponseFilter(
             self._objects,
             self._tokens,
             visibility,
@@ -111,10 +131,6 @@ class McpMethods(SourceProtocol):
             session,
             call,
             self._versions,
-        )
-        return ForwardPlan(
-            filter_response=response_filter.filter_response,
-            filter_event=response_filter.filter_message,
         )
 
     def of_vendor(self, _params: dict[str, Any], request: RoutedRequest) -> Sources:

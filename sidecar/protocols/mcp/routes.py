@@ -11,12 +11,24 @@ from typing import Any
 
 from policies.ground.errors import Malformed
 from sidecar.http.request_target import Target
-from sidecar.protocols.mcp import authorization, errors, headers
+from sidecar.protocols.mcp import authorization, errors, headers, sse
 from sidecar.protocols.mcp.errors import NotJson, message_body
 from sidecar.protocols.mcp.messages import check_message
 from sidecar.protocols.mcp.methods import McpMethods
-from sidecar.protocols.messages import DenialResponse, FetchedResponse, RoutedRequest
-from sidecar.protocols.route_table import ProtocolRoute, RouteClass, RouteMatch, RouteTable
+from sidecar.protocols.messages import (
+    DenialResponse,
+    FetchedResponse,
+    ForwardPlan,
+    RoutedRequest,
+    Visibility,
+)
+from sidecar.protocols.route_table import (
+    ProtocolRoute,
+    RouteClass,
+    RouteMatch,
+    RouteTable,
+    Sources,
+)
 from sidecar.settings.model import Source
 
 _METADATA, _OPEN = RouteClass.METADATA, RouteClass.OPEN
@@ -37,11 +49,35 @@ class Mcp(McpMethods):
             # Ends the session.
             ProtocolRoute("DELETE", end, _OPEN),
         )
+        self._serves_sse = source.sse == "on"
+        if self._serves_sse:
+            stream = ProtocolRoute("GET", sse.PATH, _METADATA, plan_forward=Mcp.plan_stream)
+            self._streams = RouteTable((stream,))
         self._allowed = ", ".join(row.methods for row in rows)
         self._table = RouteTable(rows)
 
     def match(self, method: str, target: Target) -> RouteMatch | None:
-        return self._table.match(method, target) or authorization.match(method, target)
+        found = self._table.match(method, target) or authorization.match(method, target)
+        if found is None and self._serves_sse:
+            # Which paths take messages is known only from the streams that are open.
+            return _POSTED if method == "POST" else self._streams.match(method, target)
+        return found
+
+    def plan_stream(
+        self, request: RoutedRequest, _sources: Sources, visibility: Visibility
+    ) -> ForwardPlan:
+        """Filters a stream of the older transport."""
+
+        def filter_of(session: str) -> sse.FilterMessage:
+            return self.response_filter(request, visibility, session).filter_message
+
+        return self._sse.plan(request.attribution, filter_of)
+
+    def refine_posted(self, request: RoutedRequest) -> ProtocolRoute | None:
+        """The row of a message to a stream; None if no stream of this caller takes it."""
+        if self._sse.session_of(request.target, request.attribution) is None:
+            return None
+        return self.refine_by_method(request)
 
     def refine_by_method(self, request: RoutedRequest) -> ProtocolRoute | None:
         """The row of the message's method."""
@@ -70,9 +106,27 @@ class Mcp(McpMethods):
             other = request.target.path == self._endpoint and denial.status == 403
             other = other and self._table.match(request.method, request.target) is None
             return errors.wrong_method(denial, self._allowed) if other else None
-        message = request.body
         if request.target.path != self._endpoint:
+            return self._posted_denial(request, denial)
+        return self._message_denial(request, denial)
+
+    def _posted_denial(
+        self, request: RoutedRequest, denial: DenialResponse
+    ) -> FetchedResponse | None:
+        """The denial of a message to a stream, which gets it: clients read no other response, and
+        some give up at a status such as 403."""
+        target, who = request.target, request.attribution
+        if denial.status != 403 or self._sse.session_of(target, who) is None:
             return None
+        own = self._message_denial(request, denial)
+        if own is None or self._sse.answer(target, who, own.body):
+            return FetchedResponse(202, "", [], b"")
+        return own
+
+    def _message_denial(
+        self, request: RoutedRequest, denial: DenialResponse
+    ) -> FetchedResponse | None:
+        message = request.body
         if denial.status == 400:
             return errors.unreadable(denial, message, self._readable_fault(request))
         if not isinstance(message, dict) or "id" not in message or "method" not in message:
@@ -93,3 +147,9 @@ class Mcp(McpMethods):
         except Malformed:
             return None
         return self._fault(request, request.body)
+
+
+# INVARIANT: `refine` replaces this row with the method's own, or denies the request.
+_POSTED = RouteMatch(
+    ProtocolRoute("POST", "/**", _OPEN, parse_body=message_body, refine=Mcp.refine_posted), ()
+)

@@ -5,6 +5,7 @@ Knows heads and bodies. Of a decision it knows only the header fields that name 
 """
 
 import hashlib
+from contextlib import nullcontext
 from typing import Any
 
 from policies.ground.errors import Malformed, UpstreamFailed
@@ -125,16 +126,27 @@ async def _stream(
     if is_event_stream(response.message.fields):
         # An event stream has no end of its own, so an agent that half-closes isn't waiting for one.
         request.end_on_client_close()
-    while part := await response.next():
-        if events is not None:
-            part = await events.feed(part)
-            relayed.withheld = events.withheld
-            if not part:
-                continue
+
+    def write(part: bytes) -> None:
         relayed.count(part)
         request.write(encode_chunk(part) if chunked else part)
+
+    def insert(part: bytes) -> bool:
         if request.congested:
-            await request.drain()
+            return False
+        write(part)
+        return True
+
+    with nullcontext() if events is None else events.open(insert):
+        while part := await response.next():
+            if events is not None:
+                part = await events.feed(part)
+                relayed.withheld = events.withheld
+                if not part:
+                    continue
+            write(part)
+            if request.congested:
+                await request.drain()
     if chunked:
         # Only after the whole body: without it, the agent knows that the response broke off.
         request.write(LAST_CHUNK)

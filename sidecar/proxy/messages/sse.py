@@ -6,10 +6,11 @@ Knows how events are delimited. Knows nothing of what their data mean.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.messages import Fields, ForwardedPart
+from sidecar.protocols.messages import Fields, ForwardedPart, InsertEvent
 from sidecar.proxy.worker_thread import LONGEST_INLINE, Refresh, WorkerThread
 
 _BOM = b"\xef\xbb\xbf"
@@ -119,9 +120,16 @@ class EventParser:
 
 class FilteredStream:
     """The events of one response: short ones are filtered on the loop, long ones in the worker
-    thread. `refresh` is called before the worker sees any."""
+    thread. `refresh` is called before the worker sees any; `on_begin` is the plan's `on_events`."""
 
-    def __init__(self, events: EventParser, worker: WorkerThread, refresh: Refresh) -> None:
+    def __init__(
+        self,
+        events: EventParser,
+        worker: WorkerThread,
+        refresh: Refresh,
+        on_begin: Callable[[InsertEvent], Callable[[], None]] | None = None,
+    ) -> None:
+        self._on_begin = on_begin
         self._events = events
         self._worker = worker
         self._refresh = refresh
@@ -130,6 +138,17 @@ class FilteredStream:
     def withheld(self) -> int:
         """How many documents have been left out so far."""
         return self._events.withheld
+
+    @contextmanager
+    def open(self, insert: InsertEvent) -> Iterator[None]:
+        """Makes `insert` known while the response lasts. What `feed` returns ends with an event, so
+        others fit in before the next."""
+        ended = None if self._on_begin is None else self._on_begin(insert)
+        try:
+            yield
+        finally:
+            if ended is not None:
+                ended()
 
     async def feed(self, data: bytes) -> bytes:
         """The bytes that may be forwarded once `data` has arrived. Raises `UpstreamFailed`."""

@@ -80,7 +80,7 @@ class ResponseInspector:
             if prepared.filter_event is not None and is_event_stream(message.fields):
                 refuse_encoded(message.fields)
                 parser = EventParser(prepared.filter_event, self._limits.inspected_response_bytes)
-                events = FilteredStream(parser, self._worker, allowed.refresh)
+                events = FilteredStream(parser, self._worker, allowed.refresh, prepared.on_events)
                 return await relay(request, response, event, relayed, events)
             if prepared.filter_response is None:
                 return await relay(request, response, event, relayed)

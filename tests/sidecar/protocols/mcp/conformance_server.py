@@ -15,7 +15,10 @@ Block = dict[str, Any]
 Tool = Callable[[Any, dict[str, Any]], Awaitable[list[Block]]]
 
 # One pixel, and one sample.
-PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+PNG = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5E"
+    "rkJggg=="
+)
 WAV = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA="
 NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}}
 SCHEMA_2020_12: dict[str, Any] = {
