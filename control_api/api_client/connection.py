@@ -3,10 +3,11 @@ Knows no route."""
 
 import http.client
 import json
+import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from control_api.api_client.key_file import ServiceUnusable
 
@@ -15,6 +16,7 @@ SECONDS = 60.0
 MAX_ANSWER = 256 * 1024 * 1024
 """In bytes. A server that is not a control API may send without end."""
 MAX_ERROR = 64 * 1024
+_NEXT = re.compile(r'<([^>]*)>; rel="next"')
 
 
 class RequestRefused(ServiceUnusable):
@@ -87,6 +89,27 @@ class RemoteApi:
         """The JSON that the service answers; None where it answers nothing. What is None in
         `query` is left out. Raises `RequestRefused` unless the status is 2xx, `ServiceUnusable` if
         there is no usable answer."""
+        return self._asked(method, path, query, body, seconds)[0]
+
+    def pages(self, path: str, query: Mapping[str, str | None]) -> Iterator[list[Any]]:
+        """The pages of a list. Raises as `ask` does."""
+        wanted: Mapping[str, str | None] | None = query
+        while wanted is not None:
+            rows, link = self._asked("GET", path, wanted, None, SECONDS)
+            yield rows
+            # Its query alone: a gateway in front of the service may have put the path elsewhere.
+            found = _NEXT.match(link)
+            wanted = None if found is None else dict(parse_qsl(urlsplit(found[1]).query))
+
+    def _asked(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str | None] | None,
+        body: object,
+        seconds: float,
+    ) -> tuple[Any, str]:
+        """What `ask` answers, and the header `Link`."""
         given = {name: value for name, value in (query or {}).items() if value is not None}
         target = f"{path}?{urlencode(given)}" if given else path
         raw = None if body is None else json.dumps(body).encode()
@@ -104,7 +127,7 @@ class RemoteApi:
         if len(text) > MAX_ANSWER:
             raise ServiceUnusable(f"the service's answer is larger than {MAX_ANSWER} bytes")
         try:
-            return json.loads(text) if text else None
+            return json.loads(text) if text else None, response.headers.get("Link", "")
         except ValueError:
             raise ServiceUnusable("the answer is not JSON: is --url a control API?") from None
 

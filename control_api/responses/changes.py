@@ -14,6 +14,7 @@ class ChangeShown:
     none was recorded; `hash` is the leaf hash of its entry, in hex."""
 
     seq: int
+    event_id: str
     hash: str
     timestamp: str
     object_type: str
@@ -26,6 +27,7 @@ class ChangeShown:
 
     example: ClassVar[dict[str, Any]] = {
         "seq": 17,
+        "event_id": "0194bd6e-7c00-7a1b-8c2d-3e4f5a6b7c8d",
         "hash": _HASH,
         "timestamp": _NOW,
         "object_type": "agent",

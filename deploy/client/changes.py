@@ -23,7 +23,7 @@ FILTERS = {
     "object": ("object_id", "only changes of the object with this id"),
     "action": ("action", "only this action, such as created or status"),
     "by": ("actor", "only changes by the key with this id"),
-    "from": ("from", "only changes at or after this time, such as 2026-01-31T12:00:00Z"),
+    "from": ("from", "only changes at or after this time"),
     "to": ("to", "only changes before this time"),
 }
 _TOLD_ELSEWHERE = ("created_at", "updated_at", "version")

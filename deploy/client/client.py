@@ -10,6 +10,7 @@ from typing import Any
 
 from deploy.client.connection import ApiConnection, ApiResponse
 from deploy.client.output import Columns, Output
+from deploy.client.times import ACCEPTED, moment
 
 ROWS = 100
 
@@ -48,6 +49,9 @@ class Client:
 
 
 Run = Callable[[Client, argparse.Namespace], int]
+
+TIMES = ("from", "to")
+"""Options that take a time."""
 
 Fields = Mapping[str, tuple[str, str]]
 """Options that set fields of the API: each option's name, its field, and its line of help."""
@@ -113,7 +117,12 @@ def add_fields(parser: argparse.ArgumentParser, fields: Fields) -> None:
     for option, (field, line) in fields.items():
         # Otherwise the help would show the field's name, which the operator never types.
         metavar = option.upper().replace("-", "_")
-        parser.add_argument(f"--{option}", dest=field, metavar=metavar, help=line)
+        if option in TIMES:
+            parser.add_argument(
+                f"--{option}", dest=field, type=moment, metavar="TIME", help=f"{line}: {ACCEPTED}"
+            )
+        else:
+            parser.add_argument(f"--{option}", dest=field, metavar=metavar, help=line)
 
 
 def given(options: argparse.Namespace, fields: Fields) -> dict[str, Any]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from deploy.client.client import Client, add_fields, common, given, paged
+from deploy.client.connection import segment
 from deploy.client.credentials import UnusableArguments
 from deploy.client.follow import follow
 
@@ -17,6 +19,7 @@ COLUMNS = (
     ("USER", "user_id"),
     ("SOURCE", "source_id"),
     ("LEVEL", "sensitivity_level"),
+    ("ID", "event_id"),
     ("REASON", "reason"),
 )
 FILTERS = {
@@ -26,7 +29,7 @@ FILTERS = {
     "source": ("source_id", "only events about this source"),
     "session": ("session_id", "only events of this session"),
     "policy": ("policy_name", "only events decided by this policy or check"),
-    "from": ("from", "only events at or after this time, such as 2026-01-31T12:00:00Z"),
+    "from": ("from", "only events at or after this time"),
     "to": ("to", "only events before this time"),
 }
 
@@ -39,6 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_fields(parser, FILTERS)
     parser.add_argument(
+        "--event", metavar="ID", help="show this event in full, with the reasons of its decision"
+    )
+    parser.add_argument(
         "--follow",
         action="store_true",
         help="print the newest --limit events, then new ones as they arrive, until Ctrl-C; with "
@@ -50,9 +56,37 @@ def _events(client: Client, options: argparse.Namespace) -> int:
     query = given(options, FILTERS)
     if options.decision is not None:
         query["decision"] = options.decision
+    if options.event is not None:
+        if query or options.follow or options.all:
+            raise UnusableArguments("--event shows one event: leave filters, --all, --follow out")
+        return _show(client, options.event)
     if not options.follow:
         return client.list(PATH, query, options, COLUMNS)
     if options.to is not None:
         raise UnusableArguments("--to can't be used with --follow, which never ends; remove it")
     follow(client, PATH, query, None if options.all else options.limit, COLUMNS)
     return 0
+
+
+def _show(client: Client, event_id: str) -> int:
+    """Print one event, then each check of its decision."""
+    found = client.api.request("GET", f"{PATH}/{segment(event_id)}").body
+    if client.out.as_json:
+        client.out.members(found)
+        return 0
+    client.out.members(found["event"])
+    explained = found["explain"]
+    if explained is None:
+        # An old record, or one of a question about an agent that the sidecar does not act for, has
+        # no facts to explain it by. The event itself says what was decided.
+        client.out.members({"explanation": f"none: {found['unexplained']}"})
+        return 0
+    client.out.members({each["check"]: _outcome(each) for each in explained["checks"]})
+    if miss := explained["nearest_miss"]:
+        client.out.members({"nearest miss": miss["change"]})
+    return 0
+
+
+def _outcome(check: dict[str, Any]) -> str:
+    facts = ", ".join(f"{name}={value}" for name, value in check["facts"].items())
+    return f"{check['outcome']}: {facts}" if facts else str(check["outcome"])

@@ -1,6 +1,6 @@
 """The console's pages of the area "Decisions": search, the live tail, export of what matches."""
 
-from control_api.console.page import ROOT, Html, Page
+from control_api.console.page import ROOT, Html, Page, See
 from control_api.console.visit import Visit, address
 from control_api.responses.stream import Stream
 from control_api.use_cases.audit.export_log import export_log
@@ -23,8 +23,10 @@ FORMS = {
 _HOUR, _DAY = 3_600_000_000, 86_400_000_000  # microseconds
 
 
-async def show_decisions(visit: Visit) -> Html:
-    """The events that match the query, newest first, 50 on a page."""
+async def show_decisions(visit: Visit) -> Html | See:
+    """The events that match the query, newest first, 50 on a page; of an event's id, its page."""
+    if event_id := visit.query.get("event_id", "").strip():
+        return See(address("/decision", id=event_id))
     given = visit.given(*VALUES, "from", "to")
     try:
         found = await visit.call(list_events, limit="50", **given, **visit.given("cursor"))

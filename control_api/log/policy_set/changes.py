@@ -47,6 +47,7 @@ class Change(NamedTuple):
     was recorded."""
 
     seq: int
+    event_id: str
     leaf_hash: bytes
     timestamp: str
     object_type: str
@@ -158,6 +159,7 @@ async def _shown(
     entry = orjson.loads(row.entry)
     return Change(
         row.seq,
+        entry["eid"],
         row.hash,
         entry["ts"],
         object_type,

@@ -6,13 +6,12 @@ import sys
 from typing import Any
 
 from control_api.policy_tools import text
+from control_api.policy_tools.commands.access_at import rows_of, run_at
 from control_api.policy_tools.options import AddCommand, add_output
 from control_api.policy_tools.service import add_service, connect, names_service
 from control_api.policy_tools.sources import Unusable, read
-from policies.analysis.access import Asked
-from policies.analysis.difference import by_role
-from policies.analysis.rows import access_rows
 from policies.definitions.model import SENSITIVITIES
+from policies.ground.typed_time import ACCEPTED
 
 ROUTE = "/v1/policies/access"
 SECONDS = 90.0
@@ -27,6 +26,17 @@ def add_who(add_command: AddCommand) -> None:
     """Add the command `who`."""
     command = add_command("who", "who may read a source")
     command.add_argument("source", metavar="SOURCE", help="its id, or a pattern")
+    command.add_argument(
+        "--at",
+        metavar="TIME",
+        help=f"who could read it then, by the policies that the audit trail proves: {ACCEPTED}",
+    )
+    command.add_argument(
+        "--log-key",
+        metavar="KEY",
+        help="with --at: the public key that signs the log, or a file with it (`sluice log-key`); "
+        "default: the one that the service names",
+    )
     _add_common(command)
     command.set_defaults(run=_run, role=None)
 
@@ -36,7 +46,7 @@ def add_can(add_command: AddCommand) -> None:
     command = add_command("can", "what a role may read")
     command.add_argument("role", metavar="ROLE")
     _add_common(command)
-    command.set_defaults(run=_run, source=None)
+    command.set_defaults(run=_run, source=None, at=None, log_key=None)
 
 
 def _add_common(command: argparse.ArgumentParser) -> None:
@@ -53,6 +63,10 @@ def _add_common(command: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     if options.policies and options.url:
         raise Unusable("--policies and --url: give one of the two")
+    if options.at is not None:
+        return run_at(options)
+    if options.log_key:
+        raise Unusable("--log-key belongs to --at")
     if options.policies:
         rows = _in_files(options)
         print(_NO_REGISTRY, file=sys.stderr)
@@ -71,17 +85,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _in_files(options: argparse.Namespace) -> list[dict[str, Any]]:
-    agents, tasks, sources = (
-        (each,) if each else () for each in (options.agent, options.task, options.source)
-    )
-    asked = Asked(agents, tasks, sources)
-    roles = by_role(read(options.policies, options.tenant))
-    return [
-        row
-        for role, policies in sorted(roles.items())
-        if options.role in (None, role)
-        for row in access_rows(role, policies, asked, options.level)
-    ]
+    return rows_of(read(options.policies, options.tenant), options)
 
 
 def _in_service(options: argparse.Namespace) -> list[dict[str, Any]]:

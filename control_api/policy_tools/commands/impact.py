@@ -9,15 +9,15 @@ from typing import Any, TextIO
 
 from control_api.api_client.connection import RemoteApi
 from control_api.policy_tools import text
-from control_api.policy_tools.options import AddCommand, add_output
+from control_api.policy_tools.options import AddCommand, add_output, typed_time
 from control_api.policy_tools.service import add_service, connect
 from control_api.policy_tools.sources import body, read
 from policies.ground.canonical import rfc3339
+from policies.ground.typed_time import ACCEPTED
 
 ROUTE = "/v1/policies/impact"
 POLL_SECONDS = 0.5
 BAR = 24
-_UNITS = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _RUNNING = "running"
 
 Impact = Mapping[str, Any]
@@ -31,9 +31,8 @@ def add(add_command: AddCommand) -> None:
     command.add_argument(
         "--since",
         metavar="TIME",
-        type=_age,
-        default=_age("7d"),
-        help="how far back: a number and m, h, d or w (default: 7d)",
+        default="7d",
+        help=f"how far back: {ACCEPTED} (default: 7d)",
     )
     add_service(command)
     add_output(command)
@@ -43,7 +42,7 @@ def add(add_command: AddCommand) -> None:
 def _run(options: argparse.Namespace) -> int:
     policies = [body(each) for each in read(options.new, options.tenant)]
     api = connect(options)
-    begin = rfc3339(options.clock.now() - options.since * 1_000_000)
+    begin = rfc3339(typed_time(options, "--since", options.since))
     started = api.ask("POST", ROUTE, body={"policies": policies, "from": begin})
     run = f"{ROUTE}/{started['impact_id']}"
     try:
@@ -60,14 +59,6 @@ def _run(options: argparse.Namespace) -> int:
         print(f"sluice policy: the run is {found['state']}: {found['reason']}", file=sys.stderr)
         return 1
     return 0
-
-
-def _age(written: str) -> int:
-    """Seconds."""
-    number, unit = written[:-1], written[-1:]
-    if not (number.isascii() and number.isdecimal() and len(number) < 7 and unit in _UNITS):
-        raise argparse.ArgumentTypeError(f"`{written:.40}` is not a time such as 12h, 7d or 4w")
-    return int(number) * _UNITS[unit]
 
 
 def _followed(api: RemoteApi, run: str, monotonic: Any) -> Impact:

@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _report(arguments: list[str]) -> int:
-    options, asked = parse(arguments)
+    options, asked = parse(arguments, time.time_ns() // 1000)
     name: str = options.file
 
     def open_file() -> BinaryIO:

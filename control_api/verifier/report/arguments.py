@@ -1,16 +1,13 @@
 """The arguments of `sluice report`. Opens nothing but key files."""
 
 import argparse
-import re
-from datetime import UTC, datetime, timedelta
 
 from control_api.verifier.options import key_argument
 from control_api.verifier.outcome import Unusable
 from control_api.verifier.report.selection import Asked
+from policies.ground.typed_time import ACCEPTED, UnreadableTime, read_time
 from policies.trail.proofs.signed_note import ED25519
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_TIME = re.compile(r"\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?(?:Z|[+-]\d\d:\d\d))?")
 _WHAT = ("session", "agent", "user", "event")
 _DESCRIPTION = """\
 Writes what an export of the audit trail says of one session, agent, user or event: DIR/report.html
@@ -28,12 +25,10 @@ def parser() -> argparse.ArgumentParser:
     for name in _WHAT:
         group.add_argument(f"--{name}", metavar="ID", help=f"report on this {name}")
     made.add_argument(
-        "--from", dest="begin", type=_time, metavar="TIME",
-        help="only from this time on, such as 2026-03-01 or 2026-03-01T09:00Z",
+        "--from", dest="begin", metavar="TIME",
+        help=f"only from this time on: {ACCEPTED}",
     )  # fmt: skip
-    made.add_argument(
-        "--to", dest="until", type=_time, metavar="TIME", help="only before this time"
-    )
+    made.add_argument("--to", dest="until", metavar="TIME", help="only before this time")
     made.add_argument(
         "--key", action="append", default=[], type=key_argument(ED25519), metavar="KEY",
         help="a key that signs the log, as for `sluice verify`; may be repeated",
@@ -45,11 +40,12 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def parse(arguments: list[str]) -> tuple[argparse.Namespace, Asked]:
-    """The options, and what they ask for. Raises `Unusable`; `SystemExit` like argparse."""
+def parse(arguments: list[str], now: int) -> tuple[argparse.Namespace, Asked]:
+    """The options, and what they ask for. `now` is in microseconds. Raises `Unusable`; `SystemExit`
+    like argparse."""
     options = parser().parse_args(arguments)
     by = next(name for name in _WHAT if getattr(options, name) is not None)
-    begin, until = options.begin, options.until
+    begin, until = _time("--from", options.begin, now), _time("--to", options.until, now)
     if begin is not None and until is not None and begin >= until:
         raise Unusable("--from is not before --to")
     if options.file == "-":
@@ -57,13 +53,8 @@ def parse(arguments: list[str]) -> tuple[argparse.Namespace, Asked]:
     return options, Asked(by, getattr(options, by), begin, until)
 
 
-def _time(text: str) -> int:
-    """Microseconds since 1970 UTC. A date alone is its midnight, UTC."""
-    if _TIME.fullmatch(text) and text.isascii():
-        try:
-            at = datetime.fromisoformat(text)
-            at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
-            return (at - _EPOCH) // timedelta(microseconds=1)
-        except (ValueError, OverflowError):
-            pass  # no such day or hour
-    raise argparse.ArgumentTypeError(f"`{text:.40}` is not a time such as 2026-03-01T09:00:00Z")
+def _time(option: str, text: str | None, now: int) -> int | None:
+    try:
+        return None if text is None else read_time(text, now)
+    except UnreadableTime as error:
+        raise Unusable(f"{option}: {error}") from error

@@ -16,6 +16,7 @@ from deploy.client.credentials import UnusableArguments
 from deploy.client.export.decision_lines import FORMATS, DecisionFile
 from deploy.client.export.download import Broken, Download, codings, decoded
 from deploy.client.export.partial_file import CannotContinue, PartialFile
+from deploy.client.times import ACCEPTED, place
 
 PATH = "/v1/audit/export"
 PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)
@@ -37,11 +38,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--from",
         dest="first",
+        type=place,
         metavar="SEQ|TIME",
-        help="the first entry, or a time such as 2026-01-31T00:00:00Z (default: the oldest kept)",
+        help=f"the first entry (default: the oldest kept), or a time: {ACCEPTED}",
     )
     parser.add_argument(
-        "--to", dest="until", metavar="SEQ|TIME", help="the first entry or time that is left out"
+        "--to",
+        dest="until",
+        type=place,
+        metavar="SEQ|TIME",
+        help="the first entry or time that is left out",
     )
     parser.add_argument(
         "--no-openings",

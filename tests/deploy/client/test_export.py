@@ -230,9 +230,10 @@ def test_a_file_is_never_overwritten(operator: Operator, tmp_path: Path) -> None
 
 
 def test_refusals_are_not_retried(operator: Operator, tmp_path: Path) -> None:
-    said = operator("export", "-o", str(tmp_path / "log.ndjson"), "--from", "yesterday")
+    refused = ("--from", "9" * 20)
+    said = operator("export", "-o", str(tmp_path / "log.ndjson"), *refused)
     assert said.code == 1
-    assert "must be an RFC 3339 time" in said.err
+    assert "from: " in said.err
 
 
 @pytest.mark.parametrize("form", ["log", "csv"])

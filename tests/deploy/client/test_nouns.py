@@ -6,9 +6,11 @@ import base64
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from deploy.client.connection import ApiConnection, ApiResponse
 from tests.deploy.client.conftest import Operator, evaluate
 from tests.support.stack import Stack
 
@@ -114,8 +116,46 @@ def test_events_are_filtered_and_paged(operator: Operator, stack: Stack) -> None
     assert first.split()[:3] == [rows[0]["timestamp"], "DENY", "support"]
     assert first[heading.index("REASON") :] == rows[0]["reason"]
     unusable = operator("events", "--from", "yesterday")
-    assert unusable.code == 1
-    assert "from: " in unusable.err
+    assert unusable.code == 2
+    assert "--from: `yesterday` is not a time; expected how long ago" in unusable.err
+
+
+def test_an_event_is_shown_in_full_by_the_id_that_the_list_shows(
+    operator: Operator, stack: Stack
+) -> None:
+    event_id = evaluate(stack, source_id="payroll", session_id="whole")["event_id"]
+    heading, row = operator.done("events", "--session", "whole").out.splitlines()
+    assert row[heading.index("ID ") :].startswith(event_id)
+    shown = dict(
+        line.split(maxsplit=1)
+        for line in operator.done("events", "--event", event_id).out.splitlines()
+    )
+    assert (shown["event_id"], shown["decision"]) == (event_id, "DENY")
+    found = operator.done("events", "--event", event_id, "--json").json
+    assert found["event"]["event_id"] == event_id
+    # Every check of the decision has its line.
+    assert {each["check"] for each in found["explain"]["checks"]} <= shown.keys()
+    unknown = operator("events", "--event", "absent")
+    assert (unknown.code, "404" in unknown.err) == (1, True)
+
+
+def test_an_event_without_an_explanation_is_shown_too(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sidecar's denial of a call for an agent that its key does not name has no facts."""
+    event = {"event_id": "e-1", "agent_id": "agt_other", "agent_foreign": True}
+    answer = {"event": event, "explain": None, "unexplained": "the record has no facts"}
+    ask = ApiConnection.request
+
+    def answered(api: ApiConnection, method: str, path: str, *rest: Any, **more: Any) -> Any:
+        if path == "/v1/audit/events/e-1":
+            return ApiResponse(200, answer, {})
+        return ask(api, method, path, *rest, **more)
+
+    monkeypatch.setattr(ApiConnection, "request", answered)
+    said = operator.done("events", "--event", "e-1").out
+    assert "agt_other" in said
+    assert "none: the record has no facts" in said
 
 
 def test_the_log_s_public_key_is_printed_with_its_fingerprint(
@@ -208,6 +248,8 @@ def test_the_fleets_own_records_show_what_it_has_applied(operator: Operator, sta
         ("freeze", "--lift", "reason"),
         ("events", "--limit", "0"),
         ("events", "--limit", "3", "--all"),
+        ("events", "--event", "e", "--decision", "DENY"),
+        ("events", "--event", "e", "--follow"),
         ("events", "--follow", "--to", "2026-01-01T00:00:00Z"),
         ("fleet", "--key", "slc_secret"),
     ],

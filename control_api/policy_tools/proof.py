@@ -1,0 +1,112 @@
+"""Checks that a change of a policy is in the audit trail, without trusting the service: its entry
+is in the tree of a checkpoint that the log's key signed, and holds the digest of the policy.
+
+This proves the version and its time. That no other change came in between only a verification of
+the whole log proves.
+"""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import orjson
+
+from control_api.api_client.connection import RemoteApi, RequestRefused
+from control_api.policy_tools.sources import Unusable
+from policies.ground.canonical import NotCanonical, unb64
+from policies.ground.signing import Endorsement
+from policies.trail import checkpoint
+from policies.trail.change import object_digest
+from policies.trail.merkle_tree import leaf_hash
+from policies.trail.proofs.signed_note import BadKey, BadNote, VerifierKey
+from policies.trail.proofs.tlog_proof import MAX_TEXT, BadProof, TlogProof
+
+KEYS = "/v1/audit/log-keys"
+_MAX_KEY = 4096
+
+
+class LogKeys(NamedTuple):
+    """The public keys whose signatures count, and whether they follow from one that the caller gave
+    or are those that the service names."""
+
+    publics: frozenset[bytes]
+    pinned: bool
+
+
+class Proof(NamedTuple):
+    """A change's version, entry and checkpoint, if they are proven; otherwise `why` not."""
+
+    version: int | None = None
+    seq: int | None = None
+    checkpoint_size: int | None = None
+    why: str | None = None
+
+
+class _NotProven(Exception):
+    """the service's proof does not prove it; the message says why"""
+
+
+def read_keys(api: RemoteApi, pinned: str | None) -> LogKeys:
+    """The keys that sign the log: `pinned` (a public key in base64, a verifier key, or a file with
+    one) and its successors, else those that the service names. Raises `Unusable` and
+    `ServiceUnusable`."""
+    keys = api.ask("GET", KEYS)
+    first = unb64(keys["log_key"]) if pinned is None else _public(pinned)
+    publics = {first}
+    for wire in keys["log_key_history"]:
+        each = Endorsement.from_wire(wire)
+        if each.former in publics and each.holds():
+            publics.add(each.next)
+    return LogKeys(frozenset(publics), pinned is not None)
+
+
+def prove(api: RemoteApi, keys: LogKeys, change: dict[str, Any], body: dict[str, Any]) -> Proof:
+    """What is proven of a recorded change that made a policy's body. Raises `ServiceUnusable` if
+    there is no answer."""
+    try:
+        with api.get(f"/v1/audit/proof/{quote(change['event_id'], safe='')}") as answer:
+            text = answer.read(MAX_TEXT + 1).decode()
+    except RequestRefused as refused:
+        if refused.status != 409:
+            raise
+        return Proof(why="no checkpoint covers its entry yet: ask again in a few seconds")
+    try:
+        return _checked(text, keys, change, body)
+    except (BadProof, BadNote, NotCanonical, ValueError, LookupError, TypeError) as error:
+        return Proof(why=f"the proof does not hold: {error}")
+    except _NotProven as error:
+        return Proof(why=str(error))
+
+
+def _checked(text: str, keys: LogKeys, change: dict[str, Any], body: dict[str, Any]) -> Proof:
+    proof = TlogProof.parse(text)
+    signed = checkpoint.read(proof.note, checkpoint.unverified(proof.note).origin, keys.publics)
+    raw = proof.extra or b""
+    if not proof.proves(leaf_hash(raw), signed.size, signed.root):
+        raise _NotProven("its entry is not in the signed log")
+    entry = orjson.loads(raw)
+    pub = entry["pub"]
+    if (entry["kind"], entry["ts"], pub["target"]) != (
+        "change",
+        change["timestamp"],
+        change["object_id"],
+    ):
+        raise _NotProven("the entry that the service proves is of another change")
+    if pub["after_sha256"] != object_digest(body):
+        raise _NotProven("the policy is not the one that its entry recorded")
+    return Proof(pub["detail"]["version"], entry["seq"], signed.size)
+
+
+def _public(text: str) -> bytes:
+    try:
+        path = Path(text)
+        words = (path.read_text("utf-8")[:_MAX_KEY] if path.is_file() else text).strip()
+        public = VerifierKey.parse(words).public if words.count("+") >= 2 else unb64(words)
+        if len(public) == 32:
+            return public
+    except (OSError, UnicodeDecodeError, BadKey, NotCanonical):
+        pass
+    raise Unusable(
+        "--log-key is neither a public key in base64 or a verifier key, nor a file with one: "
+        "`sluice log-key` prints it"
+    )
