@@ -12,6 +12,7 @@ from control_api.security.issuers import Issuer, IssuerFaults, parse_issuers
 from control_api.security.oidc_settings import provider_faults
 from control_api.security.tls_files import TlsFiles, UnusableTls
 from policies.ground.distribution import how_to_install
+from policies.ground.os_errors import worded
 from policies.ground.redis_url import RedisUrl
 
 Value = TypeVar("Value")
@@ -74,7 +75,7 @@ class SettingsReader:
                     # An editor ends the line, which is not part of the secret.
                     found[PREFIX + name] = file.read(_SECRET_BYTES).decode("utf-8").strip()
             except (OSError, UnicodeDecodeError) as error:
-                reason = error.strerror if isinstance(error, OSError) else "it is not text"
+                reason = worded(error) if isinstance(error, OSError) else "it is not text"
                 self.complain(f"{name}_FILE", f"`{path}` can't be read: {reason}")
         return found
 

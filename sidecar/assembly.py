@@ -367,7 +367,7 @@ class Components:
             self.reporter.wake()  # the fleet's list should not wait for the next report
 
         seconds = settings.redirect_check_seconds
-        return RedirectCheck(seconds, random_bytes, changed) if seconds else None
+        return RedirectCheck(seconds, random_bytes, changed, self.clock) if seconds else None
 
     def _make_replica(
         self,

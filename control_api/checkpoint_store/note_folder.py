@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from control_api.checkpoint_store.stored_note import MAX_NOTE, CheckpointStoreFault
+from policies.ground.os_errors import worded
 
 _DAY = 86_400
 
@@ -76,7 +77,7 @@ class NoteFolder:
 
 
 def fault(path: Path, error: OSError) -> CheckpointStoreFault:
-    return CheckpointStoreFault(f"checkpoint store `{path}`: {error.strerror}")
+    return CheckpointStoreFault(f"checkpoint store `{path}`: {worded(error)}")
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -72,7 +72,9 @@ class CheckpointMaker:
             self.refuse(tenant_id, error)
             raise
         if self.diverged.pop(tenant_id, None) is not None:
-            _log.warning("the log of tenant `%s` agrees with its checkpoints again", tenant_id)
+            _log.warning(
+                "recovered: the log of tenant `%s` agrees with its checkpoints again", tenant_id
+            )
         return made
 
     async def tenants_outside(self) -> list[str]:

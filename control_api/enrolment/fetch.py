@@ -8,6 +8,7 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar, T
 from control_api.enrolment.key_set import MAX_BYTES
 from control_api.security.cluster_tls import cluster_context
 from control_api.security.issuers import Issuer
+from policies.ground.os_errors import worded
 
 CONNECT_SECONDS = 3.0
 TOTAL_SECONDS = 5.0
@@ -63,7 +64,7 @@ def _read(path: Path) -> bytes:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise FetchFailed(f"`{path}` can't be read: {error.strerror}") from error
+        raise FetchFailed(f"`{path}` can't be read: {worded(error)}") from error
     if len(raw) > MAX_BYTES:
         raise FetchFailed(f"`{path}` has more than {MAX_BYTES} bytes")
     return raw

@@ -49,7 +49,11 @@ class IssuerKeys:
         self._lock = asyncio.Lock()
         self._attempted = -math.inf
         self._failed = True
-        self._outage = OutageLogger(_log, f"the keys of issuer `{issuer.issuer}` can't be read")
+        self._outage = OutageLogger(
+            _log,
+            f"the keys of issuer `{issuer.issuer}` can't be read",
+            f"the keys of issuer `{issuer.issuer}` are read again",
+        )
 
     async def find(self, kid: str) -> PublicKey | None:
         """The key with this id. Raises `KeysUnavailable` if no set was ever read."""

@@ -19,6 +19,7 @@ from control_api.store.queries import log_keys
 from control_api.store.store import Store
 from control_api.store.url import UnusableDatabase
 from policies.ground.canonical import b64, encode, unb64
+from policies.ground.os_errors import worded
 from policies.ground.signing import Endorsement, KeyRing, Signer, endorsed
 
 FILE = "log.key"
@@ -127,7 +128,7 @@ def _locked(data_dir: Path) -> Iterator[None]:
     try:
         handle = os.open(data_dir, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
-        raise secret_file.UnusableFile(f"`{data_dir}`: {error.strerror}") from error
+        raise secret_file.UnusableFile(f"`{data_dir}`: {worded(error)}") from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield

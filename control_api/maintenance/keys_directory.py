@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from control_api.security.secret_file import UnusableFile
+from policies.ground.os_errors import worded
 
 
 def write_keys(directory: Path, keys: Mapping[str, bytes]) -> list[str]:
@@ -14,7 +15,7 @@ def write_keys(directory: Path, keys: Mapping[str, bytes]) -> list[str]:
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise UnusableFile(f"`{directory}` can't be created: {error.strerror}") from error
+        raise UnusableFile(f"`{directory}` can't be created: {worded(error)}") from error
     written = []
     for name, content in keys.items():
         path = directory / name
@@ -24,7 +25,7 @@ def write_keys(directory: Path, keys: Mapping[str, bytes]) -> list[str]:
         except FileExistsError:
             continue
         except OSError as error:
-            raise UnusableFile(f"`{path}` can't be written: {error.strerror}") from error
+            raise UnusableFile(f"`{path}` can't be written: {worded(error)}") from error
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()

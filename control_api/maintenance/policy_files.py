@@ -33,12 +33,14 @@ Stamp = tuple[tuple[str, int, int, int], ...]
 
 
 class PolicyFiles:
-    """The policy directory. `_loaded` is the stamp of each tenant's files when last loaded."""
+    """The policy directory. `_loaded` is the stamp of each tenant's files when last loaded, and
+    `_faulty` are the tenants whose files could not be loaded then."""
 
     def __init__(self, app: AppContext, directory: Path) -> None:
         self._app = app
         self._directory = directory.resolve()
         self._loaded: dict[str, Stamp] = {}
+        self._faulty: set[str] = set()
         self._lock = asyncio.Lock()
 
     async def load(self) -> None:
@@ -85,9 +87,13 @@ class PolicyFiles:
         except LoadError as error:
             for fault in error.faults[:MAX_LOGGED_FAULTS]:
                 _log.error("policies of tenant `%s` stay as they were: %s", tenant_id, fault)
+            self._faulty.add(tenant_id)
         except NotFound:
             return
         else:
+            if tenant_id in self._faulty:
+                self._faulty.remove(tenant_id)
+                _log.warning("recovered: the policy files of tenant `%s` are in force", tenant_id)
             if done.added or done.updated or done.removed:
                 _log.info(
                     "policies of tenant `%s`: %d added, %d updated, %d removed",

@@ -91,7 +91,9 @@ class SelfVerification:
         if state.reason is not None and state.reason != before.reason:
             _log.error("tenant `%s`: %s", tenant_id, state.reason)
         if state.reason is None and before.reason is not None:
-            _log.info("the counts of tenant `%s` are those of its log again", tenant_id)
+            _log.warning(
+                "recovered: the counts of tenant `%s` are those of its log again", tenant_id
+            )
 
     def _note(self, tenant_id: str, state: SelfCheck | None) -> None:
         if state is None:
@@ -107,7 +109,7 @@ class SelfVerification:
                 state.reason,
             )
         if state.reason is None and was is not None:
-            _log.info("the log of tenant `%s` verifies again", tenant_id)
+            _log.warning("recovered: the log of tenant `%s` verifies again", tenant_id)
 
     def _count(self, counts: RecomputeCounts) -> None:
         derived = self._app.instruments.jobs.derived_decisions

@@ -46,7 +46,11 @@ class Publishing:
         reconciler = Reconciler(
             store, sets, signer, lambda: f"{process}:{entropy(8).hex()}", resume
         )
-        outage = OutageLogger(_log, f"policy sets can't be pushed to Redis at {client.address}")
+        outage = OutageLogger(
+            _log,
+            f"policy sets can't be pushed to Redis at {client.address}",
+            f"policy sets are pushed to Redis at {client.address} again",
+        )
         self.pushes = PushQueue(
             store.group, sets, reconciler, signer, metrics, clock.monotonic, outage
         )

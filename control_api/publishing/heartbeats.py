@@ -75,9 +75,13 @@ class Heartbeats:
         self._gather = GATHER_SECONDS
         self._closed = False
         self._outage = OutageLogger(
-            _log, f"heartbeat requests can't be read from Redis at {client.address}"
+            _log,
+            f"heartbeat requests can't be read from Redis at {client.address}",
+            f"heartbeat requests are read from Redis at {client.address} again",
         )
-        self._store_outage = OutageLogger(_log, "heartbeat requests can't be answered")
+        self._store_outage = OutageLogger(
+            _log, "heartbeat requests can't be answered", "heartbeat requests are answered again"
+        )
 
     async def run(self) -> None:
         """Runs until `close`, and retries while Redis is down."""

@@ -4,12 +4,14 @@ import logging
 
 
 class OutageLogger:
-    """Logs the outages of one kind. `ongoing` is true from the first `report` until `end`."""
+    """Logs the outages of one kind. `what` says what fails, and `back` that it works again.
+    `ongoing` is true from the first `report` until `end`."""
 
-    def __init__(self, log: logging.Logger, what: str) -> None:
+    def __init__(self, log: logging.Logger, what: str, back: str) -> None:
         self.ongoing = False
         self._log = log
         self._what = what
+        self._back = back
 
     def report(self, cause: object) -> None:
         if not self.ongoing:
@@ -18,5 +20,5 @@ class OutageLogger:
 
     def end(self) -> None:
         if self.ongoing:
-            self._log.warning("%s: recovered", self._what)
+            self._log.warning("recovered: %s", self._back)
         self.ongoing = False

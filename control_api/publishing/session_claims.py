@@ -66,7 +66,11 @@ class SessionClaims:
         self._waiting: deque[_Waiting] = deque()
         self._sending = False
         self._closed = False
-        self._outage = OutageLogger(_log, f"sessions can't be written to Redis at {client.address}")
+        self._outage = OutageLogger(
+            _log,
+            f"sessions can't be written to Redis at {client.address}",
+            f"sessions are written to Redis at {client.address} again",
+        )
 
     def send(self, tenant_id: str, row: SessionRow, state: SessionState) -> None:
         """Queue a session as it was committed. Neither waits nor raises."""

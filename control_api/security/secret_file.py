@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from policies.ground.os_errors import worded
+
 
 class UnusableFile(Exception):
     """one of the service's files can't be read or written, or other users could read it"""
@@ -25,7 +27,7 @@ def write(path: Path, content: bytes) -> None:
         unfinished.rename(path)
         _sync_directory(path.parent)
     except OSError as error:
-        raise UnusableFile(f"`{path}` can't be written: {error.strerror}") from error
+        raise UnusableFile(f"`{path}` can't be written: {worded(error)}") from error
 
 
 def read(path: Path) -> bytes | None:
@@ -40,7 +42,7 @@ def read(path: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise UnusableFile(f"`{path}` can't be read: {error.strerror}") from error
+        raise UnusableFile(f"`{path}` can't be read: {worded(error)}") from error
 
 
 def read_mounted(path: Path) -> bytes:
@@ -56,7 +58,7 @@ def read_mounted(path: Path) -> bytes:
                 raise UnusableFile(f"`{path}` is accessible to other users: chmod 600")
             return file.read()
     except OSError as error:
-        raise UnusableFile(f"`{path}` can't be read: {error.strerror}") from error
+        raise UnusableFile(f"`{path}` can't be read: {worded(error)}") from error
 
 
 def make_directory(path: Path) -> None:
@@ -65,7 +67,7 @@ def make_directory(path: Path) -> None:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise UnusableFile(
-            f"SLUICE_DATA_DIR: `{path}` can't be created: {error.strerror}"
+            f"SLUICE_DATA_DIR: `{path}` can't be created: {worded(error)}"
         ) from error
 
 

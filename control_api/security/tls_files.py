@@ -5,12 +5,13 @@ Knows files and contexts; opens no connection.
 """
 
 import logging
-import os
 import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from policies.ground.os_errors import worded
 
 HANDSHAKE_SECONDS = 10.0
 _NO_PASSWORD = ""
@@ -133,8 +134,7 @@ def _readable(part: str, path: Path) -> None:
         with path.open("rb") as file:
             file.read(1)
     except OSError as error:
-        reason = os.strerror(error.errno or 0).lower()
-        raise UnusableTls(part, f"`{path}` can't be read: {reason}") from error
+        raise UnusableTls(part, f"`{path}` can't be read: {worded(error)}") from error
 
 
 def _reason(error: Exception) -> str:

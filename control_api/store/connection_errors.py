@@ -16,6 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from control_api.store.url import UnusableDatabase
+from policies.ground.os_errors import worded
 
 # SQLSTATE classes: connection exception, transaction rollback, invalid authorization, invalid
 # catalog name, insufficient resources, object not in prerequisite state, operator intervention
@@ -67,11 +68,14 @@ def translate_error(error: BaseException, url: URL) -> Exception | None:
 def _from_sqlite(error: BaseException, where: str) -> Exception | None:
     if isinstance(error, OSError):
         kind = DatabaseUnreachable if error.errno in _DISK_FULL else UnusableDatabase
-        return kind(f"{where}: {_describe(error)}")
+        return kind(f"{where}: {worded(error)}")
     code = getattr(getattr(error, "orig", None), "sqlite_errorcode", None)
     if code is None:
         return None
-    message = f"{where}: {_first_line(getattr(error, 'orig', None))}"
+    reason = _first_line(getattr(error, "orig", None))
+    # SQLite words it itself, and loses the system's number.
+    full = code & _PRIMARY_CODE == sqlite3.SQLITE_FULL
+    message = f"{where}: ENOSPC ({reason})" if full else f"{where}: {reason}"
     if code & _PRIMARY_CODE in _SQLITE_TRANSIENT:
         return DatabaseUnreachable(message)
     return UnusableDatabase(message) if code & _PRIMARY_CODE in _SQLITE_PERMANENT else None

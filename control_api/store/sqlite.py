@@ -18,6 +18,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from control_api.store.connection_errors import translate_error
+from control_api.store.outage import WriteOutage
 from control_api.store.schema.version import upgrade_to_head
 from control_api.store.url import UnusableDatabase
 
@@ -65,6 +66,7 @@ class SqliteDatabase:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqlite-writer")
         self._read_threads = ThreadPoolExecutor(READERS, thread_name_prefix="sqlite-reader")
         self._lock = asyncio.Lock()
+        self._outage = WriteOutage(url)
 
     @classmethod
     async def open(cls, url: URL) -> "SqliteDatabase":
@@ -106,15 +108,18 @@ class SqliteDatabase:
 
     @asynccontextmanager
     async def writing(self, lane: str) -> AsyncIterator[AsyncConnection]:  # noqa: ARG002
-        async with self._lock, self._writer.begin() as connection:
-            yield connection
+        async with self._lock:
+            with self._outage:
+                async with self._writer.begin() as connection:
+                    yield connection
 
     async def run(self, lane: str, work: Callable[[Connection], T]) -> T:  # noqa: ARG002
         async with self._lock:
             loop = asyncio.get_running_loop()
             done = loop.run_in_executor(self._thread, self._transact, work)
             try:
-                return await asyncio.shield(done)
+                with self._outage:
+                    return await asyncio.shield(done)
             except asyncio.CancelledError:
                 # The thread can't be cancelled. Keep the lock until its transaction has ended, so
                 # that the next writer waits for that.

@@ -12,6 +12,7 @@ from pathlib import Path
 from control_api.security import file_lock, secret_file
 from control_api.security.secret_file import UnusableFile
 from policies.ground.canonical import b64, unb64
+from policies.ground.os_errors import worded
 from policies.ground.signing import Signer
 
 _SEED = 32
@@ -48,7 +49,7 @@ def locked(path: Path) -> Iterator[None]:
     except BlockingIOError as error:
         raise UnusableFile(f"`{path}` is in use by another witness process") from error
     except OSError as error:
-        raise UnusableFile(f"`{path}` can't be opened: {error.strerror}") from error
+        raise UnusableFile(f"`{path}` can't be opened: {worded(error)}") from error
     try:
         yield
     finally:
@@ -61,6 +62,6 @@ def locked_state(state: Path) -> Iterator[None]:
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise UnusableFile(f"`{state}` can't be made: {error.strerror}") from error
+        raise UnusableFile(f"`{state}` can't be made: {worded(error)}") from error
     with locked(state / _LOCK):
         yield

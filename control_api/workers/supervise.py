@@ -28,6 +28,7 @@ from control_api.settings import Settings
 from control_api.sockets import bind, bound
 from control_api.workers.worker_args import WorkerArgs
 from policies.ground.listen_address import ListenAddress
+from policies.ground.os_errors import worded
 
 POLL_SECONDS = 0.05
 # A worker that served for less than this failed early. The time that it took to start does not
@@ -221,7 +222,7 @@ def _locked(path: Path) -> Iterator[None]:
         path.chmod(0o700)
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
-        raise UnusableFile(f"`{path}`: {error.strerror}") from error
+        raise UnusableFile(f"`{path}`: {worded(error)}") from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield

@@ -40,6 +40,7 @@ from policies.definitions.policy_files import files
 from policies.definitions.policy_form import POLICY_FILE
 from policies.definitions.tests_with_policies import policies_among_tests
 from policies.ground.json_body import identifier_fault
+from policies.ground.os_errors import worded
 
 MAX_FILE = 1024 * 1024
 """Bytes of a policy file."""
@@ -122,7 +123,7 @@ def read_text(path: Path, faults: DefinitionFaults) -> str | None:
         # forever.
         raw = path.read_bytes() if path.is_file() and path.stat().st_size <= MAX_FILE else None
     except OSError as error:
-        faults.add(0, "", f"can't be read: {error.strerror}")
+        faults.add(0, "", f"can't be read: {worded(error)}")
         return None
     if raw is None:
         if not path.exists():

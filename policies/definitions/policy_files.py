@@ -13,6 +13,7 @@ from pathlib import Path
 
 from policies.definitions.definition import DefinitionFault, LoadError, surrogate_fault
 from policies.ground.json_body import identifier_fault
+from policies.ground.os_errors import worded
 
 FORM = "policy files are <tenant_id>/<industry>/<process_group>.yaml"
 GUARDRAILS = "guardrails.yaml"
@@ -167,7 +168,7 @@ def _listed(folder: Path, unreadable: _Misplaced) -> list[Path]:
     try:
         return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     except OSError as error:
-        unreadable(folder, f"can't be read: {error.strerror}")
+        unreadable(folder, f"can't be read: {worded(error)}")
         return []
 
 

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from policies.ground.os_errors import worded
 from sidecar.authzen import base64url
 
 _MAX_BYTES = 16 * 1024  # a wrong path may name a device or a file of gigabytes
@@ -48,7 +49,7 @@ class SigningKey:
             with path.open("rb") as file:
                 pem = file.read(_MAX_BYTES)
         except OSError as error:
-            raise ValueError(f"`{path}` can't be read: {error.strerror}") from error
+            raise ValueError(f"`{path}` can't be read: {worded(error)}") from error
         expected = "expected a private key, Ed25519 or P-256, as unencrypted PEM (PKCS 8)"
         if b"-----BEGIN PRIVATE KEY-----" not in pem:
             raise ValueError(f"`{path}` holds no such key: {expected}")

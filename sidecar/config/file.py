@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from policies.definitions.definition import DefinitionFault, DefinitionFaults, Node
+from policies.ground.os_errors import worded
 from policies.ground.settings import SettingsError
 from sidecar.config.sections import FROM_ENVIRONMENT, Section
 from sidecar.config.settings_reader import read_settings, sources_files
@@ -74,7 +75,7 @@ class _FileReader:
                     continue
             except OSError as error:  # such as a folder that may not be entered
                 self._faults = DefinitionFaults(str(path))
-                self._faults.add(0, "", f"can't be read: {error.strerror}")
+                self._faults.add(0, "", f"can't be read: {worded(error)}")
                 return
             self._faults = DefinitionFaults(str(path))
             self._sources_file = path

@@ -24,6 +24,7 @@ from policies.definitions.model import Key
 from policies.ground.canonical import micros
 from policies.ground.clock import Clock
 from policies.ground.keys import well_formed
+from policies.ground.os_errors import worded
 from policies.sets.policy_set import agent_name, enrolment_name
 from sidecar.control.client import ControlClient, ControlUnavailable
 from sidecar.control.identity import NOT_APPROVED, NOT_ENROLLED, EnrolledIdentity, Enrolment
@@ -71,7 +72,7 @@ class Enroller:
         self._prepare = prepare
         self._backoff = Backoff(FIRST_PAUSE, MAX_PAUSE)
         self._wanted = asyncio.Event()
-        self._outage = StateLogger(log, "enrolling")
+        self._outage = StateLogger(log, "enrolling", "the sidecar is enrolled", clock.monotonic)
         self._refused: str | None = None
         identity.key.on_refused = self.wake
 
@@ -172,7 +173,7 @@ def _read_token(path: Path) -> str:
         with path.open("rb") as file:
             raw = file.read(MAX_TOKEN + 1)
     except OSError as error:
-        raise Unusable(f"`{path}` can't be read: {error.strerror}") from error
+        raise Unusable(f"`{path}` can't be read: {worded(error)}") from error
     token = raw.strip()
     if not token or len(token) > MAX_TOKEN or not token.isascii():
         raise Unusable(f"`{path}` does not hold a token")

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from policies.ground.canonical import unb64
+from policies.ground.os_errors import worded
 from policies.trail import checkpoint
 from policies.trail.checkpoint import BadNote, Checkpoint
 from policies.trail.proofs import consistency
@@ -121,7 +122,7 @@ class PinnedCheckpoint:
             await asyncio.to_thread(_write, self._path, note)
         except OSError as error:
             # The one on disk is older, which is safe: the next one is proven from it.
-            log.warning("the checkpoint could not be pinned on disk: %s", error)
+            log.warning("the checkpoint could not be pinned on disk: %s", worded(error, self._path))
         self._pinned = at
 
 
@@ -133,7 +134,8 @@ def _load(path: Path) -> Checkpoint | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        log.error("`%s` can't be read, so the next checkpoint is pinned anew: %s", path, error)
+        reason = worded(error) if isinstance(error, OSError) else error
+        log.error("`%s` can't be read, so the next checkpoint is pinned anew: %s", path, reason)
         return None
 
 

@@ -19,6 +19,7 @@ import logging
 import random
 
 from policies.ground.clock import Clock
+from policies.ground.os_errors import worded
 from sidecar.control.client import ControlUnavailable
 from sidecar.control.log_client import LogClient, ReceiptRejected, SpoolReceipt, refuses_records
 from sidecar.platform.backoff import Backoff, jittered
@@ -59,7 +60,7 @@ class Shipper:
         self._backoff = Backoff(FIRST_PAUSE, MAX_PAUSE)
         # An instance was set aside, and nothing has shipped since.
         self._unresolved = False
-        self._outage = StateLogger(log, "shipping")
+        self._outage = StateLogger(log, "shipping", "records are shipped again", clock.monotonic)
 
     @property
     def problem(self) -> str | None:
@@ -109,7 +110,7 @@ class Shipper:
         try:
             batch = await self._spool.batch(BATCH_BYTES, BATCH_RECORDS)
         except OSError as error:
-            return self._failed(f"the spool can't be read: {error}")
+            return self._failed(f"the spool can't be read: {worded(error)}")
         if batch is None:
             return 0.0
         try:
@@ -130,7 +131,7 @@ class Shipper:
             try:
                 ours = await self._spool.hash_of(batch.instance, n) or b""
             except OSError as error:
-                return self._failed(f"the spool can't be read: {error}")
+                return self._failed(f"the spool can't be read: {worded(error)}")
         # One hash stands for all records up to `n`: each holds the hash of the one before.
         if ours != receipt.hash:
             # A copied or restored directory: two spools continued the same instance.

@@ -11,6 +11,7 @@ from os import stat_result
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from policies.ground.os_errors import worded
 from sidecar.doctor.context import DoctorContext
 from sidecar.doctor.finding import DoctorFinding, Severity
 
@@ -88,7 +89,7 @@ def _status(path: Path) -> stat_result | DoctorFinding | None:
     except OSError as error:
         return DoctorFinding(
             Severity.UNKNOWN,
-            f"`{path}` can't be examined: {error.strerror}",
+            f"`{path}` can't be examined: {worded(error)}",
             "other users may be able to change or read it",
             "run this as root",
         )

@@ -12,6 +12,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import NamedTuple
 
+from policies.ground.os_errors import worded
 from sidecar.doctor.packet_filter.iptables import RuleSet
 from sidecar.doctor.packet_filter.reading import read_rules
 from sidecar.doctor.unobservable import Unobservable
@@ -124,7 +125,7 @@ class Host:
         except OSError as error:
             if needed:
                 raise Unobservable(
-                    f"`{self._proc / name}` can't be read: {error.strerror}"
+                    f"`{self._proc / name}` can't be read: {worded(error)}"
                 ) from error
             return []
 

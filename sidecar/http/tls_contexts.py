@@ -8,6 +8,7 @@ import ssl
 from pathlib import Path
 from typing import Any
 
+from policies.ground.os_errors import worded
 from sidecar.settings.model import Pair, UpstreamTls
 
 log = logging.getLogger(__name__)
@@ -126,4 +127,4 @@ def _file_stamp(path: Path) -> Stamp:
 def _reason(error: OSError) -> str:
     if isinstance(error, ssl.SSLError):
         return (error.reason or "not PEM").lower().replace("_", " ")
-    return (error.strerror or "unreadable").lower()
+    return worded(error)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from policies.ground.keys import well_formed
+from policies.ground.os_errors import worded
 
 _MAX_BYTES = 1024  # a wrong path may name a device or a file of gigabytes
 
@@ -13,7 +14,7 @@ def read_key(path: Path) -> str:
         with path.open("rb") as file:
             text = file.read(_MAX_BYTES + 1).decode("ascii").strip()
     except OSError as error:
-        raise ValueError(f"`{path}` can't be read: {error.strerror}") from error
+        raise ValueError(f"`{path}` can't be read: {worded(error)}") from error
     except UnicodeDecodeError:
         text = ""  # not a key either; the error itself would show bytes of the file
     if not well_formed(text):

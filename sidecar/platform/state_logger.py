@@ -1,23 +1,52 @@
-"""One log line when an outage begins, changes or ends, instead of one per attempt."""
+"""Logs when an outage begins, now and then while it lasts, and when it ends, instead of a line per
+attempt."""
 
 import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from policies.ground.os_errors import worded
+
+PAUSE_SECONDS = 60.0
+"""The shortest time between two lines that something fails. It holds for the state and not for the
+text: a cause that alternates between two texts, or an outage that comes and goes, fills no log."""
+REPEAT_SECONDS = 600.0
+"""The time after which an outage is told again although its cause is the same."""
 
 
 class StateLogger:
-    """`problem` says what is wrong at the moment; None if all is well."""
+    """`what` names what fails, and `back` says that it works again: "records are shipped again".
+    `problem` says what is wrong at the moment; None if all is well. `monotonic` is a clock in
+    seconds."""
 
-    def __init__(self, log: logging.Logger, what: str) -> None:
+    def __init__(
+        self, log: logging.Logger, what: str, back: str, monotonic: Callable[[], float]
+    ) -> None:
         self.problem: str | None = None
         self._log = log
         self._what = what
+        self._back = back
+        self._monotonic = monotonic
+        self._told: str | None = None
+        self._told_at = float("-inf")
 
     def failing(self, problem: str) -> None:
-        # Compared as text: an outage that changes its cause is worth another line.
-        if problem != self.problem:
-            self._log.error("%s: %s", self._what, problem)
+        """Note that it fails, and why."""
         self.problem = problem
+        now = self._monotonic()
+        # Compared as text: an outage that changes its cause is worth another line.
+        pause = REPEAT_SECONDS if problem == self._told else PAUSE_SECONDS
+        if now - self._told_at >= pause:
+            self._log.error("%s: %s", self._what, problem)
+            self._told, self._told_at = problem, now
+
+    def failing_on(self, what: str, path: Path, error: OSError) -> None:
+        """Note that `what` failed by an error of the disk at `path`."""
+        self.failing(f"{what}: {worded(error, path)}")
 
     def recovered(self) -> None:
-        if self.problem is not None:
-            self._log.warning("%s: recovered", self._what)
+        """Note that it works. An outage that was never told has no end to tell."""
         self.problem = None
+        if self._told is not None:
+            self._log.warning("recovered: %s", self._back)
+        self._told = None

@@ -62,8 +62,12 @@ class CacheFile:
                 # Take the write lock at once: a later upgrade from a read lock could fail halfway.
                 connection.execute("BEGIN IMMEDIATE")
                 yield connection
-        except sqlite3.OperationalError:
-            raise  # for example a full disk: the file itself is whole
+        except sqlite3.OperationalError as error:
+            # For example a full disk: the file itself is whole. Named by its setting and not by its
+            # path, since readiness shows this to anyone.
+            raise sqlite3.OperationalError(f"{_worded(error)} at `{_FILE_NAME}` of `cache`") from (
+                error
+            )
         except sqlite3.DatabaseError:
             self.damaged = True
             raise
@@ -127,3 +131,9 @@ class CacheFile:
         # These belong to the old file: SQLite could replay them into the new one.
         for journal in ("-wal", "-shm"):
             self._path.with_name(_FILE_NAME + journal).unlink(missing_ok=True)
+
+
+def _worded(error: sqlite3.Error) -> str:
+    # SQLite words it itself, and loses the system's number.
+    full = error.sqlite_errorcode == sqlite3.SQLITE_FULL
+    return f"ENOSPC ({error})" if full else str(error)

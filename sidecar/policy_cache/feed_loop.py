@@ -4,7 +4,7 @@ per outage. Knows nothing of what an answer says."""
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 from sidecar.platform.backoff import Backoff
 from sidecar.platform.state_logger import StateLogger
@@ -21,11 +21,18 @@ class FeedLoop:
     """`refused` says why the last answer was not trusted; it is None if the answer was trusted, or
     if there was none. `polls` counts requests, `failures` those without a usable answer."""
 
-    def __init__(self, log: logging.Logger, what: str, max_pause: float) -> None:
+    def __init__(
+        self,
+        log: logging.Logger,
+        what: str,
+        back: str,
+        max_pause: float,
+        monotonic: Callable[[], float],
+    ) -> None:
         self.refused: str | None = None
         self.polls = 0
         self.failures = 0
-        self._outage = StateLogger(log, what)
+        self._outage = StateLogger(log, what, back, monotonic)
         self._max_pause = min(MAX_PAUSE, max_pause)
         self._backoff = Backoff(FIRST_PAUSE, self._max_pause)
 
@@ -49,9 +56,9 @@ class FeedLoop:
 class LongPollLoop(FeedLoop):
     """A loop that polls the control API."""
 
-    def __init__(self, log: logging.Logger, what: str, state: ReplicaState) -> None:
+    def __init__(self, log: logging.Logger, what: str, back: str, state: ReplicaState) -> None:
         limit = state.freshness.limit
-        super().__init__(log, what, limit / 4)
+        super().__init__(log, what, back, limit / 4, state.clock.monotonic)
         self._state = state
         # Two polls and a failed one fit into the limit: one lost answer makes nothing stale.
         self._wait = min(MAX_WAIT, limit / 4)

@@ -7,6 +7,7 @@ Enforcement points). `README.md` in this folder follows one record through it.
     instance.py   one chain of records and its segment files
     resources.py  what the parts share
     errors.py     why a record was not kept
+    state.py      what the spool takes at the moment
 
     writing/      records to disk: appender (number and chain), batcher (when a batch goes to
                   disk), writer (the thread that writes and syncs), instance_rotation (end one
@@ -27,7 +28,8 @@ from sidecar.spool.errors import (
     SpoolUnwritable,
 )
 from sidecar.spool.reading.reader import RecordBatch
-from sidecar.spool.spool import PlacedRecord, Spool, State
+from sidecar.spool.spool import PlacedRecord, Spool
+from sidecar.spool.state import State
 
 __all__ = [
     "PlacedRecord",

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from policies.ground.canonical import b64
+from policies.ground.os_errors import worded
 from sidecar.spool.instance import Instance, Segment
 from sidecar.spool.reading.reader import payload_hash
 from sidecar.spool.storage.disk import Disk
@@ -204,7 +205,7 @@ def _resume_last(disk: Disk, found: Recovered, last: _LastSegment | None, source
         _write_back(disk, last)
     except OSError as error:
         end = instance.end
-        _set_ending(instance, f"its last segment can't be written again: {error}", end, end)
+        _set_ending(instance, f"its last segment can't be written again: {worded(error)}", end, end)
         return
     prev = last.header.prev if last.scan.last is None else b64(payload_hash(last.scan.last))
     found.resumed = Resumed(instance, last.segment, last.scan.end, last.scan.next, prev)

@@ -14,7 +14,6 @@ Knows the modes, and what each does with a record that does not fit. `writing/in
 import asyncio
 import os
 from collections.abc import Callable, Sequence
-from enum import StrEnum
 from typing import NamedTuple
 
 from policies.ground.clock import Clock
@@ -23,6 +22,7 @@ from sidecar.settings.spool import SpoolSettings
 from sidecar.spool.errors import SpoolError, SpoolSlow, SpoolUnwritable
 from sidecar.spool.reading.reader import RecordBatch, UnreadableRecord
 from sidecar.spool.startup import SpoolComponents, open_components
+from sidecar.spool.state import State
 from sidecar.spool.storage.disk import Disk
 from sidecar.spool.storage.frames import FRAME, MAX_PAYLOAD
 from sidecar.spool.storage.layout import CONFLICT, DAMAGED
@@ -30,16 +30,6 @@ from sidecar.spool.writing.deadlines import Deadlines
 from sidecar.spool.writing.quiet import QUIET_SECONDS
 
 _NOT_STORED = bytes(32)
-
-
-class State(StrEnum):
-    """What the spool takes at the moment. `denials_only`: only the reserve is left; `full`: not
-    even that."""
-
-    OPEN = "open"
-    DENIALS_ONLY = "denials_only"
-    FULL = "full"
-    UNWRITABLE = "unwritable"
 
 
 class PlacedRecord(NamedTuple):
@@ -213,6 +203,12 @@ class Spool:
     def refusal(self) -> str | None:
         """Why the spool takes no records; None if it takes some."""
         return self._rotation.refusal
+
+    @property
+    def disk_fault(self) -> str | None:
+        """What the disk fails with, such as `ENOSPC (no space left on device)`; None if it takes
+        records and has room for more."""
+        return self._rotation.disk_fault or self._maintenance.disk_fault
 
     @property
     def depth(self) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from policies.ground.clock import Clock
+from policies.ground.os_errors import worded
 from sidecar.settings.spool import SpoolSettings
 from sidecar.spool.errors import SpoolLocked, SpoolUnwritable
 from sidecar.spool.reading.backlog import Backlog
@@ -64,7 +65,10 @@ async def open_components(
         )
         backlog = Backlog(resources, quota, found.instances, keep)
         maintenance = Maintenance(
-            SegmentPool(root, disk, quota, size, found.spares), backlog, resources, quiet_seconds
+            SegmentPool(root, disk, quota, size, found.spares, clock.monotonic),
+            backlog,
+            resources,
+            quiet_seconds,
         )
         # Rotation and maintenance need each other, so maintenance gets the rotation only here.
         rotation = InstanceRotation(resources, backlog, maintenance.wake)
@@ -75,7 +79,7 @@ async def open_components(
         if lock is not None:
             os.close(lock)
         if isinstance(error, OSError):
-            raise SpoolUnwritable(f"the spool `{root}` can't be opened: {error}") from error
+            raise SpoolUnwritable(f"the spool can't be opened: {worded(error, root)}") from error
         raise
     return SpoolComponents(maintenance, rotation, backlog, quota, executor, lock)
 

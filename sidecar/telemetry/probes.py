@@ -41,8 +41,12 @@ def _policy_set_problem(policies: PolicyView, follower: Follower, clock: Clock) 
 
 
 def _spool_problem(spool: Spool) -> str | None:
+    # Anyone may read this, so it names the setting and not the path; the log has the path.
+    where = "" if spool.disk_fault is None else f": {spool.disk_fault} at `spool.dir`"
     if spool.refusal is not None:
-        return spool.refusal
+        return f"{spool.refusal}{where}"
     if spool.state is not State.OPEN:
+        if where:
+            return f"the spool gets no more room, and nothing can be allowed{where}"
         return "the spool is full: records wait for the control API, and nothing can be allowed"
     return None

@@ -52,7 +52,12 @@ class StatusReporter:
         self._snapshot = snapshot
         self._pinned = pinned
         self._changed = asyncio.Event()
-        self._outage = StateLogger(log, "reporting to the control API")
+        self._outage = StateLogger(
+            log,
+            "reporting to the control API",
+            "the control API takes reports again",
+            clock.monotonic,
+        )
 
     def wake(self) -> None:
         """Report soon: the status has changed."""

@@ -79,7 +79,7 @@ class SpanExporter:
             if not self._failing:  # once for an outage, not every five seconds
                 log.warning("the trace collector `%s` took no spans: %s", address, fault)
         elif self._failing:
-            log.info("the trace collector `%s` takes spans again", address)
+            log.warning("recovered: the trace collector `%s` takes spans again", address)
         if fault is None:
             self.exported += len(spans)
         self._failing = fault is not None

@@ -263,18 +263,18 @@ async def test_a_start_tries_until_the_database_is_there_or_the_stop_and_says_wh
 
 
 @pytest.mark.parametrize(
-    ("code", "kind"),
+    ("code", "kind", "reason"),
     [
-        (sqlite3.SQLITE_FULL, DatabaseUnreachable),
-        (sqlite3.SQLITE_IOERR_SHMSIZE, DatabaseUnreachable),
-        (errno.ENOSPC, DatabaseUnreachable),
-        (errno.EROFS, UnusableDatabase),
-        (sqlite3.SQLITE_READONLY, UnusableDatabase),
-        (sqlite3.SQLITE_CANTOPEN, UnusableDatabase),
+        (sqlite3.SQLITE_FULL, DatabaseUnreachable, "ENOSPC (said so)"),
+        (sqlite3.SQLITE_IOERR_SHMSIZE, DatabaseUnreachable, "said so"),
+        (errno.ENOSPC, DatabaseUnreachable, "ENOSPC (no space left on device)"),
+        (errno.EROFS, UnusableDatabase, "EROFS (read-only file system)"),
+        (sqlite3.SQLITE_READONLY, UnusableDatabase, "said so"),
+        (sqlite3.SQLITE_CANTOPEN, UnusableDatabase, "said so"),
     ],
 )
 async def test_a_disk_that_is_full_may_pass_and_one_that_is_read_only_does_not(
-    code: int, kind: type[Exception], monkeypatch: pytest.MonkeyPatch
+    code: int, kind: type[Exception], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     error: Exception = OSError(code, "")
     if code not in (errno.ENOSPC, errno.EROFS):
@@ -283,7 +283,6 @@ async def test_a_disk_that_is_full_may_pass_and_one_that_is_read_only_does_not(
         error = OperationalError("", {}, driver)
     found = translate_error(error, parse_url("sqlite+aiosqlite:////disk/sluice.db"))
     assert type(found) is kind
-    reason = os.strerror(code).lower() if isinstance(error, OSError) else "said so"
     assert str(found) == f"`/disk/sluice.db`: {reason}"
 
     def refuse(_: object) -> None:
@@ -318,7 +317,7 @@ async def test_a_file_that_sqlite_can_t_use_is_named(tmp_path: Path) -> None:
     assert "sluice.db`: file is not a database" in await refused(url, UnusableDatabase)
     file.unlink()
     file.mkdir()
-    assert "sluice.db`: is a directory" in await refused(url, UnusableDatabase)
+    assert "sluice.db`: EISDIR (is a directory)" in await refused(url, UnusableDatabase)
     below = f"sqlite+aiosqlite:///{__file__}/sluice.db"
     assert "test_database_away.py/sluice.db`: " in await refused(below, UnusableDatabase)
 

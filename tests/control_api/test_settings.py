@@ -223,7 +223,7 @@ def test_a_secrets_file_that_is_of_no_use_is_a_complaint(tmp_path: Path) -> None
     assert told.startswith("SLUICE_REDIS_URL_FILE: `")
     assert "can't be read" in told
     (told,) = complaints(SLUICE_REDIS_URL_FILE=str(tmp_path))
-    assert "Is a directory" in told
+    assert "EISDIR (is a directory)" in told
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
     (told,) = complaints(SLUICE_REDIS_URL_FILE=str(tmp_path / "bytes"))
     assert "it is not text" in told

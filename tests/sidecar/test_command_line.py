@@ -200,6 +200,18 @@ def test_the_example_is_printed_to_its_last_byte(
     assert capsys.readouterr().out == EXAMPLE.read_text()
 
 
+def test_the_minimal_example_is_ten_lines_that_are_valid_as_they_are(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_main(monkeypatch, "--example", "minimal") == 0
+    text = capsys.readouterr().out
+    assert len([line for line in text.splitlines() if not line.startswith("#")]) == 10
+    path = folder / "sidecar.yaml"
+    path.write_text(text)
+    assert run_main(monkeypatch, "--check", "--config", str(path)) == 0
+    assert "1 sources, would listen on 127.0.0.1:8720, 127.0.0.1:18720" in capsys.readouterr().out
+
+
 @pytest.mark.deep(stands_in="test_the_example_is_printed_to_its_last_byte")
 def test_the_example_is_printed_as_it_is() -> None:
     answer = sidecar("--example")
@@ -267,7 +279,7 @@ def test_a_check_tells_all_that_is_wrong_and_no_key(
     assert run_main(monkeypatch, "--check", "--config", str(path), **wrong) == 2
     assert len(caplog.messages) == 5
     for fault in (
-        "sidecar.key` can't be read: Is a directory", "agent.key_file: ", "redis: `ca` ",
+        "sidecar.key` can't be read: EISDIR (is a directory)", "agent.key_file: ", "redis: `ca` ",
         "spool.mode: ", "LISTEN: `nowhere` ",
     ):  # fmt: skip
         assert fault in caplog.text, fault
@@ -301,4 +313,4 @@ def test_a_check_names_a_key_file_that_can_not_be_read(folder: Path) -> None:
     (folder / "sidecar.yaml").write_text(EXAMPLE.read_text())
     answer = sidecar("--check", "--config", str(folder / "sidecar.yaml"))
     assert answer.returncode == 2
-    assert "agent.key` can't be read: Is a directory" in answer.stderr
+    assert "agent.key` can't be read: EISDIR (is a directory)" in answer.stderr

@@ -166,10 +166,10 @@ async def _gone(reader: asyncio.StreamReader) -> None:
 
 @asynccontextmanager
 async def data_source(
-    script: Script | None = None, tls: ssl.SSLContext | None = None
+    script: Script | None = None, tls: ssl.SSLContext | None = None, port: int = 0
 ) -> AsyncIterator[DataSource]:
     made = DataSource() if script is None else DataSource(script)
-    server = await asyncio.start_server(made.serve, "127.0.0.1", 0, limit=1 << 20, ssl=tls)
+    server = await asyncio.start_server(made.serve, "127.0.0.1", port, limit=1 << 20, ssl=tls)
     made.port = server.sockets[0].getsockname()[1]
     try:
         yield made

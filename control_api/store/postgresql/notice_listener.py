@@ -176,7 +176,7 @@ class NoticeListener:
         if problem is None:
             self._pause = FIRST_PAUSE
             if self._problem is not None:
-                _log.warning("notices of other processes' changes arrive again")
+                _log.warning("recovered: notices of other processes' changes arrive again")
         elif problem != self._problem:
             _log.warning(
                 "%s: %s: changes of other processes are found within half a second meanwhile",

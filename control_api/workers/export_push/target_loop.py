@@ -194,7 +194,7 @@ class TargetLoop:
                 turn.sent,
             )
         if self._failures and turn.sent:
-            _log.warning("%s is back", self._name)
+            _log.warning("recovered: %s takes decisions again", self._name)
             self._failures = 0
 
     async def _wait(self, pause: float) -> None:

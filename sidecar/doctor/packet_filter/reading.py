@@ -11,6 +11,7 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
+from policies.ground.os_errors import worded
 from sidecar.doctor.packet_filter import iptables, nftables
 from sidecar.doctor.packet_filter.iptables import RuleSet
 from sidecar.doctor.unobservable import Unobservable
@@ -71,7 +72,7 @@ def _without_save(version: int, proc: Path) -> RuleSet:
     except FileNotFoundError:
         legacy = []
     except OSError as error:
-        legacy = [f"unknown ({error.strerror})"]
+        legacy = [f"unknown ({worded(error)})"]
     if legacy:
         rules.incomplete = (
             f"tables of `iptables-legacy`, which `nft` can't read: {', '.join(legacy)}"

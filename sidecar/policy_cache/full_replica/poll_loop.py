@@ -19,7 +19,9 @@ class PollLoop(LongPollLoop):
     """Brings what `feed` sends into `store`, and puts it in force."""
 
     def __init__(self, state: ReplicaState, store: FullStore, feed: Feed) -> None:
-        super().__init__(log, "the policy set is not updated", state)
+        super().__init__(
+            log, "the policy set is not updated", "the policy set is updated again", state
+        )
         self.feed: FeedName = "control"
         self._feed = feed
         self._store = store

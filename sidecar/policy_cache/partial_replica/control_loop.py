@@ -47,7 +47,12 @@ class ControlLoop(LongPollLoop):
         sync: IncrementalSync,
         verify_origin: Callable[[FeedPage], None],
     ) -> None:
-        super().__init__(log, "the control API does not keep the policy set current", state)
+        super().__init__(
+            log,
+            "the control API does not keep the policy set current",
+            "the control API keeps the policy set current again",
+            state,
+        )
         self._state: PartialState = state
         self._working_set = state.working_set
         self._feed = feed

@@ -50,7 +50,13 @@ class RedisLoop(FeedLoop):
         random_bytes: Callable[[int], bytes],
     ) -> None:
         freshness = state.freshness
-        super().__init__(log, "Redis does not keep the policy set current", freshness.limit / 8)
+        super().__init__(
+            log,
+            "Redis does not keep the policy set current",
+            "Redis keeps the policy set current again",
+            freshness.limit / 8,
+            state.clock.monotonic,
+        )
         self.healthy = True
         self.confirmed_at = state.clock.monotonic()
         self.confirmed = asyncio.Event()

@@ -15,7 +15,6 @@ from typing import NamedTuple
 from policies.definitions.model import RANK, Sensitivity
 from policies.ground.errors import UpstreamFailed
 from sidecar.http.attribution import Attribution
-from sidecar.http.client.dialler import Dialler
 from sidecar.http.server.service import Flow
 from sidecar.protocols.messages import SourceRef
 from sidecar.proxy.connections.buffered_connection import BufferedConnection
@@ -27,7 +26,7 @@ from sidecar.proxy.pipeline.lineage import FAILED, TRUNCATED, LineageRecorder
 from sidecar.proxy.pipeline.request_context import decision_label
 from sidecar.proxy.pipeline.tunnel_session import TunnelResult, run_tunnel
 from sidecar.proxy.proxy_metrics import ProxyMetrics
-from sidecar.proxy.upstream.failures import connected
+from sidecar.proxy.upstream.reachability import TunnelDialler
 from sidecar.recorder import RecordedDecision
 from sidecar.settings.model import Source
 from sidecar.spool.errors import SpoolError
@@ -42,7 +41,7 @@ class Passthrough:
         self,
         source: Source,
         authorizer: Authorizer,
-        dialler: Dialler[BufferedConnection],
+        dialler: TunnelDialler,
         lineage: LineageRecorder,
         metrics: ProxyMetrics,
         limits: ProxyLimits,
@@ -72,7 +71,7 @@ class Passthrough:
             # The record is on disk before the data source hears of the agent.
             for recorded in decisions:
                 await recorded.durable
-            upstream = await connected(self._dialler.connect())
+            upstream = await self._dialler.connect()
         except SpoolError:
             raise  # there may be no event for the lineage to refer to
         # Cancellation included: the decision is recorded, so its outcome has to be.

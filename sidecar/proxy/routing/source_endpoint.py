@@ -33,6 +33,7 @@ from sidecar.proxy.pipeline.upstream_sender import UpstreamSender
 from sidecar.proxy.proxy_metrics import ProxyMetrics
 from sidecar.proxy.routing.source_lookup import upstream_parts
 from sidecar.proxy.upstream.client import UpstreamClient
+from sidecar.proxy.upstream.reachability import Reachability, TunnelDialler
 from sidecar.proxy.worker_thread import WorkerThread
 from sidecar.settings.model import DEFAULT_CONNECTIONS, Source
 
@@ -71,7 +72,10 @@ class SourceEndpoint:
 
         # For agents that speak TLS, or a protocol other than HTTP, through the connection.
         server = _destination(source)._replace(context=None)
-        raw_dialler = Dialler(server, _guard(source, shared), limits.upstream, tunnel_end)
+        raw_dialler = TunnelDialler(
+            Dialler(server, _guard(source, shared), limits.upstream, tunnel_end),
+            self.upstream.reachability,
+        )
         self._lineage = LineageRecorder(enforcer, shared.clock.monotonic)
         protocol = load_protocol(source, shared.clock.monotonic)
         self.who = default_attribution(source.defaults, agent.default_user)
@@ -113,7 +117,8 @@ def upstream_client(source: Source, shared: SharedParts) -> UpstreamClient:
     if port != DEFAULT_PORTS.get(parts.scheme):
         name = f"{name}:{port}"
     pool = Pool(_destination(source), _guard(source, shared), shared.limits.upstream)
-    return UpstreamClient(name, parts.path.rstrip("/"), pool, shared.limits)
+    reachability = Reachability(source.alias, str(parts.authority), shared.clock.monotonic)
+    return UpstreamClient(name, parts.path.rstrip("/"), pool, shared.limits, reachability)
 
 
 def _destination(source: Source) -> Destination:

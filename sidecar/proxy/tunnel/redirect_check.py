@@ -13,6 +13,8 @@ from collections.abc import Callable
 from contextlib import closing
 from errno import EADDRNOTAVAIL, EAFNOSUPPORT, ENETUNREACH
 
+from policies.ground.clock import Clock
+from policies.ground.os_errors import worded
 from sidecar.http.authority import Authority
 from sidecar.platform.reserved_address import RESERVED, RESERVED_PORT
 from sidecar.platform.state_logger import StateLogger
@@ -41,6 +43,7 @@ class RedirectCheck:
         seconds: float,
         random_bytes: Callable[[int], bytes],
         changed: Callable[[], None],
+        clock: Clock,
         arrive_seconds: float = ARRIVE_SECONDS,
     ) -> None:
         self.problem: str | None = "the packet filter's rules are not checked yet"
@@ -49,7 +52,10 @@ class RedirectCheck:
         self._changed = changed
         self._arrive_seconds = arrive_seconds
         self._state = StateLogger(
-            log, "the packet filter does not lead connections to this sidecar"
+            log,
+            "the packet filter does not lead connections to this sidecar",
+            "the packet filter leads connections to this sidecar again",
+            clock.monotonic,
         )
         self._expected: dict[bytes, asyncio.Future[None]] = {}
         self._listening = asyncio.Event()
@@ -127,7 +133,7 @@ class RedirectCheck:
         except OSError as error:
             if error.errno in _NO_ROUTE:
                 return None
-            return f"a connection over IPv{version} fails: {error.strerror}"
+            return f"a connection over IPv{version} fails: {worded(error)}"
         return ""
 
     async def _arrives(self, version: int) -> None:

@@ -17,7 +17,8 @@ from sidecar.http.messages.response_head import BadResponse
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.proxy_metrics import UpstreamNoResponse
 from sidecar.proxy.upstream.body_sender import BodySender
-from sidecar.proxy.upstream.failures import BROKEN, connected
+from sidecar.proxy.upstream.failures import BROKEN
+from sidecar.proxy.upstream.reachability import Reachability
 from sidecar.proxy.upstream.response import UpstreamResponse
 
 log = logging.getLogger(__name__)
@@ -49,9 +50,17 @@ class UpstreamRequest(NamedTuple):
 
 class UpstreamClient:
     """A data source that is reached by `pool`. `host` is the value of `Host` that it gets; `prefix`
-    comes before each target."""
+    comes before each target. `reachability` hears whether it can be reached."""
 
-    def __init__(self, host: str, prefix: str, pool: Pool, limits: ProxyLimits) -> None:
+    def __init__(
+        self,
+        host: str,
+        prefix: str,
+        pool: Pool,
+        limits: ProxyLimits,
+        reachability: Reachability,
+    ) -> None:
+        self.reachability = reachability
         self.host = host
         self._prefix = prefix
         self._host_line = f" HTTP/1.1\r\nHost: {host}\r\n".encode()
@@ -77,7 +86,7 @@ class UpstreamClient:
         while True:
             connection = None if retries else self.pool.take_idle()
             if connection is None:
-                connection = await connected(self.pool.connect())
+                connection = await self.reachability.connected(self.pool.connect())
             sender = response = None
             try:
                 connection.send(
@@ -90,6 +99,7 @@ class UpstreamClient:
                 for each in first:
                     await each
                 message = connection.arrived or await connection.response()
+                self.reachability.answered()
                 if isinstance(message.body.failure, BadResponse):
                     # The agent got nothing of it yet, so it can still get an error.
                     raise message.body.failure
@@ -103,7 +113,10 @@ class UpstreamClient:
                 # the request is sent once more (RFC 9112 section 9.3.1).
                 unheard = connection.reused and not connection.received_any
                 if retries or not (unheard and _repeatable(request)):
-                    raise UpstreamNoResponse from error
+                    raise UpstreamNoResponse(
+                        f"the data source `{self.reachability.alias}` sent no response that can be "
+                        "read"
+                    ) from error
             finally:
                 # After a cancellation too: a connection with a response under way can't carry
                 # another request.

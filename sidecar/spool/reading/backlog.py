@@ -54,10 +54,10 @@ class Backlog:
         self._new_records = asyncio.Event()
         self._after = RecordPosition(0, 0, 0)
         self._retiring = asyncio.Lock()
-        self._outage = StateLogger(log, "tidying the spool")
-        self._oldest = OldestAge(resources.clock.monotonic)
-        self._retained = RetainedInstances(resources.clock.monotonic, retain_bytes)
-        self._monotonic = resources.clock.monotonic
+        self._monotonic = monotonic = resources.clock.monotonic
+        self._outage = StateLogger(log, "tidying the spool", "the spool is tidied again", monotonic)
+        self._oldest = OldestAge(monotonic)
+        self._retained = RetainedInstances(monotonic, retain_bytes)
         for instance in self.instances:
             self._retained.retain(instance)
         self.notify()
@@ -221,7 +221,7 @@ class Backlog:
                 freed += segment.size
             write_acked(self._disk, instance.path, acked)
         except OSError as error:
-            self._outage.failing(f"an acknowledged segment can't be removed: {error}")
+            self._outage.failing_on("a shipped segment can't be removed", instance.path, error)
         return freed
 
     def _reuse(self, reusable: Reusable) -> bool:
@@ -229,7 +229,7 @@ class Backlog:
         try:
             reuse(self._disk, segment.path, used, spare)
         except OSError as error:
-            self._outage.failing(f"an acknowledged segment can't be emptied: {error}")
+            self._outage.failing_on("a shipped segment can't be emptied", segment.path, error)
             return False
         return True
 
@@ -244,7 +244,7 @@ class Backlog:
                 return 0
             self._disk.remove_directory(instance.path)
         except OSError as error:
-            self._outage.failing(f"a finished instance can't be removed: {error}")
+            self._outage.failing_on("a finished instance can't be removed", instance.path, error)
             return None
         self._outage.recovered()
         return sum(segment.size for segment in instance.segments)

@@ -8,10 +8,11 @@ records may go becomes a spare again. Knows when there is no room, but not what 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from policies.ground.os_errors import worded
 from sidecar.platform.state_logger import StateLogger
 from sidecar.spool.storage.disk import Disk
 from sidecar.spool.storage.layout import spare_file, spare_ordinal
@@ -38,9 +39,17 @@ class SegmentPool:
     """Makes spares of `size` bytes in `root`, one at a time."""
 
     def __init__(
-        self, root: Path, disk: Disk, quota: Quota, size: int, found: Iterable[Path]
+        self,
+        root: Path,
+        disk: Disk,
+        quota: Quota,
+        size: int,
+        found: Iterable[Path],
+        monotonic: Callable[[], float],
     ) -> None:
         self.size = size
+        self.disk_fault: str | None = None
+        """Why the disk has no room for another spare, without its path; None if it has."""
         self._root = root
         self._disk = disk
         # Its own thread: queued behind reads, a spare would come too late.
@@ -49,7 +58,12 @@ class SegmentPool:
         # Continue after the ordinals of the previous process: no two spares may share a name.
         self._last_ordinal = max((spare_ordinal(path) or 0 for path in found), default=0)
         self._pending: asyncio.Future[None] | None = None
-        self._outage = StateLogger(logging.getLogger(__name__), "room in the spool")
+        self._outage = StateLogger(
+            logging.getLogger(__name__),
+            "room in the spool",
+            "the spool has room for more records again",
+            monotonic,
+        )
 
     async def make(self) -> Path | None:
         """Make one spare. Returns None if `max_bytes` or the disk leaves no room."""
@@ -68,8 +82,10 @@ class SegmentPool:
             await asyncio.shield(self._pending)
         except OSError as error:
             self._quota.release(self.size)
-            self._outage.failing(f"a segment can't be made: {error}")
+            self.disk_fault = worded(error)
+            self._outage.failing_on("a segment can't be made", self._root, error)
             return None
+        self.disk_fault = None
         self._outage.recovered()
         return path
 

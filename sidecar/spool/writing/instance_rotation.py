@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
+from policies.ground.os_errors import worded
 from sidecar.platform.state_logger import StateLogger
 from sidecar.spool.instance import Instance
 from sidecar.spool.reading.backlog import Backlog
@@ -56,6 +57,8 @@ class InstanceRotation:
         self.closed = False
         self.fault: BaseException | None = None
         self.sync_failures = 0
+        self.disk_fault: str | None = None
+        """The last failed write in words, without its path; None once records are taken again."""
         self.losses = Losses(resources.clock, resources.random_bytes)
         self.appender = Appender(
             resources.clock,
@@ -78,7 +81,9 @@ class InstanceRotation:
         self._resources = resources
         self._backlog = backlog
         self._wake = wake
-        self._outage = StateLogger(log, "the spool")
+        self._outage = StateLogger(
+            log, "the spool", "the spool takes records again", resources.clock.monotonic
+        )
         self._ordinal = 0
 
     def resume(self, found: Recovered) -> None:
@@ -171,6 +176,7 @@ class InstanceRotation:
                 self._save_ending(ended)
             if instance.ending is None and not self.closed:
                 self.refusal = None
+                self.disk_fault = None
                 self._outage.recovered()
         self._wake()
 
@@ -179,7 +185,8 @@ class InstanceRotation:
         # The first failure ends the instance; its later jobs fail without further effect.
         if instance.ending is not None:
             return
-        self._outage.failing(f"a write failed: {error}")
+        self.disk_fault = worded(error)
+        self._outage.failing_on("a write failed", self._resources.root, error)
         if instance is self._backlog.current:
             # Set in the same step in which the waiters fail: a retry must not find the spool open.
             self.refusal = self.refusal or _BAD_DISK

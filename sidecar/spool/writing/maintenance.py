@@ -47,6 +47,11 @@ class Maintenance:
         self._loop = asyncio.get_running_loop()
         self._woken = asyncio.Event()
 
+    @property
+    def disk_fault(self) -> str | None:
+        """Why the disk has no room for another segment; None if it has."""
+        return self._spares.disk_fault
+
     async def start(self, rotation: InstanceRotation, found: Recovered) -> None:
         """Begin with what recovery found. A disk that takes nothing does not prevent the start: the
         spool then refuses every record, and `run` retries."""

@@ -140,7 +140,7 @@ async def test_a_change_there_is_in_force_here(
     await until_async("it is lost", lambda: False in here.states[before:])
     await until_async("it listens again", lambda: here.listens)
     assert f"{SETTING}: the connection was closed: " in caplog.text
-    assert "notices of other processes' changes arrive again" in caplog.text
+    assert "recovered: notices of other processes' changes arrive again" in caplog.text
     await publish(there.world, "live")
     await until_async("the key is in force", here.has_key("live"))
 
@@ -264,7 +264,7 @@ async def test_a_listening_connection_that_ends_comes_back(
     told = [record.getMessage() for record in caplog.records]
     lost = f"{SETTING}: the connection was closed: changes of other processes are found within"
     assert sum(each.startswith(lost) for each in told) == 2
-    assert told.count("notices of other processes' changes arrive again") == 2
+    assert told.count("recovered: notices of other processes' changes arrive again") == 2
 
 
 @pytest.mark.deep(stands_in="test_a_listener_without_a_server_tries_again_and_says_so_once")
@@ -450,4 +450,4 @@ async def test_a_role_that_loses_its_right_later_costs_the_notices_only(
         await until_async("it listens", lambda: here.listens)
     lost = f"{SETTING}: the connection was closed: changes of other processes are found within"
     assert caplog.messages[0].startswith(lost)
-    assert caplog.messages[-1] == "notices of other processes' changes arrive again"
+    assert caplog.messages[-1] == "recovered: notices of other processes' changes arrive again"

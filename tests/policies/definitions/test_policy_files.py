@@ -170,7 +170,7 @@ def test_an_unreadable_file_or_folder_is_a_fault(
         return real(path)
 
     monkeypatch.setattr(Path, method, failing)
-    assert faults(tmp_path, "t") == [f"{at}: can't be read: Permission denied"]
+    assert faults(tmp_path, "t") == [f"{at}: can't be read: EACCES (permission denied)"]
 
 
 def test_one_file_can_be_loaded_on_its_own(tmp_path: Path) -> None:

@@ -130,5 +130,5 @@ def test_an_unusable_key_file_is_refused_without_showing_it(tmp_path: Path, cont
 
 
 def test_a_key_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="can't be read: No such file"):
+    with pytest.raises(ValueError, match="can't be read: ENOENT"):
         SigningKey.load(tmp_path / "absent.pem")

@@ -138,7 +138,7 @@ def test_the_environment_overrides(base: Path) -> None:
         ("url: 1", "url: must be a string; put `1` in quotes"),
         (
             "signing_key_file: no.pem",
-            "signing_key_file: `no.pem` can't be read: No such file or directory",
+            "signing_key_file: `no.pem` can't be read: ENOENT (no such file or directory)",
         ),
         (
             "subject_types: [agent, 1]",

@@ -245,4 +245,4 @@ def test_tables_that_nft_can_not_show_are_told(tmp_path: Path) -> None:
     assert made.rules(6).incomplete == ""
     if os.geteuid() != 0:
         (tmp_path / "net" / "ip_tables_names").chmod(0)
-        assert "Permission denied" in made.rules(4).incomplete
+        assert "EACCES (permission denied)" in made.rules(4).incomplete

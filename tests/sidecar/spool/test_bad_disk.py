@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from pathlib import Path
 
@@ -61,6 +62,25 @@ async def test_after_a_failure_a_new_instance_begins_with_a_gap(
     assert (gap["instance"], gap["first"], gap["lost"]) == (former, 3, 4)
     first = cores[3]
     assert (first["kind"], first["src"]["n"], first["src"]["prev"]) == ("gap", 0, "")
+
+
+async def test_a_full_disk_is_named_with_its_place_and_so_is_its_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = FaultyDisk()
+    async with running_spool(tmp_path, disk) as spool:
+        disk.breaks("sync", code=errno.ENOSPC)
+        with pytest.raises(SpoolUnwritable):
+            await spool.put(record("lost"), denial=False).durable
+        assert spool.disk_fault == "ENOSPC (no space left on device)"
+        told = f"the spool: a write failed: {spool.disk_fault} at `{tmp_path}`"
+        assert told in caplog.messages
+        disk.heals()
+        await until_async("the spool takes records again", lambda: spool.refusal is None)
+        assert spool.disk_fault is None
+    assert caplog.messages[-1] == "recovered: the spool takes records again"
+    assert caplog.messages.count(told) == 1
+    assert "Errno" not in caplog.text
 
 
 async def test_a_failed_file_is_never_synced_again(tmp_path: Path) -> None:

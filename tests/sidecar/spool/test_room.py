@@ -97,6 +97,7 @@ async def test_a_full_disk_is_known_before_the_last_room_is_taken(tmp_path: Path
         disk.breaks("create_zeroed", code=errno.ENOSPC)
         allows = await fill(spool, tmp_path, denial=False, prefix="allow-")
         assert state(spool) == "denials_only"
+        assert spool.disk_fault == "ENOSPC (no space left on device)"
         denials = await fill(spool, tmp_path, denial=True, prefix="deny-")
         assert denials * 50_000 > SEGMENT * 0.8
         disk.heals()

@@ -16,6 +16,7 @@ from pathlib import Path
 from control_api.exports.formats import FORMATS, Format
 from control_api.security.export_targets import ExportTarget
 from control_api.workers.export_push.senders.sender import AuditEvent, TargetAway
+from policies.ground.os_errors import worded
 
 _PIECE = 65_536
 _MODE = 0o640  # a shipper of the same group may read it
@@ -52,7 +53,7 @@ class FileSender:
         except BlockingIOError as error:
             raise TargetAway("another process has locked the file") from error
         except OSError as error:
-            raise TargetAway(error.strerror or type(error).__name__) from error
+            raise TargetAway(worded(error)) from error
 
     def _append(self, data: bytes) -> None:
         handle = self._open()

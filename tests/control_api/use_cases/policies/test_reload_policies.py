@@ -222,6 +222,20 @@ def test_a_bad_file_on_disk_leaves_the_last_good_set_in_force(fresh: ControlApi)
     until("the retrieval is denied", lambda: fresh.evaluate()["decision"] == "DENY")
 
 
+def test_a_repaired_file_is_told_once_as_a_recovery(
+    fresh: ControlApi, caplog: pytest.LogCaptureFixture
+) -> None:
+    fresh.policy_file.write_text("policies: [\n")
+    until("the fault is told", lambda: "policies of tenant `default` stay as they" in caplog.text)
+    assert "recovered: " not in caplog.text
+    fresh.policy_file.write_text(POLICIES)
+    line = "recovered: the policy files of tenant `default` are in force"
+    until("the recovery is told", lambda: line in caplog.messages)
+    fresh.policy_file.write_text(POLICIES.replace("payroll", "handbook"))
+    until("the retrieval is denied", lambda: fresh.evaluate()["decision"] == "DENY")
+    assert caplog.messages.count(line) == 1
+
+
 def test_a_directory_that_is_swapped_as_kubernetes_does_is_loaded(tmp_path: Path) -> None:
     home = tmp_path / "policies" / "default" / "demo"
     home.mkdir(parents=True)

@@ -126,7 +126,7 @@ def test_a_target_that_was_away_gets_everything_once_it_is_back(
         until("everything is exported", lambda: lag(api) == 0)
     assert receiver.ids() == made
     told = [each.getMessage() for each in caplog.records if each.name == "sluice.exports"]
-    assert [("is away" in each, "is back" in each) for each in told] == [
+    assert [("is away" in each, "recovered: " in each) for each in told] == [
         (True, False),
         (False, True),
     ]

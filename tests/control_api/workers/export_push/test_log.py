@@ -131,7 +131,7 @@ async def test_what_was_not_acknowledged_is_sent_again_and_then_saved(
     assert registry.get_sample_value("sluice_export_decisions_total", counted) == 11
     told = [each.getMessage() for each in caplog.records if each.name == "sluice.exports"]
     assert ["is away" in each for each in told] == [True, False]
-    assert ["is back" in each for each in told] == [False, True]
+    assert ["recovered: " in each for each in told] == [False, True]
 
 
 async def test_one_replica_at_a_time_pushes_a_log(tmp_path: Path) -> None:

@@ -1,0 +1,12 @@
+"""Names what a spool takes at the moment."""
+
+from enum import StrEnum
+
+
+class State(StrEnum):
+    """`denials_only`: only the reserve is left; `full`: not even that."""
+
+    OPEN = "open"
+    DENIALS_ONLY = "denials_only"
+    FULL = "full"
+    UNWRITABLE = "unwritable"
