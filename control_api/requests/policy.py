@@ -35,7 +35,7 @@ class PolicyAsked(RequestModel):
     name: Identifier
     agent_role: Identifier
     allowed_sources: Names
-    denied_sources: Names
+    denied_sources: NullableNames = Field(default_factory=list)
     max_sensitivity: Sensitivity
     allowed_tasks: NullableNames = Field(default_factory=list)
     denied_tasks: NullableNames = Field(default_factory=list)

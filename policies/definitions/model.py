@@ -76,9 +76,9 @@ class Policy:
             name=wire["name"],
             agent_role=wire["agent_role"],
             allowed_sources=tuple(wire["allowed_sources"]),
-            denied_sources=tuple(wire["denied_sources"]),
             max_sensitivity=wire["max_sensitivity"],
             # These fields are optional (2.1): a document may leave them out.
+            denied_sources=tuple(wire.get("denied_sources") or ()),
             allowed_tasks=tuple(wire.get("allowed_tasks") or ()),
             denied_tasks=tuple(wire.get("denied_tasks") or ()),
             session_ttl_minutes=wire.get("session_ttl_minutes"),

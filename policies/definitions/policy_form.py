@@ -33,8 +33,7 @@ _POLICY = Record(
         "denied_sources": Key(
             _NAMES,
             "Sources that the role may never read, whatever another of its policies allows; with "
-            "the same wildcards.",
-            required=True,
+            "the same wildcards. Absent: none.",
         ),
         "max_sensitivity": Key(
             Choice(SENSITIVITIES), "The highest sensitivity that it allows.", required=True

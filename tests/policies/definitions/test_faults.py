@@ -14,7 +14,6 @@ from tests.policies.definitions.policy_directory import ENTRY, complaint, faults
         (("name: reads\n", ""), "2: name: is required"),
         (("agent_role: analyst\n", ""), "2: agent_role: is required"),
         (("allowed_sources: [contracts]\n", ""), "2: allowed_sources: is required"),
-        (("denied_sources: []\n", ""), "2: denied_sources: is required"),
         (("max_sensitivity: high\n", ""), "2: max_sensitivity: is required"),
         (("name: reads", "name:"), "2: name: must be a string, but it is empty"),
         (("name: reads", "name: ~"), "so quote it"),
@@ -164,7 +163,6 @@ def test_all_faults_of_all_files_are_reported_at_once_in_order(tmp_path: Path) -
     assert [fault.split(": ")[:2] for fault in reported] == [
         ["t/a/a.yaml:1", "is not YAML"],
         ["t/b/b.yaml:2", "allowed_sources"],
-        ["t/b/b.yaml:2", "denied_sources"],
         ["t/b/b.yaml:3", "agent_role"],
         ["t/b/b.yaml:4", "max_sensitivity"],
         ["t/c/d.yaml:2", "name"],

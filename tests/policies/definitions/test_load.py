@@ -9,6 +9,7 @@ from policies.definitions.load import MAX_FILE, load_tenant
 from policies.definitions.model import Policy
 from policies.definitions.policy_files import tenants
 from policies.definitions.policy_form import FIELDS
+from policies.sets.policy_set import role_document
 from tests.policies.definitions.policy_directory import ENTRY, complaint, faults, of, write
 
 
@@ -33,6 +34,24 @@ def test_a_definition_has_every_field_and_its_place(tmp_path: Path, loader: str)
             },
         )
     ]
+
+
+def test_absent_denied_sources_are_the_same_bytes_as_an_empty_list(
+    tmp_path: Path, loader: str
+) -> None:
+    documents = []
+    for text in (ENTRY, ENTRY.replace("denied_sources: []\n", "")):
+        write(tmp_path, of(text))
+        (found,) = load_tenant(tmp_path, "default")
+        body = {**found.body, "policy_id": "p", "version": 1}
+        documents.append(role_document([Policy.from_wire(body)]))
+        del body["denied_sources"]
+        documents.append(role_document([Policy.from_wire(body)]))
+    assert len(set(documents)) == 1
+    assert b'"denied_sources":[]' in (documents[0] or b"")
+    # A misspelt one is found, and not taken for an absent one.
+    told = complaint(tmp_path, of(ENTRY.replace("denied_sources", "denied_source")))
+    assert told.endswith("denied_source: unknown key; did you mean `denied_sources`?")
 
 
 def test_everything_that_an_entry_may_say_is_read(tmp_path: Path, loader: str) -> None:

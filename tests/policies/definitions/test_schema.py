@@ -29,10 +29,10 @@ def policy(random: Random, number: int) -> dict[str, Any]:
         "name": f"{random.choice(NAMES)[:200]} {number}",
         "agent_role": random.choice(NAMES),
         "allowed_sources": names(),
-        "denied_sources": names(),
         "max_sensitivity": random.choice(["low", "medium", "high", "critical"]),
     }
     optional = {
+        "denied_sources": names(),
         "allowed_tasks": names(),
         "denied_tasks": names(),
         "session_ttl_minutes": random.choice([1, 60, 9_999_999, None]),
@@ -40,7 +40,7 @@ def policy(random: Random, number: int) -> dict[str, Any]:
         "industry": random.choice([*NAMES, None]),
         "process_group": random.choice([*NAMES, None]),
     }
-    assert (*required, *optional) == FIELDS
+    assert {*required, *optional} == {*FIELDS}
     chosen = {key: each for key, each in optional.items() if random.random() < 0.5}
     members = [*required.items(), *chosen.items()]
     random.shuffle(members)

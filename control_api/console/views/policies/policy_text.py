@@ -26,7 +26,7 @@ _WIDTH = 88
 # All else is in quotes: YAML 1.1 takes many words and numbers for something that they are not.
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _TAKEN_FOR_OTHERS = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null"))
-_REQUIRED_LISTS = frozenset(("allowed_sources", "denied_sources"))
+_ALWAYS_WRITTEN = frozenset(("allowed_sources", "denied_sources"))
 
 
 class PolicyRead(NamedTuple):
@@ -42,7 +42,7 @@ def written(body: Mapping[str, Any]) -> str:
     for key in FIELDS:
         value = body[key]
         if key in LISTS:
-            if value or key in _REQUIRED_LISTS:
+            if value or key in _ALWAYS_WRITTEN:
                 lines += _list(key, [_scalar(each) for each in value])
         elif value is not None:
             lines.append(f"{key}: {value if isinstance(value, int) else _scalar(value)}")

@@ -103,6 +103,20 @@ def test_a_policy_is_in_force_when_its_answer_leaves(either_tenant: ControlApi) 
     assert either_tenant.verified()["valid"]
 
 
+def test_denied_sources_may_be_absent_and_a_misspelt_one_is_refused(api: ControlApi) -> None:
+    short = {name: value for name, value in BODY.items() if name != "denied_sources"}
+    first = made(api, name="whole")
+    second = api.admin("POST", "/v1/policies", {**short, "name": "short"})
+    assert second["denied_sources"] == []
+    assert first.keys() == second.keys()
+    # Nothing differs, so the same body without the member makes no version.
+    path = f"/v1/policies/{first['policy_id']}"
+    assert api.admin("PUT", path, {**short, "name": "whole"})["version"] == 1
+    answer = api.call("POST", "/v1/policies", {**short, "name": "other", "denied_source": []})
+    assert answer.status == 422
+    assert "denied_source:" in answer.body["details"]
+
+
 def test_a_deleted_policy_is_not_found_and_frees_its_name(api: ControlApi) -> None:
     first = made(api, name="short")["policy_id"]
     api.admin("DELETE", f"/v1/policies/{first}")
