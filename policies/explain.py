@@ -18,6 +18,7 @@ from policies.nearest_miss import steps_to_allow
 from policies.retrieval import Retrieval
 from policies.sets.role import Clause
 from policies.sets.source_levels import raised
+from policies.suggestion import suggest
 from policies.trail.recompute.facts import difference, read_facts, read_role
 from policies.trail.record import REPORT_PREFIX, response_of
 
@@ -60,8 +61,8 @@ def explain(retrieval: Retrieval, facts: Facts | None, decision: Decision) -> di
 
 def explain_entry(entry: Mapping[str, Any], body: bytes | None) -> dict[str, Any] | Unexplained:
     """The explanation of a `decision` entry by the facts that it records, and by nothing that is in
-    force today. `body` is the document whose digest the entry cites; None if it cites none, or if
-    it is not kept."""
+    force today, with `suggestion` (`policies.suggestion`). `body` is the document whose digest the
+    entry cites; None if it cites none, or if it is not kept."""
     try:
         if not entry["pub"]["facts"]:
             return Unexplained.no_checks
@@ -80,7 +81,8 @@ def explain_entry(entry: Mapping[str, Any], body: bytes | None) -> dict[str, Any
         response["reason"] = response["reason"].removeprefix(REPORT_PREFIX)
     if difference(response, response_of(decision)):
         return Unexplained.differs
-    return explain(recorded.retrieval, facts, decision)
+    suggestion = suggest(recorded.retrieval, decision, facts.role)
+    return {**explain(recorded.retrieval, facts, decision), "suggestion": suggestion}
 
 
 def _miss(retrieval: Retrieval, facts: Facts | None, decision: Decision) -> dict[str, Any] | None:

@@ -20,9 +20,10 @@ from policies.evaluate import evaluate
 from policies.explain import explain
 from policies.retrieval import Retrieval
 from policies.sets.role import Role, compile_role
+from policies.suggestion import suggest
 from policies.testing.cases import CaseFile
 from policies.testing.parse import parse
-from policies.testing.run import compiled, failure, run
+from policies.testing.run import clauses, compiled, failure, run
 
 MAX_FAILURES = 1000
 """Failed cases that are listed."""
@@ -120,7 +121,7 @@ def _tested(text: str, roles: Mapping[str, Role]) -> Wire:
         found = [{"line": f.line, "key": f.key, "message": f.message} for f in faults.found]
         return {"cases": 0, "failed": 0, "faults": found, "failures": []}
     wrong = (result for result in run(file, roles) if not result.passed)
-    failures = [failure(result) for result in islice(wrong, MAX_FAILURES)]
+    failures = [failure(result, roles) for result in islice(wrong, MAX_FAILURES)]
     more = sum(1 for _ in wrong)
     return {
         "cases": len(file),
@@ -142,4 +143,5 @@ def _answer(ask: TriedRetrieval, roles: Mapping[str, Role]) -> Wire:
         "check": decision.check,
         "reason": decision.reason,
         **explain(retrieval, facts, decision),
+        "suggestion": suggest(retrieval, decision, facts.role, clauses(roles)),
     }

@@ -283,6 +283,8 @@ FIELDS = {
     "threshold": "The rule fires when its measure reaches this value.",
     "time_doubtful": "Whether the sidecar's time was too far from the arrival of its record. The "
     "event is then listed and counted at its arrival, and `timestamp` is that time.",
+    "suggestion": "How a policy should name the source, if one names only the end of its id; else "
+    "`null`.",
     "timestamp": "When it happened (RFC 3339, UTC).",
     "to": "Only events before this time (RFC 3339).",
     "token": "The projected token of the pod's service account, with the audience `sluice`.",

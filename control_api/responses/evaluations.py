@@ -130,11 +130,13 @@ class ExplainedEvent:
     event: AuditEvent
     explain: Explanation | None
     unexplained: str | None
+    suggestion: str | None
 
     example: ClassVar[dict[str, Any]] = {
         "event": AuditEvent.example,
         "explain": Explanation.example,
         "unexplained": None,
+        "suggestion": None,
     }
 
 

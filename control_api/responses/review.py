@@ -55,6 +55,7 @@ class FailedTest:
     check: str | None
     reason: str
     nearest_miss: NearestMiss | None
+    suggestion: str | None
 
     example: ClassVar[dict[str, Any]] = {
         "line": 2,
@@ -67,6 +68,7 @@ class FailedTest:
         "reason": "sensitivity `critical` is above `high`, the most that policy "
         "`loan-underwriting` allows",
         "nearest_miss": NearestMiss.example,
+        "suggestion": None,
     }
 
 
@@ -93,6 +95,7 @@ class TriedRequest:
     reason: str
     checks: list[CheckShown]
     nearest_miss: NearestMiss | None
+    suggestion: str | None
 
     example: ClassVar[dict[str, Any]] = {
         "decision": "DENY",
@@ -101,6 +104,7 @@ class TriedRequest:
         "reason": FailedTest.example["reason"],
         "checks": [CheckShown.example],
         "nearest_miss": NearestMiss.example,
+        "suggestion": None,
     }
 
 

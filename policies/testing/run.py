@@ -15,7 +15,8 @@ from policies.definitions.definition import Definition
 from policies.definitions.model import Policy
 from policies.evaluate import Decision, evaluate
 from policies.explain import explain
-from policies.sets.role import Role, compile_role
+from policies.sets.role import Clause, Role, compile_role
+from policies.suggestion import suggest
 from policies.testing.cases import Case, CaseFile, Expected
 
 Roles = Mapping[str, Role]
@@ -66,8 +67,8 @@ def agrees(decision: Decision, expected: Expected) -> bool:
     return all(getattr(decision, name) == value for name, value in expected.items())
 
 
-def failure(result: Result) -> dict[str, Any]:
-    """What was asked, what was expected, and what the core decided."""
+def failure(result: Result, roles: Roles) -> dict[str, Any]:
+    """What was asked, what was expected, and what the core decided from `roles`."""
     case, decision = result.case, result.decision
     asked = case.retrieval._asdict()
     return {
@@ -80,7 +81,13 @@ def failure(result: Result) -> dict[str, Any]:
         "check": decision.check,
         "reason": decision.reason,
         "nearest_miss": result.nearest_miss(),
+        "suggestion": suggest(case.retrieval, decision, result.facts.role, clauses(roles)),
     }
+
+
+def clauses(roles: Roles) -> Iterator[Clause]:
+    """The policies of all roles."""
+    return (clause for role in roles.values() for clause in role.clauses)
 
 
 def _role(each: Policy) -> str:

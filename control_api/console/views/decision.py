@@ -52,6 +52,7 @@ async def show_decision(visit: Visit) -> Html:
         "fault": fault(verification, event),
         "ladder": ladder(found.explain.checks) if found.explain else [],
         "unexplained": found.unexplained,
+        "suggestion": found.suggestion,
         "miss": found.explain.nearest_miss if found.explain else None,
         "actions": [(each, detail(each)) for each in lineage.response.actions],
         "more_actions": lineage.next is not None,

@@ -56,7 +56,7 @@ class Outcome:
         for result in run(file, roles):
             self.cases += 1
             if not result.passed:
-                failure = output.failure(file.file, result)
+                failure = output.failure(file.file, result, roles)
                 self.failures.append(failure)
                 if report is not None:
                     report.failed(file.file, failure["name"], output.failure_line(failure))

@@ -4,15 +4,15 @@ from typing import Any
 
 from policies.definitions.definition import printable, shown
 from policies.testing.coverage import Coverage, Part
-from policies.testing.run import Result
+from policies.testing.run import Result, Roles
 from policies.testing.run import failure as found
 
 Row = dict[str, Any]
 
 
-def failure(file: str, result: Result) -> Row:
+def failure(file: str, result: Result, roles: Roles) -> Row:
     """What was asked, what was expected, and what the core decided."""
-    return {"file": file, **found(result)}
+    return {"file": file, **found(result, roles)}
 
 
 def failure_line(row: Row) -> str:
@@ -20,10 +20,11 @@ def failure_line(row: Row) -> str:
     check = f", check `{row['check']}`" if row["check"] else ""
     miss = row["nearest_miss"]
     nearest = f"; nearest miss: {printable(miss['change'])}" if miss else ""
+    hint = f"; did you mean: {printable(row['suggestion'])}" if row["suggestion"] else ""
     return (
         f"{printable(row['file'])}:{row['line']}: {printable(row['name'])}: expected "
         f"{_expected(row['expected'])}, decided {row['decision']} by {shown(row['policy_name'])}"
-        f"{check}: {printable(row['reason'])}{nearest}"
+        f"{check}: {printable(row['reason'])}{nearest}{hint}"
     )
 
 

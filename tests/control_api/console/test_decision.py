@@ -168,3 +168,20 @@ def test_a_damaged_entry_is_named(fresh: ControlApi) -> None:
 def test_an_unknown_decision_is_not_found(console: Visitor) -> None:
     assert console.get("/console/decision?id=nothing").status == 404
     assert console.get("/console/decision").status == 422
+
+
+@pytest.mark.parametrize("role", ["support", "nobody-s-role"])
+def test_a_source_that_a_policy_names_by_its_end_is_suggested_to_authors_and_not_to_the_agent(
+    role: str, api: ControlApi, console: Visitor
+) -> None:
+    """A policy of the role itself, or of another if the role has none (`default_deny`)."""
+    words = "policy `support-reads` names `handbook`, and this source's whole id is"
+    denied = api.evaluate(agent_role=role, source_id="chroma://db/handbook")
+    assert (denied["policy_name"] == "default_deny") is (role != "support")
+    assert "handbook`," not in json.dumps(denied)
+    found = api.admin("GET", f"/v1/audit/events/{denied['event_id']}")
+    assert found["suggestion"].startswith(words)
+    shown = console.get(f"/console/decision?id={denied['event_id']}")
+    assert "write chroma://db/handbook" in shown.text or words in shown.text
+    other = api.evaluate(source_id="chroma://db/unknown")
+    assert api.admin("GET", f"/v1/audit/events/{other['event_id']}")["suggestion"] is None

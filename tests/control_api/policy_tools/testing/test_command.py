@@ -158,6 +158,7 @@ def test_the_json_has_failures_and_coverage(
                     "policy_name": "reads",
                     "change": "add `salaries` to `allowed_sources` of policy `reads`",
                 },
+                "suggestion": None,
             }
         ],
         "coverage": {
@@ -303,3 +304,13 @@ def test_each_part_that_is_covered_is_missed_if_it_is_deleted(
             assert run(root) == 1, left
             removed += 1
     assert removed == parts
+
+
+def test_a_source_that_a_policy_names_by_its_end_is_suggested(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tree(tmp_path, FAILING.replace("salaries", "chroma://db/handbook"))) == 1
+    assert capsys.readouterr().out.endswith(
+        "; did you mean: policy `reads` names `handbook`, and this source's whole id is "
+        "`chroma://db/handbook`: write `chroma://db/handbook` in `allowed_sources`\n"
+    )
