@@ -1,8 +1,8 @@
 """`python -m sidecar --config FILE`: reads the arguments and the environment once, and serves.
 
 `--check` only reads the settings and the key and certificate files that they name; `--example`
-prints a complete settings file. Neither opens a port or writes anything. Exit code 2 for unusable
-settings, 1 for a failure, 0 after a graceful stop (contract, section 5).
+prints a settings file, complete or minimal. Neither opens a port or writes anything. Exit code 2
+for unusable settings, 1 for a failure, 0 after a graceful stop (contract, section 5).
 """
 
 import argparse
@@ -24,7 +24,7 @@ from policies.ground.errors import SluiceError
 from policies.ground.log_line import FORMATS, LEVELS
 from policies.ground.settings import SettingsError
 from sidecar.config.file import read, read_variable
-from sidecar.config.help import EXAMPLE, text
+from sidecar.config.help import EXAMPLES, text
 from sidecar.platform import json_logging
 from sidecar.platform.malloc import return_large_buffers
 from sidecar.platform.service_manager import notify_ready
@@ -40,8 +40,8 @@ _BOOT = getattr(time, "CLOCK_BOOTTIME", None)
 
 def main() -> int:
     arguments = _parser().parse_args()
-    if arguments.example:
-        print(EXAMPLE.read_text(encoding="utf-8"), end="")
+    if arguments.example is not None:
+        print(EXAMPLES[arguments.example].read_text(encoding="utf-8"), end="")
         return 0
     # Set up the log before reading the settings: it reports what is wrong with them.
     complaints = _set_up_log(os.environ)
@@ -80,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="sluice sidecar",
         description="Runs the sidecar of one agent.",
         usage="%(prog)s --config FILE [--check]\n       %(prog)s --config-env NAME [--check]\n"
-        "       %(prog)s --example > FILE",
+        "       %(prog)s --example [minimal] > FILE",
     )
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument("--config", type=Path, metavar="FILE", help="the settings file (YAML)")
@@ -88,7 +88,11 @@ def _parser() -> argparse.ArgumentParser:
         "--config-env", metavar="NAME", help="the environment variable that holds the file's text"
     )
     action.add_argument(
-        "--example", action="store_true", help="print a commented settings file with every key"
+        "--example",
+        nargs="?",
+        const="full",
+        choices=EXAMPLES,
+        help="print a settings file: a commented one with every key, or the `minimal` one",
     )
     parser.add_argument(
         "--check",

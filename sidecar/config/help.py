@@ -19,6 +19,7 @@ from sidecar.settings.model import SidecarSettings
 from sidecar.settings.spool import SpoolSettings
 
 EXAMPLE = Path(__file__).with_name("sidecar.example.yaml")
+EXAMPLES = {"full": EXAMPLE, "minimal": Path(__file__).with_name("minimal.example.yaml")}
 REQUIRED = frozenset(
     {
         "control",
