@@ -92,6 +92,11 @@ RUN_BY = {
         },
         "test_the_units_are_written_by_what_was_installed": {"deploy/README.md": ["systemd"]},
     },
+    "tests/stories/test_own_app.py": {
+        "test_the_page_leads_from_an_own_chroma_to_an_allow_and_a_deny": {
+            "deploy/README.md": ["your app", "your sidecar", "your decisions"],
+        },
+    },
     "tests/deploy/test_up.py": {
         "test_from_the_first_start_to_ctrl_c_and_again": {
             "sidecar/README.md": [

@@ -1,0 +1,125 @@
+"""`deploy/README.md`, "Your app in ten lines": an own Chroma, an own agent, and every line as it is
+written."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import chromadb
+import pytest
+import yaml
+
+from policies.definitions.model import Policy
+from policies.sets.role import compile_role
+from sidecar.config.help import EXAMPLES
+from tests.architecture.tree import ROOT
+from tests.support.documents import commands, paste, put
+from tests.support.ports import free_port
+from tests.support.stack import Service, Stack, call
+from tests.support.waiting import AWAY, until
+
+PAGE = "deploy/README.md"
+README = (ROOT / PAGE).read_text()
+SECTION = README.partition("\n## Your app in ten lines\n")[2].partition("\n## ")[0]
+BLOCKS = dict(re.findall(r"^```\w+\n# ([^\n]*)\n(.*?)^```$", SECTION, re.MULTILINE | re.DOTALL))
+POINT: list[Sequence[float]] = [[1.0, 0.0]]
+
+
+def test_the_page_s_policy_names_what_the_page_s_sidecar_will_record() -> None:
+    written = BLOCKS["sidecar.yaml, as it was written"]
+    assert EXAMPLES["minimal"].read_text().partition("\n")[2] == written
+    sidecar, policy = yaml.safe_load(written), yaml.safe_load(BLOCKS["save as my-app.yaml"])
+    (source,) = sidecar["sources"]
+    role = compile_role(
+        policy["agent_role"], [Policy.from_wire({**policy, "policy_id": "", "version": 0})]
+    )
+    (clause,) = role.clauses
+    assert clause.allows(f"chroma://{source['alias']}/default_tenant/default_database/handbook")
+    assert sidecar["agent"]["role"] == role.name
+    assert f"port={source['listen'].partition(':')[2]}" in BLOCKS["save as my_app.py"]
+    script = BLOCKS["your app"] + BLOCKS["your sidecar"]
+    assert f"--id {sidecar['agent']['id']} --role {role.name}\n" in script
+    assert f"--port {sidecar['listen'].partition(':')[2]}\n" in script
+    for name in (sidecar["key_file"], sidecar["agent"]["key_file"]):
+        assert f"--out {name}\n" in script
+
+
+@pytest.mark.deep(stands_in="test_the_page_s_policy_names_what_the_page_s_sidecar_will_record")
+def test_the_page_leads_from_an_own_chroma_to_an_allow_and_a_deny(tmp_path: Path) -> None:
+    ports = {"8000": free_port(), "8720": free_port(), "18720": free_port()}
+    chroma = _chroma(tmp_path, ports["8000"])
+    stack = Stack(tmp_path)
+    try:
+        _fill(ports["8000"])
+        stack.start_control()
+        ports["8700"] = stack.control.port
+        done = paste(_moved(_script(), ports), _folder(tmp_path, stack, ports), _environ(tmp_path))
+        assert done.returncode == 0, done.stdout + done.stderr
+    finally:
+        stack.stop()
+        chroma.kill()
+    assert "ALLOW handbook 1\n" in done.stdout
+    denied = re.search(r"^DENY payroll (.*)$", done.stdout, re.MULTILINE)
+    assert denied is not None
+    assert "is not in `allowed_sources` of policy `my-app-reads`" in denied[1]
+    listed = done.stdout.partition(denied[0])[2]
+    root = "chroma://db/default_tenant/default_database"
+    assert f"{root}/handbook" in listed
+    assert f"{root}/payroll" in listed
+
+
+def _script() -> str:
+    titles = ("your app", "your sidecar", "your decisions")
+    blocks = [commands(PAGE, title) for title in titles]
+    return "\n".join(["set -m; trap 'kill $(jobs -p) 2> /dev/null || true' EXIT", *blocks])
+
+
+def _moved(text: str, ports: dict[str, int]) -> str:
+    """The text with the ports of this test."""
+    return re.sub(r"\b(8000|8700|8720|18720)\b", lambda found: str(ports[found[0]]), text)
+
+
+def _folder(tmp_path: Path, stack: Stack, ports: dict[str, int]) -> Path:
+    """The reader's folder, with what they save, and the control API's first keys."""
+    folder = tmp_path / "app"
+    (folder / ".sluice").mkdir(parents=True)
+    first = {"admin_key": stack.admin_key}
+    kept = folder / ".sluice" / "first-start.json"
+    kept.touch(mode=0o600)
+    kept.write_text(json.dumps(first))
+    for name in ("my-app.yaml", "my_app.py"):
+        (folder / name).write_text(_moved(BLOCKS[f"save as {name}"], ports))
+    # As `sluice`, but for the ports in the example that it prints.
+    moves = "; ".join(f"s/\\b{shown}\\b/{here}/g" for shown, here in ports.items())
+    here = f'"{sys.executable}" -m deploy.command "$@"'
+    example = f'case "$*" in *--example*) {here} | sed "{moves}"; exit;; esac'
+    put(tmp_path / "bin", "sluice", f"#!/bin/bash\n{example}\nexec {here}\n")
+    put(tmp_path / "bin", "python", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    return folder
+
+
+def _environ(tmp_path: Path) -> dict[str, str]:
+    path = f"{tmp_path}/bin:{os.environ['PATH']}"
+    return {"PATH": path, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
+
+
+def _chroma(tmp_path: Path, port: int) -> Service:
+    program = str(Path(sys.executable).with_name("chroma"))
+    place = ["--path", str(tmp_path / "chroma"), "--host", "127.0.0.1", "--port", str(port)]
+    server = Service("chroma", [program, "run", *place], {}, tmp_path / "chroma.log", port)
+    server.start(ready=False)
+    heartbeat = "/api/v2/heartbeat"
+    until("chroma is up", lambda: call(port, "GET", heartbeat)[0] == 200, despite=AWAY)
+    return server
+
+
+def _fill(port: int) -> None:
+    direct = chromadb.HttpClient("127.0.0.1", port)
+    for name in ("handbook", "payroll"):
+        made = direct.create_collection(name, embedding_function=None)
+        made.add(ids=["1"], documents=[f"of the {name}"], embeddings=POINT)
