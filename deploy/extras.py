@@ -49,7 +49,7 @@ def complaint(command: Command) -> str | None:
     runs = "" if module in BASE_ALONE else module.partition(".")[0]
     extra = NEEDED_BY.get(runs)
     missing = missing_modules(extra) if extra else []
-    if not missing:
+    if extra is None or not missing:
         return None
     return (
         f"sluice: `sluice {command.name}` needs what the extra `{extra}` installs, and "

@@ -112,8 +112,6 @@ class ForwardPlan(NamedTuple):
     # the data source gets exactly what was judged.
     body: bytes | None = None
     """Replaces the request body; None forwards the body as received."""
-    forward_fields: Callable[[FieldIterable], Fields] | None = None
-    """Chooses the header fields that are forwarded; None forwards all."""
     filter_response: Callable[[FetchedResponse], ForwardedPart] | None = None
     """Makes the sidecar request the response without content encoding and read it whole; the agent
     gets what this returns. A response without a success status passes unchanged."""
@@ -125,6 +123,8 @@ class ForwardPlan(NamedTuple):
     on_head: Callable[[int, Fields], None] | None = None
     """Gets the status and header fields before any of the response is passed on: for a streamed
     response with a token in its header."""
+    forward_fields: Callable[[FieldIterable], Fields] | None = None
+    """Chooses the header fields that are forwarded; None forwards all."""
 
 
 FORWARD_UNCHANGED = ForwardPlan()

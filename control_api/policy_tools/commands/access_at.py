@@ -16,6 +16,7 @@ from control_api.policy_tools.sources import Unusable
 from policies.analysis.access import Asked
 from policies.analysis.difference import by_role
 from policies.analysis.rows import access_rows
+from policies.definitions.definition import shown
 from policies.definitions.model import Policy
 from policies.ground.canonical import rfc3339
 
@@ -87,7 +88,7 @@ def _version(api: RemoteApi, keys: LogKeys, held: Held) -> dict[str, Any]:
 
 
 def _line(version: dict[str, Any]) -> str:
-    name = text.shown(version["policy_name"])
+    name = shown(version["policy_name"])
     since = "before the oldest entry" if version["since"] is None else version["since"]
     if not version["proven"]:
         return f"{name}, since {since}: NOT PROVEN: {version['why_not']}"

@@ -60,6 +60,7 @@ def test_the_readme_s_example_can_be_used(base: Path) -> None:
         each.text for each in blocks("sidecar/README.md") if each.text.startswith("# sidecar.yaml")
     )
     [source] = load(base, text).sources
+    assert source.listen is not None
     assert (source.alias, source.kind, source.listen.port) == ("kb", "chroma", 18000)
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from sidecar.protocols.bedrock.routes import ROUTES as BEDROCK
 from sidecar.protocols.chroma.routes import ROUTES as CHROMA
-from sidecar.protocols.mcp.routes import NOTIFICATIONS, REQUESTS
+from sidecar.protocols.mcp.methods import NOTIFICATIONS, REQUESTS
 from sidecar.protocols.opensearch.routes import ROUTES as OPENSEARCH
 from sidecar.protocols.pinecone.routes import ROUTES as PINECONE
 from sidecar.protocols.qdrant.routes import ROUTES as QDRANT

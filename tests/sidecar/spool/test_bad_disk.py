@@ -72,8 +72,9 @@ async def test_a_full_disk_is_named_with_its_place_and_so_is_its_end(
         disk.breaks("sync", code=errno.ENOSPC)
         with pytest.raises(SpoolUnwritable):
             await spool.put(record("lost"), denial=False).durable
-        assert spool.disk_fault == "ENOSPC (no space left on device)"
-        told = f"the spool: a write failed: {spool.disk_fault} at `{tmp_path}`"
+        fault = spool.disk_fault
+        assert fault == "ENOSPC (no space left on device)"
+        told = f"the spool: a write failed: {fault} at `{tmp_path}`"
         assert told in caplog.messages
         disk.heals()
         await until_async("the spool takes records again", lambda: spool.refusal is None)

@@ -1,5 +1,5 @@
-"""The older transport (HTTP+SSE), which a setting opens: messages are judged as ever, and the stream
-is filtered as ever."""
+"""The older transport (HTTP+SSE), which a setting opens: messages are judged as ever, and the
+stream is filtered as ever."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

@@ -49,12 +49,15 @@ SDKS: dict[str, dict[str, str]] = {
 # Of these, the requests name the operation in `x-id`.
 NAMING = ("go", "js", "net", "rust")
 
+LISTED = (
+    "/{b}?list-type=2&prefix=open%2F&delimiter=%2F&max-keys=2&encoding-type=url&"
+    "fetch-owner=true&start-after=open%2F"
+)
 # Per operation: method, target, `x-id`, and the headers that some SDK adds by itself or by an
 # option of its own.
 OPERATIONS: dict[str, tuple[str, str, str, dict[str, str]]] = {
     "list": (
-        "GET", "/{b}?list-type=2&prefix=open%2F&delimiter=%2F&max-keys=2&encoding-type=url&"
-         "fetch-owner=true&start-after=open%2F", "ListObjectsV2",
+        "GET", LISTED, "ListObjectsV2",
         {"x-amz-expected-bucket-owner": "123456789012", "x-amz-request-payer": "requester",
          "x-amz-optional-object-attributes": "RestoreStatus"},
     ),
