@@ -23,6 +23,7 @@ from sidecar.settings.model import (
     AWS_KINDS,
     HALF_CLOSES,
     KINDS,
+    PATH_READINGS,
     PERMISSIONS,
     ROUTE_CLASSES,
     SOURCE_MODES,
@@ -81,6 +82,7 @@ def read_source(
             name: _named(each, name, sensitivity) for name, each in section.named_sections("names")
         },
         routes=tuple(_route(each) for each in section.sections("routes")),
+        paths=section.choice("paths", PATH_READINGS, "strict"),
         defaults=_defaults(section.section("defaults")),
         endpoint=_endpoint(section, kind),
         arguments=_arguments(section, kind),
@@ -108,8 +110,12 @@ def _check_kind(section: Section, source: Source) -> None:
         return  # no known kind to compare them with
     if source.kind == "tcp":
         refuse_request_keys(section, source)
-    elif source.routes and source.kind != "rest":
-        section.complain("routes", "apply only to sources of the kind `rest`")
+    elif source.kind != "rest":
+        if source.routes:
+            section.complain("routes", "apply only to sources of the kind `rest`")
+        # Other kinds find names in the path by rules of their own.
+        if source.opaque:
+            section.complain("paths", "`opaque` applies only to sources of the kind `rest`")
     if source.kind != "mcp":
         for key in ("methods", "sse"):
             if getattr(source, key) not in ((), "off"):

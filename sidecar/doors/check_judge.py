@@ -95,7 +95,7 @@ class CheckJudge(RequestJudge[CheckedRequest]):
         whole = SourceNames(source).whole
         reports = source.mode == "report"
         authorizer = Authorizer(door, whole, agent, shared.enforcer, reports=reports)
-        rules = SourceRules(who, source.writes == "allow", source.sensitivity_field)
+        rules = SourceRules(who, source.writes == "allow", source.sensitivity_field, source.opaque)
         super().__init__(
             sender.protocol, authorizer, rules, sender.fetch, shared.limits, shared.worker
         )

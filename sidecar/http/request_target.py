@@ -22,6 +22,7 @@ _LITERAL = "~:@!$&'()*,="
 _UNREADABLE = re.compile(r"[^\x21-\x7e]|[#\\]")
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
+_ESCAPED_SLASH = re.compile(r"%2[Ff]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
@@ -30,7 +31,7 @@ class Target(NamedTuple):
 
     `path` starts with `/`; it is judged and forwarded. `query` is as the client sent it, None if
     there was no `?`. `segments` are the parts of the path, percent-decoded once; a trailing slash
-    makes an empty last segment.
+    makes an empty last segment. A `/` inside a segment was escaped, and is again in `path`.
     """
 
     path: str
@@ -43,8 +44,9 @@ class Target(NamedTuple):
         return self.path if self.query is None else f"{self.path}?{self.query}"
 
 
-def canonical(raw: str) -> Target:
-    """The canonical form of `raw`, the target as the client wrote it.
+def canonical(raw: str, *, opaque: bool = False) -> Target:
+    """The canonical form of `raw`, the target as the client wrote it. With `opaque`, an escaped
+    slash is part of its segment, and stays escaped.
 
     Raises `Malformed` for a target that two readers could understand differently. Idempotent:
     `canonical(canonical(x).forwarded) == canonical(x)`.
@@ -64,7 +66,8 @@ def canonical(raw: str) -> Target:
     if _BAD_ESCAPE.search(path):
         raise Malformed("the path contains a `%` without two hexadecimal digits after it")
     parts = path[1:].split("/")
-    segments = tuple(_segment(part) for part in parts)
+    read = _opaque_segment if opaque else _segment
+    segments = tuple(read(part) for part in parts)
     if "" in segments[:-1]:
         raise Malformed("the path contains an empty segment")
     return Target(
@@ -77,6 +80,17 @@ def canonical(raw: str) -> Target:
 def encode_segment(segment: str) -> str:
     """One decoded segment, escaped as in the canonical form."""
     return quote(segment, safe=_LITERAL)
+
+
+def _opaque_segment(part: str) -> str:
+    pieces = _ESCAPED_SLASH.split(part)
+    if len(pieces) == 1:
+        return _segment(part)
+    # A data source that decodes the segment all the same must not find an empty or a dot segment,
+    # which would lead it to yet another path.
+    if "" in pieces:
+        raise Malformed("the path contains an escaped slash with nothing on one side of it")
+    return "/".join(_segment(piece) for piece in pieces)
 
 
 def _segment(part: str) -> str:

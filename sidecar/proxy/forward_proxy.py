@@ -72,7 +72,7 @@ class ForwardProxy(SourceRouter):
     def _find(self, request: HttpRequest, head: RequestHead, who: Attribution) -> FoundSource:
         scheme, where, rest = parse_absolute(request.target)
         check_host(head, where, DEFAULT_PORTS[scheme])
-        target = canonical(rest)
+        target = canonical(rest, opaque=self._table.opaque)
         group = self._table.at(where)
         found = None if group is None else _at_least_as_safe(group, scheme).find(target)
         if found is None:

@@ -37,6 +37,9 @@ VENDOR_CLASSES: tuple[VendorClass, ...] = get_args(VendorClass)
 SourceMode = Literal["enforce", "report"]
 SOURCE_MODES: tuple[SourceMode, ...] = get_args(SourceMode)
 
+PathReading = Literal["strict", "opaque"]
+PATH_READINGS: tuple[PathReading, ...] = get_args(PathReading)
+
 Permission = Literal["deny", "allow"]
 PERMISSIONS: tuple[Permission, ...] = get_args(Permission)
 
@@ -164,6 +167,10 @@ class Source:
     """Plain names and sensitivities for source ids such as `chroma://kb/default/contracts`."""
     routes: tuple[RestRule, ...] = ()
     """How requests of a `rest` source are classified; without a match, GET and HEAD retrieve."""
+    paths: PathReading = "strict"
+    """How an escaped slash in the path of a `rest` source is read: `strict` refuses it; with
+    `opaque` it is part of its segment, judged and forwarded as `%2F`. Only for a data source that
+    reads it so too."""
     defaults: Defaults = field(default_factory=Defaults)
     """The user, session and task of requests that name none."""
     endpoint: str = "/mcp"
@@ -203,6 +210,11 @@ class Source:
     """The certificate with which the sidecar terminates TLS to this source, tunnelled or
     redirected, so that it judges each request; without one it decides once per connection and
     passes TLS on unread."""
+
+    @property
+    def opaque(self) -> bool:
+        """Whether an escaped slash is part of its segment."""
+        return self.paths == "opaque"
 
 
 @dataclass(frozen=True, slots=True)

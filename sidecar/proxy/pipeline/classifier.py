@@ -38,6 +38,8 @@ class SourceRules(NamedTuple):
     """Whether writes are decided like reads; otherwise all of them are denied."""
     level_field: str | None
     """The field in which the data source states each document's level, if it does."""
+    opaque: bool = False
+    """Whether an escaped slash in the path is part of its segment; otherwise it is refused."""
 
 
 class _Meaning(NamedTuple):
@@ -135,7 +137,7 @@ class RequestClassifier:
         try:
             # First of all, so that later refusals are recorded under the caller's own name.
             who = attribution(head, who)
-            target = canonical(raw)
+            target = canonical(raw, opaque=self._rules.opaque)
             if self._protocol.uses_host and (host := head.one(b"host")) is not None:
                 target = self._protocol.apply_host(host.decode("latin-1"), target)
             match = self._protocol.match(method, target)

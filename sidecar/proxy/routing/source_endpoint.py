@@ -88,7 +88,9 @@ class SourceEndpoint:
         forwarder = Forwarder(
             protocol, sender, authorizer, self._lineage, metrics, limits, shared.worker
         )
-        rules = SourceRules(self.who, source.writes == "allow", source.sensitivity_field)
+        rules = SourceRules(
+            self.who, source.writes == "allow", source.sensitivity_field, source.opaque
+        )
         self.pipeline = ProxyPipeline(protocol, authorizer, forwarder, rules, limits, shared.bodies)
         self.passthrough = Passthrough(
             source, authorizer, raw_dialler, self._lineage, metrics, limits

@@ -45,6 +45,7 @@ class SharedPort:
         # A source that is alone on its address gets every request that the port takes: which names
         # those are is decided before (`port_names.py`).
         alone = len(sources) == 1
+        self.opaque = any_opaque(sources)
         rows = [
             row
             for source in sources
@@ -100,6 +101,8 @@ class SourceTable:
     """Sources by the name and port under which agents reach them."""
 
     def __init__(self, sources: Iterable[Source]) -> None:
+        sources = tuple(sources)
+        self.opaque = any_opaque(sources)
         exact: dict[Authority, list[_Row]] = {}
         wild: dict[Authority, list[_Row]] = {}
         for source in sources:
@@ -145,6 +148,12 @@ def upstream_parts(url: str) -> UpstreamParts:
     parsed = urlsplit(url)
     default = DEFAULT_PORTS.get(parsed.scheme)
     return UpstreamParts(parsed.scheme, authority(parsed.netloc, default), parsed.path or "/")
+
+
+def any_opaque(sources: Iterable[Source]) -> bool:
+    """Whether an escaped slash may pass the routing. The source that is found decides again, by its
+    own setting."""
+    return any(source.opaque for source in sources)
 
 
 def patterns(source: Source) -> list[HostPattern]:

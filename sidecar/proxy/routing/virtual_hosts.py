@@ -32,7 +32,8 @@ class VirtualHosts(SourceRouter):
     def _find(self, request: HttpRequest, head: RequestHead, who: Attribution) -> FoundSource:
         # Port 0 stands for "none given": no request can name it.
         host = requested_host(head, 0)
-        found = self._shared_port.find(host, canonical(request.target))
+        target = canonical(request.target, opaque=self._shared_port.opaque)
+        found = self._shared_port.find(host, target)
         if found is None:
             source = requested_source("http", self._requested(host))
             reason = "no source on this port has this name and path"

@@ -64,7 +64,7 @@ class FixedDestination(SourceRouter):
         destination = self._destination
         # HTTP/1.0 may leave out `Host`: the connection's destination stands.
         host = requested_host(head, DEFAULT_PORTS[self._scheme]) or destination.where
-        target = canonical(request.target)
+        target = canonical(request.target, opaque=self._table.opaque)
         group = self._table.at(host)
         # Compares the sources, not the spelling: one source may have several names.
         if group is None or group.aliases != destination.group.aliases:

@@ -36,7 +36,7 @@ class RedirectedHttp(SourceRouter):
         if host is None:
             # HTTP/1.0 may leave out `Host`. The original address must not take its place.
             raise self._unknown.no_source("the request names no host", who, self._source)
-        target = canonical(request.target)
+        target = canonical(request.target, opaque=self._table.opaque)
         source = requested_source(_SCHEME, host)
         # The port is the one thing about the original destination that is certain. A `Host` without
         # a port means 80.
