@@ -201,13 +201,14 @@ async def _migrate(settings: Settings, clock: Clock, finish: bool) -> None:
             f"{owner} must name PostgreSQL itself: a migration holds a lock of its session, which "
             "a pooler (SLUICE_DATABASE_POOLED) would give to another client"
         )
-    await open_with_retry(
+    done = await open_with_retry(
         partial(migrate, given or settings.database_url, settings.database_url, finish=finish),
         owner if given else settings.database_setting,
         settings.start_seconds,
         clock.monotonic,
         asyncio.Event(),
     )
+    print(done)
 
 
 def _make_keys(chosen: Namespace) -> None:

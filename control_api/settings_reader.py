@@ -25,10 +25,10 @@ _ORIGIN = re.compile(r"https?://(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1
 _SENDER = re.compile(r"[^@\s<>,;:\"]+@[A-Za-z0-9.-]+\Z")
 
 ELSEWHERE = {
-    "MIGRATE_DATABASE_URL": "The database as `sluice migrate` connects to it: as the role that "
-    "owns the tables.",
+    "MIGRATE_DATABASE_URL": "The database as its tables' owner, for `sluice migrate`.",
     "URL": "The control API that client commands such as `sluice agents` call.",
     "KEY_FILE": "The file with the API key that client commands send.",
+    "CA": "The file with the certificate authority that client commands trust.",
     "API_KEY": "The API key itself; it leaks more easily than a file.",
 }
 """Settings that other commands read from the same environment. `refuse_unknown` accepts them."""

@@ -38,6 +38,14 @@ class RequestRefused(ServiceUnusable):
         super().__init__("\n  ".join([f"the service answered {status}: {_one_line(said)}", *lines]))
 
 
+def authority(option: str | None, url: str, environ: Mapping[str, str]) -> str | None:
+    """The file with the authority to trust: that of `--ca`, else of SLUICE_CA. That variable may be
+    set for other commands too, so it is ignored for an address that is not https."""
+    if option is not None or not url.lower().startswith("https:"):
+        return option
+    return environ.get("SLUICE_CA") or None
+
+
 class RemoteApi:
     """A control API at `url`, `http[s]://host[:port][/path]`."""
 
@@ -58,7 +66,7 @@ class RemoteApi:
             try:
                 self._tls = ssl.create_default_context(cafile=ca)
             except (OSError, ssl.SSLError) as error:
-                raise ServiceUnusable(f"--ca can't be used: {error}") from error
+                raise ServiceUnusable(f"--ca (SLUICE_CA) can't be used: {error}") from error
         elif ca is not None:
             raise ServiceUnusable("--ca applies to https:// only")
 

@@ -31,7 +31,7 @@ def build_key(request: NewKey, secret: str, entropy: bytes, now: int) -> StoredK
         # The secret itself is never stored, so a copy of the database opens nothing.
         digest=key_digest(secret),
         bound_agent_id=request.bound_agent_id,
-        permitted_roles=(),
+        permitted_roles=tuple(request.permitted_roles or ()),
         expires_at=None if days is None else now + days * _DAY,
         created_at=now,
         agent_ids=request.spoken_for,

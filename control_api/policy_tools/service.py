@@ -13,7 +13,7 @@ import argparse
 import sys
 from urllib.parse import urlsplit
 
-from control_api.api_client.connection import RemoteApi
+from control_api.api_client.connection import RemoteApi, authority
 from control_api.api_client.key_file import ServiceUnusable, read_key, usable_key
 
 URL = "http://127.0.0.1:8700"
@@ -31,7 +31,9 @@ def add_service(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a file with an API key, or the control API's first-start.json (SLUICE_KEY_FILE)",
     )
-    group.add_argument("--ca", metavar="FILE", help="certificate authority to trust, for https")
+    group.add_argument(
+        "--ca", metavar="FILE", help="certificate authority to trust, for https (SLUICE_CA)"
+    )
 
 
 def names_service(options: argparse.Namespace) -> bool:
@@ -51,7 +53,7 @@ def connect(options: argparse.Namespace) -> RemoteApi:
         key = usable_key(text.strip(), "SLUICE_API_KEY")
     else:
         raise ServiceUnusable(_NO_KEY)
-    api = RemoteApi(url, key, options.ca)
+    api = RemoteApi(url, key, authority(options.ca, url, environ))
     parts = urlsplit(url)
     if parts.scheme == "http" and parts.hostname not in LOOPBACK:
         sys.stderr.write(f"sluice policy: warning: sending the key unencrypted to `{url}`\n")

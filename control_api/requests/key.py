@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from control_api.requests.base import Identifier, RequestModel
+from control_api.requests.base import Identifier, RequestModel, Roles
 from control_api.requests.idempotency import HEADER, IdempotencyKey
 from policies.definitions.model import Scope
 from policies.ground.errors import invalid
@@ -35,6 +35,7 @@ class NewKey(RequestModel):
     scope: Scope
     expires_days: int | None = Field(DEFAULT_DAYS, ge=1, le=3650)
     bound_agent_id: Identifier | None = None
+    permitted_roles: Roles | None = None
     agent_ids: AgentPatterns | None = None
     sidecar_ids: SidecarPatterns | None = None
     idempotency_key: IdempotencyKey | None = None

@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from control_api.store.connection_errors import translate_error
 from control_api.store.outage import WriteOutage
-from control_api.store.schema.version import upgrade_to_head
+from control_api.store.schema.version import Migration, upgrade_to_head
 from control_api.store.url import UnusableDatabase
 
 T = TypeVar("T")
@@ -189,14 +189,14 @@ def make_file(path: Path) -> None:
     os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
 
 
-def migrate(url: URL) -> None:
+def migrate(url: URL) -> Migration:
     """Upgrades the schema on a connection of its own: foreign keys must be off while a table is
     altered."""
     engine = create_engine(url.set(drivername="sqlite"), connect_args=_CONNECT, **NO_VALUES)
     _configure(engine, "BEGIN IMMEDIATE", _enable_wal)
     try:
         with engine.begin() as connection:
-            upgrade_to_head(connection)
+            return upgrade_to_head(connection)
     finally:
         engine.dispose()
 

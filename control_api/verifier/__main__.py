@@ -7,6 +7,7 @@ with a checkpoint that was given, and for a report with entries that no checkpoi
 """
 
 import json
+import os
 import sys
 import time
 from argparse import Namespace
@@ -15,7 +16,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
-from control_api.api_client.connection import RemoteApi
+from control_api.api_client.connection import RemoteApi, authority
 from control_api.api_client.key_file import ServiceUnusable, read_key
 from control_api.verifier.file.check import CheckOptions
 from control_api.verifier.file.verify_file import verify_file
@@ -58,7 +59,11 @@ def _verify(options: Namespace) -> Outcome | ReportOutcome:
 
 def _monitor(options: Namespace) -> Outcome:
     asked = MonitorOptions(
-        RemoteApi(options.url, read_key(options.key_file), options.ca),
+        RemoteApi(
+            options.url,
+            read_key(options.key_file),
+            authority(options.ca, options.url, os.environ),
+        ),
         Path(options.state),
         options.key,
         options.witness,

@@ -70,7 +70,9 @@ def _add_remote(made: argparse.ArgumentParser) -> None:
     group = made.add_argument_group("a running service")
     group.add_argument("--url", metavar="URL", help="address of the control API")
     group.add_argument("--key-file", metavar="FILE", help="a file with an API key of scope read")
-    group.add_argument("--ca", metavar="FILE", help="certificate authority to trust, for https")
+    group.add_argument(
+        "--ca", metavar="FILE", help="certificate authority to trust, for https (SLUICE_CA)"
+    )
     group.add_argument(
         "--state", metavar="FILE", help="what was verified so far; written after each success"
     )

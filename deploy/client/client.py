@@ -90,7 +90,9 @@ def common(parser: argparse.ArgumentParser, run: Run) -> argparse.ArgumentParser
         metavar="FILE",
         help="a file with your API key, or the control API's first-start.json (SLUICE_KEY_FILE)",
     )
-    group.add_argument("--ca", metavar="FILE", help="certificate authority to trust, for https")
+    group.add_argument(
+        "--ca", metavar="FILE", help="certificate authority to trust, for https (SLUICE_CA)"
+    )
     group.add_argument("--cert", metavar="FILE", help="client certificate to present")
     group.add_argument("--cert-key", metavar="FILE", help="private key of the client certificate")
     # No option for the key itself: every user of the machine can read a process's arguments.

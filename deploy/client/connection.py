@@ -186,7 +186,7 @@ def segment(text: str) -> str:
 def _cause(error: Exception) -> str:
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         reason = getattr(error, "verify_message", "") or "its certificate can't be verified"
-        return f"{reason}; --ca FILE names the authority of its certificate"
+        return f"{reason}; --ca FILE or SLUICE_CA names the authority of its certificate"
     if isinstance(error, TimeoutError):
         return "the request timed out"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

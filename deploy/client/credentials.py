@@ -53,7 +53,9 @@ def connect(
         # The message does not repeat the address, which may contain a password.
         raise UnusableArguments(f"--url or SLUICE_URL is not an address such as {URL}")
     key = find_key(options.key_file, environ)
-    tls = _tls(options) if parts.scheme == "https" else None
+    ca = options.ca or environ.get("SLUICE_CA") or None
+    tls = _tls(options, ca) if parts.scheme == "https" else None
+    # SLUICE_CA may be set for other commands, whose address is https.
     if tls is None and (options.ca or options.cert or options.cert_key):
         raise UnusableArguments(
             f"--ca, --cert and --cert-key apply only to https://, but the address is `{url}`"
@@ -107,16 +109,18 @@ def _usable(text: str, origin: str) -> str:
     return text
 
 
-def _tls(options: argparse.Namespace) -> ssl.SSLContext:
+def _tls(options: argparse.Namespace, ca: str | None) -> ssl.SSLContext:
     import ssl  # imported late: a command over plain HTTP starts faster without it
 
     if options.cert_key and not options.cert:
         raise UnusableArguments("--cert-key needs --cert")
     try:
-        context = ssl.create_default_context(cafile=options.ca)
+        context = ssl.create_default_context(cafile=ca)
         if options.cert:
             context.load_cert_chain(options.cert, options.cert_key)
     except (OSError, ssl.SSLError) as error:
         why = error.strerror or str(error)
-        raise UnusableArguments(f"--ca, --cert and --cert-key can't be used: {why}") from error
+        raise UnusableArguments(
+            f"--ca (SLUICE_CA), --cert and --cert-key can't be used: {why}"
+        ) from error
     return context

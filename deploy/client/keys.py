@@ -31,6 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     made = actions.add("create", _create, "create a key and show its secret, this once only")
     made.add_argument("--name", required=True, help="its purpose")
     made.add_argument("--scope", required=True, choices=SCOPES)
+    made.add_argument("--agent", metavar="AGENT", help="the only agent that may use it")
+    made.add_argument(
+        "--role", action="append", metavar="ROLE", help="a role it may be used for; repeatable"
+    )
     _add_speaking(made)
     lifetime = made.add_mutually_exclusive_group()
     lifetime.add_argument("--expires-days", type=positive, metavar="N", help="1 to 3650")
@@ -88,6 +92,10 @@ def _create(client: Client, options: argparse.Namespace) -> int:
     # Null means that the key never expires; without the field, the API applies its default.
     if options.expires_days is not None or options.never_expires:
         body["expires_days"] = options.expires_days
+    if options.agent is not None:
+        body["bound_agent_id"] = options.agent
+    if options.role is not None:
+        body["permitted_roles"] = options.role
     # The file comes first: the API shows a secret only once. If we die after the request, the key
     # exists and its secret is lost; `keys revoke` ends it.
     with new_file(options.out) as file:

@@ -30,7 +30,7 @@ def provision(arguments: list[str], environ: Mapping[str, str]) -> int:
     add("--dir", required=True, type=Path, metavar="DIR", help="the folder to write the keys to")
     add("--url", help="address of the control API (SLUICE_URL)")
     add("--key-file", metavar="FILE", help="a file with an admin key (SLUICE_KEY_FILE)")
-    add("--ca", metavar="FILE", help="certificate authority to trust, for https")
+    add("--ca", metavar="FILE", help="certificate authority to trust, for https (SLUICE_CA)")
     parser.set_defaults(cert=None, cert_key=None)
     options = parser.parse_args(arguments)
     try:

@@ -53,7 +53,7 @@ def next_steps(folder: Path, program: Path) -> str:
     return f"""\
 Next steps:
 
-{moved}# 1. read /etc/sluice/control.env: a database, TLS, Redis
+{moved}# 1. read /etc/sluice/control.env: a database (for PostgreSQL, run its `migrate`), TLS, Redis
 # 2. start the control API
 systemctl daemon-reload
 systemctl enable --now sluice-control

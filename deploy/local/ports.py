@@ -44,9 +44,10 @@ class HeldPorts:
 
 
 @contextlib.contextmanager
-def hold_ports(settings: UpSettings) -> Iterator[HeldPorts]:
+def hold_ports(settings: UpSettings, *, by_make: bool = False) -> Iterator[HeldPorts]:
     """Bind every address, and choose a free port for each that has port 0. Raises `PortsTaken`,
-    whose message names all addresses that can't be bound."""
+    whose message names all addresses that can't be bound, and what to run instead: `make` if it
+    runs this."""
     with contextlib.ExitStack() as stack:
         addresses = settings.addresses()
         sockets: dict[str, socket.socket] = {}
@@ -66,7 +67,8 @@ def hold_ports(settings: UpSettings) -> Iterator[HeldPorts]:
             else:
                 addresses[name] = Address(address.host, port)
         if complaints:
-            advice = "or let `sluice up --free-ports` choose all of them"
+            again = "make run ARGS=--free-ports" if by_make else "sluice up --free-ports"
+            advice = f"or let `{again}` choose all of them"
             raise PortsTaken("\n".join([*complaints, advice]))
         yield HeldPorts(UpSettings(settings.data_dir, **addresses), sockets)
 

@@ -42,7 +42,8 @@ def up(options: Mapping[str, str | None], *, free_ports: bool = False) -> int:
     try:
         settings = read(options, os.environ, free_ports=free_ports)
         # Take the lock before the ports: if another launcher has both, the lock's error says more.
-        with _lock(settings.data_dir), hold_ports(settings) as held:
+        by_make = "MAKELEVEL" in os.environ  # make sets it for what it runs
+        with _lock(settings.data_dir), hold_ports(settings, by_make=by_make) as held:
             return _run(held)
     except UnusableSettings as problem:
         return _fail(problem, code=2)

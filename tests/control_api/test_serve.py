@@ -28,7 +28,7 @@ from control_api.maintenance.bootstrap import FirstKeys
 from control_api.security import secret_file
 from control_api.security.secret_file import UnusableFile
 from control_api.serve import Started, serve
-from control_api.store.schema.version import READABLE_SINCE, head
+from control_api.store.schema.version import READABLE_SINCE, Migration, head
 from tests.support.command import Command, command
 from tests.support.control_api import ControlApi, asked
 from tests.support.control_api_process import ROOT, ControlApiProcess, call, process
@@ -323,6 +323,23 @@ def test_an_unknown_argument_exits_2(process: Any) -> None:
     service = process("serve", "please")
     assert service.ended() == 2
     assert "usage" in service.said()
+
+
+def test_migrate_says_from_which_revision_to_which(command: Command, tmp_path: Path) -> None:
+    url = {"SLUICE_DATABASE_URL": f"sqlite+aiosqlite:///{tmp_path}/a.db"}
+    code, said = command("migrate", **url)
+    assert (code, said) == (0, f"the database had no schema, and has `{head()}` now\n")
+    code, said = command("migrate", **url)
+    assert (code, said) == (
+        0,
+        f"nothing to do: the database has the schema `{head()}` of this version\n",
+    )
+    assert str(Migration("0016", head())) == (
+        f"the database's schema was `0016`, and is `{head()}` now"
+    )
+    assert f"`9999`, which is newer than this version's `{head()}`" in str(
+        Migration("9999", "9999")
+    )
 
 
 @pytest.mark.deep(stands_in="test_a_migration_through_a_pooler_is_refused")

@@ -44,7 +44,13 @@ def test_free_ports_are_chosen_for_all_but_options(tmp_path: Path) -> None:
         with pytest.raises(PortsTaken) as refused, hold_ports(read(options, environ)):
             pass
         assert str(refused.value).count("can't listen on") == 4
-        assert "sluice up --free-ports" in str(refused.value)
+        assert "or let `sluice up --free-ports` choose" in str(refused.value)
+        with (
+            pytest.raises(PortsTaken) as refused,
+            hold_ports(read(options, environ), by_make=True),
+        ):
+            pass
+        assert "or let `make run ARGS=--free-ports` choose" in str(refused.value)
         with hold_ports(read(options, environ, free_ports=True)) as held:
             ports_ = chosen(held.settings)
         assert len(ports_ - {taken.getsockname()[1]}) == 4

@@ -2,6 +2,8 @@
 
 import argparse
 import shlex
+import shutil
+import sysconfig
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -12,10 +14,16 @@ from control_api.policy_tools.sources import Unusable
 
 _NEXT = """
 Next:
-  sluice policy lint {folder}          errors and likely mistakes
-  sluice policy test {folder}          what the policies decide, as their tests expect it
-  sluice policy check {folder}         whether the guardrails hold for every request
-  SLUICE_POLICY_DIR={folder} sluice up   try them with an agent\
+  # errors and likely mistakes
+  {sluice} policy lint {folder}
+  # what the policies decide, as their tests expect it
+  {sluice} policy test {folder}
+  # whether the guardrails hold for every request
+  {sluice} policy check {folder}
+  # who may read a source
+  {sluice} policy who contracts --policies {folder}
+  # services with these policies on this machine; needs the extra `demo`
+  SLUICE_POLICY_DIR={folder} {sluice} up --free-ports\
 """
 
 
@@ -38,8 +46,18 @@ def _init(options: argparse.Namespace) -> int:
             _write(folder / f"{kind}{SUFFIX}", schema(kind))
     except OSError as error:
         raise Unusable(f"`{folder}` can't be written: {error.strerror}") from error
-    print(_NEXT.format(folder=shlex.quote(str(folder))))
+    print(_NEXT.format(folder=shlex.quote(str(folder.absolute())), sluice=shlex.quote(_program())))
     return 0
+
+
+def _program() -> str:
+    """`sluice` if the shell finds this installation by that name, as in an active virtual
+    environment; else its path."""
+    own = Path(sysconfig.get_path("scripts"), "sluice")
+    found = shutil.which("sluice")
+    if not own.exists() or (found is not None and Path(found).resolve() == own.resolve()):
+        return "sluice"
+    return str(own)
 
 
 def _copy(sample: Traversable, to: Path) -> None:

@@ -9,6 +9,7 @@ Alembic is imported only when there is something to migrate: the import would ta
 start-up time, and hardly any start migrates.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from sqlalchemy import Connection, inspect, text
@@ -22,6 +23,26 @@ minor version before this. Migrations since then only add (README.md, "Migration
 runs"); a test compares the tables."""
 _MARK = "readable since "
 _LOCK = 0x51D1CE  # the key of an advisory lock: two replicas migrate one after the other
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """What `sluice migrate` did: the schema's revision before, None without one, and after."""
+
+    before: str | None
+    after: str
+
+    def __str__(self) -> str:
+        if self.before is None:
+            return f"the database had no schema, and has `{self.after}` now"
+        if self.before != self.after:
+            return f"the database's schema was `{self.before}`, and is `{self.after}` now"
+        if self.after != head():
+            return (
+                f"nothing to do: the database has the schema `{self.after}`, which is newer than "
+                f"this version's `{head()}`; this version can use it"
+            )
+        return f"nothing to do: the database has the schema `{self.after}` of this version"
 
 
 def revisions() -> list[str]:
@@ -45,7 +66,7 @@ def require_head(connection: Connection) -> None:
         )
 
 
-def upgrade_to_head(connection: Connection, *, finish: bool = False) -> None:
+def upgrade_to_head(connection: Connection, *, finish: bool = False) -> Migration:
     """Applies every missing migration, in the caller's transaction. A newer schema stays as it is.
     With `finish`, no older version can use the tables from now on. Raises `UnusableDatabase` if
     this version must not write to it."""
@@ -58,13 +79,14 @@ def upgrade_to_head(connection: Connection, *, finish: bool = False) -> None:
     if present is None or present < head():
         _upgrade(connection)
     elif present > head():
-        return
+        return Migration(present, present)
     # No older version has used new tables. On SQLite, their rows look the same to it.
     unused = present is None and connection.dialect.name == "postgresql"
     since = head() if finish or unused else READABLE_SINCE
     # Never lower: rows that the older version can't read may have been written since.
     if (_readable_since(connection) or "") < since:
         _mark(connection, since)
+    return Migration(present, head())
 
 
 def _upgrade(connection: Connection) -> None:

@@ -1,5 +1,9 @@
 """`sluice policy init`: what it writes is clean to every other command; it replaces nothing."""
 
+import re
+import shlex
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -60,3 +64,24 @@ def test_a_file_is_no_directory(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert main(["init", str(tmp_path / "file")]) == 2
     assert main(["init", str(tmp_path / "file" / "below")]) == 2
     assert "can't be written" in capsys.readouterr().err
+
+
+def test_the_next_steps_work_as_they_are_printed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path in ("", str(Path(sys.executable).parent)):
+        name = f"my rules{len(path)}"
+        monkeypatch.setenv("PATH", path)
+        assert main(["init", name]) == 0
+        steps = re.findall(r"(?m)^  ([^#].*)$", capsys.readouterr().out)
+        commands = [shlex.split(step) for step in steps]
+        *checks, (setting, program, *up) = commands
+        assert (setting, up) == (f"SLUICE_POLICY_DIR={tmp_path / name}", ["up", "--free-ports"])
+        # Neither the current folder nor the shell's path matters to what is printed.
+        assert {words[0] for words in checks} == {program}
+        assert shutil.which(program)
+        assert (program == "sluice") == bool(path)
+        for _, noun, *words in checks:
+            assert (noun, main(words)) == ("policy", 0), words
+        assert "underwriting-reads" in capsys.readouterr().out

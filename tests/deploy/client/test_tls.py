@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from control_api.policy_tools.__main__ import main as policy
+from control_api.verifier.__main__ import main as verify
 from deploy.client.run import run
+from deploy.init.provision import provision
 from tests.support.certificates import Authority, authority
 from tests.support.control_api import ControlApi, running_control_api
 
@@ -27,10 +30,10 @@ def agents(api: ControlApi, *words: str) -> int:
     return agents_at("127.0.0.1", api, *words)
 
 
-def agents_at(host: str, api: ControlApi, *words: str) -> int:
+def agents_at(host: str, api: ControlApi, *words: str, **environ: str) -> int:
     url = f"https://{host}:{api.port}"
-    key = {"SLUICE_API_KEY": api.admin_key}
-    return run("agents", ["list", "--url", url, "--json", *words], key)
+    given = {"SLUICE_API_KEY": api.admin_key, **environ}
+    return run("agents", ["list", "--url", url, "--json", *words], given)
 
 
 @pytest.mark.deep(stands_in="test_a_client_certificate_is_presented_on_request")
@@ -44,7 +47,7 @@ def test_only_a_certificate_of_the_named_authority_is_trusted(
         assert json.loads(capsys.readouterr().out) == []
         for words in ((), ("--ca", str(theirs.path))):
             assert agents(api, *words) == 1
-            assert "--ca FILE names the authority" in capsys.readouterr().err
+            assert "--ca FILE or SLUICE_CA names the authority" in capsys.readouterr().err
     with serving(tmp_path / "b", ours, "another.example") as api:
         assert agents(api, "--ca", str(ours.path)) == 1
         assert "not valid for '127.0.0.1'" in capsys.readouterr().err
@@ -58,12 +61,19 @@ def test_a_client_certificate_is_presented_on_request(
     shown = ("--cert", str(pair.certificate), "--cert-key", str(pair.key))
     with serving(tmp_path, ours, "127.0.0.1", SLUICE_TLS_CLIENT_CA=str(ours.path)) as api:
         assert agents(api, "--ca", str(ours.path), *shown) == 0
+        # The variable stands for the option, which wins over it.
+        theirs = str(authority("theirs").path)
+        for words, trusted, code in (
+            ((), str(ours.path), 0), ((), theirs, 1), (("--ca", str(ours.path)), theirs, 0),
+        ):  # fmt: skip
+            found = agents_at("127.0.0.1", api, *words, *shown, SLUICE_CA=trusted)
+            assert found == code
         # Its certificate is for the address, and for no name.
         assert agents_at("localhost", api, "--ca", str(ours.path), *shown) == 1
         assert "not valid for 'localhost'" in capsys.readouterr().err
         for words in ((), ("--ca", str(authority("theirs").path))):
             assert agents(api, *words, *shown) == 1
-            assert "--ca FILE names the authority" in capsys.readouterr().err
+            assert "--ca FILE or SLUICE_CA names the authority" in capsys.readouterr().err
         assert agents(api, "--ca", str(ours.path)) == 1
         assert "no response from" in capsys.readouterr().err
 
@@ -86,3 +96,35 @@ def test_unusable_tls_files_are_refused_before_a_connection(
         assert "--c" in capsys.readouterr().err
         assert fleet("http://127.0.0.1:1", *words) == 2
         assert "apply only to https://" in capsys.readouterr().err
+
+
+def test_the_authority_in_the_environment_is_for_every_command_and_for_https_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "empty").touch()
+    for name in ("key", "other"):
+        (tmp_path / name).write_text("slc_tls")
+        (tmp_path / name).chmod(0o600)
+    unusable = {"SLUICE_CA": str(tmp_path / "empty"), "SLUICE_KEY_FILE": str(tmp_path / "key")}
+    for name, value in unusable.items():
+        monkeypatch.setenv(name, value)
+    key = ("--key-file", str(tmp_path / "key"))
+    state = ("--state", str(tmp_path / "state"))
+
+    def every(url: str) -> list[str]:
+        """What each command says, none of which reaches a service."""
+        codes = [
+            run("fleet", ["--url", url], {**unusable}),
+            provision(["--dir", str(tmp_path), "--url", url], {**unusable}),
+            policy(["who", "contracts", "--url", url]),
+            verify(["--url", url, *key, *state]),
+        ]
+        assert all(codes)
+        return capsys.readouterr().err.strip().splitlines()
+
+    said = every("https://127.0.0.1:1")
+    assert len(said) == 4
+    assert all("SLUICE_CA" in each and "can't be used" in each for each in said)
+    said = every("http://127.0.0.1:1")
+    assert len(said) == 4
+    assert all("Connection refused" in each for each in said)
