@@ -41,7 +41,7 @@ from sidecar.platform.departure import Departed, Watch, until_departed, unwatche
 from sidecar.policy_cache.candidate_roles import CandidateRoles
 from sidecar.policy_cache.document_fetcher import FetchFailed, MissingDocument
 from sidecar.policy_cache.policy_view import PolicyView
-from sidecar.recorder import MadeRecord, RecordedDecision, Recorder, Verdict
+from sidecar.recorder import POLICY_SET_STALE, MadeRecord, RecordedDecision, Recorder, Verdict
 from sidecar.sessions import ClaimFailed, SessionRegistry
 from sidecar.tracing.tracer import Tracer
 
@@ -305,7 +305,7 @@ class Enforcer:
         if (withheld := self.withheld()) is not None:
             return _denied(retrieval, *withheld)
         if self.policies.freshness.stale(now):
-            return _denied(retrieval, "policy_set_stale", self.policies.freshness.reason(now))
+            return _denied(retrieval, POLICY_SET_STALE, self.policies.freshness.reason(now))
         if key is None:
             why = "the agent's API key is not valid, or not any more"
             return _denied(retrieval, "key_not_valid", why)

@@ -20,8 +20,20 @@ from sidecar.tracing.trace import current_trace
 
 log = logging.getLogger(__name__)
 
+POLICY_SET_STALE = "policy_set_stale"
+AUDIT_UNAVAILABLE = "audit_unavailable"
+_OUTAGES = frozenset((POLICY_SET_STALE, AUDIT_UNAVAILABLE))
+"""The names of denials whose reason is an outage of the sidecar."""
+
 _ID_BYTES = 10  # a UUIDv7's random part (RFC 9562, section 5.7)
 _SALT_BYTES = 32
+
+
+def is_outage(decision: Decision) -> bool:
+    """Whether the sidecar could not decide or record, so that the same request may be allowed
+    later."""
+    # A policy may have such a name too. What it denies has gone through the checks.
+    return decision.policy_name in _OUTAGES and decision.check is None
 
 
 class RecordedDecision(NamedTuple):
@@ -117,7 +129,7 @@ class Recorder:
                 raise
             # The reserve is for this case: a request that can't be recorded as allowed becomes a
             # denied one, which can. It is denied as a whole, so it has one record.
-            full = refuse("audit_unavailable", "the spool is full: only denials can be recorded")
+            full = refuse(AUDIT_UNAVAILABLE, "the spool is full: only denials can be recorded")
             denied = Verdict(made[0].verdict.retrieval, full, None)
             return self.conclude((denied,), report_mode=False)
         # The records have their numbers. If we die before they are on disk, no answer was sent, and

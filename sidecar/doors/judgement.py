@@ -21,8 +21,8 @@ from sidecar.platform import eager
 from sidecar.policy_cache.document_fetcher import FetchFailed, MissingDocument
 from sidecar.policy_cache.policy_store import CacheDamaged
 from sidecar.protocols.messages import (
-    DenialResponse,
     FetchedResponse,
+    RefusalResponse,
 )
 from sidecar.protocols.registry import load_protocol
 from sidecar.protocols.route_table import ProtocolRoute
@@ -97,8 +97,8 @@ class Judgement:
     ) -> FetchedResponse | None:
         """The denial in the format of the source's protocol; None if it has none. `decision` are
         the four fields of an evaluation."""
-        denial = DenialResponse(outcome.status, decision["reason"], decision)
-        return self.protocol.render_denial(outcome.routed, denial)
+        denial = RefusalResponse(outcome.status, decision["reason"], decision)
+        return self.protocol.render_refusal(outcome.routed, denial)
 
     def admit(self, digest: bytes | None) -> None:
         """Raises what `judge` would raise for this key, as far as that is known at once: before a

@@ -29,6 +29,17 @@ class Unresolved(Exception):
     """the request's sources can't be determined, so it is denied (R4). The message is the reason"""
 
 
+class UnknownObject(Unresolved):
+    """the request names an object that the data source doesn't have. `below` is what the ids of all
+    sources begin with that it could have been, and `named` those of them with another id. An agent
+    that may read all of these gets 404 instead of 403"""
+
+    def __init__(self, reason: str, below: SourceRef, named: tuple[SourceRef, ...]) -> None:
+        super().__init__(reason)
+        self.below = below
+        self.named = named
+
+
 class MissingSource(Exception):
     """the request would create a source that doesn't exist, and writes are denied. The message is
     the reason, and says what to do instead"""
@@ -142,10 +153,11 @@ class OutgoingRequest(NamedTuple):
     """None while it is still arriving."""
 
 
-class DenialResponse(NamedTuple):
-    """A denial as the agent gets it, unless the protocol renders its own (contract, section 5)."""
+class RefusalResponse(NamedTuple):
+    """A denial or an error of the sidecar, which the protocol may render in its own format."""
 
     status: int
     message: str
     decision: dict[str, str]
-    """The four fields of an evaluation."""
+    """The four fields of an evaluation. Empty if nothing was decided, or if the request failed
+    after its decision."""

@@ -4,10 +4,10 @@ from typing import ClassVar
 
 from sidecar.http.request_target import Target
 from sidecar.protocols.messages import (
-    DenialResponse,
     FetchedResponse,
     Fields,
     OutgoingRequest,
+    RefusalResponse,
     RoutedRequest,
 )
 from sidecar.protocols.route_table import RouteMatch
@@ -31,10 +31,11 @@ class SourceProtocol:
         (R4)."""
         raise NotImplementedError
 
-    def render_denial(
-        self, _request: RoutedRequest | None, _denial: DenialResponse
+    def render_refusal(
+        self, _request: RoutedRequest | None, _refusal: RefusalResponse
     ) -> FetchedResponse | None:
-        """A denial in the protocol's own format, or None for the usual format. The request is None
+        """A denial or an error of the sidecar in the protocol's own format, so that its clients
+        raise their own errors; None for the usual format (contract, section 1). The request is None
         if it could not be read far enough."""
         return None
 

@@ -1,4 +1,6 @@
-"""Responses that the proxy makes itself: denials and errors (contract, section 5).
+"""Responses that the proxy makes itself: denials and errors, in the data source's own format if it
+has one. An outage of the sidecar is 503 and not 403: the agent may try again.
+
 `messages/response_relay.py` relays those of the data source."""
 
 from http import HTTPStatus
@@ -6,13 +8,19 @@ from http import HTTPStatus
 import orjson
 
 from policies.evaluate import Decision
-from policies.ground.errors import SluiceError, error_body
+from policies.ground.errors import SluiceError, Unavailable, error_body
 from sidecar.http.body_budget import BodyBudgetExceeded
-from sidecar.protocols.messages import FetchedResponse
+from sidecar.protocols.messages import RefusalResponse, RoutedRequest
+from sidecar.protocols.protocol import SourceProtocol
+from sidecar.recorder import is_outage
 
 Fields = tuple[tuple[bytes, bytes], ...]
 
 _JSON = (b"Content-Type", b"application/json")
+_UNAVAILABLE = 503
+_RETRY_SECONDS = 5
+"""When an agent may try again after an outage of the sidecar: a policy set or a record that lags
+usually catches up within a few seconds."""
 _OWN_FIELDS = ((b"Cache-Control", b"no-store"), (b"Server", b"sluice"))
 
 
@@ -26,10 +34,13 @@ def event_fields(event_id: str, *, report_only: bool = False) -> Fields:
 class LocalResponse:
     """A response that is still to be written. `close` ends the connection after it."""
 
-    __slots__ = ("body", "close", "decision", "fields", "status")
+    __slots__ = ("body", "close", "decision", "fields", "message", "status")
 
-    def __init__(self, status: int, fields: Fields, body: bytes, *, close: bool = False) -> None:
+    def __init__(
+        self, status: int, fields: Fields, body: bytes, *, message: str = "", close: bool = False
+    ) -> None:
         self.status = status
+        self.message = message
         self.fields = fields
         self.body = body
         self.close = close
@@ -42,16 +53,21 @@ class LocalResponse:
     ) -> "LocalResponse":
         """The response to a request that failed. `event` are the fields about the decision, if the
         request failed after it."""
-        if isinstance(error, BodyBudgetExceeded):
+        if isinstance(error, Unavailable):
             # Nothing was decided, so the agent may try again.
-            event = (*event, (b"Retry-After", b"%d" % error.retry_after))
-        return cls(error.status, (_JSON, *event, *_OWN_FIELDS), error.encoded(), close=close)
+            brief = isinstance(error, BodyBudgetExceeded)
+            event = (*event, _retry_after(error.retry_after if brief else _RETRY_SECONDS))
+        fields = (_JSON, *event, *_OWN_FIELDS)
+        return cls(error.status, fields, error.encoded(), message=error.message, close=close)
 
     @classmethod
     def of_denial(
         cls, status: int, decision: Decision, event_id: str, *, close: bool = False
     ) -> "LocalResponse":
         """The error body with one more member: `decision`, the four fields of an evaluation."""
+        outage = is_outage(decision)
+        if outage:
+            status = _UNAVAILABLE
         body = error_body(status, decision.reason)
         evaluation = {
             "decision": decision.decision,
@@ -66,12 +82,22 @@ class LocalResponse:
             (b"X-Sluice-Event-Id", event_id.encode()),
             *_OWN_FIELDS,
         )
-        response = cls(status, fields, orjson.dumps(body), close=close)
+        if outage:
+            fields = (*fields, _retry_after(_RETRY_SECONDS))
+        encoded = orjson.dumps(body)
+        response = cls(status, fields, encoded, message=decision.reason, close=close)
         response.decision = evaluation
         return response
 
-    def in_protocol_format(self, own: FetchedResponse) -> "LocalResponse":
-        """The same denial in the format of the data source's protocol, which is `own`."""
+    def in_format_of(
+        self, protocol: SourceProtocol, request: RoutedRequest | None
+    ) -> "LocalResponse":
+        """The same response in the format of the data source's protocol, if it has one. The request
+        is None if it could not be read far enough."""
+        refusal = RefusalResponse(self.status, self.message, self.decision)
+        own = protocol.render_refusal(request, refusal)
+        if own is None:
+            return self
         # The other format brings a content type of its own.
         fields = [field for field in self.fields if field != _JSON]
         return LocalResponse(own.status, (*own.fields, *fields), own.body, close=self.close)
@@ -92,3 +118,7 @@ class LocalResponse:
         elif http10:
             lines.append(b"Connection: keep-alive")
         return b"\r\n".join(lines) + b"\r\n\r\n" + (b"" if omit_body else self.body)
+
+
+def _retry_after(seconds: int) -> tuple[bytes, bytes]:
+    return (b"Retry-After", b"%d" % seconds)

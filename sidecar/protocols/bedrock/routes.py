@@ -13,6 +13,7 @@ from collections.abc import Callable
 import orjson
 
 from sidecar.http.request_target import Target
+from sidecar.protocols.bedrock import errors
 from sidecar.protocols.bedrock import references as refs
 from sidecar.protocols.bedrock.filter import (
     filter_results,
@@ -50,6 +51,7 @@ class Bedrock(BedrockSources, SourceProtocol):
     """The Bedrock runtime of one account in one region."""
 
     signs_requests = True
+    render_refusal = errors.render_refusal
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
         super().__init__(source, monotonic)

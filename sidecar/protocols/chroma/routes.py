@@ -7,6 +7,7 @@ every route that Chroma has. Knows Chroma's routes; decides nothing.
 from collections.abc import Callable
 
 from sidecar.http.request_target import Target
+from sidecar.protocols.chroma import errors
 from sidecar.protocols.chroma.creation import (
     created_source,
     existing_source,
@@ -30,6 +31,8 @@ from sidecar.settings.model import Source
 
 class Chroma(ChromaSources, SourceProtocol):
     """One Chroma server."""
+
+    render_refusal = errors.render_refusal
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
         super().__init__(source, monotonic)

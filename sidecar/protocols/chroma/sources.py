@@ -21,6 +21,7 @@ from sidecar.protocols.messages import (
     Permits,
     RoutedRequest,
     SourceRef,
+    UnknownObject,
     Unresolved,
 )
 from sidecar.protocols.route_table import Sources
@@ -148,7 +149,10 @@ class ChromaSources:
                     return collection
         except (UpstreamFailed, orjson.JSONDecodeError) as error:
             raise Unresolved(f"collection `{identity}` can't be looked up: {error}") from error
-        raise Unresolved(f"the data source has no collection `{identity}`")
+        raise UnknownObject(
+            f"the data source has no collection `{identity}`",
+            *self.naming.below(tenant, database),
+        )
 
     def _learn(self, found: Any, started: LookupStart) -> KnownCollection:
         try:

@@ -1,9 +1,10 @@
-"""Renders denials as an MCP client reads them: JSON-RPC errors with the code and the status that
+"""Renders refusals as an MCP client reads them: JSON-RPC errors with the code and the status that
 the specification has for each (JSON-RPC 2.0 section 5.1; MCP 2026-07-28, streamable HTTP).
 
 Pure. Knows no routes.
 """
 
+from http import HTTPStatus
 from typing import Any, NamedTuple
 
 import orjson
@@ -12,14 +13,20 @@ from policies.ground.errors import Malformed, error_body
 from sidecar.protocols.budget import Budget, OverBudget
 from sidecar.protocols.mcp import headers
 from sidecar.protocols.mcp.headers import HeaderFault
-from sidecar.protocols.messages import DenialResponse, FetchedResponse, FieldIterable
+from sidecar.protocols.messages import FetchedResponse, FieldIterable, RefusalResponse
 from sidecar.protocols.strict_body import json_object
 
 DENIED = -32001
 METHOD_NOT_FOUND = -32601
+INTERNAL = -32603
 PARSE_ERROR = -32700
 
 _JSON = (b"Content-Type", b"application/json")
+_OAUTH_ERRORS = {
+    400: "invalid_request",
+    403: "access_denied",
+    503: "temporarily_unavailable",
+}
 
 
 class NotJson(NamedTuple):
@@ -44,43 +51,50 @@ def message_body(
         raise
 
 
-def unreadable(denial: DenialResponse, message: Any, fault: HeaderFault | None) -> FetchedResponse:
+def unreadable(refusal: RefusalResponse, message: Any, fault: HeaderFault | None) -> FetchedResponse:
     """The response to a message that can't be read, or whose header fields disagree with it."""
     code = PARSE_ERROR if isinstance(message, NotJson) else headers.INVALID_REQUEST
-    data: dict[str, Any] = {**denial.decision}
+    data: dict[str, Any] = {**refusal.decision}
     if fault is not None:
         code = fault.code
         data.update(fault.data)
-    return _error(400, code, denial.message, data, message)
+    return _error(400, code, refusal.message, data, message)
 
 
 def unknown_method(
-    denial: DenialResponse, message: dict[str, Any], fields: FieldIterable
+    refusal: RefusalResponse, message: dict[str, Any], fields: FieldIterable
 ) -> FetchedResponse:
     """The response to a request whose method is closed: 404 where the specification has it so. In
     older versions a 404 ends the session, so there it is 200."""
     status = 404 if headers.version_of(fields) == headers.MODERN else 200
-    return _error(status, METHOD_NOT_FOUND, denial.message, {**denial.decision}, message)
+    return _error(status, METHOD_NOT_FOUND, refusal.message, {**refusal.decision}, message)
 
 
-def denied(denial: DenialResponse, message: dict[str, Any]) -> FetchedResponse:
+def refused(refusal: RefusalResponse, message: dict[str, Any]) -> FetchedResponse:
     """The response to a denied request: with status 200, so that agent frameworks show the error to
-    their model (data-sources.md 5.6)."""
-    return _error(200, DENIED, denial.message, {**denial.decision}, message)
+    their model (data-sources.md 5.6). An outage or an error of the sidecar is no permission: it
+    keeps its status, and clients may try again."""
+    if not refusal.decision:
+        data = {"error": HTTPStatus(refusal.status).phrase, "code": refusal.status}
+        return _error(refusal.status, INTERNAL, refusal.message, data, message)
+    status = refusal.status if refusal.status >= 500 else 200
+    return _error(status, DENIED, refusal.message, {**refusal.decision}, message)
 
 
-def wrong_method(denial: DenialResponse, allowed: str) -> FetchedResponse:
+def wrong_method(refusal: RefusalResponse, allowed: str) -> FetchedResponse:
     """The response to an HTTP method that the endpoint doesn't have; `allowed` are those that it
     has."""
-    body = {**error_body(405, denial.message), "decision": denial.decision}
+    body = {**error_body(405, refusal.message), "decision": refusal.decision}
     return FetchedResponse(405, "", [(b"Allow", allowed.encode()), _JSON], orjson.dumps(body))
 
 
-def oauth(denial: DenialResponse) -> FetchedResponse:
-    """The response to a request for registration or a token (RFC 6749 section 5.2)."""
-    error = "invalid_request" if denial.status == 400 else "access_denied"
-    body = {"error": error, "error_description": denial.message, "decision": denial.decision}
-    return FetchedResponse(denial.status, "", [_JSON], orjson.dumps(body))
+def oauth(refusal: RefusalResponse) -> FetchedResponse:
+    """The response to a request for registration or a token (RFC 6749 sections 4.1.2.1 and 5.2)."""
+    error = _OAUTH_ERRORS.get(refusal.status, "server_error")
+    body: dict[str, Any] = {"error": error, "error_description": refusal.message}
+    if refusal.decision:
+        body["decision"] = refusal.decision
+    return FetchedResponse(refusal.status, "", [_JSON], orjson.dumps(body))
 
 
 def _error(

@@ -16,9 +16,9 @@ from sidecar.protocols.mcp.errors import NotJson, message_body
 from sidecar.protocols.mcp.messages import check_message
 from sidecar.protocols.mcp.methods import McpMethods
 from sidecar.protocols.messages import (
-    DenialResponse,
     FetchedResponse,
     ForwardPlan,
+    RefusalResponse,
     RoutedRequest,
     Visibility,
 )
@@ -93,47 +93,47 @@ class Mcp(McpMethods):
             raise Malformed(fault.message)
         return self.row_of(message)
 
-    def render_denial(
-        self, request: RoutedRequest | None, denial: DenialResponse
+    def render_refusal(
+        self, request: RoutedRequest | None, refusal: RefusalResponse
     ) -> FetchedResponse | None:
         """A JSON-RPC error. A denied notification or response gets none, since JSON-RPC only
         answers requests; but any unreadable message (400) gets one."""
         if request is None:
             return None
         if authorization.is_token_route(request.target):
-            return errors.oauth(denial)
+            return errors.oauth(refusal)
         if request.method != "POST":
-            other = request.target.path == self._endpoint and denial.status == 403
+            other = request.target.path == self._endpoint and refusal.status == 403
             other = other and self._table.match(request.method, request.target) is None
-            return errors.wrong_method(denial, self._allowed) if other else None
+            return errors.wrong_method(refusal, self._allowed) if other else None
         if request.target.path != self._endpoint:
-            return self._posted_denial(request, denial)
-        return self._message_denial(request, denial)
+            return self._posted_refusal(request, refusal)
+        return self._message_refusal(request, refusal)
 
-    def _posted_denial(
-        self, request: RoutedRequest, denial: DenialResponse
+    def _posted_refusal(
+        self, request: RoutedRequest, refusal: RefusalResponse
     ) -> FetchedResponse | None:
-        """The denial of a message to a stream, which gets it: clients read no other response, and
+        """The refusal of a message to a stream, which gets it: clients read no other response, and
         some give up at a status such as 403."""
         target, who = request.target, request.attribution
-        if denial.status != 403 or self._sse.session_of(target, who) is None:
+        if refusal.status != 403 or self._sse.session_of(target, who) is None:
             return None
-        own = self._message_denial(request, denial)
+        own = self._message_refusal(request, refusal)
         if own is None or self._sse.answer(target, who, own.body):
             return FetchedResponse(202, "", [], b"")
         return own
 
-    def _message_denial(
-        self, request: RoutedRequest, denial: DenialResponse
+    def _message_refusal(
+        self, request: RoutedRequest, refusal: RefusalResponse
     ) -> FetchedResponse | None:
         message = request.body
-        if denial.status == 400:
-            return errors.unreadable(denial, message, self._readable_fault(request))
+        if refusal.status == 400 and refusal.decision:
+            return errors.unreadable(refusal, message, self._readable_fault(request))
         if not isinstance(message, dict) or "id" not in message or "method" not in message:
             return None
-        if denial.status == 403 and self.row_of(message) is None:
-            return errors.unknown_method(denial, message, request.fields)
-        return errors.denied(denial, message)
+        if refusal.status == 403 and self.row_of(message) is None:
+            return errors.unknown_method(refusal, message, request.fields)
+        return errors.refused(refusal, message)
 
     def _fault(self, request: RoutedRequest, message: dict[str, Any]) -> headers.HeaderFault | None:
         return headers.fault(request.fields, message, self._versions.supported)

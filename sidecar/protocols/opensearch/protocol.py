@@ -3,6 +3,7 @@ says which of the two a server is: where they differ, their paths differ too.
 """
 
 from sidecar.http.request_target import Target
+from sidecar.protocols.opensearch import errors
 from sidecar.protocols.opensearch.blocked_routes import blocked
 from sidecar.protocols.opensearch.routes import ROUTES
 from sidecar.protocols.opensearch.server import OpenSearchServer
@@ -11,6 +12,8 @@ from sidecar.protocols.route_table import RouteMatch, RouteTable
 
 class OpenSearch(OpenSearchServer):
     """Finds a request's route by its path. The route then reads its body and parameters."""
+
+    render_refusal = errors.render_refusal
 
     def match(self, method: str, target: Target) -> RouteMatch | None:
         found = _TABLE.match(method, target)

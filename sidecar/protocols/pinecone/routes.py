@@ -1,10 +1,8 @@
 """Pinecone's data plane (data-sources.md 5.5; API 2026-07 and its client 10.2).
 
 An index has its own host, so the configured alias stands for the index. A request reads one of its
-namespaces, named in the path, the query or the body.
-
-The table at the end lists the data plane's routes, and those of an assistant. Knows Pinecone's
-routes; decides nothing.
+namespaces, named in the path, the query or the body. The table lists the routes of the data
+plane and of assistants. Knows routes; decides nothing.
 """
 
 from collections.abc import Callable
@@ -22,6 +20,7 @@ from sidecar.protocols.messages import (
     Unresolved,
     Visibility,
 )
+from sidecar.protocols.pinecone import errors
 from sidecar.protocols.pinecone.filter import (
     FETCH,
     FETCH_BY_METADATA,
@@ -53,6 +52,8 @@ from sidecar.settings.model import Source
 
 class Pinecone(PineconeSources, SourceProtocol):
     """One index."""
+
+    render_refusal = errors.render_refusal
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
         super().__init__(source, monotonic)

@@ -15,6 +15,7 @@ import orjson
 from sidecar.http.request_target import Target
 from sidecar.protocols.messages import FORWARD_UNCHANGED, ForwardPlan, RoutedRequest, Visibility
 from sidecar.protocols.protocol import SourceProtocol
+from sidecar.protocols.qdrant import errors
 from sidecar.protocols.qdrant.filter import (
     GROUPS,
     LIST,
@@ -44,6 +45,8 @@ from sidecar.settings.model import Source
 
 class Qdrant(QdrantSources, SourceProtocol):
     """One Qdrant server."""
+
+    render_refusal = errors.render_refusal
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
         super().__init__(source, monotonic)

@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 from policies.ground.errors import Malformed
 from sidecar.http.request_target import Target, encode_segment
 from sidecar.protocols.messages import (
-    DenialResponse,
     FetchedResponse,
     Fields,
     OutgoingRequest,
+    RefusalResponse,
     RoutedRequest,
 )
 from sidecar.protocols.protocol import SourceProtocol
@@ -29,6 +29,13 @@ from sidecar.protocols.s3.sources import S3Sources
 from sidecar.protocols.s3.xml import error_response
 from sidecar.protocols.shared.aws_signing import AwsSigner
 from sidecar.settings.model import Source
+
+_ERROR_CODES = {
+    400: "InvalidRequest",
+    403: "AccessDenied",
+    408: "RequestTimeout",
+    503: "ServiceUnavailable",
+}
 
 
 class S3(S3Sources, SourceProtocol):
@@ -74,14 +81,14 @@ class S3(S3Sources, SourceProtocol):
         return None if found is None else found.route
 
     # S3's clients show an error only if it has S3's own form.
-    def render_denial(
-        self, request: RoutedRequest | None, denial: DenialResponse
+    def render_refusal(
+        self, request: RoutedRequest | None, refusal: RefusalResponse
     ) -> FetchedResponse:
-        code = "AccessDenied"
-        if denial.status == 400:
-            code = "MalformedXML" if self._lacks_body(request) else "InvalidRequest"
-        body = error_response(code, denial.message, denial.decision)
-        return FetchedResponse(denial.status, "", [(b"Content-Type", b"application/xml")], body)
+        code = _ERROR_CODES.get(refusal.status, "InternalError")
+        if refusal.status == 400 and self._lacks_body(request):
+            code = "MalformedXML"
+        body = error_response(code, refusal.message, refusal.decision)
+        return FetchedResponse(refusal.status, "", [(b"Content-Type", b"application/xml")], body)
 
     def _lacks_body(self, request: RoutedRequest | None) -> bool:
         """Whether the request was refused because its list of keys can't be read."""

@@ -65,19 +65,17 @@ def _tag_end(body: bytes, at: int) -> int:
 
 
 def error_response(code: str, message: str, decision: dict[str, str]) -> bytes:
-    """An error in S3's form, the only one its clients read: they show the code and the message."""
+    """An error in S3's form, the only one its clients read: they show the code and the message.
+    `decision` may be empty."""
 
     def element(name: str, text: str) -> str:
         # XML 1.0 can't hold these characters, not even escaped.
         return f"<{name}>{escape(_NOT_XML.sub('?', text), quote=False)}</{name}>"
 
-    decision_xml = "".join(element(name, text) for name, text in decision.items())
-    whole = (
-        element("Code", code)
-        + element("Message", message)
-        + element("RequestId", decision["event_id"])
-        + f"<Decision>{decision_xml}</Decision>"
-    )
+    whole = element("Code", code) + element("Message", message)
+    if decision:
+        decision_xml = "".join(element(name, text) for name, text in decision.items())
+        whole += element("RequestId", decision["event_id"]) + f"<Decision>{decision_xml}</Decision>"
     return f'<?xml version="1.0" encoding="UTF-8"?>\n<Error>{whole}</Error>'.encode()
 
 

@@ -24,6 +24,14 @@ class SourceNames:
         # Encoded, so that a `/` inside a segment can't be mistaken for a separator.
         return self.named(self._root + "/" + "/".join(map(encode_segment, segments)))
 
+    def below(self, *segments: str) -> tuple[SourceRef, tuple[SourceRef, ...]]:
+        """What the ids of all sources below these name segments begin with, and those of them that
+        the configuration gives a plain name."""
+        start = self._root + "/" + "".join(f"{encode_segment(each)}/" for each in segments)
+        named = (known for name, known in self._names.items() if name.startswith(start))
+        refs = tuple(SourceRef(known.source_id, known.sensitivity) for known in named)
+        return SourceRef(start, self._level), refs
+
     def of_path(self, path: str, level: Sensitivity | None = None) -> SourceRef:
         """The source of a canonical path."""
         return self.named(self._root + path, level)

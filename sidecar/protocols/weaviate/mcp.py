@@ -8,11 +8,10 @@ Knows the tools that read or write one collection. Other tools have no route.
 from collections.abc import Iterator
 from typing import Any
 
-import orjson
-
 from policies.ground.errors import Malformed
 from sidecar.protocols.budget import Budget
-from sidecar.protocols.messages import DenialResponse, FetchedResponse, Unresolved
+from sidecar.protocols.mcp.errors import render_error
+from sidecar.protocols.messages import FetchedResponse, RefusalResponse, Unresolved
 from sidecar.protocols.route_table import RouteClass
 from sidecar.protocols.shared.strict_members import read_members
 from sidecar.protocols.weaviate.names import CollectionName, parse_collection, parse_tenant
@@ -27,8 +26,6 @@ _TOOLS = {
 }
 # Methods that concern no collection.
 _OPEN = frozenset(("initialize", "ping", "tools/list", "notifications/initialized"))
-# In the range that JSON-RPC 2.0 reserves for a server's own errors.
-_DENIED = -32001
 
 
 def classify(message: Any) -> RouteClass | None:
@@ -61,12 +58,9 @@ def collections(message: Any, budget: Budget) -> Iterator[CollectionName]:
         yield CollectionName(each, target.tenant)
 
 
-def render_denial(message: Any, denial: DenialResponse) -> FetchedResponse | None:
-    """A denial as a JSON-RPC error, which an agent's framework can show to its model; None for a
-    notification, which has no response."""
+def render_refusal(message: Any, refusal: RefusalResponse) -> FetchedResponse | None:
+    """A JSON-RPC error, as of any MCP server; None for a notification, which has no response."""
     # The message is None if the request was denied before its body was read.
     if not isinstance(message, dict) or not isinstance(message.get("id"), (str, int)):
         return None
-    error = {"code": _DENIED, "message": denial.message, "data": denial.decision}
-    body = {"jsonrpc": "2.0", "id": message["id"], "error": error}
-    return FetchedResponse(200, "OK", [(b"Content-Type", b"application/json")], orjson.dumps(body))
+    return render_error(message["id"], refusal)

@@ -11,8 +11,6 @@ from dataclasses import replace
 
 from sidecar.http.request_target import Target
 from sidecar.protocols.messages import (
-    DenialResponse,
-    FetchedResponse,
     ForwardPlan,
     RoutedRequest,
     Visibility,
@@ -26,7 +24,7 @@ from sidecar.protocols.route_table import (
     RouteTable,
 )
 from sidecar.protocols.strict_body import BodyParser, json_object
-from sidecar.protocols.weaviate import mcp
+from sidecar.protocols.weaviate import errors, mcp
 from sidecar.protocols.weaviate.forwarding import (
     WeaviateForwarding,
     parse_graphql,
@@ -39,15 +37,10 @@ from sidecar.protocols.weaviate.names import json_array
 class Weaviate(WeaviateForwarding, SourceProtocol):
     """One Weaviate server."""
 
+    render_refusal = errors.render_refusal
+
     def match(self, method: str, target: Target) -> RouteMatch | None:
         return _TABLE.match(method, target)
-
-    def render_denial(
-        self, request: RoutedRequest | None, denial: DenialResponse
-    ) -> FetchedResponse | None:
-        if request is None or request.target.segments != ("v1", "mcp"):
-            return None
-        return mcp.render_denial(request.body, denial)
 
 
 _RETRIEVE, _METADATA, _WRITE = RouteClass.RETRIEVE, RouteClass.METADATA, RouteClass.WRITE

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterable
 from threading import get_ident
 
+from policies.allowed_below import allows_below
 from policies.checks.finding import Facts
 from policies.evaluate import admitted
 from policies.ground.errors import SluiceError
@@ -224,6 +225,14 @@ class Permission:
             return True
         retrieval = self._authorizer.retrieval(self._authorizer.whole, self._who)
         return self._facts is not None and admitted(retrieval, self._facts)
+
+    def admits_below(self, start: SourceRef, named: Iterable[SourceRef]) -> bool:
+        """Whether the caller may see all of `named`, and every source whose id begins with that of
+        `start`. Only on the event loop."""
+        self.refresh()
+        retrieval = self._authorizer.retrieval(start, self._who)
+        allowed = self._facts is not None and allows_below(retrieval, self._facts)
+        return self._all or (allowed and all(map(self, named)))
 
     def __call__(self, source: SourceRef) -> bool:
         if get_ident() == self._loop:

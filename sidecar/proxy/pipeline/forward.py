@@ -89,7 +89,10 @@ class Forwarder:
                 outcome = TRUNCATED
             else:
                 relayed.outcome = FAILED
-            return await self._failed(request, decisions, failure, relayed)
+            failed = await self._failed(request, decisions, failure, relayed)
+            if isinstance(failed, LocalResponse):
+                return failed.in_format_of(self._protocol, allowed.routed)
+            return failed
         except SpoolError:
             # The agent got nothing, and there may be no event for the lineage to refer to.
             outcome = None

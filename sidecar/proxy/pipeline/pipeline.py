@@ -15,7 +15,6 @@ from sidecar.http.server.request import HttpRequest
 from sidecar.http.server.response import ResponseSent
 from sidecar.protocols.messages import (
     FORWARD_UNCHANGED,
-    DenialResponse,
     ForwardPlan,
     RoutedRequest,
 )
@@ -101,7 +100,8 @@ class ProxyPipeline(RequestJudge[HttpRequest]):
             if isinstance(error, UpstreamFailed):
                 self._metrics.count_failure(error)  # a look-up failed
             # With its body unread, the connection can't carry another request.
-            response = LocalResponse.of_error(error, close=not request.body.complete)
+            failed = LocalResponse.of_error(error, close=not request.body.complete)
+            response = failed.in_format_of(self.protocol, context.readable)
         except ConnectionError:
             response = ResponseSent(keep_alive=False)  # the agent is gone; the decision is recorded
         finally:
@@ -212,7 +212,4 @@ class ProxyPipeline(RequestJudge[HttpRequest]):
         response = LocalResponse.of_denial(
             denied.status, denied.decision, denied.event_id, close=denied.close
         )
-        denial = DenialResponse(denied.status, denied.decision.reason, response.decision)
-        # A request that no row covers was read as far as its head.
-        own = self.protocol.render_denial(context.routed or context.from_head, denial)
-        return response if own is None else response.in_protocol_format(own)
+        return response.in_format_of(self.protocol, context.readable)

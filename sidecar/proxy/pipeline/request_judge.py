@@ -19,6 +19,7 @@ from sidecar.protocols.messages import (
     MissingSource,
     RoutedRequest,
     SourceRef,
+    UnknownObject,
     Unresolved,
 )
 from sidecar.protocols.protocol import SourceProtocol
@@ -113,6 +114,10 @@ class RequestJudge(ABC, Generic[Asked]):
             if self.composes and route.compose_response is not None:
                 return await calls.composed(route, routed, size)
             sources = await self.find_sources(route, routed, size)
+        except UnknownObject as error:
+            # That it doesn't exist is said only to an agent that may read whatever does.
+            known = (await self.authorizer.permission(who)).admits_below(error.below, error.named)
+            raise Refused(404 if known else 403, UNRESOLVED, str(error), who) from error
         except Unresolved as error:
             raise Refused(403, UNRESOLVED, str(error), who) from error
         except MissingSource as error:

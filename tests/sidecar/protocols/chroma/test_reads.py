@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chromadb.errors import AuthorizationError, NotFoundError
 
+from policies.definitions.model import Policy
 from sidecar.settings.model import NamedSource
 from tests.sidecar.protocols.chroma.front import (
     FORMS,
@@ -47,12 +49,66 @@ async def test_a_denied_collection_raises_with_the_reason(front: Front) -> None:
     def read() -> None:
         client(front, front.port).get_collection("shut_docs", embedding_function=None)
 
-    with pytest.raises(Exception, match=r"shut_docs.*allowed_sources.*analysts-read"):
+    with pytest.raises(AuthorizationError, match=r"shut_docs.*allowed_sources.*analysts-read"):
         await asyncio.to_thread(read)
     assert (await front.sidecar.decisions())[-1] == (
         "DENY", "analysts-read", front.source("shut_docs"),
     )  # fmt: skip
     assert not any("shut_docs" in line for line in front.relay.lines)
+
+
+ALL = ("chroma://kb/*",)
+
+
+@pytest.mark.parametrize(
+    ("readers", "shown"),
+    [
+        (policy(allowed_sources=ALL), True),
+        (policy(allowed_sources=("*",), denied_sources=("chroma://other/*",)), True),
+        (policy(allowed_sources=("chroma://kb/*/*/*_docs",)), False),
+        (policy(allowed_sources=ALL, denied_sources=("*/shut_*",)), False),
+        (policy(allowed_sources=ALL, max_sensitivity="low"), False),
+    ],
+)
+async def test_only_an_agent_that_may_read_every_collection_is_told_that_one_is_missing(
+    chroma: int, tmp_path: Path, readers: Policy, *, shown: bool
+) -> None:
+    async with fronting(chroma, tmp_path, readers) as front:
+        answered = await front.ask("POST", f"{front.names}/{UNKNOWN}/query", QUERY)
+        denied(answered, "unresolved_source", 404 if shown else 403)
+        assert answered.json["error"] == ("NotFoundError" if shown else "AuthorizationError")
+        assert await front.sidecar.decisions() == [("DENY", "unresolved_source", "chroma://kb")]
+
+
+async def test_a_missing_collection_is_not_told_where_one_has_a_name_that_may_not_be_read(
+    chroma: int, tmp_path: Path
+) -> None:
+    async with fronting(chroma, tmp_path, policy(allowed_sources=ALL)) as front:
+        names = {front.source("shut_docs"): NamedSource("contracts", "low")}
+        configured = source(front.chroma, "chroma", names=names)
+        async with listening(front.sidecar, configured) as port:
+            front.port = port
+            answered = await front.ask("POST", f"{front.names}/{UNKNOWN}/query", QUERY)
+            denied(answered, "unresolved_source")
+
+
+async def test_the_client_raises_not_found_for_a_collection_that_was_deleted(
+    chroma: int, tmp_path: Path
+) -> None:
+    async with fronting(chroma, tmp_path, policy(allowed_sources=ALL)) as front:
+
+        def read() -> None:
+            opened = client(front, front.port)
+            held = opened.get_collection("open_docs", embedding_function=None)
+            front.direct("DELETE", f"{front.names}/open_docs")
+            # Names are forgotten in time.
+            front.ticking.ahead += 60
+            with pytest.raises(NotFoundError):
+                opened.get_collection("open_docs")
+            with pytest.raises(NotFoundError, match="no collection"):
+                held.count()
+
+        await asyncio.to_thread(read)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,27 @@
+"""Tells whether policies allow everything whose id begins in one way. Pure."""
+
+from dataclasses import replace
+
+from policies.checks.finding import Facts
+from policies.definitions.wildcard import matcher, may_begin
+from policies.evaluate import evaluate
+from policies.retrieval import Retrieval
+
+
+def allows_below(retrieval: Retrieval, facts: Facts) -> bool:
+    """Whether every source is allowed whose id begins with the retrieval's. False in doubt: also if
+    the tenant states levels of sources, which may lie below, that the policies don't allow."""
+    role, start = facts.role, retrieval.source_id
+    if role is None:
+        return False
+    if any(may_begin(entry, start) for clause in role.clauses for entry in clause.denied_sources):
+        return False
+    if facts.sources is not None:
+        retrieval = retrieval._replace(sensitivity_level="critical", levels=None)
+    # An entry with a `*` at its end that matches the beginning matches all that follows it too.
+    open_ended = (
+        replace(clause, allows=matcher(each for each in clause.allowed_sources if each[-1:] == "*"))
+        for clause in role.clauses
+    )
+    reduced = replace(role, clauses=tuple(open_ended))
+    return evaluate(retrieval, facts._replace(role=reduced)).decision == "ALLOW"

@@ -1,0 +1,26 @@
+"""Renders refusals as Bedrock's errors. AWS's clients raise the class that the header names."""
+
+from http import HTTPStatus
+
+from sidecar.protocols.messages import FetchedResponse, RefusalResponse, RoutedRequest
+from sidecar.protocols.protocol import SourceProtocol
+from sidecar.protocols.shared.error_bodies import error_response
+
+_TYPES = {
+    400: "ValidationException",
+    403: "AccessDeniedException",
+    502: "BadGatewayException",
+    503: "ServiceUnavailableException",
+}
+_OTHER = "InternalServerException"
+
+
+def render_refusal(
+    _protocol: SourceProtocol, _request: RoutedRequest | None, refusal: RefusalResponse
+) -> FetchedResponse:
+    kind = _TYPES.get(refusal.status, _OTHER)
+    return error_response(
+        refusal,
+        {"error": HTTPStatus(refusal.status).phrase, "__type": kind},
+        (b"X-Amzn-ErrorType", kind.encode()),
+    )

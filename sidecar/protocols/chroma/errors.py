@@ -1,0 +1,21 @@
+"""Renders refusals as Chroma's errors. Its client raises the class of `chromadb.errors` that the
+member `error` names, and a bare `Exception` for any other name."""
+
+from sidecar.protocols.messages import FetchedResponse, RefusalResponse, RoutedRequest
+from sidecar.protocols.protocol import SourceProtocol
+from sidecar.protocols.shared.error_bodies import error_response
+
+_NAMES = {
+    400: "InvalidArgumentError",
+    403: "AuthorizationError",
+    404: "NotFoundError",
+    413: "BatchSizeExceededError",
+}
+# An error without a name of its own here is none of the request's.
+_OTHER = "InternalError"
+
+
+def render_refusal(
+    _protocol: SourceProtocol, _request: RoutedRequest | None, refusal: RefusalResponse
+) -> FetchedResponse:
+    return error_response(refusal, {"error": _NAMES.get(refusal.status, _OTHER)})
