@@ -72,7 +72,8 @@ class UnknownDestination:
             # The record was lost. The request stays refused, with the spool's 503. With its body
             # unread, the connection can't carry another request.
             return LocalResponse.of_error(error, close=not request.body.complete)
-        self._metrics.count_request("DENY", denied.status)
-        return LocalResponse.of_denial(
+        response = LocalResponse.of_denial(
             denied.status, denied.decision, denied.event_id, close=denied.close
         )
+        self._metrics.count_request("DENY", response.status)
+        return response

@@ -31,6 +31,7 @@ _ERROR_TYPES = {
     400: b"http_request_error",
     403: b"http_request_denied",
     502: b"destination_unavailable",
+    503: b"proxy_internal_error",
 }
 
 
