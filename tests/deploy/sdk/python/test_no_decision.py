@@ -176,6 +176,9 @@ ANSWERS: dict[str, bytes] = {
     "403 without a body": response(b"", "403 Forbidden"),
     "500": response(ALLOW, "500 Internal Server Error"),
     "503": response({"error": "x", "message": "no policy set", "code": 503}, "503 Unavailable"),
+    "503 of an outage": response(
+        {"error": "x", "message": "stale", "code": 503, "decision": ALLOW}, "503 Unavailable"
+    ),
     "two answers": response(DENY) + response(ALLOW),
     "no HTTP": b"ALLOW\r\n\r\n",
     "HTTP/0.9": json.dumps(ALLOW).encode(),
