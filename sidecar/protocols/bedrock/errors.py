@@ -2,8 +2,7 @@
 
 from http import HTTPStatus
 
-from sidecar.protocols.messages import FetchedResponse, RefusalResponse, RoutedRequest
-from sidecar.protocols.protocol import SourceProtocol
+from sidecar.protocols.messages import FetchedResponse, RefusalResponse
 from sidecar.protocols.shared.error_bodies import error_response
 
 _TYPES = {
@@ -15,9 +14,7 @@ _TYPES = {
 _OTHER = "InternalServerException"
 
 
-def render_refusal(
-    _protocol: SourceProtocol, _request: RoutedRequest | None, refusal: RefusalResponse
-) -> FetchedResponse:
+def render_refusal(refusal: RefusalResponse) -> FetchedResponse:
     kind = _TYPES.get(refusal.status, _OTHER)
     return error_response(
         refusal,

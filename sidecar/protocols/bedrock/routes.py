@@ -34,6 +34,7 @@ from sidecar.protocols.messages import (
     ForwardedPart,
     ForwardPlan,
     OutgoingRequest,
+    RefusalResponse,
     RoutedRequest,
     Visibility,
 )
@@ -51,11 +52,15 @@ class Bedrock(BedrockSources, SourceProtocol):
     """The Bedrock runtime of one account in one region."""
 
     signs_requests = True
-    render_refusal = errors.render_refusal
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
         super().__init__(source, monotonic)
         self._signer = AwsSigner(source.aws, "bedrock", monotonic)
+
+    def render_refusal(
+        self, _request: RoutedRequest | None, refusal: RefusalResponse
+    ) -> FetchedResponse:
+        return errors.render_refusal(refusal)
 
     def match(self, method: str, target: Target) -> RouteMatch | None:
         return _TABLE.match(method, target)

@@ -1,8 +1,7 @@
 """Renders refusals as Chroma's errors. Its client raises the class of `chromadb.errors` that the
 member `error` names, and a bare `Exception` for any other name."""
 
-from sidecar.protocols.messages import FetchedResponse, RefusalResponse, RoutedRequest
-from sidecar.protocols.protocol import SourceProtocol
+from sidecar.protocols.messages import FetchedResponse, RefusalResponse
 from sidecar.protocols.shared.error_bodies import error_response
 
 _NAMES = {
@@ -15,7 +14,5 @@ _NAMES = {
 _OTHER = "InternalError"
 
 
-def render_refusal(
-    _protocol: SourceProtocol, _request: RoutedRequest | None, refusal: RefusalResponse
-) -> FetchedResponse:
+def render_refusal(refusal: RefusalResponse) -> FetchedResponse:
     return error_response(refusal, {"error": _NAMES.get(refusal.status, _OTHER)})

@@ -16,7 +16,7 @@ from sidecar.protocols.chroma.creation import (
 )
 from sidecar.protocols.chroma.filter import plan_get, plan_query
 from sidecar.protocols.chroma.sources import ChromaSources
-from sidecar.protocols.messages import RoutedRequest
+from sidecar.protocols.messages import FetchedResponse, RefusalResponse, RoutedRequest
 from sidecar.protocols.protocol import SourceProtocol
 from sidecar.protocols.route_table import (
     PlanForward,
@@ -32,11 +32,14 @@ from sidecar.settings.model import Source
 class Chroma(ChromaSources, SourceProtocol):
     """One Chroma server."""
 
-    render_refusal = errors.render_refusal
-
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
         super().__init__(source, monotonic)
         self._writes = source.writes == "allow"
+
+    def render_refusal(
+        self, _request: RoutedRequest | None, refusal: RefusalResponse
+    ) -> FetchedResponse:
+        return errors.render_refusal(refusal)
 
     def match(self, method: str, target: Target) -> RouteMatch | None:
         return _TABLE.match(method, target)

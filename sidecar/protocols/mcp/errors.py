@@ -51,7 +51,9 @@ def message_body(
         raise
 
 
-def unreadable(refusal: RefusalResponse, message: Any, fault: HeaderFault | None) -> FetchedResponse:
+def unreadable(
+    refusal: RefusalResponse, message: Any, fault: HeaderFault | None
+) -> FetchedResponse:
     """The response to a message that can't be read, or whose header fields disagree with it."""
     code = PARSE_ERROR if isinstance(message, NotJson) else headers.INVALID_REQUEST
     data: dict[str, Any] = {**refusal.decision}

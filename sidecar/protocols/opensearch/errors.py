@@ -1,8 +1,7 @@
 """Renders refusals as the errors of OpenSearch and Elasticsearch: an exception with its type, its
 reason and its causes."""
 
-from sidecar.protocols.messages import FetchedResponse, RefusalResponse, RoutedRequest
-from sidecar.protocols.protocol import SourceProtocol
+from sidecar.protocols.messages import FetchedResponse, RefusalResponse
 from sidecar.protocols.shared.error_bodies import error_response
 
 _TYPES = {400: "illegal_argument_exception", 403: "security_exception"}
@@ -10,9 +9,7 @@ _TYPES = {400: "illegal_argument_exception", 403: "security_exception"}
 _OTHER = "status_exception"
 
 
-def render_refusal(
-    _protocol: SourceProtocol, _request: RoutedRequest | None, refusal: RefusalResponse
-) -> FetchedResponse:
+def render_refusal(refusal: RefusalResponse) -> FetchedResponse:
     cause = {"type": _TYPES.get(refusal.status, _OTHER), "reason": refusal.message}
     # Clients show the first of the causes.
     return error_response(

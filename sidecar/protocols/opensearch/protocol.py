@@ -3,6 +3,7 @@ says which of the two a server is: where they differ, their paths differ too.
 """
 
 from sidecar.http.request_target import Target
+from sidecar.protocols.messages import FetchedResponse, RefusalResponse, RoutedRequest
 from sidecar.protocols.opensearch import errors
 from sidecar.protocols.opensearch.blocked_routes import blocked
 from sidecar.protocols.opensearch.routes import ROUTES
@@ -13,7 +14,10 @@ from sidecar.protocols.route_table import RouteMatch, RouteTable
 class OpenSearch(OpenSearchServer):
     """Finds a request's route by its path. The route then reads its body and parameters."""
 
-    render_refusal = errors.render_refusal
+    def render_refusal(
+        self, _request: RoutedRequest | None, refusal: RefusalResponse
+    ) -> FetchedResponse:
+        return errors.render_refusal(refusal)
 
     def match(self, method: str, target: Target) -> RouteMatch | None:
         found = _TABLE.match(method, target)

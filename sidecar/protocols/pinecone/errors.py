@@ -1,7 +1,6 @@
 """Renders refusals as Pinecone's errors. Its codes are those of gRPC."""
 
-from sidecar.protocols.messages import FetchedResponse, RefusalResponse, RoutedRequest
-from sidecar.protocols.protocol import SourceProtocol
+from sidecar.protocols.messages import FetchedResponse, RefusalResponse
 from sidecar.protocols.shared.error_bodies import error_response
 
 _CODES = {
@@ -15,8 +14,6 @@ _CODES = {
 _OTHER = "INTERNAL"
 
 
-def render_refusal(
-    _protocol: SourceProtocol, _request: RoutedRequest | None, refusal: RefusalResponse
-) -> FetchedResponse:
+def render_refusal(refusal: RefusalResponse) -> FetchedResponse:
     error = {"code": _CODES.get(refusal.status, _OTHER), "message": refusal.message}
     return error_response(refusal, {"error": error, "status": refusal.status})

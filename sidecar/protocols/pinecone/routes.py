@@ -15,7 +15,9 @@ import orjson
 from sidecar.http.request_target import Target
 from sidecar.protocols.messages import (
     FORWARD_UNCHANGED,
+    FetchedResponse,
     ForwardPlan,
+    RefusalResponse,
     RoutedRequest,
     Unresolved,
     Visibility,
@@ -53,11 +55,14 @@ from sidecar.settings.model import Source
 class Pinecone(PineconeSources, SourceProtocol):
     """One index."""
 
-    render_refusal = errors.render_refusal
-
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
         super().__init__(source, monotonic)
         self._table = _TABLE_WITHOUT_LEVELS if source.sensitivity_field is None else _TABLE
+
+    def render_refusal(
+        self, _request: RoutedRequest | None, refusal: RefusalResponse
+    ) -> FetchedResponse:
+        return errors.render_refusal(refusal)
 
     def match(self, method: str, target: Target) -> RouteMatch | None:
         return self._table.match(method, target)

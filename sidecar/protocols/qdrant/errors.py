@@ -1,12 +1,9 @@
 """Renders refusals as Qdrant's errors, whose text its clients read from `status.error`."""
 
-from sidecar.protocols.messages import FetchedResponse, RefusalResponse, RoutedRequest
-from sidecar.protocols.protocol import SourceProtocol
+from sidecar.protocols.messages import FetchedResponse, RefusalResponse
 from sidecar.protocols.shared.error_bodies import error_response
 
 
-def render_refusal(
-    _protocol: SourceProtocol, _request: RoutedRequest | None, refusal: RefusalResponse
-) -> FetchedResponse:
+def render_refusal(refusal: RefusalResponse) -> FetchedResponse:
     own = {"status": {"error": refusal.message}, "time": 0.0, "result": None}
     return error_response(refusal, own)

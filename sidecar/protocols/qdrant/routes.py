@@ -13,7 +13,14 @@ from dataclasses import replace
 import orjson
 
 from sidecar.http.request_target import Target
-from sidecar.protocols.messages import FORWARD_UNCHANGED, ForwardPlan, RoutedRequest, Visibility
+from sidecar.protocols.messages import (
+    FORWARD_UNCHANGED,
+    FetchedResponse,
+    ForwardPlan,
+    RefusalResponse,
+    RoutedRequest,
+    Visibility,
+)
 from sidecar.protocols.protocol import SourceProtocol
 from sidecar.protocols.qdrant import errors
 from sidecar.protocols.qdrant.filter import (
@@ -46,11 +53,14 @@ from sidecar.settings.model import Source
 class Qdrant(QdrantSources, SourceProtocol):
     """One Qdrant server."""
 
-    render_refusal = errors.render_refusal
-
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
         super().__init__(source, monotonic)
         self._table = _TABLE_WITHOUT_LEVELS if source.sensitivity_field is None else _TABLE
+
+    def render_refusal(
+        self, _request: RoutedRequest | None, refusal: RefusalResponse
+    ) -> FetchedResponse:
+        return errors.render_refusal(refusal)
 
     def match(self, method: str, target: Target) -> RouteMatch | None:
         return self._table.match(method, target)

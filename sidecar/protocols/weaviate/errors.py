@@ -4,7 +4,6 @@ clients read."""
 from typing import Any
 
 from sidecar.protocols.messages import FetchedResponse, RefusalResponse, RoutedRequest
-from sidecar.protocols.protocol import SourceProtocol
 from sidecar.protocols.shared.error_bodies import error_response
 from sidecar.protocols.weaviate import mcp
 
@@ -12,9 +11,7 @@ _GRAPHQL = ("v1", "graphql")
 _MCP = ("v1", "mcp")
 
 
-def render_refusal(
-    _protocol: SourceProtocol, request: RoutedRequest | None, refusal: RefusalResponse
-) -> FetchedResponse:
+def render_refusal(request: RoutedRequest | None, refusal: RefusalResponse) -> FetchedResponse:
     segments = () if request is None else request.target.segments
     if request is not None and segments == _MCP:
         rendered = mcp.render_refusal(request.body, refusal)

@@ -10,7 +10,7 @@ from typing import Any
 
 from policies.ground.errors import Malformed
 from sidecar.protocols.budget import Budget
-from sidecar.protocols.mcp.errors import render_error
+from sidecar.protocols.mcp.errors import refused
 from sidecar.protocols.messages import FetchedResponse, RefusalResponse, Unresolved
 from sidecar.protocols.route_table import RouteClass
 from sidecar.protocols.shared.strict_members import read_members
@@ -63,4 +63,4 @@ def render_refusal(message: Any, refusal: RefusalResponse) -> FetchedResponse | 
     # The message is None if the request was denied before its body was read.
     if not isinstance(message, dict) or not isinstance(message.get("id"), (str, int)):
         return None
-    return render_error(message["id"], refusal)
+    return refused(refusal, message)

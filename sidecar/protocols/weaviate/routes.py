@@ -11,7 +11,9 @@ from dataclasses import replace
 
 from sidecar.http.request_target import Target
 from sidecar.protocols.messages import (
+    FetchedResponse,
     ForwardPlan,
+    RefusalResponse,
     RoutedRequest,
     Visibility,
 )
@@ -37,7 +39,10 @@ from sidecar.protocols.weaviate.names import json_array
 class Weaviate(WeaviateForwarding, SourceProtocol):
     """One Weaviate server."""
 
-    render_refusal = errors.render_refusal
+    def render_refusal(
+        self, request: RoutedRequest | None, refusal: RefusalResponse
+    ) -> FetchedResponse:
+        return errors.render_refusal(request, refusal)
 
     def match(self, method: str, target: Target) -> RouteMatch | None:
         return _TABLE.match(method, target)

@@ -71,6 +71,12 @@ class RequestContext:
         self.body: bytes | None = None
         self.lease: Lease | None = None
 
+    @property
+    def readable(self) -> RoutedRequest | None:
+        """The request as far as it could be read. One that no row covers was read as far as its
+        head."""
+        return self.routed or self.from_head
+
     def forward_unchanged(self, request: HttpRequest, recorded: RecordedDecision) -> AllowedRequest:
         """The request as it came, although it was refused: its source only reports (`mode:
         report`). The record of `recorded` is durable. Raises `Malformed` if the request wasn't read
