@@ -51,7 +51,7 @@ _ENDPOINT = Spelling(
 )
 # No `.` or empty segments: the name is part of a source id, in which it has one spelling.
 _VENDOR = Spelling(
-    re.compile(r"(?:[A-Za-z0-9_$-][A-Za-z0-9._$-]*)(?:/[A-Za-z0-9_$-][A-Za-z0-9._$-]*)*\Z"),
+    re.compile(r"\A[A-Za-z0-9_$-][A-Za-z0-9._$-]*(?:/[A-Za-z0-9_$-][A-Za-z0-9._$-]*)*\Z"),
     "is not the name of a method such as `com.example/search`",
 )
 # Methods are case-sensitive (RFC 9110): a rule for `get` would not match GET.

@@ -129,11 +129,11 @@ class ForwardPlan(NamedTuple):
     filter_event: Callable[[bytes], ForwardedPart | None] | None = None
     """Filters a `text/event-stream` response event by event, instead of reading it whole. It gets
     the `data` of each event and returns its replacement; None drops the event."""
-    on_events: Callable[[InsertEvent], Callable[[], None]] | None = None
-    """Called when a filtered event stream begins; returns what is called at its end."""
     on_head: Callable[[int, Fields], None] | None = None
     """Gets the status and header fields before any of the response is passed on: for a streamed
     response with a token in its header."""
+    on_events: Callable[[InsertEvent], Callable[[], None]] | None = None
+    """Called when a filtered event stream begins; returns what is called at its end."""
     forward_fields: Callable[[FieldIterable], Fields] | None = None
     """Chooses the header fields that are forwarded; None forwards all."""
 

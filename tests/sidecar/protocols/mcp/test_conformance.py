@@ -23,7 +23,9 @@ Checks = dict[str, list[tuple[str, str]]]
 """By scenario, the id and the status of each check."""
 
 
-@pytest.mark.deep(stands_in="test_a_call_that_is_allowed_is_the_servers_own_answer")
+@pytest.mark.deep(
+    stands_in="tests/sidecar/protocols/mcp/test_routes.py::test_a_call_that_is_allowed_is_the_servers_own_answer"
+)
 async def test_the_conformance_suite_finds_the_same_through_the_sidecar(tmp_path: Path) -> None:
     suite, node = servers.need("mcp-conformance"), servers.need("node")
     with listening_server(conformance_server.app()) as port:

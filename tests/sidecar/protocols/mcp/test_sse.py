@@ -1,5 +1,5 @@
-"""The older transport (HTTP+SSE), which a setting opens: messages are judged as ever, and the
-stream is filtered as ever."""
+"""The older transport (HTTP+SSE), which a setting opens: messages are judged as ever, and what is
+on the stream is filtered as ever."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -159,7 +159,7 @@ async def test_a_denied_message_is_answered_on_the_stream(tmp_path: Path) -> Non
         notified = await post(wire, "/messages", {"jsonrpc": "2.0", "method": "other"})
         assert (notified.status, notified.body) == (202, b"")
         assert not [each for each in wire.upstream.seen if each.line.startswith("POST")]
-        # The server's own messages go on, and a result that nobody here asked for is withheld.
+        # The stream goes on, and the result of a call that was not made here is withheld.
         streams.push({"jsonrpc": "2.0", "id": 9, "result": {"content": []}})
         assert b'"code":-32001' in await agent.until(b"\n\n")
         await post(wire, "/messages", request("tools/call", CALL, 10))
