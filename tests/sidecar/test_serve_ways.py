@@ -36,7 +36,7 @@ async def test_no_port_of_the_sidecar_is_reached_through_the_sidecar(
         ]  # fmt: skip
         settings = {
             "forward_proxy": f"127.0.0.1:{proxy}", "metrics_listen": f"127.0.0.1:{metrics}",
-            "sources": sources, "quit_listen": f"127.0.0.1:{stop}",
+            "sources": sources, "quit_listen": f"127.0.0.1:{stop}", "half_close": "wait",
         }  # fmt: skip
         async with sidecar_process(tmp_path, control, **settings) as sidecar:
             control.create_tenant()

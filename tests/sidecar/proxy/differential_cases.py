@@ -65,7 +65,7 @@ CASES = 1000
 
 # The rows of the corpus of what is unreadable, but for those of what the parser is strict about.
 _ROWS = {
-    "version": ("http 0.9", "http 2.0", "http 1.2", "http/2 preface"),
+    "version": ("http 0.9", "http 2.0", "http 1.2"),
     "method": ("unknown method", "lower-case method"),
     "tunnel": ("connect", "connect without a port", "connect to a path", "upgrade",
                "upgrade of a POST"),

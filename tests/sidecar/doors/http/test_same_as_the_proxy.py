@@ -100,7 +100,7 @@ def _source(kind: str, port: int, **changes: Any) -> Source:
     known: Any = kind
     whole = Source(
         kind, known, f"http://127.0.0.1:{port}", ListenAddress("127.0.0.1", 0), "medium",
-        defaults=Defaults(user="default"),
+        defaults=Defaults(user="default"), half_close="wait",
     )  # fmt: skip
     return replace(whole, **changes)
 

@@ -22,7 +22,6 @@ UNREADABLE = {
     "http 0.9": b"GET /x\r\n\r\n",
     "http 2.0": request("GET /x HTTP/2.0", HOST),
     "http 1.2": request("GET /x HTTP/1.2", HOST),
-    "http/2 preface": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     "tls": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(32),
     "unknown method": request("FOO /x HTTP/1.1", HOST),
     "lower-case method": request("get /x HTTP/1.1", HOST),

@@ -100,7 +100,6 @@ async def _plain(made: Tunnels, alias: str) -> Opened:
         b"GET http://kb.test/a HTTP/1.1\r\nHost: kb.test\r\n\r\n",
         b"GET /../secret HTTP/1.1\r\nHost: kb.test\r\n\r\n",
         b"GET /a HTTP/1.1\r\nHost: kb.test\r\nTransfer-Encoding: gzip\r\n\r\n",
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         b"\x00\x01\x02\r\n\r\n",
     ],
 )
