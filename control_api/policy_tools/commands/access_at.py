@@ -41,8 +41,8 @@ def run_at(options: argparse.Namespace) -> int:
     keys = read_keys(api, options.log_key)
     versions = [_version(api, keys, each) for each in held if each.body["name"] in named]
     if options.json:
-        shown = {"at": rfc3339(at), "rows": rows, "versions": versions}
-        print(json.dumps({**shown, "key_pinned": keys.pinned}))
+        answer = {"at": rfc3339(at), "rows": rows, "versions": versions}
+        print(json.dumps({**answer, "key_pinned": keys.pinned}))
         return 0
     for row in rows:
         text.show("", text.access(row))

@@ -44,7 +44,8 @@ def test_a_search_is_an_address(console: Visitor) -> None:
 def test_the_search_leads_from_an_event_s_id_to_its_decision(
     api: ControlApi, console: Visitor
 ) -> None:
-    console.get("/console/decisions").main.find("input", name="event_id")  # else it fails
+    field = console.get("/console/decisions").main.find("input", name="event_id")
+    assert field.attributes["id"] == "f-event_id"
     event_id = api.admin("GET", "/v1/audit/events?limit=1")[0]["event_id"]
     shown = console.get(f"/console/decisions?event_id=+{event_id}+")
     assert shown.raw == console.get(f"/console/decision?id={event_id}").raw

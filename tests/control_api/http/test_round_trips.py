@@ -103,7 +103,7 @@ def test_another_status_than_an_agent_has_is_422_in_a_put(tenant: Tenant) -> Non
     path = f"/v1/agents/{agent['agent_id']}"
     answer = admin(tenant, "PUT", path, {**agent, "status": "approved"})
     assert answer.status == 422
-    assert answer.body["details"] == f"status: is `draft`; `PATCH {path}/status` changes it"
+    assert answer.body["details"] == "status: is `draft`; an operation of its own changes it"
     assert admin(tenant, "PUT", path, {**agent, "owner": "lending"}).body["owner"] == "lending"
     changed = admin(tenant, "GET", "/v1/audit/changes?limit=1").body[0]
     # The log keeps no text of people's; and the roles, which came back as shown, have not changed.
