@@ -64,8 +64,7 @@ class SettingsReader:
         """The secrets that the environment gives as files."""
         found = {}
         for name in SECRETS:
-            path = environ.get(f"{PREFIX}{name}_FILE")
-            if not path:
+            if not (path := environ.get(f"{PREFIX}{name}_FILE")):
                 continue
             if environ.get(PREFIX + name):
                 self.complain(f"{name}_FILE", f"is set, and {PREFIX}{name} too: leave one out")
@@ -75,8 +74,8 @@ class SettingsReader:
                     # An editor ends the line, which is not part of the secret.
                     found[PREFIX + name] = file.read(_SECRET_BYTES).decode("utf-8").strip()
             except (OSError, UnicodeDecodeError) as error:
-                reason = worded(error) if isinstance(error, OSError) else "it is not text"
-                self.complain(f"{name}_FILE", f"`{path}` can't be read: {reason}")
+                why = worded(error) if isinstance(error, OSError) else "it is not text"
+                self.complain(f"{name}_FILE", f"`{path}` can't be read: {why}")
         return found
 
     def secret(self, name: str) -> str | None:

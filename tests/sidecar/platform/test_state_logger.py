@@ -26,10 +26,10 @@ def test_an_outage_is_told_when_it_begins_and_as_recovered_when_it_ends(
     outage.recovered()
     for _ in range(3):
         outage.failing("refused")
-    told = [outage.problem]
+    during = outage.problem
     outage.recovered()
     outage.recovered()
-    assert [*told, outage.problem] == ["refused", None]
+    assert (during, outage.problem) == ("refused", None)
     assert caplog.messages == ["shipping: refused", "recovered: records are shipped again"]
 
 
