@@ -174,6 +174,8 @@ def test_a_denial_of_a_foreign_agent_is_kept_and_counted_for_no_agent(api: Contr
     assert [each["event_id"] for each in api.events(f"?agent_id={theirs}")] == ids(tried[:1])
     shown = {name: api.admin("GET", f"/v1/agents/{name}")["activity"] for name in (ours, theirs)}
     assert (shown[ours]["denied"], shown[theirs]["denied"]) == (1, 0)
+    whole = api.admin("GET", f"/v1/audit/events/{ids(tried)[0]}")
+    assert (whole["event"]["agent_id"], whole["event"]["agent_foreign"]) == (theirs, True)
 
 
 def test_a_doubtful_time_is_kept_marked_and_listed_at_its_arrival(api: ControlApi) -> None:
