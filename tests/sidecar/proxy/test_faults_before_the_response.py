@@ -15,6 +15,7 @@ from sidecar.proxy.assembly import Proxy
 from sidecar.proxy.local_response import Fields, event_fields
 from sidecar.proxy.pipeline import response_inspector
 from sidecar.spool.errors import SpoolUnwritable
+from tests.runner import tiers
 from tests.sidecar.proxy.pipeline.test_kept_connections import Talk
 from tests.sidecar.proxy.raw_client import get
 from tests.sidecar.proxy.test_durability import Held
@@ -159,6 +160,7 @@ async def test_the_beginning_of_an_unrequested_answer_ends_its_connection(
     assert "x-of" not in found.fields
 
 
+@tiers.sampled("whole", "pieces", each=2)
 @pytest.mark.parametrize(
     "whole",
     [
