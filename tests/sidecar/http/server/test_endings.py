@@ -189,7 +189,8 @@ async def test_a_half_closed_client_is_gone_where_none_is_waited_for(behind: byt
 
 
 async def test_a_response_that_has_begun_reaches_a_half_closed_client_and_no_other_does() -> None:
-    gate, served = asyncio.Event(), []
+    gate = asyncio.Event()
+    served: list[str] = []
 
     async def serve(request: HttpRequest) -> Answer:
         served.append(request.target)
