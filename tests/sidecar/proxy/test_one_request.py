@@ -60,7 +60,7 @@ async def test_what_can_not_all_be_recorded_is_recorded_as_one_denial(
         return put(records, **more)
 
     monkeypatch.setattr(front.sidecar.spool, "put_together", room_for_one)
-    denied(await front.ask("POST", QUERY, looking_up(30)), "audit_unavailable")
+    denied(await front.ask("POST", QUERY, looking_up(30)), "audit_unavailable", 503)
     assert [decision for decision, _ in await front.sources()] == ["DENY"]
     assert not any("points" in line for line in front.lines)
 
