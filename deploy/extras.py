@@ -48,8 +48,7 @@ def complaint(command: Command) -> str | None:
     module = command.becomes[0] if command.becomes else command.name
     runs = "" if module in BASE_ALONE else module.partition(".")[0]
     extra = NEEDED_BY.get(runs)
-    missing = missing_modules(extra) if extra else []
-    if extra is None or not missing:
+    if extra is None or not (missing := missing_modules(extra)):
         return None
     return (
         f"sluice: `sluice {command.name}` needs what the extra `{extra}` installs, and "
