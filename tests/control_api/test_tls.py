@@ -186,7 +186,7 @@ def test_each_changed_file_counts_from_the_next_handshake_on(
     assert used() is used() is third
     wrong, missing = logged(caplog, "ERROR")
     assert wrong.startswith("the current certificates stay in use: SLUICE_TLS_CERTIFICATE: ")
-    assert "can't be read: no such file" in missing
+    assert "can't be read: ENOENT (no such file" in missing
     files.renew()
     assert used() is not third
     assert len(logged(caplog, "ERROR")) == 2
@@ -274,7 +274,7 @@ def test_an_unusable_file_leaves_the_old_certificate_and_is_logged_once(
         )
         files.path("certificate").unlink()
         assert shown(api.port) == first
-        assert "can't be read: no such file" in logged(caplog, "ERROR")[1]
+        assert "can't be read: ENOENT (no such file" in logged(caplog, "ERROR")[1]
         second = files.renew()
         assert shown(api.port) == second
         assert len(logged(caplog, "ERROR")) == 2
@@ -319,8 +319,9 @@ def test_missing_files_are_reported_with_every_other_complaint(files: Files) -> 
     with pytest.raises(SettingsError) as caught:
         read({**files.environ(), "SLUICE_LOG_LEVEL": "loud"})
     assert len(caught.value.complaints) == 2
-    assert f"SLUICE_TLS_KEY: `{files.path('key')}` can't be read: no such file or directory" in (
-        caught.value.complaints
+    assert (
+        f"SLUICE_TLS_KEY: `{files.path('key')}` can't be read: ENOENT (no such file or directory)"
+        in (caught.value.complaints)
     )
 
 
