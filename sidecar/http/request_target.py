@@ -22,7 +22,6 @@ _LITERAL = "~:@!$&'()*,="
 _UNREADABLE = re.compile(r"[^\x21-\x7e]|[#\\]")
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
-_ESCAPED_SLASH = re.compile(r"%2[Ff]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
@@ -83,7 +82,7 @@ def encode_segment(segment: str) -> str:
 
 
 def _opaque_segment(part: str) -> str:
-    pieces = _ESCAPED_SLASH.split(part)
+    pieces = part.replace("%2f", "%2F").split("%2F")
     if len(pieces) == 1:
         return _segment(part)
     # A data source that decodes the segment all the same must not find an empty or a dot segment,
