@@ -1,4 +1,4 @@
-"""A policy names the end of a source's id: whoever writes policies is told how to name it."""
+"""A policy names the end of a source's id: those who write policies are told how to name it."""
 
 import pytest
 

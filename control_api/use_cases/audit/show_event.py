@@ -21,7 +21,7 @@ async def show_event(app: AppContext, caller: Caller, request: EventRequest) -> 
     """Show one audit event and why it was decided so.
 
     The explanation follows from the facts and policies that the event's own entry cites, not from
-    those of today. If it can't be made, `unexplained` says why. `suggestion` helps whoever writes
+    those of today. If it can't be made, `unexplained` says why. `suggestion` helps those who write
     policies: an agent is never shown it.
     """
     found = await read.explained_event(app.store, caller.tenant_id, request.event_id)

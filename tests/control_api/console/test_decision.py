@@ -170,7 +170,7 @@ def test_an_unknown_decision_is_not_found(console: Visitor) -> None:
     assert console.get("/console/decision").status == 422
 
 
-@pytest.mark.parametrize("role", ["support", "nobody-s-role"])
+@pytest.mark.parametrize("role", ["support", "unknown"])
 def test_a_source_that_a_policy_names_by_its_end_is_suggested_to_authors_and_not_to_the_agent(
     role: str, api: ControlApi, console: Visitor
 ) -> None:
