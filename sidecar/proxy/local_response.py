@@ -76,7 +76,7 @@ class LocalResponse:
             "event_id": event_id,
         }
         body["decision"] = evaluation
-        fields: tuple[tuple[bytes, bytes], ...] = (
+        fields: Fields = (
             _JSON,
             (b"X-Sluice-Decision", decision.decision.encode()),
             (b"X-Sluice-Event-Id", event_id.encode()),
