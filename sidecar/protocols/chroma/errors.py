@@ -10,7 +10,7 @@ _NAMES = {
     404: "NotFoundError",
     413: "BatchSizeExceededError",
 }
-# An error without a name of its own here is none of the request's.
+# Any other error is the sidecar's or the data source's, and no fault of the request.
 _OTHER = "InternalError"
 
 

@@ -65,7 +65,7 @@ def test_faults_of_a_text_have_the_line_where_an_author_looks() -> None:
         assert found.body is None
         return [each.line for each in found.faults]
 
-    assert lines("name: a\nagent_role: b\ncolour: red\n") == [1, 1, 1, 3]
+    assert lines("name: a\nagent_role: b\ncolour: red\n") == [1, 1, 3]
     assert lines("name: a\nall\n\n\n") == [2]
     assert lines("") == [0]
     assert lines("policies: []\n") == [0]

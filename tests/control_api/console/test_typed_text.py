@@ -28,9 +28,12 @@ def test_what_is_typed_into_a_filter_is_shown_as_text(console: Visitor) -> None:
         for kind in ("input", "select", "textarea"):
             fields = console.get(path).main.find_all(kind)
             names |= {each.attributes.get("name", "id") for each in fields}
+        # An event's id leads to the event's page, whatever else is typed.
+        names.discard("event_id")
         shown = console.get(f"{path}?{urlencode(dict.fromkeys(names, TYPED))}")
         check(shown, path)
         assert shown.main.find_all("input", value=TYPED), path
+    check(console.get(f"/console/decisions?{urlencode({'event_id': TYPED})}"), "an event's id")
     # Jinja escapes all else that a template shows.
     templates = files("control_api.console").joinpath("templates")
     for each in Path(str(templates)).rglob("*.html"):

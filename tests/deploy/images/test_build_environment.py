@@ -63,7 +63,7 @@ def make_tools(folder: Path) -> Path:
 
 
 @pytest.mark.deep(
-    stands_in="tests/deploy/compile/test_environment.py::test_the_types_allow_it_without_any_library"
+    stands_in="tests/deploy/compile/test_compiler.py::test_an_isolated_build_gets_what_the_extra_names"
 )
 def test_the_compiled_wheel_is_built_with_what_the_dockerfile_installs_and_copies(
     tmp_path: Path,

@@ -204,7 +204,7 @@ def test_the_environment_can_add_keys_to_the_file(base: Path) -> None:
         (LEAST.replace("//127", "//u:p@127"), {}, ["control: must be only scheme, host, port"]),
         (LEAST.replace(":8700", ":0"), {}, ["is not http://host:port"]),
         (LEAST.replace(":8700", ":87000"), {}, ["control: is not an address"]),
-        (LEAST.replace("sidecar.key", "no.key"), {}, ["key_file: `no.key` can't be read: No such"]),
+        (LEAST.replace("sidecar.key", "no.key"), {}, ["key_file: `no.key` can't be read: ENOENT"]),
         (LEAST, {"STALENESS_SECOND": "3"}, ["there is no such key; did you mean"]),
         (LEAST, {"SPOOL__MODE": "fast"}, ["SLUICE_SIDECAR_SPOOL__MODE: `fast` is not one of"]),
         (LEAST, {"STALENESS_SECONDS": "x"}, ["SLUICE_SIDECAR_STALENESS_SECONDS: `x` is not a"]),

@@ -106,7 +106,7 @@ def test_a_policy_is_in_force_when_its_answer_leaves(either_tenant: ControlApi) 
 def test_denied_sources_may_be_absent_and_a_misspelt_one_is_refused(api: ControlApi) -> None:
     short = {name: value for name, value in BODY.items() if name != "denied_sources"}
     first = made(api, name="whole")
-    second = api.admin("POST", "/v1/policies", {**short, "name": "short"})
+    second = api.admin("POST", "/v1/policies", {**short, "name": "shortened"})
     assert second["denied_sources"] == []
     assert first.keys() == second.keys()
     # Nothing differs, so the same body without the member makes no version.

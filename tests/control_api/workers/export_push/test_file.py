@@ -105,7 +105,7 @@ async def test_a_full_disk_leaves_whole_lines_and_nothing_twice(tmp_path: Path) 
     lines = [b'{"n":%d}\n' % number for number in range(100, 1000)]
     await sender.send(lines[:10])
     await sender.settle()
-    with full_disk(900), pytest.raises(TargetAway, match="File too large"):
+    with full_disk(900), pytest.raises(TargetAway, match="EFBIG"):
         await sender.send(lines[10:])
     assert target.stat().st_size == 900
     await sender.abandon()

@@ -11,7 +11,9 @@ import pytest
 from tests import servers
 from tests.sidecar.protocols.s3.front import S3Front, text
 
-pytestmark = pytest.mark.deep(stands_in="test_what_the_sdk_for_cpp_sends_reaches_s3")
+pytestmark = pytest.mark.deep(
+    stands_in="tests/sidecar/protocols/s3/test_sdks.py::test_what_the_sdk_for_cpp_sends_reaches_s3"
+)
 
 PROGRAM = """
 import sys

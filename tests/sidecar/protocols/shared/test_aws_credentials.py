@@ -141,5 +141,5 @@ def test_a_sidecar_without_the_library_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "botocore.session", None)
-    with pytest.raises(SluiceError, match=r"sluice\[aws\]"):
+    with pytest.raises(SluiceError, match=r"sluice_governance-.*\.whl\[aws\]"):
         AwsSigner(Aws(), "s3", time.monotonic)
