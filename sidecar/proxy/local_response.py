@@ -9,7 +9,7 @@ import orjson
 
 from policies.evaluate import Decision
 from policies.ground.errors import SluiceError, Unavailable, error_body
-from sidecar.http.body_budget import RETRY_AFTER_SECONDS, BodyBudgetExceeded
+from sidecar.http.body_budget import BodyBudgetExceeded
 from sidecar.protocols.messages import RefusalResponse, RoutedRequest
 from sidecar.protocols.protocol import SourceProtocol
 from sidecar.recorder import is_outage
@@ -55,8 +55,10 @@ class LocalResponse:
         request failed after it."""
         if isinstance(error, Unavailable):
             # Nothing was decided, so the agent may try again.
-            brief = isinstance(error, BodyBudgetExceeded)
-            event = (*event, _retry_after(RETRY_AFTER_SECONDS if brief else _RETRY_SECONDS))
+            seconds = _RETRY_SECONDS
+            if isinstance(error, BodyBudgetExceeded):
+                seconds = error.retry_after
+            event = (*event, _retry_after(seconds))
         fields = (_JSON, *event, *_OWN_FIELDS)
         return cls(error.status, fields, error.encoded(), message=error.message, close=close)
 
