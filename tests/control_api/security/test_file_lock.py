@@ -30,7 +30,7 @@ def test_who_meets_a_held_lock_says_what_is_in_use(tmp_path: Path) -> None:
         path = tmp_path / locked.__module__
         with locked(path), pytest.raises(refusal, match="in use by another"), locked(path):
             pass
-        with pytest.raises(refusal, match="(?i)no such file"), locked(tmp_path / "absent" / "x"):
+        with pytest.raises(refusal, match=r"(?i)no such file"), locked(tmp_path / "absent" / "x"):
             pass
         with pytest.raises(BlockingIOError), locked(path):
             raise BlockingIOError

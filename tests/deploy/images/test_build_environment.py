@@ -27,8 +27,9 @@ TOOLS = STAGES["tools"][1]
 
 def extras() -> list[str]:
     """The extras of the lock that the build's environment has."""
-    [found] = re.findall(r"-m deploy\.images\.libraries /tools (.*)$", TOOLS, re.MULTILINE)
-    return found.split()
+    found: list[str] = re.findall(r"-m deploy\.images\.libraries /tools (.*)$", TOOLS, re.MULTILINE)
+    [names] = found
+    return names.split()
 
 
 def copy_sources(folder: Path) -> None:

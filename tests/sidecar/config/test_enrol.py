@@ -95,9 +95,8 @@ def test_a_fault_names_the_file_that_it_is_in(base: Path) -> None:
 
 def test_a_sources_file_that_can_not_be_looked_at_is_a_complaint(base: Path) -> None:
     text = TEXT.replace("account/sources.yaml", "s" * 300)
-    assert complaints(base, text).endswith(
-        f"{'s' * 300}: can't be read: ENAMETOOLONG (file name too long)"
-    )
+    why = "can't be read: ENAMETOOLONG (file name too long)"
+    assert complaints(base, text).endswith(f"{'s' * 300}: {why}")
 
 
 def test_an_agent_that_reads_nothing_has_a_proxy_that_denies(base: Path) -> None:
