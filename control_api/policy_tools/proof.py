@@ -5,6 +5,7 @@ This proves the version and its time. That no other change came in between only 
 the whole log proves.
 """
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -18,11 +19,12 @@ from policies.ground.signing import Endorsement
 from policies.trail import checkpoint
 from policies.trail.change import object_digest
 from policies.trail.merkle_tree import leaf_hash
-from policies.trail.proofs.signed_note import BadKey, BadNote, VerifierKey
+from policies.trail.proofs.signed_note import ED25519, BadKey, BadNote, VerifierKey
 from policies.trail.proofs.tlog_proof import MAX_TEXT, BadProof, TlogProof
 
 KEYS = "/v1/audit/log-keys"
 _MAX_KEY = 4096
+_KEY_BYTES = 32
 
 
 class LogKeys(NamedTuple):
@@ -97,14 +99,23 @@ def _checked(text: str, keys: LogKeys, change: dict[str, Any], body: dict[str, A
     return Proof(pub["detail"]["version"], entry["seq"], signed.size)
 
 
+def _of_verifier_key(words: str) -> bytes:
+    key = VerifierKey.parse(words)
+    if key.type != ED25519:
+        raise BadKey("it signs no log")
+    return key.public
+
+
 def _public(text: str) -> bytes:
     try:
         path = Path(text)
         words = (path.read_text("utf-8")[:_MAX_KEY] if path.is_file() else text).strip()
-        public = VerifierKey.parse(words).public if words.count("+") >= 2 else unb64(words)
-        if len(public) == 32:
-            return public
-    except (OSError, UnicodeDecodeError, BadKey, NotCanonical):
+        for read in (unb64, _of_verifier_key):
+            # Base64 may have as many `+` as a verifier key.
+            with suppress(BadKey, NotCanonical):
+                if len(public := read(words)) == _KEY_BYTES:
+                    return public
+    except (OSError, UnicodeDecodeError):
         pass
     raise Unusable(
         "--log-key is neither a public key in base64 or a verifier key, nor a file with one: "

@@ -13,7 +13,9 @@ import pytest
 from control_api.api_client.connection import RemoteApi
 from control_api.policy_tools.__main__ import main
 from control_api.policy_tools.proof import prove, read_keys
+from control_api.policy_tools.sources import Unusable
 from policies.ground.canonical import rfc3339
+from policies.trail.proofs.signed_note import COSIGNATURE, ED25519, VerifierKey
 from tests.support.control_api import ControlApi, running_control_api
 from tests.support.waiting import until
 
@@ -97,6 +99,22 @@ def test_the_text_says_which_version_since_when_and_by_which_key(
     (version,) = who(past, capsys, "kb-1", past.made, "--log-key", stranger)["versions"]
     assert (version["proven"], version["version"]) == (False, None)
     assert "not signed by the log's key" in version["why_not"]
+
+
+def test_a_public_key_is_read_whatever_its_base64_looks_like(past: Past, tmp_path: Path) -> None:
+    api = RemoteApi(past.words[1], Path(past.words[3]).read_text())
+    # As many `+` as a verifier key has.
+    raw = bytes([0xFB, 0xEF, 0xBE]) * 10 + bytes(2)
+    text = base64.b64encode(raw).decode()
+    assert text.count("+") > 2
+    named = VerifierKey("sluice.example/a", ED25519, raw)
+    file = tmp_path / "log.pub"
+    for form in (text, named.text(), f"{text}\n"):
+        file.write_text(form)
+        for given in (form.strip(), str(file)):
+            assert read_keys(api, given).publics >= {raw}, given
+    with pytest.raises(Unusable, match="neither a public key"):
+        read_keys(api, VerifierKey("sluice.example/a", COSIGNATURE, raw).text())
 
 
 def test_a_service_that_shows_another_policy_than_the_log_holds_proves_nothing(past: Past) -> None:
