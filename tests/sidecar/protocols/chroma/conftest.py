@@ -1,43 +1,19 @@
 """A Chroma server for the run, and a listener in front of it for each test."""
 
-import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.sidecar.protocols.chroma.front import Front, direct, fronting
-from tests.support.ports import free_port
-from tests.support.waiting import until
+from tests.sidecar.protocols.chroma.front import Front, fronting
+from tests.sidecar.protocols.chroma.server import running_chroma
 
 
 @pytest.fixture(scope="session")
 def chroma(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """The port of a Chroma server for this run."""
-    folder = tmp_path_factory.mktemp("chroma")
-    port = free_port()
-    command = [
-        str(Path(sys.executable).parent / "chroma"), "run",
-        "--path", str(folder / "data"), "--host", "127.0.0.1", "--port", str(port),
-    ]  # fmt: skip
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            command, stdout=log, stderr=log, env={**os.environ, "ANONYMIZED_TELEMETRY": "false"}
-        )
-    try:
-
-        def answers() -> bool:
-            assert process.poll() is None, (folder / "log").read_text()
-            direct(port, "GET", "/api/v2/heartbeat")
-            return True
-
-        until("Chroma answers", answers, despite=OSError)
+    with running_chroma(tmp_path_factory.mktemp("chroma")) as port:
         yield port
-    finally:
-        process.terminate()
-        process.wait(60)
 
 
 @pytest.fixture
