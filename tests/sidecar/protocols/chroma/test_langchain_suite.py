@@ -16,7 +16,9 @@ EXPECTED: dict[str, str] = {}
 """The tests that don't pass through the sidecar, each with the reason."""
 
 
-@pytest.mark.deep(stands_in="test_an_allowed_write_is_made_and_recorded")
+@pytest.mark.deep(
+    stands_in="tests/sidecar/protocols/chroma/test_writes.py::test_an_allowed_write_is_made_and_recorded"
+)
 async def test_langchains_standard_tests_pass_through_the_sidecar(
     chroma: int, tmp_path: Path
 ) -> None:
