@@ -23,8 +23,8 @@ from sidecar.proxy.tunnel.tcp_sources import TcpSources
 from sidecar.settings.model import SidecarSettings, Source
 
 _REQUEST_KEYS = (
-    "names", "routes", "paths", "sensitivity_field", "path", "exact_paths", "listen_tls",
-    "half_close", "terminate",
+    "names", "routes", "paths", "trailers", "sensitivity_field", "path", "exact_paths",
+    "listen_tls", "half_close", "terminate",
 )  # fmt: skip
 """Keys that take effect only where the sidecar reads requests."""
 

@@ -27,6 +27,7 @@ from sidecar.settings.model import (
     PERMISSIONS,
     ROUTE_CLASSES,
     SOURCE_MODES,
+    TRAILER_HANDLINGS,
     VENDOR_CLASSES,
     Aws,
     Defaults,
@@ -83,6 +84,7 @@ def read_source(
         },
         routes=tuple(_route(each) for each in section.sections("routes")),
         paths=section.choice("paths", PATH_READINGS, "strict"),
+        trailers=section.choice("trailers", TRAILER_HANDLINGS, "drop"),
         defaults=_defaults(section.section("defaults")),
         endpoint=_endpoint(section, kind),
         arguments=_arguments(section, kind),
@@ -116,6 +118,9 @@ def _check_kind(section: Section, source: Source) -> None:
         # Other kinds find names in the path by rules of their own.
         if source.opaque:
             section.complain("paths", "`opaque` applies only to sources of the kind `rest`")
+        # They judge, filter or sign whole bodies, and no server of theirs needs trailers.
+        if source.forwards_trailers:
+            section.complain("trailers", "`forward` applies only to sources of the kind `rest`")
     if source.kind != "mcp":
         for key in ("methods", "sse"):
             if getattr(source, key) not in ((), "off"):

@@ -16,7 +16,8 @@ OWN = b"x-sluice-"
 BAGGAGE = b"baggage"
 
 # Hop-by-hop fields are never forwarded (RFC 9110 section 7.6.1). That includes `TE: trailers`:
-# trailers are not relayed, so the data source must not be told that they are welcome.
+# the data source must not be told that trailers are welcome, unless the sidecar relays them, and
+# then writes the field itself.
 HOP_BY_HOP = frozenset(
     (
         b"connection",

@@ -40,6 +40,9 @@ SOURCE_MODES: tuple[SourceMode, ...] = get_args(SourceMode)
 PathReading = Literal["strict", "opaque"]
 PATH_READINGS: tuple[PathReading, ...] = get_args(PathReading)
 
+TrailerHandling = Literal["drop", "forward"]
+TRAILER_HANDLINGS: tuple[TrailerHandling, ...] = get_args(TrailerHandling)
+
 Permission = Literal["deny", "allow"]
 PERMISSIONS: tuple[Permission, ...] = get_args(Permission)
 
@@ -171,6 +174,10 @@ class Source:
     """How an escaped slash in the path of a `rest` source is read: `strict` refuses it; with
     `opaque` it is part of its segment, judged and forwarded as `%2F`. Only for a data source that
     reads it so too."""
+    trailers: TrailerHandling = "drop"
+    """What becomes of the fields behind a chunked body, in both directions, at a `rest` source:
+    `drop`; or `forward`, for APIs that need them, but for names that could change how a message is
+    read, which fail it."""
     defaults: Defaults = field(default_factory=Defaults)
     """The user, session and task of requests that name none."""
     endpoint: str = "/mcp"
@@ -215,6 +222,11 @@ class Source:
     def opaque(self) -> bool:
         """Whether an escaped slash is part of its segment."""
         return self.paths == "opaque"
+
+    @property
+    def forwards_trailers(self) -> bool:
+        """Whether the fields behind a chunked body are forwarded."""
+        return self.trailers == "forward"
 
 
 @dataclass(frozen=True, slots=True)

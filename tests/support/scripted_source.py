@@ -19,6 +19,8 @@ class Seen:
     body: bytes = b""
     whole: bool = True
     """Whether the body came to its end."""
+    trailers: bytes = b""
+    """The lines behind the last chunk, without the empty one."""
 
     @property
     def line(self) -> str:
@@ -142,10 +144,12 @@ class DataSource:
             elif seen.values("transfer-encoding"):
                 while True:
                     size = int((await reader.readuntil(b"\r\n")).strip(), 16)
-                    seen.body += await reader.readexactly(size)
-                    await reader.readexactly(2)
                     if not size:
                         break
+                    seen.body += await reader.readexactly(size)
+                    await reader.readexactly(2)
+                while (line := await reader.readuntil(b"\r\n")) != b"\r\n":
+                    seen.trailers += line
         except (asyncio.IncompleteReadError, ConnectionError):
             seen.whole = False
             raise

@@ -20,7 +20,7 @@ class UpstreamConnection(DialledProtocol):
 
     def __init__(self, limits: ClientLimits) -> None:
         self._buffer_bytes = limits.buffer_bytes
-        self._parser = ResponseParser(limits.head, self._new_body)
+        self._parser = ResponseParser(limits.head, self._new_body, trailers=limits.trailers)
         self._transport: asyncio.Transport | None = None
         self.arrived: ResponseMessage | None = None
         """The response to the current request, once its head is there."""

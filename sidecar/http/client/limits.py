@@ -18,3 +18,5 @@ class ClientLimits(NamedTuple):
     """How long it may take to get a connection: waiting for a free one, resolving, TLS and all."""
     idle_seconds: float
     """How long an unused connection is kept."""
+    trailers: bool = False
+    """Whether the trailers of responses are kept, to be forwarded."""

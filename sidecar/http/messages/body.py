@@ -6,6 +6,8 @@ Holds what has arrived and was not taken. Knows neither framing nor what the byt
 import asyncio
 from typing import Protocol
 
+from sidecar.http.trailers import Trailers
+
 
 class FlowControl(Protocol):
     """What a body tells the connection that it arrives on."""
@@ -29,6 +31,8 @@ class BodyStream:
     """Why the rest will never arrive; raised where the body is read."""
     total_bytes = 0
     """How many bytes have arrived."""
+    trailers: Trailers | None = None
+    """The fields behind the last chunk, once the body is complete."""
     _taken_bytes = 0
     _limit = 0
     _flow: FlowControl | None = None
@@ -76,6 +80,10 @@ class BodyStream:
             self._wake()
 
     # -------------------------------------------------------------------- what the reader does
+
+    def reject(self, error: BaseException) -> None:
+        """Notes that the body can't be used, even if all of it has arrived."""
+        self.failure = error
 
     @property
     def settled(self) -> bool:

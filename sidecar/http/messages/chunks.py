@@ -3,6 +3,8 @@ heads."""
 
 import httptools
 
+from sidecar.http.trailers import BadTrailers, TrailerHead, Trailers
+
 # llhttp reads chunks only as the body of a message.
 _HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -73,3 +75,27 @@ class ChunkReader:
 
     def on_message_complete(self) -> None:
         self.ended = True
+
+
+class TrailerReader(ChunkReader):
+    """Reads the trailers too, of a body whose head says of them what is in `head`. Those that may
+    not be forwarded are `BadChunks`."""
+
+    def __init__(self, limit: int, head: TrailerHead) -> None:
+        self._trailer_head = head
+        self.trailers: Trailers | None = None
+        super().__init__(limit)
+        self.trailers = Trailers()
+
+    def feed(self, data: bytes) -> bytes:
+        body = super().feed(data)
+        if self.ended:
+            try:
+                self._trailer_head.last_chunk(self.trailers)
+            except BadTrailers as error:
+                raise BadChunks(str(error)) from error
+        return body
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self.trailers is not None:  # else it is of the head that was made up for the parser
+            self.trailers.add(name, value)

@@ -14,6 +14,7 @@ import httptools
 
 from policies.ground.connection_budget import HEAD_BYTES
 from sidecar.http.messages.body import EMPTY, BodyStream
+from sidecar.http.trailers import Trailers
 
 Fields = list[tuple[bytes, bytes]]
 
@@ -72,7 +73,7 @@ class RequestParser(Generic[Message]):
     __slots__ = (
         "_body", "_field_bytes", "_heard", "_in_head", "_limits", "_new_body", "_new_message",
         "_on_message", "_parser", "_parts", "_reframed", "_silent_bytes", "_tail_bytes",
-        "_trailers", "failed", "message",
+        "_trailer_count", "_trailers", "failed", "message",
     )  # fmt: skip
 
     def __init__(
@@ -103,7 +104,8 @@ class RequestParser(Generic[Message]):
         self._heard = False
         """Whether the piece that is being parsed tells anything."""
         self._reframed = False
-        self._trailers = 0
+        self._trailer_count = 0
+        self._trailers: Trailers | None = None
         self._field_bytes = self._tail_bytes = 0
         """Bytes of the head under way: of its whole fields, and of the line that has no end yet."""
 
@@ -176,7 +178,7 @@ class RequestParser(Generic[Message]):
             return
         self.message = self._new_message()
         self._in_head = self._heard = True
-        self._trailers = self._field_bytes = self._tail_bytes = 0
+        self._trailer_count = self._field_bytes = self._tail_bytes = 0
 
     def on_url(self, url: bytes) -> None:
         message = self.message
@@ -192,11 +194,15 @@ class RequestParser(Generic[Message]):
         self._heard = True
         assert self.message is not None
         fields = self.message.fields
-        known = len(fields) if self._in_head else self._trailers
+        known = len(fields) if self._in_head else self._trailer_count
         if len(name) + len(value) > self._limits.field or known >= self._limits.fields:
             raise _BeyondLimits
         if not self._in_head:
-            self._trailers += 1  # it is not relayed
+            self._trailer_count += 1
+            # Whether they are relayed is for the source's settings, which aren't known here.
+            if self._trailers is None:
+                self._trailers = Trailers()
+            self._trailers.add(name, value)
             return
         self._field_bytes += len(name) + len(value) + 4  # `: ` and the end of the line
         if self._field_bytes + len(self.message.target) > self._limits.whole:
@@ -207,6 +213,7 @@ class RequestParser(Generic[Message]):
         message, parser = self.message, self._parser
         assert message is not None
         if self._reframed:
+            self._trailers = None  # what came was the framing, again
             return
         message.method = parser.get_method().decode("ascii")
         message.version = parser.get_http_version()
@@ -227,12 +234,17 @@ class RequestParser(Generic[Message]):
         if message.offers_upgrade and not self._reframed and _has_body(message):
             return  # httptools reports an end where the body begins
         self.message = self._body = None
+        trailers, self._trailers = self._trailers, None
         if body is not None:
+            if trailers is not None:
+                body.trailers = trailers
             body.end()
             return
-        if parts:
+        if parts or trailers is not None:
             message.body = BodyStream.of(b"".join(parts))
             parts.clear()
+            if trailers is not None:
+                message.body.trailers = trailers
         self._on_message(message)
 
     # ----------------------------------------------------------------------------------------

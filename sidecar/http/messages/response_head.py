@@ -21,6 +21,7 @@ from sidecar.http.headers import (
 )
 from sidecar.http.messages.body import EMPTY
 from sidecar.http.messages.request_parser import Fields, HeadLimits
+from sidecar.http.trailers import TrailerHead
 
 SWITCHING = 101
 NO_BODY = frozenset((204, 304))
@@ -34,7 +35,7 @@ _FIELD = re.compile(rb"([-!#$%&'*+.^_`|~0-9A-Za-z]+):([^\x00-\x08\x0a-\x1f\x7f]*
 _LENGTH = re.compile(rb"[0-9]{1,19}").fullmatch  # 2**63 has 19 digits
 
 # Read here and not forwarded.
-_READ = frozenset((b"connection", b"content-length", b"transfer-encoding", b"upgrade"))
+_READ = frozenset((b"connection", b"content-length", b"trailer", b"transfer-encoding", b"upgrade"))
 # The names of the lines that are remembered, since their values hold no secret.
 _REMEMBERED = frozenset(
     (
@@ -53,6 +54,8 @@ _REMEMBERED = frozenset(
 )
 _MOST_LINES = 1024
 _LONGEST_LINE = 128
+
+_NO_TRAILERS = TrailerHead()
 
 
 class BadResponse(Exception):
@@ -73,6 +76,7 @@ class ResponseMessage:
         "reason",
         "should_close",
         "status",
+        "trailer_head",
         "upgrade",
     )
 
@@ -90,6 +94,8 @@ class ResponseMessage:
         """Whether the server ends the connection after it."""
         self.upgrade: Sequence[bytes] = ()
         """The values of `Upgrade`."""
+        self.trailer_head = _NO_TRAILERS
+        """What its head says of the trailers, if it is `chunked`."""
         self.body = EMPTY
 
     @property
@@ -142,6 +148,8 @@ def read_head(head: bytes, limits: HeadLimits) -> ResponseMessage:
         raise BadResponse("the response states its length twice")
     chunked, length = bool(codings), lengths[0] if lengths else None
     message = ResponseMessage(status, reason, b"".join(forward), length, chunked=chunked)
+    if chunked and (b"trailer" in read or options):
+        message.trailer_head = TrailerHead(read.get(b"trailer", ()), read.get(b"connection", ()))
     # RFC 9112 section 6.1: HTTP/1.0 has no chunks, so their end is not to be trusted.
     if b"close" in options or (http10 and (chunked or b"keep-alive" not in options)):
         message.should_close = True

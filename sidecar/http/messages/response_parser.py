@@ -8,7 +8,7 @@ one (response smuggling). Knows bytes and messages. Knows no connection.
 from collections.abc import Callable
 
 from sidecar.http.messages.body import BodyStream
-from sidecar.http.messages.chunks import BadChunks, ChunkReader
+from sidecar.http.messages.chunks import BadChunks, ChunkReader, TrailerReader
 from sidecar.http.messages.request_parser import HeadLimits
 from sidecar.http.messages.response_head import (
     SWITCHING,
@@ -16,6 +16,7 @@ from sidecar.http.messages.response_head import (
     ResponseMessage,
     read_head,
 )
+from sidecar.http.trailers import BadTrailers
 
 _HEAD_END = b"\r\n\r\n"
 _HTTP_1 = b"HTTP/1."
@@ -26,10 +27,13 @@ work for ten minutes."""
 
 class ResponseParser:
     """Call `expect` before each response. `new_body` makes the stream for a body of which more will
-    arrive."""
+    arrive. With `trailers`, those of a body are kept, and fail it if they may not be forwarded."""
 
-    def __init__(self, limits: HeadLimits, new_body: Callable[[], BodyStream]) -> None:
+    def __init__(
+        self, limits: HeadLimits, new_body: Callable[[], BodyStream], *, trailers: bool = False
+    ) -> None:
         self._limits = limits
+        self._trailers = trailers
         self._new_body = new_body
         self._body: BodyStream | None = None
         """The body that is arriving."""
@@ -135,15 +139,26 @@ class ResponseParser:
             message.body = BodyStream.of(rest[:length])
         else:
             self._left = length
-            self._chunks = ChunkReader(self._limits.field) if message.chunked else None
             message.body = self._body = self._new_body()
+            self._chunks = self._chunk_reader(message) if message.chunked else None
             self.feed(rest)
+
+    def _chunk_reader(self, message: ResponseMessage) -> ChunkReader:
+        if not self._trailers:
+            return ChunkReader(self._limits.field)
+        try:
+            message.trailer_head.announcement()
+        except BadTrailers as error:
+            raise BadResponse(f"the response's `Trailer`: {error}") from error
+        reader = TrailerReader(self._limits.field, message.trailer_head)
+        message.body.trailers = reader.trailers
+        return reader
 
     def _read_chunks(self, body: BodyStream, chunks: ChunkReader, data: bytes) -> None:
         try:
             body.append(chunks.feed(data))
         except BadChunks as error:
-            failure = BadResponse("the response's chunks can't be parsed")
+            failure = BadResponse(str(error) or "the response's chunks can't be parsed")
             failure.__cause__ = error
             body.fail(failure)
         else:

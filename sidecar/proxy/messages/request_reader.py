@@ -12,6 +12,7 @@ from sidecar.http.request_body import BodyTooSlow, read_whole
 from sidecar.http.request_target import Target
 from sidecar.http.server.http2_refusal import REASON
 from sidecar.http.server.request import HttpRequest
+from sidecar.http.trailers import BadTrailers, TrailerHead, welcomes_trailers
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.messages.framing import Tunnelling, check_frame
 from sidecar.proxy.messages.upgrade import UPGRADE_LINES
@@ -32,6 +33,8 @@ _CONDITIONS = frozenset(
 )
 _BODY_FIELDS = frozenset((b"accept", b"content-type", b"content-encoding", b"content-language"))
 _IDENTITY = (b"Accept-Encoding", b"identity")
+# `Connection` names it, since it is for the next hop alone (RFC 9110 section 10.1.4).
+_WELCOME_LINES = b"Connection: TE\r\nTE: trailers\r\n"
 
 
 def read_head(request: HttpRequest) -> RequestHead:
@@ -103,10 +106,12 @@ def forwarded_request(
     *,
     readable: bool = False,
     upgrade: bool = False,
+    trailers: bool = False,
 ) -> UpstreamRequest:
     """The request as the data source gets it. `body` is the whole body if it was read for the
     decision. With `readable`, the response must come whole and unencoded, so that the sidecar can
-    read it. With `upgrade`, it asks for WebSocket."""
+    read it. With `upgrade`, it asks for WebSocket. With `trailers`, those of its body are sent too,
+    unless one of the former holds. Raises `BadTrailers` as `check_trailers` does."""
     stream = None
     if body is None:
         # The decision didn't need the body, so the agent is asked for it only now.
@@ -125,7 +130,45 @@ def forwarded_request(
     chunked = length is None and b"transfer-encoding" in head.read
     if upgrade:
         lines += UPGRADE_LINES
-    return UpstreamRequest(method, target.forwarded, lines, length, chunked, body, stream, upgrade)
+    sent = UpstreamRequest(method, target.forwarded, lines, length, chunked, body, stream, upgrade)
+    if trailers and not (readable or upgrade):
+        return _with_trailers(request, head, sent)
+    return sent
+
+
+def check_trailers(request: HttpRequest, head: RequestHead) -> None:
+    """Raises `BadTrailers` if the request announces trailers that may not be forwarded, or has
+    them, as far as it has arrived."""
+    said = _trailer_head(head)
+    said.announcement()
+    if request.body.complete:
+        said.last_chunk(request.body.trailers)
+
+
+def _with_trailers(
+    request: HttpRequest, head: RequestHead, sent: UpstreamRequest
+) -> UpstreamRequest:
+    lines = sent.lines
+    # An agent of HTTP/1.0 would get no trailers, so none are welcome.
+    if not request.http10 and welcomes_trailers(head.read.get(b"te", ())):
+        lines += _WELCOME_LINES
+    if not sent.chunked:
+        return sent._replace(lines=lines)
+    said = _trailer_head(head)
+    lines += said.announcement()
+    if sent.stream is not None:
+        return sent._replace(lines=lines, trailers=said)
+    try:
+        return sent._replace(lines=lines, last_chunk=said.last_chunk(request.body.trailers))
+    except BadTrailers as error:
+        # They came after `check_trailers`, while the request was decided. So the exchange fails as
+        # it would had they come later still.
+        request.body.reject(error)
+        return sent._replace(lines=lines, body=b"", stream=request.body, trailers=said)
+
+
+def _trailer_head(head: RequestHead) -> TrailerHead:
+    return TrailerHead(head.read.get(b"trailer", ()), head.read.get(b"connection", ()))
 
 
 def lookup_request(head: RequestHead, target: str) -> UpstreamRequest:

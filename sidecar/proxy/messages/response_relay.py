@@ -87,6 +87,8 @@ async def relay(
     framing = b"Transfer-Encoding: chunked\r\n" if chunked else b""
     if length is not None and status != _NO_CONTENT:
         framing = b"Content-Length: %b\r\n" % length
+    if chunked and body.trailers is not None and events is None:
+        framing += message.trailer_head.announcement()
     # No field contains a line break, which would let the data source write fields of ours (response
     # splitting): the lines were read one by one.
     lines = message.lines + framing
@@ -99,7 +101,9 @@ async def relay(
         # The usual case: a response that arrived in one piece leaves in one piece.
         whole = body.take()
         relayed.count(whole)
-        request.start_response(head + (encode_chunk(whole) + LAST_CHUNK if chunked else whole))
+        if chunked:
+            whole = encode_chunk(whole) + _last_chunk(response)
+        request.start_response(head + whole)
         if request.congested:
             await request.drain()
     else:
@@ -149,7 +153,13 @@ async def _stream(
                 await request.drain()
     if chunked:
         # Only after the whole body: without it, the agent knows that the response broke off.
-        request.write(LAST_CHUNK)
+        request.write(LAST_CHUNK if events is not None else _last_chunk(response))
+
+
+def _last_chunk(response: UpstreamResponse) -> bytes:
+    message = response.message
+    trailers = message.body.trailers
+    return LAST_CHUNK if trailers is None else message.trailer_head.last_chunk(trailers)
 
 
 async def write_whole(

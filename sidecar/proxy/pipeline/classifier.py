@@ -40,6 +40,8 @@ class SourceRules(NamedTuple):
     """The field in which the data source states each document's level, if it does."""
     opaque: bool = False
     """Whether an escaped slash in the path is part of its segment; otherwise it is refused."""
+    trailers: bool = False
+    """Whether trailers are forwarded; otherwise they are dropped."""
 
 
 class _Meaning(NamedTuple):

@@ -12,6 +12,7 @@ from sidecar.http.messages.response_head import SWITCHING
 from sidecar.http.request_body import BodyTooSlow
 from sidecar.http.server.request import HttpRequest
 from sidecar.http.server.response import ResponseSent
+from sidecar.http.trailers import BadTrailers
 from sidecar.protocols.messages import SourceRef
 from sidecar.protocols.protocol import SourceProtocol
 from sidecar.protocols.route_table import RouteClass
@@ -178,6 +179,6 @@ class Forwarder:
         event, broken = decision_fields(decisions), request.body.failure
         if broken is None:
             return LocalResponse.of_error(error, event=event, close=not request.body.complete)
-        if not isinstance(broken, BodyTooSlow):
+        if not isinstance(broken, (BodyTooSlow, BadTrailers)):
             broken = Malformed("the body's framing is broken")
         return LocalResponse.of_error(broken, event=event, close=True)

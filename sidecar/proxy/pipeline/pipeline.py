@@ -13,6 +13,7 @@ from sidecar.http.body_budget import BodyBudget
 from sidecar.http.headers import encode_fields
 from sidecar.http.server.request import HttpRequest
 from sidecar.http.server.response import ResponseSent
+from sidecar.http.trailers import BadTrailers
 from sidecar.protocols.messages import (
     FORWARD_UNCHANGED,
     ForwardPlan,
@@ -59,7 +60,10 @@ class ProxyPipeline(RequestJudge[HttpRequest]):
     ) -> None:
         fetch = forwarder.sender.fetch
         super().__init__(protocol, authorizer, rules, fetch, limits, forwarder.worker)
+        self._trailers = rules.trailers
         self.classify = self.classifier.classify
+        if rules.trailers:
+            self.classify = self._classify_with_trailers
         self.find_sources = self.calls.sources
         self.bodies = bodies
         self._forwarder = forwarder
@@ -116,6 +120,17 @@ class ProxyPipeline(RequestJudge[HttpRequest]):
             request.stop_reading()
             response.end_connection()
         return response
+
+    def _classify_with_trailers(
+        self, request: HttpRequest, context: RequestContext
+    ) -> tuple[ProtocolRoute, RoutedRequest]:
+        route, routed = self.classifier.classify(request, context)
+        assert context.head is not None
+        try:
+            request_reader.check_trailers(request, context.head)
+        except BadTrailers as error:
+            raise self.unreadable(request, error, routed.attribution) from error
+        return route, routed
 
     def unreadable(self, request: HttpRequest, error: Malformed, who: Attribution) -> Refused:
         close = not request.body.complete
@@ -185,6 +200,7 @@ class ProxyPipeline(RequestJudge[HttpRequest]):
                 context.body,
                 readable=filtered or route.response_source is not None,
                 upgrade=context.websocket,
+                trailers=self._trailers,
             )
             if prepared.body is not None:
                 upstream_request = upstream_request.with_body(prepared.body)
@@ -207,7 +223,9 @@ class ProxyPipeline(RequestJudge[HttpRequest]):
         else:
             denied = await self.authorizer.refuse(refusal)
             if denied.recorded.report_only:
-                unchanged = context.forward_unchanged(request, denied.recorded)
+                unchanged = context.forward_unchanged(
+                    request, denied.recorded, trailers=self._trailers
+                )
                 return await self._forwarder.forward(request, unchanged)
         response = LocalResponse.of_denial(
             denied.status, denied.decision, denied.event_id, close=denied.close

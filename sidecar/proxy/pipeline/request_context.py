@@ -77,10 +77,12 @@ class RequestContext:
         head."""
         return self.routed or self.from_head
 
-    def forward_unchanged(self, request: HttpRequest, recorded: RecordedDecision) -> AllowedRequest:
+    def forward_unchanged(
+        self, request: HttpRequest, recorded: RecordedDecision, *, trailers: bool
+    ) -> AllowedRequest:
         """The request as it came, although it was refused: its source only reports (`mode:
         report`). The record of `recorded` is durable. Raises `Malformed` if the request wasn't read
-        far enough to forward it."""
+        far enough to forward it. `trailers` is the source's setting."""
         head, routed = self.head, self.from_head
         if head is None or routed is None:
             raise Malformed("the request can't be read")
@@ -89,7 +91,7 @@ class RequestContext:
         if self.body is None and request.body_partly_read:
             raise Malformed("the beginning of the body was read, and is not kept")
         upstream_request = request_reader.forwarded_request(
-            request, head, routed.target, self.body, upgrade=self.websocket
+            request, head, routed.target, self.body, upgrade=self.websocket, trailers=trailers
         )
         return AllowedRequest(
             _without_inspection(self.route),

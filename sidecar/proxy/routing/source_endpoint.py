@@ -89,7 +89,11 @@ class SourceEndpoint:
             protocol, sender, authorizer, self._lineage, metrics, limits, shared.worker
         )
         rules = SourceRules(
-            self.who, source.writes == "allow", source.sensitivity_field, source.opaque
+            self.who,
+            source.writes == "allow",
+            source.sensitivity_field,
+            source.opaque,
+            source.forwards_trailers,
         )
         self.pipeline = ProxyPipeline(protocol, authorizer, forwarder, rules, limits, shared.bodies)
         self.passthrough = Passthrough(
@@ -118,7 +122,8 @@ def upstream_client(source: Source, shared: SharedParts) -> UpstreamClient:
     name = f"[{host}]" if ":" in host else host
     if port != DEFAULT_PORTS.get(parts.scheme):
         name = f"{name}:{port}"
-    pool = Pool(_destination(source), _guard(source, shared), shared.limits.upstream)
+    limits = shared.limits.upstream._replace(trailers=source.forwards_trailers)
+    pool = Pool(_destination(source), _guard(source, shared), limits)
     reachability = Reachability(source.alias, str(parts.authority), shared.clock.monotonic)
     return UpstreamClient(name, parts.path.rstrip("/"), pool, shared.limits, reachability)
 

@@ -8,14 +8,18 @@ from sidecar.http.messages.body import BodyStream
 from sidecar.http.messages.chunks import LAST_CHUNK, encode_chunk
 from sidecar.http.messages.request_parser import BrokenFraming
 from sidecar.http.request_body import BodyTooSlow
+from sidecar.http.trailers import BadTrailers, TrailerHead
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.upstream.failures import BROKEN
 
 
 class BodySender:
-    """One body on its way. Runs in a task that the exchange owns, and always stops."""
+    """One body on its way, with its trailers if `trailers` says what its head says of them. Runs in
+    a task that the exchange owns, and always stops."""
 
-    __slots__ = ("_chunked", "_connection", "_limits", "_stream", "_task", "done")
+    __slots__ = (
+        "_chunked", "_connection", "_limits", "_stream", "_task", "_trailers", "done",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -24,8 +28,10 @@ class BodySender:
         limits: ProxyLimits,
         *,
         chunked: bool,
+        trailers: TrailerHead | None = None,
     ) -> None:
         self._limits = limits
+        self._trailers = trailers
         self._stream = stream
         self._connection = connection
         self._chunked = chunked
@@ -46,12 +52,22 @@ class BodySender:
                 await self._send(encode_chunk(part) if self._chunked else part)
             if self._chunked:
                 # Only a complete body gets a last chunk: a broken one must not look complete.
-                await self._send(LAST_CHUNK)
+                await self._send(self._last_chunk())
             self.done = True
-        except (BrokenFraming, *BROKEN) as error:
+        except (BrokenFraming, BadTrailers, *BROKEN) as error:
             # The agent or the data source broke off. The reader of the response finds out whether
             # the data source has answered before.
             self._connection.abort(f"the request's body broke off: {error}")
+
+    def _last_chunk(self) -> bytes:
+        if self._trailers is None:
+            return LAST_CHUNK
+        try:
+            return self._trailers.last_chunk(self._stream.trailers)
+        except BadTrailers as error:
+            # Kept on the stream, as below.
+            self._stream.reject(error)
+            raise
 
     async def _next_part(self) -> bytes:
         seconds = self._limits.upload_idle_seconds

@@ -14,6 +14,7 @@ from sidecar.http.client.pool import Pool
 from sidecar.http.messages.body import BodyStream
 from sidecar.http.messages.chunks import LAST_CHUNK, encode_chunk
 from sidecar.http.messages.response_head import BadResponse
+from sidecar.http.trailers import TrailerHead
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.proxy_metrics import UpstreamNoResponse
 from sidecar.proxy.upstream.body_sender import BodySender
@@ -41,11 +42,17 @@ class UpstreamRequest(NamedTuple):
     stream: BodyStream | None = None
     upgrade: bool = False
     """Whether it asks to switch to another protocol."""
+    last_chunk: bytes = LAST_CHUNK
+    """The end of a chunked body that is at hand."""
+    trailers: TrailerHead | None = None
+    """What the head says of the trailers of `stream`, if they are forwarded."""
 
     def with_body(self, body: bytes) -> "UpstreamRequest":
         """The same request with another body, which is at hand."""
         length = None if self.chunked else b"%d" % len(body)
-        return self._replace(body=body, length=length, stream=None)
+        return self._replace(
+            body=body, length=length, stream=None, last_chunk=LAST_CHUNK, trailers=None
+        )
 
 
 class UpstreamClient:
@@ -94,7 +101,11 @@ class UpstreamClient:
                 )
                 if request.stream is not None:
                     sender = BodySender(
-                        request.stream, connection, self._limits, chunked=request.chunked
+                        request.stream,
+                        connection,
+                        self._limits,
+                        chunked=request.chunked,
+                        trailers=request.trailers,
                     )
                 for each in first:
                     await each
@@ -133,13 +144,13 @@ class UpstreamClient:
 
     def _encode(self, request: UpstreamRequest) -> bytes:
         """The bytes of `request`, with its body if that is at hand."""
-        method, target, lines, length, chunked, body, stream, _ = request
+        method, target, lines, length, chunked, body, stream, _, last_chunk, _ = request
         line = f"{method} {self._prefix}{target}".encode()
         framing = b"" if length is None else b"Content-Length: %b\r\n" % length
         if chunked:
             framing = b"Transfer-Encoding: chunked\r\n"
             if stream is None:
-                body = encode_chunk(body) + LAST_CHUNK
+                body = encode_chunk(body) + last_chunk
         return b"%b%b%b%b\r\n%b" % (line, self._host_line, lines, framing, body)
 
 

@@ -47,6 +47,10 @@ from tests.sidecar.config.settings_file import LEAST, SOURCE, complaints, load
             "sources[0].methods: applies only to sources of the kind `mcp`",
         ),
         (
+            ("medium", "medium\n    trailers: forward"),
+            "sources[0].trailers: `forward` applies only to sources of the kind `rest`",
+        ),
+        (
             ("medium", "medium\n    exact_paths: [/a]"),
             "sources[0].exact_paths: applies only to sources of the kind `rest`",
         ),
