@@ -71,6 +71,7 @@ async def began(setup: ProxySetup, head: bytes, first: bytes, *fields: str) -> S
     setup.upstream.script = script
     reader, writer = await asyncio.open_connection("127.0.0.1", setup.port)
     writer.write(get("/a", *fields) if fields else GET)
+    await reader.readuntil(b"\r\n\r\n")  # an event's id may have these letters too
     await reader.readuntil(b"abc")
     return reader, writer
 
