@@ -90,6 +90,9 @@ class RequestContext:
         # request.
         if self.body is None and request.body_partly_read:
             raise Malformed("the beginning of the body was read, and is not kept")
+        if trailers:
+            # A request that was refused by its head alone has not been checked for them.
+            request_reader.check_trailers(request, head)
         upstream_request = request_reader.forwarded_request(
             request, head, routed.target, self.body, upgrade=self.websocket, trailers=trailers
         )

@@ -2,12 +2,17 @@
 
 import asyncio
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from policies.ground.errors import Malformed
-from sidecar.http.headers import HOP_BY_HOP
+from sidecar.http.headers import HOP_BY_HOP, sort_request_fields
+from sidecar.http.messages.body import BodyStream
+from sidecar.http.request_target import canonical
+from sidecar.http.server.request import ClientConnection, HttpRequest
 from sidecar.http.trailers import MAX_BYTES, MAX_FIELDS, BadTrailers, TrailerHead, Trailers
+from sidecar.proxy.messages import request_reader
 from tests.sidecar.proxy.raw_client import get, one
 from tests.support.proxy import policy, proxy_setup
 from tests.support.scripted_source import answer, scripted
@@ -83,6 +88,17 @@ def test_as_many_trailers_as_are_allowed_are_forwarded_but_not_those_of_one_hop(
     assert hop.announcement() == b"Trailer: X0\r\n"
     assert TrailerHead((b"X1",), (b"X1",)).announcement() == b""
     assert TrailerHead().last_chunk(None) == b"0\r\n\r\n"
+
+
+def test_bad_trailers_that_come_while_a_request_is_decided_fail_its_exchange() -> None:
+    request = HttpRequest(cast(ClientConnection, None))
+    request.body = BodyStream.of(b"abc")
+    request.body.trailers = held((b"Host", b"evil"))
+    head = sort_request_fields([(b"Transfer-Encoding", b"chunked")])
+    sent = request_reader.forwarded_request(request, head, canonical("/a"), None, trailers=True)
+    assert (sent.body, sent.stream) == (b"", request.body)
+    with pytest.raises(BadTrailers):
+        request.body.take()
 
 
 # ------------------------------------------------------------------------------ whole and in pieces
@@ -263,10 +279,8 @@ async def test_agents_of_http_1_0_and_responses_without_chunks_get_no_trailers(
 
 
 async def test_report_mode_forwards_trailers_but_no_bad_one(tmp_path: Path) -> None:
-    closed = policy(denied_sources=("rest://kb/*",))
-    async with proxy_setup(
-        tmp_path, closed, writes="allow", trailers="forward", mode="report"
-    ) as setup:
+    # Refused by the head alone: it writes.
+    async with proxy_setup(tmp_path, policy(), trailers="forward", mode="report") as setup:
         agent = await connected(setup.port)
         assert (await agent.ask(HEAD + b"\r\n" + body(END))).startswith(b"HTTP/1.1 200 ")
         answered = await agent.ask(HEAD + b"\r\n" + body(b"Host: evil\r\n"))
