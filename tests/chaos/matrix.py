@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -65,10 +65,7 @@ class Matrix:
             before, told = (0, 0), set[str]()
             tell(_line(HEADINGS))
             for name in names:
-                row, before = await self._row(system, load, name, before)
-                # What one fault broke stays broken; it is not the next one's.
-                row = replace(row, broken=tuple(each for each in row.broken if each not in told))
-                told.update(row.broken)
+                row, before = await self._row(system, load, name, before, told)
                 rows.append(row)
                 tell(_line(row.cells()))
                 for broken in row.broken[:8]:
@@ -76,7 +73,7 @@ class Matrix:
         return rows
 
     async def _row(
-        self, system: System, load: Load, name: str, before: tuple[int, int]
+        self, system: System, load: Load, name: str, before: tuple[int, int], told: set[str]
     ) -> tuple[Row, tuple[int, int]]:
         history = load.history
         history.longest, began = 0.0, time.monotonic()
@@ -88,7 +85,9 @@ class Matrix:
             stall = max(history.longest, _longest_silence(load, began))
         drained = await self._drained(system)
         found = await read_back(system, history)
-        broken = list(found.broken)
+        # What one fault broke in the log stays broken; it is not the next one's.
+        broken = [each for each in found.broken if each not in told]
+        told.update(broken)
         if recovered is None:
             broken.append(f"recovery: not back within {RECOVERY_SECONDS * self.patience:.0f} s")
         if not drained:
