@@ -64,10 +64,11 @@ def judged_again(
 async def judge_again(
     allowed: AllowedRequest, authorizer: Authorizer, response: UpstreamResponse
 ) -> None:
-    """Judge a `response` whose head came late. Raises `NoLongerAllowed`, with it finished."""
+    """Judge a `response` whose head came late. Raises `NoLongerAllowed`. Whatever it raises, the
+    response is finished: the agent may also leave while this waits."""
     try:
         await _judge(allowed, authorizer)
-    except NoLongerAllowed:
+    except BaseException:
         await response.finish()
         raise
 

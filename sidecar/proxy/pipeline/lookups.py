@@ -80,5 +80,6 @@ class Lookups:
         self._budget.end()
         loop = asyncio.get_running_loop()
         self._deadline = loop.time()
-        if self._under_way is not None:
+        # One whose time has just ended ends already, and can't be given another.
+        if self._under_way is not None and not self._under_way.expired():
             self._under_way.reschedule(self._deadline)

@@ -156,6 +156,31 @@ async def test_a_revocation_before_the_head_came_is_a_denial(setup: ProxySetup) 
     assert [each[0] for each in await setup.sidecar.decisions()] == ["ALLOW", "DENY"]
 
 
+async def test_an_agent_that_leaves_while_it_is_judged_again_keeps_no_connection(
+    setup: ProxySetup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judging = asyncio.Event()
+
+    async def waits(*_: object) -> None:
+        judging.set()
+        await waiting.never()
+
+    monkeypatch.setattr(Authorizer, "reauthorize", waits)
+
+    async def late(_seen: Seen, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(2 * OFTEN.reauthorize_seconds)
+        writer.write(SIZED)
+        await waiting.never()
+
+    setup.upstream.script = late
+    _, writer = await asyncio.open_connection("127.0.0.1", setup.port)
+    writer.write(GET)
+    await judging.wait()
+    assert setup.upstream.open == 1
+    leave(writer)
+    await until_async("the source has lost the connection", lambda: setup.upstream.open == 0)
+
+
 async def test_what_is_still_inspected_when_it_is_denied_does_not_leave(
     setup: ProxySetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
