@@ -40,6 +40,7 @@ _LIST_MEMBERS = frozenset(
     )
 )  # fmt: skip
 _MARKERS = ("NextMarker", "NextKeyMarker")
+_UNKNOWN_OBJECT = "the body describes an object to delete in an unknown form"
 _OBJECT_MEMBERS = frozenset(("Key", "VersionId", "ETag", "LastModifiedTime", "Size"))
 
 _MAX_TOKEN = 4096
@@ -107,21 +108,47 @@ def keys_to_delete(raw: bytes, _media: str | None, budget: Budget) -> list[str]:
         raise Malformed(f"the body is not readable XML: {error}") from error
     if root.name != "Delete":
         raise Malformed(f"the body's root must be `Delete`, not `{root.name[:64]}`")
+    _expect_members(root)
     keys = []
     for child in root.children:
         # It only asks for a shorter response.
         if child.name == "Quiet":
+            _expect_text(child)
             continue
-        key = child.one("Key")
-        # An unknown member may name another key, and so may a second `Key`.
-        others = {each.name for each in child.children} - _OBJECT_MEMBERS
-        if child.name != "Object" or key is None or key.children or others:
-            raise Malformed("the body describes an object to delete in an unknown form")
+        keys.append(_key_to_delete(child))
         budget.charge_key()
-        keys.append(key.text)
     if not keys:
         raise Malformed(f"the body must name 1 to {MAX_KEYS} keys")
     return keys
+
+
+def _key_to_delete(entry: Element) -> str:
+    key = entry.one("Key")
+    # An unknown member may name another key, and so may a second `Key`.
+    others = {each.name for each in entry.children} - _OBJECT_MEMBERS
+    if entry.name != "Object" or key is None or others:
+        raise Malformed(_UNKNOWN_OBJECT)
+    _expect_members(entry)
+    for each in entry.children:
+        _expect_text(each)
+    if not key.text or key.text != key.text.strip():
+        raise Malformed(
+            "a key to delete is empty, or begins or ends with white space, which some servers "
+            "drop: delete such a key alone, by its path"
+        )
+    return key.text
+
+
+def _expect_members(element: Element) -> None:
+    # Some servers read an attribute, or text between the members, as one more member.
+    if element.attributes or element.text.strip():
+        raise Malformed(_UNKNOWN_OBJECT)
+
+
+def _expect_text(element: Element) -> None:
+    # Some servers look for keys at any depth.
+    if element.attributes or element.children:
+        raise Malformed(_UNKNOWN_OBJECT)
 
 
 def _possible_names(text: str, *, url: bool) -> set[str]:

@@ -23,6 +23,8 @@ class Element(NamedTuple):
     """Where its end tag begins, if it has one."""
     text: str
     children: list["Element"]
+    attributes: tuple[str, ...] = ()
+    """The names of its attributes, without those that declare a namespace."""
 
     def one(self, name: str) -> "Element | None":
         """The child of this name, if there is exactly one."""
@@ -84,7 +86,7 @@ class _ElementBuilder:
 
     def __init__(self, body: bytes) -> None:
         self._body = body
-        self._open: list[tuple[str, int, list[str], list[Element]]] = []
+        self._open: list[tuple[str, int, list[str], list[Element], tuple[str, ...]]] = []
         self._root: Element | None = None
         parser = self._parser = ParserCreate("UTF-8")
         parser.buffer_text = True
@@ -105,7 +107,10 @@ class _ElementBuilder:
         assert self._root is not None
         return self._root
 
-    def _on_declaration(self, _version: str, encoding: str | None, _standalone: int) -> None:
+    def _on_declaration(self, version: str, encoding: str | None, _standalone: int) -> None:
+        # XML 1.1 has more line ends, so its readers would find other texts.
+        if version != "1.0":
+            raise UnreadableXml(f"it declares XML {version[:64]}, not 1.0")
         # expat reads UTF-8 whatever is declared, but the agent's parser may go by the declaration.
         if encoding is not None and encoding.lower() != "utf-8":
             raise UnreadableXml(f"it declares the encoding `{encoding[:64]}`, not UTF-8")
@@ -115,15 +120,16 @@ class _ElementBuilder:
         # laughs") and nothing is fetched.
         raise UnreadableXml("it declares a document type")
 
-    def _on_start(self, name: str, _attributes: dict[str, str]) -> None:
+    def _on_start(self, name: str, attributes: dict[str, str]) -> None:
         if len(self._open) >= _MAX_DEPTH:
             raise UnreadableXml(f"it is nested more than {_MAX_DEPTH} levels deep")
-        self._open.append((name, self._parser.CurrentByteIndex, [], []))
+        others = tuple(each for each in attributes if each.partition(":")[0] != "xmlns")
+        self._open.append((name, self._parser.CurrentByteIndex, [], [], others))
 
     def _on_end(self, name: str) -> None:
-        _, start, text, children = self._open.pop()
+        _, start, text, children, attributes = self._open.pop()
         close = self._parser.CurrentByteIndex
-        element = Element(name, start, close, "".join(text), children)
+        element = Element(name, start, close, "".join(text), children, attributes)
         if self._open:
             self._open[-1][3].append(element)
         else:
