@@ -124,6 +124,7 @@ async def test_only_a_token_request_may_authenticate_its_client(tmp_path: Path) 
     [
         ("POST /token", CODE + b"&code=d", FORM),
         ("POST /token", CODE + b"&password=p", FORM),
+        ("POST /token", CODE + b"&scope=a;password=p", FORM),
         ("POST /token", b"grant_type", FORM),
         ("POST /token", b"grant_type=\xff", FORM),
         ("POST /token", b'{"code":["c"]}', JSON),
@@ -132,6 +133,7 @@ async def test_only_a_token_request_may_authenticate_its_client(tmp_path: Path) 
         ("POST /register", b"[]", JSON),
         ("GET /authorize?client_id=a&client_id=b", b"", "Accept: */*"),
         ("GET /authorize?password=p", b"", "Accept: */*"),
+        ("GET /authorize?state=s;password=p", b"", "Accept: */*"),
     ],
 )
 async def test_what_is_not_known_to_be_harmless_is_refused(
