@@ -1,4 +1,4 @@
-"""Breaks TCP connections off."""
+"""Ends TCP connections, and breaks them off."""
 
 import asyncio
 import socket
@@ -16,3 +16,12 @@ def reset(transport: asyncio.Transport) -> None:
         # A linger time of 0 makes the system send RST instead of FIN.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
     transport.abort()
+
+
+def end_sending(transport: asyncio.Transport) -> None:
+    """Ends the sending side of a connection. Breaks it off if the other side has reset it, which
+    asyncio's transports don't know before they read again, and raise."""
+    try:
+        transport.write_eof()
+    except OSError:
+        transport.abort()

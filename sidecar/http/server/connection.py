@@ -19,7 +19,7 @@ from sidecar.http.server.request import HandedOver, Serve
 from sidecar.http.server.request_loop import RequestLoop
 from sidecar.http.server.service import Service
 from sidecar.http.server.time_limits import TimeLimits
-from sidecar.http.tcp_reset import reset
+from sidecar.http.tcp_reset import end_sending, reset
 
 
 class ServerConnection(asyncio.Protocol):
@@ -198,7 +198,7 @@ class ServerConnection(asyncio.Protocol):
         if incoming.half_closed or not transport.can_write_eof():
             transport.close()
             return
-        transport.write_eof()
+        end_sending(transport)
         if self._reading_paused:
             self._reading_paused = False
             transport.resume_reading()

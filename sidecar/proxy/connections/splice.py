@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from enum import Enum
 
-from sidecar.http.tcp_reset import reset
+from sidecar.http.tcp_reset import end_sending, reset
 
 
 class Ended(Enum):
@@ -58,7 +58,7 @@ class SpliceDirection(asyncio.Protocol):
                 # TLS has no half-close here, so the end of one side ends both.
                 self._splice.close()
             else:
-                self._sink.write_eof()
+                end_sending(self._sink)
                 if self.back.ended:
                     self._splice.close()
         return True

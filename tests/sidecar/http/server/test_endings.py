@@ -1,6 +1,7 @@
 """How a connection ends: half-closed, broken off, idle, failing, stopped."""
 
 import asyncio
+import errno
 import logging
 from typing import NamedTuple
 
@@ -49,6 +50,21 @@ async def test_a_connection_that_its_client_leaves_open_is_closed_all_the_same()
     assert client.ended
     await waiting.until_async("it is closed", lambda: client.closed)
     assert not client.aborted
+
+
+async def test_a_client_that_resets_behind_its_response_is_no_fault_of_ours(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Reset(Client):
+        def write_eof(self) -> None:
+            # As asyncio's transport does for a reset that it has not read yet.
+            raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
+
+    client = Reset(at_once, half_closes=True)
+    client.send(get("/a", CLOSE))
+    assert await client.settle() == b"[/a close]"
+    assert client.aborted
+    assert [each for each in caplog.records if each.levelno >= logging.ERROR] == []
 
 
 async def test_a_connection_that_lingers_does_not_hold_up_the_end() -> None:
