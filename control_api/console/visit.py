@@ -17,7 +17,8 @@ from control_api.console.page import ROOT, route_of
 from control_api.http.route import UseCase
 from control_api.requests.base import UndecodedRequest
 from control_api.requests.browser import browser_label
-from policies.ground.errors import Forbidden, Invalid, Unauthorized
+from policies.ground.errors import Forbidden, Invalid, Unauthorized, invalid
+from policies.ground.typed_time import UnreadableTime, read_time_text
 
 # At most 15 digits: a longer number stays text, without the cost of converting it.
 _WHOLE = re.compile(r"-?[0-9]{1,15}")
@@ -161,6 +162,19 @@ class Visit:
     def given(self, *names: str) -> dict[str, str]:
         """Those of these query fields that are not empty, as a search form leaves them."""
         return {name: self.query[name] for name in names if self.query.get(name)}
+
+    def times(self, *names: str) -> dict[str, str]:
+        """Those of these query fields that are not empty, each a time as people type it, in the
+        form that operations take. Raises `Invalid` with every field that is no time."""
+        found, faults = {}, []
+        for name, text in self.given(*names).items():
+            try:
+                found[name] = read_time_text(text.strip(), self.app.clock.now())
+            except UnreadableTime as error:
+                faults.append(f"{name}: {error}")
+        if faults:
+            raise invalid(faults, "query")
+        return found
 
     def required(self, name: str) -> str:
         """A field of the form, or else of the query. Raises `Invalid` if it is absent or empty."""

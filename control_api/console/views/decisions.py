@@ -13,6 +13,9 @@ VALUES = (
     "decision", "agent_role", "agent_id", "user_id", "source_id", "session_id", "policy_name",
 )  # fmt: skip
 """What an event may be searched by, beside its time."""
+TIMES = ("from", "to")
+EXPORT_NAMES = {"from": "since", "to": "before"}
+"""How the export of decisions calls these times."""
 FORMS = {
     "csv": "CSV",
     "ocsf": "OCSF",
@@ -27,9 +30,10 @@ async def show_decisions(visit: Visit) -> Html | See:
     """The events that match the query, newest first, 50 on a page; of an event's id, its page."""
     if event_id := visit.query.get("event_id", "").strip():
         return See(address("/decision", id=event_id))
-    given = visit.given(*VALUES, "from", "to")
+    given = visit.given(*VALUES, *TIMES)
+    fields = visit.given(*VALUES, "cursor")
     try:
-        found = await visit.call(list_events, limit="50", **given, **visit.given("cursor"))
+        found = await visit.call(list_events, limit="50", **fields, **visit.times(*TIMES))
     except SluiceError as error:
         return Html("decisions/list.html", {**_shown(visit, given), "problem": error}, error.status)
     # What is recorded from here on is for the tail: it neither misses an entry nor repeats one.
@@ -40,7 +44,7 @@ async def show_decisions(visit: Visit) -> Html | See:
 
 async def follow_decisions(visit: Visit) -> Stream:
     """New events that match the query, as Server-Sent Events."""
-    fields = visit.given(*VALUES, "from", "to", "after")
+    fields = visit.given(*VALUES, "after") | visit.times(*TIMES)
     # What a browser sends when it connects again: the entry to go on from.
     if last := visit.headers.get("Last-Event-ID"):
         fields["after"] = last
@@ -54,9 +58,10 @@ async def download_decisions(visit: Visit) -> Stream:
     if form not in FORMS:
         raise invalid([f"format: must be one of {', '.join(FORMS)}"], "query")
     given = visit.given(*VALUES)
-    times = {"since": visit.query.get("from") or None, "before": visit.query.get("to") or None}
+    times = visit.times(*TIMES)
     # Every field but these two has one name in both operations: there, `from` is an entry.
-    stream: Stream = await visit.call(export_log, format=form, **given, **times)
+    given |= {EXPORT_NAMES[name]: time for name, time in times.items()}
+    stream: Stream = await visit.call(export_log, format=form, **given)
     return stream
 
 

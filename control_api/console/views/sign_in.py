@@ -37,7 +37,7 @@ async def sign_in_by_link(visit: Visit) -> Html | See:
     try:
         cookie = await visit.sessions.begin_by_link(code, visit.browser, visit.remote)
     except SluiceError as error:
-        return _form(visit, error)
+        return _form(visit, error, by_link=True)
     return await enter(visit, cookie)
 
 
@@ -69,8 +69,9 @@ def own_page(to: str) -> str:
     return to if _PAGE.match(path) and plain and not signs else ROOT
 
 
-def _form(visit: Visit, problem: SluiceError | None = None) -> Html:
-    values = {"to": visit.query.get("to") or visit.form.get("to", ""), "problem": problem}
+def _form(visit: Visit, problem: SluiceError | None = None, *, by_link: bool = False) -> Html:
+    to = visit.query.get("to") or visit.form.get("to", "")
+    values = {"to": to, "problem": problem, "by_link": by_link}
     return Html("sign_in.html", values, 200 if problem is None else problem.status)
 
 

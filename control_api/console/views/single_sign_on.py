@@ -69,7 +69,12 @@ def _choice(offer: Offer, to: str) -> dict[str, str]:
 
 
 def _form(to: str, problem: SluiceError, headers: dict[str, str] | None = None) -> Html:
-    return Html("sign_in.html", {"to": to, "problem": problem}, problem.status, headers or {})
+    return Html(
+        "sign_in.html",
+        {"to": to, "problem": problem, "by_link": False},
+        problem.status,
+        headers or {},
+    )
 
 
 PAGES = (

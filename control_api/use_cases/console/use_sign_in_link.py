@@ -31,8 +31,8 @@ async def use_sign_in_link(app: AppContext, code: str, browser: str) -> NewSessi
     return await begin_session(app, SignIn(caller, "link", browser), admit)
 
 
-_USED = "this sign-in link was used already: each one works once. Ask for a new one"
-_EXPIRED = "this sign-in link has expired: it works for ten minutes. Ask for a new one"
+_USED = "this sign-in link was used already: each one works once"
+_EXPIRED = "this sign-in link has expired: it works for ten minutes"
 
 
 async def _stored(app: AppContext, token: SessionToken) -> SignInLink | None:

@@ -418,6 +418,9 @@ def test_decisions_that_match_are_downloaded(api: ControlApi, console: Visitor) 
     got = console.get(f"/console/audit/download?{query}")
     assert got.status == 200
     assert len(got.raw.splitlines()) == 2
+    assert console.get(f"/console/audit/download?{query}1h").raw == got.raw
+    assert len(console.get(f"/console/audit/download?{query}&before=1h").raw.splitlines()) <= 1
+    assert console.get("/console/audit/download?from=1h").status == 200
     assert got.raw.count(b"payroll") >= 1
     got = console.get("/console/audit/download?openings=none")
     assert "attachment" in got.headers["Content-Disposition"]

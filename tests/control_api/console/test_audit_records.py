@@ -88,6 +88,17 @@ def test_changes_are_paged_and_filtered(api: ControlApi, console: Visitor) -> No
     assert none.main.find("input", name="object_id").attributes["value"] == "absent"
 
 
+def test_changes_are_searched_by_times_as_commands_take_them(
+    api: ControlApi, console: Visitor
+) -> None:
+    api.admin("POST", "/v1/agents", {"agent_id": "agt_timed", "agent_role": "support"})
+    for query, found in (("from=1h", True), ("from=2000-01-01", True), ("to=1h", False)):
+        shown = console.get(f"/console/audit/changes?object_id=agt_timed&{query}")
+        assert ("No change matches" not in shown.text) == found, query
+        name, _, typed = query.partition("=")
+        assert shown.main.find("input", name=name).attributes["value"] == typed
+
+
 @pytest.mark.parametrize("query", ["from=yesterday", "cursor=made-up"])
 def test_changes_tell_a_wrong_filter(console: Visitor, query: str) -> None:
     shown = console.get(f"/console/audit/changes?{query}")

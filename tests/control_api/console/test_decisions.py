@@ -56,7 +56,20 @@ def test_a_value_that_cannot_be_searched_is_told(console: Visitor) -> None:
     shown = console.get("/console/decisions?from=yesterday")
     assert shown.status == 422
     assert "from" in shown.text
+    assert "`yesterday` is not a time; expected how long ago (`30m`" in shown.text
     assert shown.main.find("input", name="from").attributes["value"] == "yesterday"
+
+
+def test_times_are_typed_in_the_forms_that_commands_take(console: Visitor) -> None:
+    for query, rows in (("from=1h", 50), ("from=2000-01-01", 50), ("to=1h", 0)):
+        shown = console.get(f"/console/decisions?{query}")
+        assert shown.status == 200, query
+        assert sum(len(each.find_all("tr")) for each in shown.main.find_all("tbody")) == rows, query
+        name, _, typed = query.partition("=")
+        assert shown.main.find("input", name=name).attributes["value"] == typed
+    download = "/console/decisions/download?format=csv"
+    assert len(console.get(f"{download}&from=1h").raw.splitlines()) > 50
+    assert len(console.get(f"{download}&to=1h").raw.splitlines()) <= 1
 
 
 def test_what_matches_is_downloaded_and_nothing_else(console: Visitor) -> None:

@@ -186,6 +186,10 @@ def test_a_link_signs_in_once(api: ControlApi) -> None:
     again = Visitor(api).post("/console/sign-in/link", {"code": code})
     assert again.status == 403
     assert "was used already" in again.text
+    # It says how to get another one.
+    (command,) = again.main.find_all("pre")
+    assert command.text.endswith('"$SLUICE/v1/console/sign-in-links"')
+    assert not Visitor(api).get("/console/sign-in").main.find_all("pre")
 
 
 def test_a_link_that_another_browser_uses_meanwhile_is_refused(

@@ -12,7 +12,8 @@ from control_api.use_cases.audit.list_changes import list_changes
 from control_api.use_cases.keys.list_keys import list_keys
 from policies.ground.errors import SluiceError
 
-FILTERS = ("object_type", "object_id", "action", "actor", "from", "to")
+VALUES = ("object_type", "object_id", "action", "actor")
+TIMES = ("from", "to")
 _MOST = 2000
 """Characters of a value that are shown."""
 
@@ -36,10 +37,11 @@ class ChangeRow(NamedTuple):
 
 async def show_changes(visit: Visit) -> Html:
     """The changes that match, newest first."""
-    given = visit.given(*FILTERS)
+    given = visit.given(*VALUES, *TIMES)
+    fields = visit.given(*VALUES, "cursor")
     values: dict[str, Any] = {"given": given, "changes": [], "next": None, "problem": None}
     try:
-        page = await visit.call(list_changes, limit="50", **given, **visit.given("cursor"))
+        page = await visit.call(list_changes, limit="50", **fields, **visit.times(*TIMES))
         keys = await visit.call(list_keys, limit="1000")
     except SluiceError as error:
         return Html("audit/changes.html", {**values, "problem": error}, error.status)

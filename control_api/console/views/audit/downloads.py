@@ -10,7 +10,9 @@ from control_api.responses.stream import Stream
 from control_api.use_cases.audit.export_log import export_log
 from policies.ground.errors import SluiceError
 
-FIELDS = ("from", "to", "openings", "limit", "format", "since", "before", *VALUES)
+PLACES, TIMES = ("from", "to"), ("since", "before")
+REST = ("openings", "limit", "format", *VALUES)
+FIELDS = (*PLACES, *TIMES, *REST)
 """What a download may be asked by: all fields of the export, but none twice."""
 
 
@@ -36,10 +38,17 @@ async def show_downloads(visit: Visit, problem: SluiceError | None = None) -> Ht
 async def download_log(visit: Visit) -> Answer:
     """The log, or a part of it; or the decisions that match, if a format is given."""
     try:
-        stream: Stream = await visit.call(export_log, **visit.given(*FIELDS))
+        # `from` and `to` may be the number of an entry, which is no time.
+        times = [name for name in PLACES if not _is_entry(visit.query.get(name, ""))]
+        fields = visit.given(*FIELDS) | visit.times(*times, *TIMES)
+        stream: Stream = await visit.call(export_log, **fields)
     except SluiceError as error:
         return await show_downloads(visit, error)
     return stream
+
+
+def _is_entry(text: str) -> bool:
+    return text.isascii() and text.isdecimal()
 
 
 PAGES = (

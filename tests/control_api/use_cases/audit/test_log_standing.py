@@ -79,6 +79,16 @@ def test_every_answer_from_the_log_says_when_it_was_verified(api: ControlApi) ->
     assert "log verified " in Visitor(api).sign_in(api.admin_key).get("/console/keys").page.text
 
 
+def test_the_overview_tells_one_age_of_the_last_verification(api: ControlApi) -> None:
+    api.evaluate()
+    assert ended(api)["state"] == "valid"
+    # The walk over the whole log began long before its end.
+    change(api, "UPDATE self_checks SET verified_at = verified_at - 7500000000")
+    page = Visitor(api).sign_in(api.admin_key).get("/console").page
+    assert "valid 2 h ago" in page.find("section", aria_labelledby="log").text
+    assert "log verified 2 h ago" in page.find("footer").text
+
+
 def test_an_event_that_was_hidden_from_lists_is_told_by_every_list(api: ControlApi) -> None:
     fields = {"source_id": "payroll", "session_id": "s1"}
     events = [api.evaluate(**fields)["event_id"] for _ in range(3)]
