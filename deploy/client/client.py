@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from deploy.client.connection import ApiConnection, ApiResponse
 from deploy.client.output import Columns, Output
-from deploy.client.times import ACCEPTED, moment
+from policies.ground.typed_time import ACCEPTED, UnreadableTime, read_time_text
 
 ROWS = 100
 
@@ -132,6 +133,15 @@ def given(options: argparse.Namespace, fields: Fields) -> dict[str, Any]:
     value for the API, too."""
     found = {field: getattr(options, field) for field, _ in fields.values()}
     return {field: value for field, value in found.items() if value is not None}
+
+
+def moment(text: str) -> str:
+    """An argument's type: a time as people type it, by this machine's clock, in the form that the
+    API takes."""
+    try:
+        return read_time_text(text, time.time_ns() // 1000)
+    except UnreadableTime as problem:
+        raise argparse.ArgumentTypeError(str(problem)) from problem
 
 
 def positive(text: str) -> int:

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TextIO, TypeVar
 from urllib.parse import urlsplit
 
-from deploy.client.client import Client, common
+from deploy.client.client import Client, common, moment
 from deploy.client.connection import LOOPBACK, ApiConnection, ApiUnreachable, RequestRefused
 from deploy.client.credentials import UnusableArguments
 from deploy.client.export.decision_lines import FORMATS, DecisionFile
 from deploy.client.export.download import Broken, Download, codings, decoded
 from deploy.client.export.partial_file import CannotContinue, PartialFile
-from deploy.client.times import ACCEPTED, place
+from policies.ground.typed_time import ACCEPTED
 
 PATH = "/v1/audit/export"
 PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)
@@ -38,14 +38,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--from",
         dest="first",
-        type=place,
+        type=_place,
         metavar="SEQ|TIME",
         help=f"the first entry (default: the oldest kept), or a time: {ACCEPTED}",
     )
     parser.add_argument(
         "--to",
         dest="until",
-        type=place,
+        type=_place,
         metavar="SEQ|TIME",
         help="the first entry or time that is left out",
     )
@@ -59,6 +59,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=FORMATS,
         help="the decisions alone, one on each line, in a format of security tools",
     )
+
+
+def _place(text: str) -> str:
+    """An argument's type: the number of an entry, or a time."""
+    return text if text.isascii() and text.isdecimal() else moment(text)
 
 
 def _export(client: Client, options: argparse.Namespace) -> int:

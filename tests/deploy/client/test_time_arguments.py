@@ -9,7 +9,7 @@ import pytest
 from control_api.policy_tools.__main__ import main as policy
 from control_api.verifier.outcome import Unusable
 from control_api.verifier.report.arguments import parse as report
-from deploy.client.times import moment
+from deploy.client.client import moment
 from policies.ground.canonical import micros, rfc3339
 from policies.ground.typed_time import ACCEPTED, UnreadableTime, read_time, read_time_text
 from tests.deploy.client.conftest import Operator, evaluate
