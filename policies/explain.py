@@ -7,7 +7,7 @@ Pure. Changes no decision, and never runs as part of one (contract, section 3).
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -22,6 +22,7 @@ from policies.suggestion import suggest
 from policies.trail.recompute.facts import difference, read_facts, read_role
 from policies.trail.record import REPORT_PREFIX, response_of
 
+_COMPARED = (CheckOutcome.passed.value, CheckOutcome.failed.value)
 _UNREADABLE = (KeyError, TypeError, ValueError, AttributeError)
 
 
@@ -62,7 +63,9 @@ def explain(retrieval: Retrieval, facts: Facts | None, decision: Decision) -> di
 def explain_entry(entry: Mapping[str, Any], body: bytes | None) -> dict[str, Any] | Unexplained:
     """The explanation of a `decision` entry by the facts that it records, and by nothing that is in
     force today, with `suggestion` (`policies.suggestion`). `body` is the document whose digest the
-    entry cites; None if it cites none, or if it is not kept."""
+    entry cites; None if it cites none, or if it is not kept.
+
+    Unlike `explain`, whose answer agents see, it shows the policy's lists of tasks and sources."""
     try:
         if not entry["pub"]["facts"]:
             return Unexplained.no_checks
@@ -82,7 +85,32 @@ def explain_entry(entry: Mapping[str, Any], body: bytes | None) -> dict[str, Any
     if difference(response, response_of(decision)):
         return Unexplained.differs
     suggestion = suggest(recorded.retrieval, decision, facts.role)
-    return {**explain(recorded.retrieval, facts, decision), "suggestion": suggestion}
+    found = explain(recorded.retrieval, facts, decision)
+    checks = _with_lists(found["checks"], _deciding(facts, decision))
+    return {**found, "checks": checks, "suggestion": suggestion}
+
+
+def _with_lists(checks: list[dict[str, Any]], clause: Clause | None) -> list[dict[str, Any]]:
+    """The checks, where those of task and source show the policy's lists that they compared."""
+    if clause is None:
+        return checks
+    lists = {
+        "task": (("allowed_tasks", clause.allowed_tasks), ("denied_tasks", clause.denied_tasks)),
+        "source": (
+            ("allowed_sources", clause.allowed_sources),
+            ("denied_sources", clause.denied_sources),
+        ),
+    }
+    return [
+        {**each, "facts": {**each["facts"], **_sorted(lists[each["check"]])}}
+        if each["check"] in lists and each["outcome"] in _COMPARED
+        else each
+        for each in checks
+    ]
+
+
+def _sorted(lists: Iterable[tuple[str, Iterable[str]]]) -> dict[str, list[str]]:
+    return {name: sorted(entries) for name, entries in lists}
 
 
 def _miss(retrieval: Retrieval, facts: Facts | None, decision: Decision) -> dict[str, Any] | None:

@@ -88,5 +88,9 @@ def _show(client: Client, event_id: str) -> int:
 
 
 def _outcome(check: dict[str, Any]) -> str:
-    facts = ", ".join(f"{name}={value}" for name, value in check["facts"].items())
+    facts = ", ".join(f"{name}={_value(value)}" for name, value in check["facts"].items())
     return f"{check['outcome']}: {facts}" if facts else str(check["outcome"])
+
+
+def _value(value: Any) -> str:
+    return f"[{', '.join(map(str, value))}]" if isinstance(value, list) else str(value)

@@ -38,6 +38,9 @@ _RELEASED = {
     "retries": "retries",
 }
 """What a sidecar records of what it released, as the action `retrieval`."""
+_CLOSED = ("allowed_sources", "denied_sources", "denied_tasks")
+"""Lists that name nothing when they are empty. Any other empty list allows everything."""
+_MOST_LISTED = 50
 
 
 class Rung(NamedTuple):
@@ -64,7 +67,7 @@ def ladder(checks: Iterable[CheckShown]) -> list[Rung]:
         Rung(
             _CHECKS.get(each.check, each.check),
             *_OUTCOMES[each.outcome],
-            [(name.replace("_", " "), _fact(value)) for name, value in each.facts.items()],
+            [(name.replace("_", " "), _fact(name, value)) for name, value in each.facts.items()],
         )
         for each in checks
     ]
@@ -86,10 +89,12 @@ def fault(verification: Verification, event: AuditEvent) -> Fault | None:
     return Fault(SENTENCES[code], verification.reason, code not in DERIVED)
 
 
-def _fact(value: object) -> str:
-    if isinstance(value, list):
-        return ", ".join(map(str, value)) or "any"
-    return _value(value)
+def _fact(name: str, value: object) -> str:
+    if not isinstance(value, list):
+        return _value(value)
+    shown = ", ".join(map(str, value[:_MOST_LISTED])) or ("none" if name in _CLOSED else "any")
+    more = len(value) - _MOST_LISTED
+    return f"{shown} and {more:,} more" if more > 0 else shown
 
 
 def _value(value: object) -> str:

@@ -27,6 +27,14 @@ def test_a_denial_shows_its_ladder_and_what_would_have_allowed_it(
     outcomes = [row.find("span", class_="badge").text for row in rows]
     assert outcomes[8] == "failed"
     assert outcomes[9] == "not reached"
+    # The list that the ninth check compared with, for who writes policies, and not for the agent.
+    assert "allowed sources: contracts, handbook, rest://files/*" in rows[8].text
+    assert "denied sources: payroll" in rows[8].text
+    fields = {"agent_role": "support", "user_id": "ann", "source_id": "payroll"}
+    asked = {**fields, "sensitivity_level": "low"}
+    told = api.call("POST", "/v1/context/evaluate?explain=true", asked, key=api.new_key("evaluate"))
+    assert b"nearest_miss" in told.raw
+    assert b'"denied_sources":' not in told.raw
     assert "What would have allowed it" in shown.text
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from control_api.console.words.decision import detail, fault
+from control_api.console.words.decision import detail, fault, ladder
 from control_api.responses.audit import AuditEvent, LineageAction
 from control_api.responses.checkpoints import Verification
+from control_api.responses.evaluations import CheckShown
 from policies.trail.findings import SENTENCES, Reason
 
 EVENT = AuditEvent(**AuditEvent.example)
@@ -34,6 +35,21 @@ def test_a_fault_at_the_entry_is_told_by_its_own_sentence(reason: Reason) -> Non
 
 def test_a_sound_log_has_no_fault_at_the_entry() -> None:
     assert fault(SOUND, EVENT) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("allowed_sources", [], "none"),
+        ("allowed_tasks", [], "any"),
+        ("denied_tasks", [], "none"),
+        ("allowed_sources", ["a", "b"], "a, b"),
+        ("allowed_sources", ["a"] * 52, f"{', '.join(['a'] * 50)} and 2 more"),
+    ],
+)
+def test_a_list_that_a_check_compared_is_told(name: str, value: list[str], told: str) -> None:
+    (rung,) = ladder([CheckShown("source", "passed", {name: value})])
+    assert rung.facts == [(name.replace("_", " "), told)]
 
 
 @pytest.mark.parametrize(

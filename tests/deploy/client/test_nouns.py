@@ -133,6 +133,8 @@ def test_an_event_is_shown_in_full_by_the_id_that_the_list_shows(
     assert (shown["event_id"], shown["decision"]) == (event_id, "DENY")
     found = operator.done("events", "--event", event_id, "--json").json
     assert found["event"]["event_id"] == event_id
+    [compared] = [each["facts"] for each in found["explain"]["checks"] if each["check"] == "source"]
+    assert f"allowed_sources=[{', '.join(compared['allowed_sources'])}]" in shown["source"]
     # Every check of the decision has its line.
     assert {each["check"] for each in found["explain"]["checks"]} <= shown.keys()
     unknown = operator("events", "--event", "absent")
