@@ -90,6 +90,8 @@ def _from_postgresql(error: DBAPIError, where: str) -> Exception | None:
     message = f"{where}: {_first_line(own)}"
     if state is None and not error.connection_invalidated:
         # The driver rejects a parameter of the URL before it connects.
+        if "root certificate file" in message:
+            message += ": set PGSSLROOTCERT to the file with your authority's certificate"
         return UnusableDatabase(message)
     if state is None or state.startswith(_TRANSIENT_CLASSES) or state == _READ_ONLY_TRANSACTION:
         return DatabaseUnreachable(message)

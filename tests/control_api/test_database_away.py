@@ -92,6 +92,8 @@ async def refused(
             "PostgreSQL at `db.invalid:1`: ",
         ),
         (f"{REFUSED}?sslmode=require", UnusableDatabase, "parameters can't be used"),
+        (f"{REFUSED}?sslmode=require", UnusableDatabase, "Instead of `sslmode` write `ssl`"),
+        (f"{REFUSED}?ssl=verify-full", UnusableDatabase, "set PGSSLROOTCERT to the file"),
         (
             f"{REFUSED}?ssl=maybe",
             UnusableDatabase,
@@ -103,8 +105,11 @@ async def refused(
     ],
 )
 async def test_the_cause_is_reported_without_the_password(
-    url: str, kind: type[Exception], cause: str
+    url: str, kind: type[Exception], cause: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The driver looks for a certificate there.
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("PGSSLROOTCERT", raising=False)
     assert cause in await refused(url, kind)
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from sqlalchemy import make_url
 
+from sidecar.settings.model import Pair
 from tests import servers
 from tests.programs import sources
 from tests.support import waiting
@@ -28,8 +29,9 @@ SESSIONS = 4
 
 
 @contextlib.contextmanager
-def before(url: str, sessions: int = SESSIONS) -> Iterator[str]:
-    """The URL of the same database by way of a PgBouncer. Skips the test if there is none."""
+def before(url: str, sessions: int = SESSIONS, tls: Pair | None = None) -> Iterator[str]:
+    """The URL of the same database by way of a PgBouncer. Skips the test if there is none. With
+    `tls`, it shows this certificate, and refuses clients without TLS, as a server does."""
     program, direct, port = servers.need("pgbouncer"), make_url(url), free_port()
     settings = {
         "listen_addr": "127.0.0.1",
@@ -46,6 +48,8 @@ def before(url: str, sessions: int = SESSIONS) -> Iterator[str]:
         folder = Path(made)
         folder.chmod(0o755)  # it refuses to run as root
         (folder / "users.txt").write_text(f'"{direct.username}" "{direct.password}"\n')
+        if tls is not None:
+            settings |= _tls(tls, folder)
         lines = [f"{name} = {value}" for name, value in settings.items()]
         database = f"{direct.database} = host={direct.host} port={direct.port}"
         sections = ["[databases]", database, "[pgbouncer]", *lines]
@@ -54,8 +58,9 @@ def before(url: str, sessions: int = SESSIONS) -> Iterator[str]:
         if os.geteuid() == 0:
             account = {"user": UNPRIVILEGED, "group": UNPRIVILEGED}
             program = _within_reach(program, folder)
-            for file in ("users.txt", "pgbouncer.ini"):
-                (folder / file).chmod(0o644)  # whatever the umask
+            for file in folder.iterdir():
+                if file.is_file():
+                    file.chmod(0o644)  # whatever the umask
         with (folder / "pgbouncer.log").open("wb") as log:
             process = subprocess.Popen(
                 [str(program), "pgbouncer.ini"], cwd=folder, stdout=log, stderr=log, **account
@@ -66,6 +71,16 @@ def before(url: str, sessions: int = SESSIONS) -> Iterator[str]:
         finally:
             process.kill()
             process.wait()
+
+
+def _tls(pair: Pair, folder: Path) -> dict[str, Any]:
+    certificate = shutil.copyfile(pair.certificate, folder / "server.crt")
+    key = shutil.copyfile(pair.key, folder / "server.key")
+    return {
+        "client_tls_sslmode": "require",
+        "client_tls_cert_file": certificate,
+        "client_tls_key_file": key,
+    }
 
 
 def _within_reach(program: Path, folder: Path) -> Path:

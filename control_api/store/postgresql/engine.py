@@ -39,7 +39,8 @@ async def connected(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
         # The driver's message may repeat a parameter's value, so it is not shown.
         raise UnusableDatabase(
             "the host or the parameters can't be used: after `?`, give arguments of asyncpg's "
-            "`connect`, such as `ssl=verify-full`"
+            "`connect`, such as `ssl=verify-full`. Instead of `sslmode` write `ssl`; instead of "
+            "`sslrootcert`, set the variable PGSSLROOTCERT"
         ) from error
     try:
         yield connection
