@@ -61,7 +61,7 @@ def _parser() -> ArgumentParser:
         "--finish",
         action="store_true",
         help="after an upgrade of every replica: let PostgreSQL also hold rows that older versions "
-        "can't read. They no longer start on it",
+        "can't read. They no longer start on it. Refused for SQLite, which holds no such rows",
     )
     purge = commands.add_parser(
         "purge",

@@ -15,13 +15,13 @@ from control_api.store.postgresql import hosts, large_indexes
 from control_api.store.postgresql.engine import connected
 from control_api.store.postgresql.role import grant_privileges
 from control_api.store.schema.version import Migration, upgrade_to_head
-from control_api.store.url import parse_url
+from control_api.store.url import UnusableDatabase, parse_url
 
 
 async def migrate(url: str, service_url: str | None = None, *, finish: bool = False) -> Migration:
     """Applies every missing migration, then grants the role in `service_url` the privileges that
     the service needs, unless that role is the owner. With `finish`, older versions can't use the
-    database from now on. Returns what was done to the schema.
+    database from now on: PostgreSQL only. Returns what was done to the schema.
 
     All of this is one transaction: a failed migration leaves the schema as it was. Indexes of large
     tables follow on their own, without stopping a running service. Raises
@@ -40,6 +40,11 @@ async def migrate(url: str, service_url: str | None = None, *, finish: bool = Fa
 
 async def _migrate(url: URL, role: str | None, finish: bool) -> Migration:
     if url.get_backend_name() == "sqlite":
+        if finish:
+            raise UnusableDatabase(
+                "`--finish` is for PostgreSQL alone: in a SQLite file, this version writes nothing "
+                "that older ones can't read. Run `sluice migrate` without it"
+            )
         sqlite.make_file(Path(url.database or ""))
         return await asyncio.get_running_loop().run_in_executor(None, sqlite.migrate, url)
     engine = create_async_engine(

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -270,6 +271,12 @@ async def test_migrating_again_changes_nothing(either_url: str) -> None:
     await migrate(either_url)
     async with opened(either_url):
         pass
+
+
+async def test_finishing_a_migration_of_sqlite_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnusableDatabase, match="`--finish` is for PostgreSQL alone"):
+        await migrate(f"sqlite:///{tmp_path}/new.db", finish=True)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.deep(stands_in="test_migrations_wait_for_each_other")
