@@ -101,6 +101,7 @@ class CheckpointJudge:
         read, so that a missing one is a finding."""
         newest = self.newest
         outcome.pinned = bool(self._keys.pinned)
+        outcome.given_keys = [short(each) for each in self._keys.pinned]
         if newest is None:
             if self._keys.pinned and whole:
                 message = "no checkpoint is signed by a pinned key, so nothing proves the entries"

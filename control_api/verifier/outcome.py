@@ -3,9 +3,11 @@ nothing."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from hashlib import sha256
 from typing import Any, NamedTuple
 
-from policies.trail.findings import Finding
+from policies.ground.canonical import unb64
+from policies.trail.findings import Finding, Reason
 from policies.trail.walk.silences import Silences, silence
 
 
@@ -43,10 +45,13 @@ class Outcome:
     exclusive; `oldest` is the first entry that the log still had. `covered` is the largest size
     that a checkpoint proves, None without one; `signer` is the key that signed that checkpoint, and
     `covered_how` how it is trusted. `spools_followed` says whether each spool was followed through
-    the log. `pinned` says whether keys were pinned. `earlier` are the entries right before `first`
+    the log. `pinned` says whether keys were pinned, and
+    `given_keys` are those in base64. `earlier` are the entries right before `first`
     that earlier runs verified. `to_end` says that no larger log is known of, and `part` that the
-    file's header, which no key signs, calls it a part. `notes` are lines for the summary about
-    keys, witnesses and the rest."""
+    file's header, which no key signs, calls it a part. `documents` is how many
+    policy documents were held against the digests that decisions cite, None if they were not, and
+    `documents_gone` counts the decisions that lack theirs for a reason that the log tells. `notes`
+    are lines for the summary about keys, witnesses and the rest."""
 
     subject: str
     log: str = ""
@@ -76,11 +81,13 @@ class Outcome:
     not_recomputable: int | None = None
     recomputed: int | None = None
     not_derived: list[NotDerived] = field(default_factory=list)
+    documents: int | None = None
+    documents_gone: list[NotDerived] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     more_findings: int = 0
     neighbours: list[str] = field(default_factory=list)
     claimed_keys: list[str] = field(default_factory=list)
-    keys: list[str] = field(default_factory=list)
+    given_keys: list[str] = field(default_factory=list)
     witnesses: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     not_compared: list[NotCompared] = field(default_factory=list)
@@ -89,6 +96,20 @@ class Outcome:
     def covered_by(self) -> str:
         """Who signed the largest checkpoint; empty without one."""
         return f"{self.signer} ({self.covered_how})" if self.signer else self.covered_how
+
+    @property
+    def fingerprints(self) -> list[str]:
+        """The SHA-256 in hex of the public key that signed the largest checkpoint; without one,
+        of each pinned key."""
+        keys = [self.signer] if self.signer else self.given_keys
+        return [sha256(unb64(key)).hexdigest() for key in keys]
+
+    @property
+    def level_holds(self) -> bool:
+        """False if more was found than that cosignatures are missing: whoever signed such a log,
+        nothing of it is proven."""
+        only_quorum = all(each.reason is Reason.QUORUM_MISSING for each in self.findings)
+        return only_quorum or self.level is Level.UNSIGNED
 
     @property
     def valid(self) -> bool:
@@ -153,6 +174,11 @@ class Outcome:
             "unproven_tail": self.unproven_tail,
             "not_recomputable": self.not_recomputable,
             "not_derived": [each._asdict() for each in self.not_derived],
+            "documents": {
+                "checked": self.documents is not None,
+                "found": self.documents,
+                "gone": [each._asdict() for each in self.documents_gone],
+            },
             "not_compared": [each._asdict() for each in self.not_compared],
             "spools_followed": self.spools_followed,
             "erased": {

@@ -1,7 +1,7 @@
 """Explains an outcome to people: what is proven, what isn't, and what was found."""
 
 from control_api.verifier.outcome import Level, NotCompared, Outcome
-from policies.ground.output import printable
+from policies.ground.output import plural, printable
 from policies.trail.findings import Finding, Reason
 
 _INCOMPLETE = {
@@ -13,6 +13,7 @@ _INCOMPLETE = {
     Reason.INCARNATION,
 }
 """Reasons that say that something is missing, rather than changed."""
+_OF_DOCUMENTS = {Reason.DOCUMENT_MISSING, Reason.DOCUMENT_MISMATCH}
 _OF_LEVEL = {Reason.QUORUM_MISSING}
 """Reasons that say what a log is not proven by, not that anything in it is wrong."""
 MOST_SHOWN = 20
@@ -32,8 +33,10 @@ def summary(outcome: Outcome) -> str:
             *[("silence", each) for each in _silences(outcome)],
             ("level", _level(outcome)),
             *[("signed by", outcome.covered_by)] * bool(outcome.covered_by),
+            *[("fingerprint", f"SHA-256 {each} of the log's key") for each in outcome.fingerprints],
             *[("witness", each) for each in outcome.witnesses],
             ("openings", _openings(outcome)),
+            ("documents", documents(outcome)),
             *_recompute(outcome),
             *[("not compared", not_compared(each)) for each in outcome.not_compared],
             *[("note", each) for each in outcome.notes],
@@ -59,6 +62,8 @@ def summary(outcome: Outcome) -> str:
 def _headline(outcome: Outcome) -> str:
     if outcome.valid and outcome.not_compared:
         return f"INCOMPLETE: {outcome.subject} holds, but a checkpoint given was not compared"
+    if outcome.valid and outcome.not_derived and outcome.recomputed is None:
+        return f"INCOMPLETE: {outcome.subject} holds, but not all of its documents were checked"
     if outcome.valid and outcome.not_derived:
         return f"INCOMPLETE: {outcome.subject} holds, but decisions could not be derived"
     if outcome.valid and not outcome.spools_followed:
@@ -155,12 +160,14 @@ def _hours(duration: int) -> str:
 
 
 def _level(outcome: Outcome) -> str:
+    if not outcome.level_holds:
+        return "none: a signature proves nothing of a log with findings"
     if outcome.level is Level.WITNESSED:
         return "witnessed: the owner could not show others another log"
     if outcome.level is Level.SIGNED and any(each.reason in _OF_LEVEL for each in outcome.findings):
         return (
-            "signed, NOT witnessed as asked: witnesses cosign within seconds, so export it again; "
-            "if that does not help, ask the owner and the witness why"
+            "NOT witnessed as asked, only signed: witnesses cosign within seconds, so export it "
+            "again; if that does not help, ask the owner and the witness why"
         )
     if outcome.level is Level.SIGNED:
         return "signed: only who has the log's key could have made another one"
@@ -177,6 +184,21 @@ def _openings(outcome: Outcome) -> str:
         text += f", {outcome.erased_later:,} of them by erasures behind the file's end"
     if outcome.erased_unproven:
         text += f", {outcome.erased_unproven:,} by erasures that no checkpoint covers yet"
+    return text
+
+
+def documents(outcome: Outcome) -> str:
+    """A line about the policy documents, whose digests the decisions cite."""
+    if outcome.documents is None and outcome.findings:
+        return "not checked: what was found ended the walk"
+    if outcome.documents is None:
+        return "policy documents: not checked (a verification of an export checks them)"
+    wrong = [each for each in outcome.findings if each.reason in _OF_DOCUMENTS]
+    if wrong:
+        return f"BROKEN: {wrong[0].message}"
+    text = f"{plural(outcome.documents, 'policy document')}, as cited by the decisions"
+    for each in outcome.documents_gone if outcome.recomputed is None else ():
+        text += f"; {plural(each.decisions, 'decision')} without theirs, which {each.why}"
     return text
 
 

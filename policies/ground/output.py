@@ -17,6 +17,14 @@ def printable(text: str) -> str:
     )
 
 
+def plural(count: int, noun: str) -> str:
+    """A number with its noun: `1 entry`, `2,000 entries`."""
+    if count == 1:
+        return f"1 {noun}"
+    many = noun[:-1] + "ies" if noun.endswith(("cy", "ry")) else noun + "s"
+    return f"{count:,} {many}"
+
+
 def for_a_reader(run: Callable[[], int], gone: int = GONE) -> int:
     """Run a command that writes to standard output, and flush it. Returns the exit code.
 

@@ -34,13 +34,9 @@ class Pins:
     quorum: int = 0
 
 
-def verify(file: BinaryIO, pins: Pins, *, documents: bool = False) -> Answer:
-    """Verifies an export; with `documents`, also that it has the documents that decisions cite, and
-    no others. Raises `NotAnExport`."""
+def verify(file: BinaryIO, pins: Pins) -> Answer:
+    """Verifies an export. Raises `NotAnExport`."""
     walk = Walk(ExportFile(file), pins)
-    if documents:
-        header = walk.export.header
-        walk.documents = Documents(restored=header["origin"] != header["log"])
     try:
         walk.lines()
         walk.end()
@@ -61,7 +57,7 @@ class Walk:
         self.keys = trusted_keys(pins.keys, header["keys"])
         self.ledger, self.ids = Ledger(), duplicates.Ids()
         self.purges = purges.Purges(header["first"])
-        self.documents: Documents | None = None
+        self.documents = Documents(restored=header["origin"] != header["log"])
         self.last_leaf, self.before_last = b"", list[bytes]()
         self.newest: Note | None = None
         self.newest_at = 0
@@ -111,16 +107,14 @@ class Walk:
         return answer
 
     def _conclude_documents(self, covered: int | None) -> None:
-        if self.documents is not None:
-            self.answer.findings += self.documents.findings(self.purges.cutoff(covered))
-            self.answer.incomplete = self.documents.excused
+        self.answer.findings += self.documents.findings(self.purges.cutoff(covered))
+        self.answer.incomplete = self.documents.excused
 
     def _line(self, line: Line) -> None:
         if line.kind == "entry":
             self._entry(line.value, line.openings)
         elif line.kind == "policy":
-            if self.documents is not None:
-                self.documents.line(line.value)
+            self.documents.line(line.value)
         elif line.kind == "damaged":
             raise Broken("not_an_entry", "the row holds no entry", self.place.seq)
         elif line.kind == "checkpoint":
@@ -189,8 +183,7 @@ class Walk:
         if entry["kind"] == "purge":
             self.purges.entry(entry["pub"], seq)
         self.ids.add(entry["eid"], seq)
-        if self.documents is not None:
-            self.documents.entry(entry)
+        self.documents.entry(entry)
         self.before_last = list(self.tree.frontier)
         self.tree.append(leaf)
         place, self.last_leaf = self.place, leaf

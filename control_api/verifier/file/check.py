@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from control_api.verifier.checkpoint_judge import CheckpointJudge
 from control_api.verifier.file.beginning import read_frontier, read_header
-from control_api.verifier.file.derivation import Derivation
 from control_api.verifier.file.duplicates import IdBuckets
 from control_api.verifier.file.ending import Ending, end_fault
+from control_api.verifier.file.policy_check import PolicyCheck
 from control_api.verifier.file.pool import Walked, WalkOptions, walk_chunks
 from control_api.verifier.file.purge_check import FileStart, purge_findings, purged_before, seen
 from control_api.verifier.file.source import LineChunks
@@ -79,7 +79,7 @@ class FileCheck:
         self.newest_note = ""
         """The newest checkpoint that fits, by a trusted key if any is pinned."""
         self._ids = IdBuckets()
-        self._derived = Derivation() if options.recompute else None
+        self._policies = PolicyCheck(self._outcome, recompute=options.recompute)
         self._ended: EndLine | None = None
         self._ending = Ending(header.log, header.until)
         self._last_entry = b""
@@ -107,9 +107,7 @@ class FileCheck:
         self._options.progress.entries = first - self.walk.base
         if self.walk.join(walked.result, self._on_other):
             self._ids.add(walked.result.ids)
-            if self._derived is not None:
-                for finding in self._derived.feed(walked.chunk, self.header.with_openings):
-                    self._outcome.add(finding)
+            self._policies.take(walked, self.header.with_openings)
             self._last_entry = walked.chunk[walked.chunk.rfind(b"\n") + 1 :]
             return True
         self._broken = self.walk.broken
@@ -134,6 +132,7 @@ class FileCheck:
             return self._malformed(misplaced, tree)
         match line:
             case PolicyLine():
+                self._note_finding(self._policies.line(line.document, tree.size))
                 return None
             case CheckpointLine():
                 return self._on_checkpoint(line, tree)
@@ -193,7 +192,7 @@ class FileCheck:
         return newest is not None and newest.checkpoint == checkpoint
 
     def _note_finding(self, found: Finding | None) -> None:
-        """A checkpoint that fails says nothing about the entries: the walk goes on."""
+        """What fails of a checkpoint or document says nothing of the entries: the walk goes on."""
         if found is not None:
             self._outcome.add(found)
 
@@ -223,9 +222,7 @@ class FileCheck:
         outcome.erased = walk.erasures.excused
         outcome.erased_later = self._ending.erased
         outcome.erased_unproven = self._ending.unproven
-        if self._derived is not None:
-            outcome.recomputed = self._derived.counts.recomputed
-            outcome.not_recomputable = self._derived.counts.not_recomputable
+        self._policies.count()
         roots = {**earlier_roots(self._base), **walk.roots}
         self._known.compare(outcome, roots, whole=self._broken is None)
         self._judge.conclude(outcome, whole=self._broken is None)
@@ -240,10 +237,6 @@ class FileCheck:
         start = FileStart(self._base, walk.first_prev, oldest)
         for finding in purge_findings(purges, start, signed=newest is not None):
             self._outcome.add(finding)
-        if self._derived is not None:
-            # No key signs the header: only a checkpoint tells of another incarnation.
-            restored = newest is not None and newest.checkpoint.origin != self.header.log
-            cutoff = purged_before(purges, oldest)
-            found, self._outcome.not_derived = self._derived.conclude(cutoff, restored=restored)
-            for finding in found:
-                self._outcome.add(finding)
+        # No key signs the header: only a checkpoint tells of another incarnation.
+        restored = newest is not None and newest.checkpoint.origin != self.header.log
+        self._policies.conclude(purged_before(purges, oldest), restored=restored)

@@ -11,7 +11,7 @@ from control_api.verifier.file.check import CheckOptions
 from control_api.verifier.known_notes import KnownNotes
 from control_api.verifier.outcome import Level, Outcome
 from control_api.verifier.report.evidence import BadReport, Evidence, Item, parse
-from control_api.verifier.summary import not_compared
+from control_api.verifier.summary import documents, not_compared
 from control_api.verifier.trusted_keys import TrustedKeys
 from policies.ground.output import printable
 from policies.trail.checkpoint import Checkpoint
@@ -64,11 +64,13 @@ class ReportOutcome:
             ("log", outcome.log),
             ("entries", proven if self.valid else "NOT PROVEN, see the findings"),
             ("completeness", "a report can leave entries out; only the export shows all of them"),
-            ("level", LEVELS[outcome.level]),
+            ("level", LEVELS[outcome.level] if outcome.level_holds else "none, see the findings"),
             *[("signed by", outcome.covered_by)] * bool(outcome.covered_by),
+            *[("fingerprint", f"SHA-256 {each} of the log's key") for each in outcome.fingerprints],
             *[("witness", each) for each in outcome.witnesses],
             ("openings", f"checked; {self.unopened:,} entries lack some" * bool(self.unopened)
              or "checked"),
+            *[("documents", documents(outcome))] * self.valid,
             *[("not compared", not_compared(each)) for each in outcome.not_compared],
             *[("note", each) for each in outcome.notes],
         ]  # fmt: skip

@@ -116,7 +116,11 @@ def cited_role(entry: Mapping[str, Any]) -> str | None:
 
 def cited_digests(entry: Mapping[str, Any]) -> list[str]:
     """The digests of all documents that a `decision` entry cites, as far as they can be read."""
-    facts = entry["pub"].get("facts")
+    return cited_in(entry["pub"].get("facts"))
+
+
+def cited_in(facts: object) -> list[str]:
+    """The digests of the documents that the facts of a `decision` entry cite."""
     found = [facts.get(name) for name in ("role", "sources")] if isinstance(facts, dict) else []
     return [digest for digest in found if isinstance(digest, str)]
 

@@ -29,7 +29,7 @@ from policies.sets.role import Role
 from policies.sets.source_levels import SOURCES, SourceLevels
 from policies.trail.findings import Finding, Reason
 from policies.trail.recompute.facts import RecordedFacts, difference, read_facts, read_role
-from policies.trail.recompute.registry import FREEZE, Held, Registry, unkept_until
+from policies.trail.recompute.registry import FREEZE, Held, Registry
 from policies.trail.record import REPORT_PREFIX, response_of
 
 MAX_DOCUMENTS = 256
@@ -69,9 +69,6 @@ class Recomputer:
 
     def __init__(self, documents: Documents) -> None:
         self.counts = RecomputeCounts()
-        self.unkept_until = 0
-        """The time, in microseconds, until which a decision may lack its document, by the changes
-        that were walked. Those behind the decision count too, so ask at the end."""
         self._documents = documents
         self._registry = Registry()
         self._restored = False
@@ -93,7 +90,6 @@ class Recomputer:
         on."""
         kind = entry["kind"]
         if kind == "change":
-            self.unkept_until = max(self.unkept_until, unkept_until(entry))
             # No version has written one: it would only keep the facts behind it from being held
             # against the changes.
             if not self._registry.change(entry):

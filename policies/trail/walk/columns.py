@@ -12,7 +12,7 @@ from functools import lru_cache
 from policies.ground.canonical import NotCanonical, micros
 from policies.trail.commitment import commitments
 from policies.trail.record import MAX_ENTRY
-from policies.trail.walk.known_lines import Columns, are_facts
+from policies.trail.walk.known_lines import Columns, cited_by
 
 _sha256 = hashlib.sha256
 _HASH = 32
@@ -102,7 +102,9 @@ def places_hold(columns: Columns, seq: int, log: bytes, ts: bytes) -> bool:
 
 def contents_hold(columns: Columns) -> bool:
     """Whether the entries are small enough, and their facts canonical."""
-    return max(map(len, columns.raw)) <= MAX_ENTRY and all(map(are_facts, set(columns.facts)))
+    if max(map(len, columns.raw)) > MAX_ENTRY:
+        return False
+    return all(cited_by(facts) is not None for facts in set(columns.facts))
 
 
 @lru_cache(maxsize=64)

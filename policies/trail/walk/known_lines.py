@@ -16,6 +16,7 @@ import orjson
 
 from policies.ground.canonical import NotCanonical, check, encode
 from policies.trail.log_file.coding import line_feeds
+from policies.trail.recompute.facts import cited_in
 
 Row = tuple[bytes, ...]
 
@@ -121,15 +122,17 @@ def _is_utf8(block: bytes) -> bool:
 
 
 @lru_cache(maxsize=_CACHED_FACTS)
-def are_facts(raw: bytes) -> bool:
-    """Whether `Columns.facts` of a line are canonical, and allowed in `pub` of an entry. Cached,
-    since an agent sends the same facts again and again."""
+def cited_by(raw: bytes) -> tuple[str, ...] | None:
+    """The digests of the documents that `Columns.facts` of a line cite; None unless the facts are
+    canonical, and allowed in `pub` of an entry. Cached, since an agent sends the same facts again
+    and again."""
     if len(raw) > _MAX_FACTS_BYTES:
-        return False  # too large for the cache
+        return None  # too large for the cache
     raw = raw.removesuffix(_MASKING)
     try:
         value = orjson.loads(raw)
         check([[value]])  # nested as deeply as in an entry, since the profile limits depth
     except (orjson.JSONDecodeError, NotCanonical):
-        return False
-    return isinstance(value, dict) and encode(value) == raw
+        return None
+    sound = isinstance(value, dict) and encode(value) == raw
+    return tuple(cited_in(value)) if sound else None

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from policies.trail.findings import Finding
+from policies.trail.walk.citations import Cited
 from policies.trail.walk.silences import Silence
 
 Source = tuple[bytes, bytes]
@@ -65,7 +66,8 @@ BEFORE = -1
 class RangeResult(NamedTuple):
     """What a range holds. `start` is None without entries. `ids` holds a keyed hash of each id;
     `missing` the entries that lack an opening, and `erased` what `redact` entries erased. `notable`
-    are `(seq, kind, pub)` of `purge` and `incarnation` entries. `marks` are the trees at the wanted
+    are `(seq, kind, pub)` of `purge` and `incarnation` entries, and `cited` the documents that
+    decisions cite. `marks` are the trees at the wanted
     sizes. The `seq` of a `finding` is None if the range does not know where it stands."""
 
     start: Start | None
@@ -80,6 +82,7 @@ class RangeResult(NamedTuple):
     missing: list[int]
     erased: list[tuple[int, int]]
     notable: list[tuple[int, str, dict[str, Any]]]
+    cited: Cited
     others: list[Other]
     marks: list[tuple[int, tuple[bytes, ...]]]
     silences: list[Silence]

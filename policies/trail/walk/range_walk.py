@@ -27,6 +27,7 @@ from policies.trail.stored_entry import (
     check_openings,
     load_entry,
 )
+from policies.trail.walk.citations import Citations
 from policies.trail.walk.columns import (
     all_opened,
     contents_hold,
@@ -87,6 +88,7 @@ class RangeWalk:
         self._missing: list[int] = []
         self._erased: list[tuple[int, int]] = []
         self._notable: list[tuple[int, str, dict[str, Any]]] = []
+        self._citations = Citations()
         self._others: list[Other] = []
         self._silences: list[Silence] = []
         self._finding: Finding | None = None
@@ -136,7 +138,8 @@ class RangeWalk:
         return RangeResult(
             self._start, self._tree.end, self._tree.hashes, self._leaf, self._ts,
             self._decisions, self._without, sources, array("q", self._ids), self._missing,
-            self._erased, self._notable, self._others, self._marks, self._silences, self._finding,
+            self._erased, self._notable, self._citations.result(), self._others, self._marks,
+            self._silences, self._finding,
         )  # fmt: skip
 
     # --------------------------------------------------------------------------- the fast path
@@ -196,6 +199,7 @@ class RangeWalk:
         self._prev = b2a_base64(self._leaf, newline=False)
         if not stored:
             self._ids += map(hash, columns.eid)
+        self._citations.take_facts(columns.facts, first)
         self._decisions += count
         self._without += 0 if opened else count
         return True
@@ -280,6 +284,7 @@ class RangeWalk:
         self._erased += erased
         if entry["kind"] in NOTABLE:
             self._notable.append((seq, entry["kind"], entry["pub"]))
+        self._citations.take(entry, seq)
         self._leaf = leaf
         self._tree.append(leaf)
         self._prev, self._ts = b2a_base64(leaf, newline=False), ts

@@ -52,6 +52,7 @@ def test_a_whole_log_holds_and_is_signed(tmp_path: Path, capsys: Capture) -> Non
         "unproven_tail": 0,
         "not_recomputable": None,
         "not_derived": [],
+        "documents": {"checked": True, "found": 1, "gone": []},
         "not_compared": [],
         "spools_followed": True,
         "erased": {"entries": 0, "behind_the_file": 0, "unproven": 0},

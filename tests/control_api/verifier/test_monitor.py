@@ -1,12 +1,14 @@
 """`sluice verify --url`: only what is new, against what was seen before."""
 
+import hashlib
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,6 +16,7 @@ import orjson
 import pytest
 
 from control_api.api_client.connection import RemoteApi
+from control_api.verifier.file.source import pieces
 from control_api.verifier.outcome import Outcome
 from control_api.verifier.remote.monitor import MonitorOptions
 from control_api.verifier.remote.monitor import monitor as watch
@@ -76,6 +79,32 @@ def test_each_run_verifies_what_is_new(monitor: Monitor) -> None:
     assert monitor.saved()["size"] == size + 2
     third = monitor.run()
     assert (third.code, third.json["entries"]) == (0, 0), third.out
+
+
+def test_an_altered_policy_document_is_told(
+    monitor: Monitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a service would show it that lies about its policies of then."""
+    policy = {"allowed_sources": ["handbook"], "denied_sources": [], "max_sensitivity": "low"}
+    monitor.api.admin("POST", "/v1/policies", {"name": "reads", "agent_role": "support", **policy})
+    monitor.decide(1)
+    get = RemoteApi.get
+
+    def altered(api: RemoteApi, path: str) -> Any:
+        with get(api, path) as body:
+            lines = [_altered(line) for line in b"".join(pieces(body)).split(b"\n")]
+        digest = hashlib.sha256(b"".join(each + b"\n" for each in lines[:-2])).hexdigest()
+        lines[-2] = re.sub(rb'"sha256":"\w+"', b'"sha256":"%b"' % digest.encode(), lines[-2])
+        return nullcontext(io.BytesIO(b"\n".join(lines)))
+
+    monkeypatch.setattr(RemoteApi, "get", altered)
+    answer = monitor.run()
+    assert (answer.code, answer.reasons) == (1, ["document_missing", "document_mismatch"])
+    assert not monitor.state.exists()
+
+
+def _altered(line: bytes) -> bytes:
+    return line.replace(b"support", b"supporx") if line.startswith(b'{"policy":') else line
 
 
 def test_a_rollback_is_told(monitor: Monitor) -> None:

@@ -9,6 +9,8 @@ import orjson
 import pytest
 
 from control_api.verifier.file import derivation
+from control_api.verifier.file.documents import Documents
+from control_api.verifier.file.pool import Walked
 from policies.ground.canonical import b64, encode
 from policies.sets.policy_set import role_document
 from policies.sets.role import compile_role
@@ -30,6 +32,8 @@ from policies.trail.purge import Purged
 from policies.trail.recompute import recomputer
 from policies.trail.record import incarnation_record
 from policies.trail.stored_entry import StoredRow
+from policies.trail.walk.citations import Cited
+from policies.trail.walk.range_walk import RangeWalk
 from tests.control_api.verifier.world import KEY, MADE_AT, SIGNER, node_of, note, put, run
 from tests.policies.trail.walk.world import line, tree_of
 from tests.policies.world import FACTS, LOG, POLICY, RETRIEVAL, START, Log, decided
@@ -119,9 +123,37 @@ def test_a_rewritten_verdict_is_not_silenced_by_an_unsigned_line(
     documents: list[bytes], reasons: list[str], tmp_path: Path, capsys: Capture
 ) -> None:
     path = put(tmp_path, file_of(rewritten(decisions()), documents))
-    assert run(capsys, path, "--key", KEY, "--json").code == 0
+    plain = run(capsys, path, "--key", KEY, "--json")
+    of_documents = [each for each in reasons if each != "decision_differs"]
+    assert (plain.code, plain.reasons) == (1, of_documents)
     answer = run(capsys, path, "--key", KEY, "--recompute", "--json")
     assert (answer.code, answer.reasons) == (1, reasons)
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_an_altered_policy_document_is_found_without_recompute_in_the_same_words(
+    jobs: str, tmp_path: Path, capsys: Capture
+) -> None:
+    path = put(tmp_path, file_of(decisions(), [changed(document())]))
+    arguments = (path, "--key", KEY, "--json", "--jobs", jobs)
+    plain, derived = run(capsys, *arguments), run(capsys, *arguments, "--recompute")
+    assert (plain.code, plain.reasons) == (1, ["document_missing", "document_mismatch"])
+    assert plain.json["findings"] == derived.json["findings"]
+    text = run(capsys, path, "--key", KEY).out
+    assert text.startswith("NOT VALID: ")
+    assert "level         none: a signature proves nothing of a log with findings" in text
+
+
+def test_a_log_that_tells_why_documents_are_gone_holds_unless_they_are_derived(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    log = Log()
+    log.direct(incarnation_record(3, 5, 1, record_id="incarnation"))
+    log.direct(decided(seed=1))
+    path = put(tmp_path, file_of(log.rows, []))
+    answer = run(capsys, path, "--key", KEY)
+    assert answer.code == 0, answer.out
+    assert "1 decision without theirs, which follow a restore of the log" in answer.out
 
 
 def part_of(rows: list[StoredRow], first: int, oldest: int, ending: list[bytes]) -> bytes:
@@ -267,9 +299,12 @@ def test_a_time_that_can_t_be_read_excuses_no_missing_document() -> None:
     entry = orjson.loads(row.entry)
     entry |= {"marks": ["time_doubtful"], "src": {"id": "s", "inst": "i", "n": 0, "prev": ""}}
     entry["src"]["t"] = "0 of no month"
-    derived = derivation.Derivation()
-    assert not list(derived.feed(b'{"entry":%b,"openings":{}}' % encode(entry), True))
-    findings, excused = derived.conclude(START)
+    walk, line = RangeWalk(), b'{"entry":%b,"openings":{}}' % encode(entry)
+    cited = Cited({orjson.loads(row.entry)["pub"]["facts"]["role"]: (0, 0)}, 0)
+    found = Documents()
+    walked = Walked(line, walk.result()._replace(cited=cited))
+    assert not list(found.cited(walked, with_openings=True))
+    findings, excused = found.conclude(START)
     assert ([each.reason for each in findings], excused) == (["document_missing"], [])
 
 

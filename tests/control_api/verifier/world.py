@@ -4,6 +4,7 @@ import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from control_api.verifier.__main__ import main
 from policies.ground.signing import Endorsement, Signer
+from policies.sets.policy_set import role_document
 from policies.trail import checkpoint
 from policies.trail.checkpoint import Checkpoint
 from policies.trail.log_file.coding import encode_line
@@ -20,6 +22,7 @@ from policies.trail.log_file.lines import (
     ErasureLine,
     FrontierLine,
     HeaderLine,
+    PolicyLine,
     ProofLine,
 )
 from policies.trail.log_file.writer import LogFileWriter
@@ -29,7 +32,7 @@ from policies.trail.proofs.signed_note import COSIGNATURE, ED25519, VerifierKey
 from policies.trail.purge import Purged
 from policies.trail.stored_entry import StoredRow
 from tests.policies.trail.walk.world import mixed_log, tree_of
-from tests.policies.world import LOG, START
+from tests.policies.world import LOG, POLICY, START
 
 SIGNER = Signer(bytes(range(32)))
 WITNESS = Signer(bytes(range(1, 33)))
@@ -37,6 +40,7 @@ KEY = VerifierKey(LOG, ED25519, SIGNER.public).text()
 WITNESS_KEY = VerifierKey("witness.example", COSIGNATURE, WITNESS.public).text()
 ROWS = mixed_log().rows
 SIZE = len(ROWS)
+DOCUMENT = role_document([POLICY]) or b""
 MADE_AT = "2026-01-01T00:30:00.000000Z"
 
 
@@ -106,6 +110,9 @@ def export(
     if first:
         tree = tree_of(ROWS[:first]) if tree is None else tree
         file.write(writer.line(FrontierLine(first, tree.hashes)))
+    digest = sha256(DOCUMENT).hexdigest().encode()
+    if any(digest in row.entry for row in rows):
+        file.write(writer.line(PolicyLine(DOCUMENT)))
     for place, row in enumerate(rows, first):
         if place in notes and place > first:
             file.write(writer.line(CheckpointLine(notes[place])))

@@ -93,7 +93,7 @@ def test_a_report_holds_alone(tmp_path: Path, capsys: Capture) -> None:
     assert answer.json == {
         "valid": True, "level": "witnessed", "entries": len(wire["entries"]), "findings": [],
         "more_findings": 0, "unproven_tail": 0, "not_recomputable": None, "not_derived": [],
-        "not_compared": [],
+        "not_compared": [], "documents": {"checked": False, "found": None, "gone": []},
         "log": LOG, "origin": LOG, "claimed_keys": [KEY],
         "signed_by": {"key": b64(SIGNER.public), "how": "pinned"},
     }  # fmt: skip
