@@ -62,7 +62,7 @@ def test_the_walk_ends_with_the_new_policies_in_force(tmp_path: Path) -> None:
         **{f"GIT_{who}_EMAIL": "ann@example.org" for who in ("AUTHOR", "COMMITTER")},
     }
     done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script.replace("127.0.0.1:8700", f"127.0.0.1:{port}")],
+        ["bash", "-euo", "pipefail", "-c", script.replace("127.0.0.1:8750", f"127.0.0.1:{port}")],
         cwd=tmp_path,
         env=environ,
         capture_output=True,
