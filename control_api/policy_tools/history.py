@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from control_api.api_client.connection import RemoteApi
 from control_api.api_client.key_file import ServiceUnusable
 from policies.definitions.model import Policy
-from policies.ground.canonical import NotCanonical, micros
+from policies.ground.canonical import NotCanonical, micros, rfc3339
 
 CHANGES = "/v1/audit/changes"
 POLICIES = "/v1/policies"
@@ -60,6 +60,19 @@ def in_force(api: RemoteApi, at: int) -> list[Held]:
     except (KeyError, TypeError, NotCanonical) as error:
         raise ServiceUnusable("the service's lists have another form: is it older?") from error
     return sorted(held, key=lambda each: each.policy_id)
+
+
+def beginning(api: RemoteApi, at: int) -> str | None:
+    """The time of the oldest change in the audit trail, which begins with one, if it is later than
+    `at`; else None. Raises `ServiceUnusable`."""
+    try:
+        until = rfc3339(at + 1)
+        if any(True for _ in _all(api, CHANGES, {"to": until})):
+            return None
+        newest_first = [str(each["timestamp"]) for each in _all(api, CHANGES, {})]
+        return newest_first[-1] if newest_first else None
+    except (KeyError, TypeError) as error:
+        raise ServiceUnusable("the service's lists have another form: is it older?") from error
 
 
 def _body(change: dict[str, Any], side: str) -> dict[str, Any]:

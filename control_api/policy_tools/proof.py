@@ -19,6 +19,7 @@ from policies.ground.signing import Endorsement
 from policies.trail import checkpoint
 from policies.trail.change import object_digest
 from policies.trail.merkle_tree import leaf_hash
+from policies.trail.proofs.private_key import NOT_PUBLIC, is_private_half, is_private_key
 from policies.trail.proofs.signed_note import ED25519, BadKey, BadNote, VerifierKey
 from policies.trail.proofs.tlog_proof import MAX_TEXT, BadProof, TlogProof
 
@@ -50,21 +51,26 @@ class _NotProven(Exception):
 
 def read_keys(api: RemoteApi, pinned: str | None) -> LogKeys:
     """The keys that sign the log: `pinned` (a public key in base64, a verifier key, or a file with
-    one) and its successors, else those that the service names. Raises `Unusable` and
-    `ServiceUnusable`."""
+    one) and its successors, else those that the service names. Raises `Unusable`, for a private key
+    too, and `ServiceUnusable`."""
+    given = None if pinned is None else _public(pinned)
     keys = api.ask("GET", KEYS)
-    first = unb64(keys["log_key"]) if pinned is None else _public(pinned)
-    publics = {first}
-    for wire in keys["log_key_history"]:
-        each = Endorsement.from_wire(wire)
+    named = unb64(keys["log_key"])
+    history = [Endorsement.from_wire(wire) for wire in keys["log_key_history"]]
+    claimed = {named, *(each.former for each in history), *(each.next for each in history)}
+    # A seed alone looks like a public key: only the log that it belongs to tells it.
+    if given is not None and is_private_half([given], claimed):
+        raise Unusable(f"--log-key: {NOT_PUBLIC}")
+    publics = {named if given is None else given}
+    for each in history:
         if each.former in publics and each.holds():
             publics.add(each.next)
     return LogKeys(frozenset(publics), pinned is not None)
 
 
 def prove(api: RemoteApi, keys: LogKeys, change: dict[str, Any], body: dict[str, Any]) -> Proof:
-    """What is proven of a recorded change that made a policy's body. Raises `ServiceUnusable` if
-    there is no answer."""
+    """Prove a recorded change that made a policy's body, or say why not. Raises `ServiceUnusable`
+    if there is no answer."""
     try:
         with api.get(f"/v1/audit/proof/{quote(change['event_id'], safe='')}") as answer:
             text = answer.read(MAX_TEXT + 1).decode()
@@ -110,6 +116,8 @@ def _public(text: str) -> bytes:
     try:
         path = Path(text)
         words = (path.read_text("utf-8")[:_MAX_KEY] if path.is_file() else text).strip()
+        if is_private_key(words):
+            raise Unusable(f"--log-key: {NOT_PUBLIC}")
         for read in (unb64, _of_verifier_key):
             # Base64 may have as many `+` as a verifier key.
             with suppress(BadKey, NotCanonical):

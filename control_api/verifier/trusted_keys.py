@@ -8,18 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from control_api.verifier.outcome import Unusable
-from policies.ground.canonical import NotCanonical, b64, unb64
-from policies.ground.signing import Endorsement, Signer
+from policies.ground.canonical import b64, unb64
+from policies.ground.signing import Endorsement
 from policies.trail.proofs import cosignature, signed_note
+from policies.trail.proofs.private_key import (
+    NOT_PUBLIC,
+    is_private_half,
+    is_private_key,
+    is_public_key,
+)
 from policies.trail.proofs.signed_note import COSIGNATURE, ED25519, BadKey, Note, VerifierKey
 
 MAX_KEYS = 1000
 MAX_KEY_TEXT = 4096
-_NOT_PUBLIC = (
-    "the key given is the log's private key, which must stay with the service: who reads it can "
-    "sign another log. Give the public key, `log.pub`, which `sluice log-key` prints. If the "
-    "private key has left its host, replace it with `sluice rotate-key`"
-)
 
 
 def parse_key(text: str, type_: int = ED25519) -> VerifierKey:
@@ -33,13 +34,13 @@ def parse_key(text: str, type_: int = ED25519) -> VerifierKey:
                 words = file.read(MAX_KEY_TEXT).strip()
     except (OSError, ValueError) as error:
         raise ValueError(f"`{text:.120}` can't be read: {error}") from error
-    if _is_private(words):
-        raise ValueError(_NOT_PUBLIC)
+    if is_private_key(words):
+        raise ValueError(NOT_PUBLIC)
     if "+" in words and words.count("+") >= 2:
         try:
             key = VerifierKey.parse(words)
         except BadKey as error:
-            if not _is_public(words):
+            if not is_public_key(words):
                 raise ValueError(str(error)) from error
         else:
             if key.type != type_:
@@ -48,27 +49,12 @@ def parse_key(text: str, type_: int = ED25519) -> VerifierKey:
             return key
     if type_ == COSIGNATURE:
         raise ValueError(f"`{text:.120}` is not a verifier key `<name>+<key id>+<base64>`")
-    if not _is_public(words):
+    if not is_public_key(words):
         raise ValueError(
             f"`{text:.120}` is neither a verifier key `<name>+<key id>+<base64>`, nor a public key "
             "in base64, nor a file with one of them"
         )
     return VerifierKey("", ED25519, unb64(words))
-
-
-def _is_public(text: str) -> bool:
-    try:
-        return len(unb64(text)) == 32
-    except NotCanonical:
-        return False
-
-
-def _is_private(text: str) -> bool:
-    """Whether it is a private key by its form: PEM, or a `log.key` after a rotation, whose first
-    line is the seed and each other an endorsement."""
-    # A seed alone looks like a public key: `TrustedKeys` tells it by the log that it belongs to.
-    first, _, rest = text.partition("\n")
-    return "PRIVATE KEY-----" in first or (_is_public(first.strip()) and rest.startswith("{"))
 
 
 class TrustedKeys:
@@ -79,8 +65,8 @@ class TrustedKeys:
         """Raises `Unusable` if a pinned key is the private half of a claimed one."""
         self.pinned = tuple(dict.fromkeys(key.public for key in pinned))
         chain, self.claimed = _parsed(claimed[:MAX_KEYS])
-        if not {Signer(public).public for public in self.pinned}.isdisjoint(self.claimed):
-            raise Unusable(_NOT_PUBLIC)
+        if is_private_half(self.pinned, self.claimed):
+            raise Unusable(NOT_PUBLIC)
         # Each key that signs now, and how it came to be trusted.
         self.reasons: dict[bytes, str] = dict.fromkeys(self.pinned, "pinned")
         self.former: dict[bytes, str] = {}

@@ -8,7 +8,7 @@ from typing import Any
 
 from control_api.api_client.connection import RemoteApi
 from control_api.policy_tools import text
-from control_api.policy_tools.history import Held, in_force
+from control_api.policy_tools.history import Held, beginning, in_force
 from control_api.policy_tools.options import typed_time
 from control_api.policy_tools.proof import LogKeys, Proof, prove, read_keys
 from control_api.policy_tools.service import connect
@@ -28,22 +28,26 @@ _LIMITS = (
 
 
 def run_at(options: argparse.Namespace) -> int:
-    """Print who could read the source, and what is proven of the policies that say so."""
+    """Print who could read the source, and what is proven of the policies that say so. Returns 1 if
+    a key was given and one of them is not proven, else 0."""
     if options.policies:
         raise Unusable("--at asks a service for the policies of then: leave --policies out")
     at = typed_time(options, "--at", options.at)
     if at > options.clock.now():
         raise Unusable(f"--at: `{options.at:.40}` is still to come")
     api = connect(options)
+    keys = read_keys(api, options.log_key)
     held = in_force(api, at)
+    if not held and (begin := beginning(api, at)) is not None:
+        raise Unusable(f"--at: the audit trail begins at {begin}: nothing is known of before")
     rows = rows_of([each.policy() for each in held], options)
     named = {name for row in rows for name in row["policies"]}
-    keys = read_keys(api, options.log_key)
     versions = [_version(api, keys, each) for each in held if each.body["name"] in named]
+    code = 1 if keys.pinned and not all(each["proven"] for each in versions) else 0
     if options.json:
         answer = {"at": rfc3339(at), "rows": rows, "versions": versions}
         print(json.dumps({**answer, "key_pinned": keys.pinned}))
-        return 0
+        return code
     for row in rows:
         text.show("", text.access(row))
     print(f"At {rfc3339(at)}, by {len(versions)} of {len(held)} policies in force:")
@@ -53,11 +57,11 @@ def run_at(options: argparse.Namespace) -> int:
         print("no request was allowed", file=sys.stderr)
     whose = "the key given" if keys.pinned else "the key that the service names (--log-key pins it)"
     print(f"checked with {whose}; {_LIMITS}", file=sys.stderr)
-    return 0
+    return code
 
 
 def rows_of(policies: Sequence[Policy], options: argparse.Namespace) -> list[dict[str, Any]]:
-    """What these policies allow of what the options ask for. Raises `TooManyClasses`."""
+    """Analyse what these policies allow of what the options ask for. Raises `TooManyClasses`."""
     agents, tasks, sources = (
         (each,) if each else () for each in (options.agent, options.task, options.source)
     )
@@ -71,7 +75,7 @@ def rows_of(policies: Sequence[Policy], options: argparse.Namespace) -> list[dic
 
 
 def _version(api: RemoteApi, keys: LogKeys, held: Held) -> dict[str, Any]:
-    """What `--json` shows of a policy that allowed something."""
+    """Show a policy that allowed something, as `--json` does."""
     change = held.change
     proof = Proof(why=_PURGED) if change is None else prove(api, keys, change, held.body)
     return {

@@ -33,7 +33,7 @@ class Past:
     """A policy that was made, narrowed and deleted, with a time between each two."""
 
     def __init__(self, api: ControlApi, directory: Path) -> None:
-        self.api = api
+        self.api, self.directory = api, directory
         key = directory / "read.key"
         key.write_text(api.new_key("read"))
         key.chmod(0o600)
@@ -63,8 +63,8 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Past]:
         yield Past(api, directory)
 
 
-def who(past: Past, capsys: Capture, source: str, at: str, *words: str) -> Any:
-    assert main(["who", source, "--at", at, *past.words, "--json", *words]) == 0
+def who(past: Past, capsys: Capture, source: str, at: str, *words: str, code: int = 0) -> Any:
+    assert main(["who", source, "--at", at, *past.words, "--json", *words]) == code
     return json.loads(capsys.readouterr().out)
 
 
@@ -78,8 +78,28 @@ def test_who_could_read_is_answered_by_the_version_of_then(past: Past, capsys: C
     assert who(past, capsys, "kb-secret", past.narrowed)["rows"] == []
     (version,) = who(past, capsys, "kb-1", past.narrowed)["versions"]
     assert (version["version"], version["since"]) == (2, past.narrowed)
-    for at in (past.before, past.deleted, "2026-01-01"):
+    for at in (past.before, past.deleted):
         assert who(past, capsys, "kb-1", at)["versions"] == []
+
+
+def test_before_the_log_begins_nothing_is_known(past: Past, capsys: Capture) -> None:
+    assert main(["who", "kb-1", "--at", "2026-01-01", *past.words]) == 2
+    oldest = past.api.admin("GET", "/v1/audit/changes")[-1]["timestamp"]
+    said = capsys.readouterr().err
+    assert f"the audit trail begins at {oldest}: nothing is known of before" in said
+
+
+def test_a_private_key_is_recognised_and_never_shown(
+    past: Past, capsys: Capture, tmp_path: Path
+) -> None:
+    seed = (past.directory / "data" / "log.key").read_text().split()[0]
+    rotated = tmp_path / "rotated.key"
+    rotated.write_text(f'{seed}\n{{"from":"a"}}\n')
+    for given in (seed, str(rotated)):
+        assert main(["who", "kb-1", "--at", past.made, *past.words, "--log-key", given]) == 2
+        said = capsys.readouterr()
+        assert "the key given is the log's private key" in said.err
+        assert seed not in said.out + said.err
 
 
 def test_the_text_says_which_version_since_when_and_by_which_key(
@@ -96,7 +116,7 @@ def test_the_text_says_which_version_since_when_and_by_which_key(
     assert main(["who", "kb-1", "--at", past.made, *past.words, "--log-key", str(public)]) == 0
     assert "checked with the key given" in capsys.readouterr().err
     stranger = base64.b64encode(bytes(range(32))).decode()
-    (version,) = who(past, capsys, "kb-1", past.made, "--log-key", stranger)["versions"]
+    (version,) = who(past, capsys, "kb-1", past.made, "--log-key", stranger, code=1)["versions"]
     assert (version["proven"], version["version"]) == (False, None)
     assert "not signed by the log's key" in version["why_not"]
 
