@@ -76,7 +76,7 @@ def _headline(outcome: Outcome) -> str:
 
 def not_compared(each: NotCompared) -> str:
     """A line about a checkpoint that could not be compared."""
-    return f"the checkpoint given, of {each.size:,} entries, {each.why}"
+    return f"the checkpoint given, of {plural(each.size, 'entry')}, {each.why}"
 
 
 def _table(rows: list[tuple[str, str]]) -> list[str]:
@@ -88,7 +88,7 @@ def _entries(outcome: Outcome) -> str:
         return "none"
     text = f"{outcome.entries:,} (seq {outcome.first} to {outcome.size - 1})"
     text += f", {outcome.decisions:,} of them decisions"
-    return text + f", from {outcome.sources} enforcement points' spools" * bool(outcome.sources)
+    return text + f", from {_spools(outcome.sources)}" * bool(outcome.sources)
 
 
 def _integrity(outcome: Outcome) -> str:
@@ -100,7 +100,7 @@ def _integrity(outcome: Outcome) -> str:
         return "the entries fit one another; no checkpoint proves that they are the ones recorded"
     if not outcome.unproven_tail:
         return "chain, tree and checkpoints agree for every entry"
-    return f"chain, tree and checkpoints agree for the first {outcome.covered:,} entries"
+    return f"chain, tree and checkpoints agree for the first {plural(outcome.covered, 'entry')}"
 
 
 def _completeness(outcome: Outcome) -> str:
@@ -124,7 +124,7 @@ def _completeness(outcome: Outcome) -> str:
     if not outcome.unproven_tail:
         return f"{begins} to the latest checkpoint, without a gap{ends}"
     return (
-        f"{begins}, without a gap; the last {outcome.unproven_tail:,} entries are covered by no "
+        f"{begins}, without a gap; {_last(outcome.unproven_tail)} covered by no "
         f"checkpoint, so newer ones could be missing{ends}"
     )
 
@@ -179,7 +179,7 @@ def _level(outcome: Outcome) -> str:
 def _openings(outcome: Outcome) -> str:
     text = outcome.openings
     if outcome.erased:
-        text += f"; {outcome.erased:,} entries' were erased, as recorded"
+        text += f"; those of {plural(outcome.erased, 'entry')} were erased, as recorded"
     if outcome.erased_later:
         text += f", {outcome.erased_later:,} of them by erasures behind the file's end"
     if outcome.erased_unproven:
@@ -205,11 +205,25 @@ def documents(outcome: Outcome) -> str:
 def _recompute(outcome: Outcome) -> list[tuple[str, str]]:
     if outcome.recomputed is None:
         return []
-    text = f"{outcome.recomputed:,} decisions follow again from their facts and policies"
+    text = _follow(outcome.recomputed)
     if outcome.not_recomputable:
         text += f"; {outcome.not_recomputable:,} could not be derived"
     gone = [f"{each.decisions:,} of these {each.why}" for each in outcome.not_derived]
     return [("decisions", each) for each in (text, *gone)]
+
+
+def _follow(count: int) -> str:
+    if count == 1:
+        return "1 decision follows again from its facts and policies"
+    return f"{count:,} decisions follow again from their facts and policies"
+
+
+def _spools(count: int) -> str:
+    return "1 enforcement point's spool" if count == 1 else f"{count} enforcement points' spools"
+
+
+def _last(count: int) -> str:
+    return "the last entry is" if count == 1 else f"the last {count:,} entries are"
 
 
 def _line(found: Finding) -> str:

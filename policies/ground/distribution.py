@@ -23,7 +23,10 @@ def install_command(extra: str = "") -> str:
 
 def how_to_install(extra: str) -> str:
     """What an error says where an extra is missing, after `;`."""
-    return f"run `{install_command(extra)}` in the folder with the wheel"
+    return (
+        f"run `{install_command(extra)}` in the folder with the wheel, or "
+        f"`pip install '.[{extra}]'` in a checkout"
+    )
 
 
 @cache

@@ -1,6 +1,6 @@
 """Reads times as people type them, for every command that takes one.
 
-    30m, 1h, 7d, 4w             so long ago
+    30s, 30m, 1h, 7d, 4w        so long ago
     2026-11-01                  midnight of that day, UTC
     2026-11-01T09:00[:30]Z      RFC 3339; the seconds may be left out
 
@@ -11,12 +11,12 @@ import re
 from datetime import UTC, datetime, timedelta
 
 ACCEPTED = (
-    "how long ago (`30m`, `1h`, `7d`, `4w`), a date (`2026-11-01`) or an RFC 3339 time "
+    "how long ago (`30s`, `30m`, `1h`, `7d`, `4w`), a date (`2026-11-01`) or an RFC 3339 time "
     "(`2026-11-01T09:00:00Z`)"
 )
-_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 # `re.A`: otherwise `\d` matches digits of other scripts too.
-_AGO = re.compile(r"(\d{1,6})([mhdw])", re.A)
+_AGO = re.compile(r"(\d{1,6})([smhdw])", re.A)
 _TIME = re.compile(
     r"\d{4}-\d\d-\d\d(?:[Tt]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:[Zz]|[+-]\d\d:\d\d))?", re.A
 )
@@ -29,13 +29,13 @@ class UnreadableTime(ValueError):
 
 
 def read_time(text: str, now: int) -> int:
-    """The time that `text` names, in microseconds since 1970 UTC like `now`. Raises
+    """Read the time that `text` names, in microseconds since 1970 UTC like `now`. Raises
     `UnreadableTime`."""
     return (_moment(text, now) - _EPOCH) // _MICROSECOND
 
 
 def read_time_text(text: str, now: int) -> str:
-    """The same as the API takes it, `YYYY-MM-DDTHH:MM:SS.ffffffZ`. Raises `UnreadableTime`."""
+    """Read it as the API takes it, `YYYY-MM-DDTHH:MM:SS.ffffffZ`. Raises `UnreadableTime`."""
     return _moment(text, now).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 

@@ -187,7 +187,7 @@ def test_a_clean_directory_exits_with_0(tmp_path: Path, capsys: pytest.CaptureFi
     write(tmp_path, of(ENTRY))
     assert main(["lint", str(tmp_path)]) == 0
     out, err = capsys.readouterr()
-    assert (out, err) == ("", "1 policies, 0 errors, 0 warnings\n")
+    assert (out, err) == ("", "1 policy, 0 errors, 0 warnings\n")
 
 
 def test_a_warning_is_not_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -213,7 +213,7 @@ def test_errors_of_every_tenant_are_printed_and_fail(
         ["error", "a/x/x.yaml:1"],
         ["error", "b/x/x.yaml:1"],
     ]
-    assert err == "1 policies, 3 errors, 0 warnings\n"
+    assert err == "1 policy, 3 errors, 0 warnings\n"
 
 
 @pytest.mark.parametrize(

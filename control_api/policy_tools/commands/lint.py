@@ -12,6 +12,7 @@ from policies.definitions.folders import DEFAULT, UnownedFolder, unlikely, unown
 from policies.definitions.guardrail_file import load_definitions
 from policies.definitions.load import load_file
 from policies.definitions.policy_files import strays, tenants
+from policies.ground.output import plural
 from policies.lint import lint
 
 
@@ -46,7 +47,8 @@ def _lint(command: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         print(f"warning: {warning}")
     # On standard error, so that standard output holds the findings alone, one a line.
     print(
-        f"{len(definitions)} policies, {len(faults)} errors, {len(warnings)} warnings",
+        f"{plural(len(definitions), 'policy')}, {plural(len(faults), 'error')}, "
+        f"{plural(len(warnings), 'warning')}",
         file=sys.stderr,
     )
     return 1 if faults else 0

@@ -22,7 +22,7 @@ from control_api.verifier.report.check import check_report
 from control_api.verifier.report.gathering import gather
 from control_api.verifier.report.page import page
 from control_api.verifier.summary import summary
-from policies.ground.output import for_a_reader, printable
+from policies.ground.output import for_a_reader, plural, printable
 
 
 def main(arguments: list[str]) -> int:
@@ -66,7 +66,9 @@ def _report(arguments: list[str]) -> int:
     _write(folder, "report.json", raw)
     _write(folder, "report.html", page(report, checked, export))
     if report.items:
-        print(f"{len(report.items):,} entries: `{folder}/report.html`, `{folder}/report.json`")
+        print(
+            f"{plural(len(report.items), 'entry')}: `{folder}/report.html`, `{folder}/report.json`"
+        )
     else:
         print(f"No entry matches; `{folder}/report.html` and `{folder}/report.json` say so.")
         if "user" in report.selection:

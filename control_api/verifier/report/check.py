@@ -13,7 +13,7 @@ from control_api.verifier.outcome import Level, Outcome
 from control_api.verifier.report.evidence import BadReport, Evidence, Item, parse
 from control_api.verifier.summary import documents, not_compared
 from control_api.verifier.trusted_keys import TrustedKeys
-from policies.ground.output import printable
+from policies.ground.output import plural, printable
 from policies.trail.checkpoint import Checkpoint
 from policies.trail.findings import Finding, Reason
 from policies.trail.merkle_tree import leaf_hash
@@ -59,7 +59,10 @@ class ReportOutcome:
         """The text for standard output, without a final newline."""
         outcome = self.outcome
         lines = [self._headline(), ""]
-        proven = f"{self.entries - self.unproven:,} of {self.entries:,} entries are in the log"
+        verb = "is" if self.entries == 1 else "are"
+        proven = (
+            f"{self.entries - self.unproven:,} of {plural(self.entries, 'entry')} {verb} in the log"
+        )
         rows = [
             ("log", outcome.log),
             ("entries", proven if self.valid else "NOT PROVEN, see the findings"),

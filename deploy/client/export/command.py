@@ -16,6 +16,7 @@ from deploy.client.credentials import UnusableArguments
 from deploy.client.export.decision_lines import FORMATS, DecisionFile
 from deploy.client.export.download import Broken, Download, codings, decoded
 from deploy.client.export.partial_file import CannotContinue, PartialFile
+from policies.ground.output import plural
 from policies.ground.typed_time import ACCEPTED
 
 PATH = "/v1/audit/export"
@@ -93,7 +94,7 @@ def _export_decisions(
         progress,
     )
     file.complete(target)
-    text = f"{target}: {file.entries} decisions"
+    text = f"{target}: {plural(file.entries, 'decision')}"
     client.out.document({"file": str(target), "decisions": file.entries}, text)
     return 0
 
@@ -129,8 +130,8 @@ def _export_log(
     shown = {"file": str(target), "log": header["log"], "entries": file.entries}
     shown |= {"from": header["from"], "to": header["to"]}
     text = (
-        f"{target}: {file.entries} entries of log {header['log']}, from seq {header['from']} up to "
-        f"{header['to']}; `sluice verify {target}` verifies it"
+        f"{target}: {plural(file.entries, 'entry')} of log {header['log']}, from seq "
+        f"{header['from']} up to {header['to']}; `sluice verify {target}` verifies it"
     )
     client.out.document(shown, text)
     return 0
@@ -154,8 +155,8 @@ def _complete(
             pauses = iter(PAUSES) if file.entries > before else pauses
             if (pause := next(pauses, None)) is None:
                 raise CannotContinue(
-                    f"{problem}; {file.entries} entries are in `{file.path}`: the same command "
-                    "continues"
+                    f"{problem}; {plural(file.entries, 'entry')} so far in `{file.path}`: the "
+                    "same command continues"
                 ) from problem
             progress.note(f"{problem}; continuing in {pause:.0f} s")
             time.sleep(pause)

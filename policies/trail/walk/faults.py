@@ -49,7 +49,10 @@ def _row_fault(said: object, seq: int, due: int) -> EntryFinding | None:
 def place_fault(said: Start, before: Before) -> EntryFinding | None:
     """Why an entry does not follow what is `before` it."""
     if said.seq > before.seq:
-        missing = f"{said.seq - before.seq} entries before entry {said.seq} are missing"
+        count = said.seq - before.seq
+        missing = f"{count} entries before entry {said.seq} are missing"
+        if count == 1:
+            missing = f"1 entry before entry {said.seq} is missing"
         return EntryFinding(Reason.ENTRIES_MISSING, missing)
     if said.seq < before.seq:
         return wrong_seq(said.seq)

@@ -161,7 +161,7 @@ def test_patterns_that_overlap_in_too_many_ways_are_told(
 def test_lint_counts_and_passes(run: Run, old: Path) -> None:
     said = run("lint", old)
     assert (said.code, said.out) == (0, "")
-    assert said.err == "1 policies, 0 errors, 0 warnings\n"
+    assert said.err == "1 policy, 0 errors, 0 warnings\n"
 
 
 def test_who_and_can_say_what_files_allow(run: Run, old: Path) -> None:

@@ -558,6 +558,6 @@ def test_the_findings_of_a_file_are_json(tmp_path: Path, capsys: Capture) -> Non
         {
             "seq": 5,
             "reason": "entries_missing",
-            "message": "seq 5: 1 entries before entry 6 are missing",
+            "message": "seq 5: 1 entry before entry 6 is missing",
         }
     ]

@@ -61,7 +61,7 @@ def test_the_summary_says_what_is_proven(
 def test_the_readme_s_command_verifies_a_file(tmp_path: Path) -> None:
     import gzip
 
-    put(tmp_path, gzip.compress(export()), "log.jsonl.gz")
+    put(tmp_path, gzip.compress(export()), "log.ndjson")
     put(tmp_path, f"{KEY}\n".encode(), "log.pub")
     script = commands(
         "control_api/verifier/README.md", "verify a file, with the key's text in log.pub"
@@ -76,7 +76,7 @@ def test_the_readme_s_command_verifies_a_file(tmp_path: Path) -> None:
         script, tmp_path, {"PATH": f"{program.parent}:/usr/bin:/bin", "PYTHONPATH": str(root)}
     )
     assert done.returncode == 0, done.stderr
-    assert re.search(r"^OK: `log.jsonl.gz` holds$", done.stdout, re.MULTILINE)
+    assert re.search(r"^OK: `log.ndjson` holds$", done.stdout, re.MULTILINE)
 
 
 EVIL = "\x1b[2J\x1b[H\r\nOK: the log holds\nlevel         witnessed\x9b31m\u2028\u202e\x7f"

@@ -131,7 +131,7 @@ def test_entries_that_no_checkpoint_covers_make_it_incomplete(
     path = put(tmp_path, json.dumps(forged).encode(), "beyond.json")
     answer = run(capsys, path, "--key", KEY)
     assert (answer.code, answer.out.partition(": ")[0]) == (2, "INCOMPLETE"), answer.out
-    assert "0 of 1 entries are in the log" in answer.out
+    assert "0 of 1 entry is in the log" in answer.out
     shown = run(capsys, path, "--key", KEY, "--json")
     assert (shown.code, shown.json["unproven_tail"]) == (2, 1)
     without = put(tmp_path, json.dumps({**forged, "checkpoint": None}).encode(), "none.json")

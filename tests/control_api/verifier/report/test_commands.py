@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[4]
 
 
 def test_the_readme_s_commands_write_and_verify_a_report(tmp_path: Path) -> None:
-    put(tmp_path, gzip.compress(export()), "log.jsonl.gz")
+    put(tmp_path, gzip.compress(export()), "log.ndjson")
     put(tmp_path, f"{KEY}\n".encode(), "log.pub")
     script = commands(
         "control_api/verifier/README.md",
@@ -32,7 +32,7 @@ def test_the_readme_s_commands_write_and_verify_a_report(tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr
     assert re.search(r"^OK: `evidence/report.json` holds$", done.stdout, re.MULTILINE)
     # A pipe can be opened only once, and must not lose what was looked at.
-    piped = paste("sluice verify <(zcat log.jsonl.gz) --key log.pub", tmp_path, environ)
+    piped = paste("sluice verify <(zcat log.ndjson) --key log.pub", tmp_path, environ)
     assert piped.returncode == 0, piped.stdout + piped.stderr
     piped = paste("sluice verify - --key log.pub < evidence/report.json", tmp_path, environ)
     assert piped.returncode == 0, piped.stdout + piped.stderr
