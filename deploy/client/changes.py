@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
 from typing import Any
 
 from deploy.client.client import Client, add_fields, common, given, paged
+from deploy.client.output import cell
 
 PATH = "/v1/audit/changes"
 COLUMNS = (
@@ -67,7 +67,5 @@ def _changed(before: dict[str, Any] | None, after: dict[str, Any] | None) -> str
 
 
 def _value(value: object) -> str:
-    if value is None or value in ([], ""):
-        return "none"
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = cell(value)
     return text if len(text) <= WIDTH else f"{text[:WIDTH]}…"

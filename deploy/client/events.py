@@ -9,6 +9,7 @@ from deploy.client.client import Client, add_fields, common, given, paged
 from deploy.client.connection import segment
 from deploy.client.credentials import UnusableArguments
 from deploy.client.follow import follow
+from deploy.client.output import cell
 
 PATH = "/v1/audit/events"
 COLUMNS = (
@@ -88,9 +89,5 @@ def _show(client: Client, event_id: str) -> int:
 
 
 def _outcome(check: dict[str, Any]) -> str:
-    facts = ", ".join(f"{name}={_value(value)}" for name, value in check["facts"].items())
+    facts = "; ".join(f"{name}={cell(value)}" for name, value in check["facts"].items())
     return f"{check['outcome']}: {facts}" if facts else str(check["outcome"])
-
-
-def _value(value: Any) -> str:
-    return f"[{', '.join(map(str, value))}]" if isinstance(value, list) else str(value)

@@ -105,7 +105,8 @@ def _start(children: ChildProcesses, held: HeldPorts) -> None:
     link = _sign_in_link(settings, first) if terminal else None
     console = console_url(os.environ, settings.data_dir, settings.control_listen)
     shown = welcome.console(settings, console, link)
-    print(welcome.text(settings, keys, policies, shown), flush=True)
+    own = bool(os.environ.get("SLUICE_POLICY_DIR"))
+    print(welcome.text(settings, keys, policies, shown, own=own), flush=True)
 
 
 def _sign_in_link(settings: UpSettings, first: FirstStart | None) -> str | None:

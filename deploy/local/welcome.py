@@ -38,7 +38,7 @@ Sluice is up. Ctrl-C drains and stops everything.
   policies     {policies}   edit one; it takes effect within two seconds
 
 Paste into another terminal, in this folder:
-
+{doubt}
 # ALLOW: the handbook has low sensitivity, and the role may read it: documents come back
 {allow}
 
@@ -55,6 +55,10 @@ The same decisions without a data source, as an agent framework can request them
 
 # DENY
 {evaluate_deny}
+"""
+OWN_POLICIES = f"""\
+The answers below are those of Sluice's sample policies. With yours (SLUICE_POLICY_DIR), a read is
+denied unless they let the role `{ROLE}` read `handbook`.
 """
 KEPT_ELSEWHERE = "where you put it"
 JSON = "application/json"
@@ -105,10 +109,14 @@ def console(settings: UpSettings, address: str | None, link: str | None) -> str:
     return f"{shown}\n{UNRESOLVED.format(host=host)}"
 
 
-def text(settings: UpSettings, keys: WelcomeKeys, policies: str, console: str) -> str:
-    """What `sluice up` prints. `console` says where the console is."""
+def text(
+    settings: UpSettings, keys: WelcomeKeys, policies: str, console: str, *, own: bool = False
+) -> str:
+    """Format what `sluice up` prints. `console` says where the console is; `own` that the policies
+    are not the samples."""
     return TEXT.format(
         console=console,
+        doubt=OWN_POLICIES if own else "",
         source=settings.source_listen,
         sidecar=settings.sidecar_listen,
         control=settings.control_listen,

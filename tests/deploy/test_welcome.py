@@ -18,10 +18,12 @@ FIRST = FirstStart("default", "slc_admin", "slc_super")
 CONSOLE = "http://0123.localhost:8700"
 
 
-def block(tmp_path: Path, *, terminal: bool, first: FirstStart | None = FIRST) -> str:
+def block(
+    tmp_path: Path, *, terminal: bool, first: FirstStart | None = FIRST, own: bool = False
+) -> str:
     settings = read({"data_dir": str(tmp_path)}, {})
     keys = shown_keys("slc_agent", first) if terminal else hidden_keys(tmp_path, first)
-    return text(settings, keys, "policies", console(settings, CONSOLE, None))
+    return text(settings, keys, "policies", console(settings, CONSOLE, None), own=own)
 
 
 def test_a_terminal_shows_the_keys_and_commands_that_hold_them(tmp_path: Path) -> None:
@@ -67,3 +69,11 @@ def test_the_console_is_shown_with_what_to_do_where_its_name_is_not_found(tmp_pa
     settings = read({"data_dir": str(tmp_path)}, {})
     assert "Safari" not in console(settings, None, None)
     assert console(settings, CONSOLE, f"{CONSOLE}/console/sign-in#code=x").startswith(CONSOLE)
+
+
+def test_with_other_policies_the_answers_are_said_to_be_those_of_the_samples(
+    tmp_path: Path,
+) -> None:
+    assert "SLUICE_POLICY_DIR" not in block(tmp_path, terminal=False)
+    shown = block(tmp_path, terminal=False, own=True)
+    assert "With yours (SLUICE_POLICY_DIR), a read is\ndenied" in shown

@@ -27,7 +27,7 @@ _LOCK = 0x51D1CE  # the key of an advisory lock: two replicas migrate one after 
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """What `sluice migrate` did: the schema's revision before, None without one, and after."""
+    """Holds the schema's revision before a migration, None without one, and after it."""
 
     before: str | None
     after: str
@@ -118,7 +118,7 @@ def _present(connection: Connection) -> str | None:
 
 
 def _readable_since(connection: Connection) -> str | None:
-    """What the mark says; None without one."""
+    """Reads the mark; None without one."""
     if connection.dialect.name == "sqlite":
         number = connection.execute(text("PRAGMA user_version")).scalar()
         return f"{number:04}" if number else None
