@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import random
 import socket
 from collections.abc import Iterable, Iterator
@@ -33,14 +34,36 @@ class PortsTaken(Exception):
 class HeldPorts:
     """The settings with every port chosen, and a bound socket for each of the addresses."""
 
-    def __init__(self, settings: UpSettings, sockets: dict[str, socket.socket]) -> None:
+    def __init__(
+        self, settings: UpSettings, sockets: dict[str, socket.socket], *, by_make: bool
+    ) -> None:
         self.settings = settings
         self._sockets = sockets
+        self._by_make = by_make
 
     def release(self, *names: str) -> None:
         """Let the child that is about to start bind these addresses."""
         for name in names:
             self._sockets[name].close()
+
+    def check_free(self, *names: str) -> None:
+        """Raise `PortsTaken` if a server listens on one of these released addresses."""
+        addresses = self.settings.addresses()
+        complaints = []
+        for name in names:
+            with _socket(addresses[name]) as tried:
+                try:
+                    _bind(tried, addresses[name])
+                except OSError as error:
+                    complaints.append(_complaint(name, addresses[name], error))
+        if complaints:
+            raise PortsTaken(_advice(complaints, by_make=self._by_make))
+
+    def taken(self, name: str) -> PortsTaken:
+        """The error that says that another program listens on this released address."""
+        problem = OSError(errno.EADDRINUSE, "another program listens there")
+        complaint = _complaint(name, self.settings.addresses()[name], problem)
+        return PortsTaken(_advice([complaint], by_make=self._by_make))
 
 
 @contextlib.contextmanager
@@ -55,32 +78,46 @@ def hold_ports(settings: UpSettings, *, by_make: bool = False) -> Iterator[HeldP
         # Bind named ports first: a chosen port must not be one that another setting names.
         for name in sorted(addresses, key=lambda name: addresses[name].port == 0):
             address = addresses[name]
-            held = socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET)
-            sockets[name] = stack.enter_context(held)
+            held = sockets[name] = stack.enter_context(_socket(address))
             try:
                 port = _bind(held, address)
             except OSError as error:
-                complaints.append(
-                    f"{OWNERS[name]} can't listen on `{address}`: {error.strerror or error}; "
-                    f"choose another address with {option(name)} HOST:PORT or {ENVIRONMENT[name]}"
-                )
+                complaints.append(_complaint(name, address, error))
             else:
                 addresses[name] = Address(address.host, port)
         if complaints:
-            again = "make run ARGS=--free-ports" if by_make else "sluice up --free-ports"
-            advice = f"or let `{again}` choose all of them"
-            raise PortsTaken("\n".join([*complaints, advice]))
-        yield HeldPorts(UpSettings(settings.data_dir, **addresses), sockets)
+            raise PortsTaken(_advice(complaints, by_make=by_make))
+        yield HeldPorts(UpSettings(settings.data_dir, **addresses), sockets, by_make=by_make)
+
+
+def _socket(address: Address) -> socket.socket:
+    return socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET)
+
+
+def _complaint(name: str, address: Address, error: OSError) -> str:
+    return (
+        f"{OWNERS[name]} can't listen on `{address}`: {error.strerror or error}; "
+        f"choose another address with {option(name)} HOST:PORT or {ENVIRONMENT[name]}"
+    )
+
+
+def _advice(complaints: list[str], *, by_make: bool) -> str:
+    again = "make run ARGS=--free-ports" if by_make else "sluice up --free-ports"
+    return "\n".join([*complaints, f"or let `{again}` choose all of them"])
 
 
 def _bind(held: socket.socket, address: Address) -> int:
     """Bind the socket and return its port. The socket never listens, so that an early client is
     refused and tries again."""
     if address.port:
-        # With this option a port that has connections in TIME_WAIT, such as the last run's, can be
-        # bound, here and by the child.
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind(address)
+        try:
+            # Without SO_REUSEADDR first: two launchers that both had it would both hold the port.
+            held.bind(address)
+        except OSError:
+            # With this option a port that has connections in TIME_WAIT, such as the last run's, can
+            # be bound, here and by the child.
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            held.bind(address)
         return address.port
     # Without SO_REUSEADDR here, no other socket can bind the port while this one holds it, not even
     # with that option: two launchers never hold the same port.

@@ -101,6 +101,11 @@ class ChildProcesses:
             )
         self._children.append(Child(name, process, log, LogTail(name, log), drain_seconds))
 
+    def pid(self, name: str) -> int:
+        """The process id of the child `name`, which is its session's id too."""
+        (pid,) = (child.process.pid for child in self._children if child.name == name)
+        return pid
+
     def wait_ready(self, name: str, ready: Callable[[], bool], seconds: float) -> None:
         """Return when `ready()` is true. Raises `StopRequested` on a signal, and `ProcessFailed` if
         any child ends, or if `seconds` pass: its message then shows the log of the child `name`."""
@@ -128,6 +133,10 @@ class ChildProcesses:
                 how = f"with exit code {code}" if code >= 0 else f"by {signal.Signals(-code).name}"
                 return f"the {child.name} ended {how}\n{_last_lines(child.log)}"
         return None
+
+    def ended_names(self) -> list[str]:
+        """The names of the children that have ended."""
+        return [child.name for child in self._children if child.process.poll() is not None]
 
     def _poll(self) -> None:
         self._print_new_lines()

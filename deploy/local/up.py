@@ -19,6 +19,7 @@ from pathlib import Path
 from deploy.client.connection import ApiConnection, ApiUnreachable, RequestRefused
 from deploy.local import sidecar, welcome
 from deploy.local.console_address import console_url
+from deploy.local.listening import Listener, listener
 from deploy.local.ports import HeldPorts, PortsTaken, hold_ports
 from deploy.local.processes import ChildProcesses, ProcessFailed, StopRequested
 from deploy.local.provision import AdminKeyMissing, FirstStart, provision
@@ -28,6 +29,12 @@ from deploy.local.settings import Address, UnusableSettings, UpSettings, read
 from deploy.module_command import module_command
 
 READY_SECONDS = 60.0
+PORTS = {
+    "sample data source": ("chroma_listen",),
+    "control API": ("control_listen",),
+    "sidecar": ("sidecar_listen", "source_listen"),
+}
+"""The addresses on which each child listens: first the one that says whether it is ready."""
 REQUEST_SECONDS = 10.0
 """How long a readiness request may wait. A child that accepts it and doesn't respond delays Ctrl-C
 for as long."""
@@ -38,7 +45,7 @@ class DataDirInUse(Exception):
 
 
 def up(options: Mapping[str, str | None], *, free_ports: bool = False) -> int:
-    """Run until Ctrl-C. Returns 0 if all has drained, 1 for a failure, 2 for unusable settings."""
+    """Run until Ctrl-C. Returns 0 if that stopped it, 1 for a failure, 2 for unusable settings."""
     try:
         settings = read(options, os.environ, free_ports=free_ports)
         # Take the lock before the ports: if another launcher has both, the lock's error says more.
@@ -59,11 +66,14 @@ def _run(held: HeldPorts) -> int:
             children.watch()
         except StopRequested:
             print("\ndraining", flush=True)
+        except PortsTaken as problem:
+            # It explains why a child has ended, or why another server's answer was refused.
+            code = _fail(f"{problem}\nstopping the rest", code=1)
         except (ProcessFailed, AdminKeyMissing, RequestRefused, ApiUnreachable, OSError) as problem:
             # If a child has ended, report that: it explains why a request failed.
             code = _fail(f"{children.ended() or problem}\nstopping the rest", code=1)
-    if children.killed:
-        return _fail(f"killed, because not drained in time: {', '.join(children.killed)}", code=1)
+    for name in children.killed:
+        print(f"the {name} had not drained yet and was killed; what it stored is kept")
     print("stopped", flush=True)
     return code
 
@@ -72,17 +82,17 @@ def _start(children: ChildProcesses, held: HeldPorts) -> None:
     settings = held.settings
     print(f"starting; logs are in {children.logs}", flush=True)
     # The source and the control API don't need each other, so they start at the same time.
-    held.release("chroma_listen")
+    held.release(*PORTS["sample data source"])
     children.start("sample data source", _chroma(settings), _environ(), drain_seconds=5)
-    held.release("control_listen")
+    held.release(*PORTS["control API"])
     # The first start prints the new keys on standard output, which must not get into a log.
     # `welcome` shows the keys.
     control = module_command("control_api")
     children.start(
         "control API", control, _control(settings), drain_seconds=20, discard_output=True
     )
-    _await(children, "sample data source", settings.chroma_listen, "/api/v2/heartbeat")
-    _await(children, "control API", settings.control_listen, "/health/ready")
+    _await(children, held, "sample data source", "/api/v2/heartbeat")
+    _await(children, held, "control API", "/health/ready")
     # The sidecar can't start without its key, so everything that it needs is created first.
     if filled := seed(_connection(settings.chroma_listen)):
         print(f"  {filled} sample collections made", flush=True)
@@ -92,11 +102,11 @@ def _start(children: ChildProcesses, held: HeldPorts) -> None:
     file = str(sidecar.write(settings))
     # The file contains the chosen address, which this variable would override.
     environ = _environ("SLUICE_SIDECAR_", "SLUICE_LOG_", without=("SLUICE_SIDECAR_LISTEN",))
-    held.release("sidecar_listen", "source_listen")
+    held.release(*PORTS["sidecar"])
     children.start(
         "sidecar", module_command("sidecar", "--config", file), environ, drain_seconds=30
     )
-    _await(children, "sidecar", settings.sidecar_listen, "/health/ready")
+    _await(children, held, "sidecar", "/health/ready")
     # Output that goes to a file or another log must not contain keys (contract, section 6).
     terminal = sys.stdout.isatty()
     data_dir = settings.data_dir.absolute()
@@ -123,11 +133,23 @@ def _sign_in_link(settings: UpSettings, first: FirstStart | None) -> str | None:
     return f"http://{settings.control_listen}{url}" if url.startswith("/") else url
 
 
-def _await(children: ChildProcesses, name: str, address: Address, path: str) -> None:
-    """Return when a GET of `path` succeeds."""
-    connection = _connection(address)
+def _await(children: ChildProcesses, held: HeldPorts, name: str, path: str) -> None:
+    """Return when the child listens on all its ports and a GET of `path` at the first succeeds.
+    Raises `PortsTaken` if another program has got one of the ports."""
+    addresses, ports = held.settings.addresses(), PORTS[name]
+    connection = _connection(addresses[ports[0]])
 
     def ready() -> bool:
+        # Before the request: another program may have bound the port between its release and the
+        # child's start, and would answer as the child does, if it is another Sluice's.
+        for port in ports:
+            match listener(addresses[port], children.pid(name)):
+                case Listener.ANOTHER:
+                    raise held.taken(port)
+                case Listener.NOBODY:
+                    return False
+                case Listener.OURS | Listener.UNKNOWN:
+                    pass
         try:
             connection.request("GET", path, seconds=REQUEST_SECONDS)
         except (ApiUnreachable, RequestRefused):
@@ -135,7 +157,11 @@ def _await(children: ChildProcesses, name: str, address: Address, path: str) -> 
         return True
 
     began = time.monotonic()
-    children.wait_ready(name, ready, READY_SECONDS)
+    try:
+        children.wait_ready(name, ready, READY_SECONDS)
+    except ProcessFailed:
+        held.check_free(*(port for ended in children.ended_names() for port in PORTS[ended]))
+        raise
     print(f"  {name} ready after {time.monotonic() - began:.1f} s", flush=True)
 
 

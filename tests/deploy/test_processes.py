@@ -165,6 +165,87 @@ def test_no_key_is_shown_where_there_is_no_terminal(
     assert "slc_" not in said
 
 
+TAKEN = """
+import socket, sys
+from deploy.local import up
+from deploy.local.ports import HeldPorts, hold_ports
+from deploy.local.processes import ChildProcesses
+from deploy.local.settings import read
+
+foreign = []
+release, start = HeldPorts.release, ChildProcesses.start
+
+def released_and_taken(self, *names):
+    release(self, *names)
+    for name in names:
+        if name == sys.argv[2]:
+            foreign.append(socket.socket())
+            foreign[-1].bind(self.settings.addresses()[name])
+            if sys.argv[4] == "listens":
+                foreign[-1].listen()
+
+HeldPorts.release = released_and_taken
+ChildProcesses.start = lambda self, name, *_, drain_seconds, **more: start(
+    self, name, ["/bin/sh", "-c", sys.argv[3]], {}, drain_seconds
+)
+settings = read({"data_dir": sys.argv[1]}, {}, free_ports=True)
+with hold_ports(settings, by_make=True) as held:
+    sys.exit(up._run(held))
+"""
+
+
+@pytest.mark.parametrize(
+    ("child", "other"), [("exec sleep 60", "listens"), ("exit 0", "has bound it")]
+)
+def test_a_port_that_another_server_took_meanwhile_is_told_with_what_to_do(
+    tmp_path: Path, child: str, other: str
+) -> None:
+    """The other server has the port when the child starts: whatever it answers, it is not ours."""
+    command = [sys.executable, "-c", TAKEN, str(tmp_path), "chroma_listen", child, other]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert "the sample data source can't listen on `127.0.0.1:" in done.stderr
+    assert "make run ARGS=--free-ports" in done.stderr
+    assert "ready after" not in done.stdout
+
+
+STUBBORN = """
+import sys
+from pathlib import Path
+from deploy.local import up
+from deploy.local.ports import hold_ports
+from deploy.local.settings import read
+
+def start(children, held):
+    stays = "trap '' TERM; echo runs; sleep 60"
+    children.start("sidecar", ["/bin/sh", "-c", stays], {}, 0)
+    children.wait_ready("sidecar", lambda: (children.logs / "sidecar.log").read_text(), 60)
+    print("runs", flush=True)
+
+up._start = start
+settings = read({"data_dir": sys.argv[1]}, {}, free_ports=True)
+with hold_ports(settings) as held:
+    sys.exit(up._run(held))
+"""
+
+
+def test_ctrl_c_that_has_to_kill_a_child_names_it_and_is_no_failure(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", STUBBORN, str(tmp_path)]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as launcher:
+        assert launcher.stdout is not None
+        assert launcher.stdout.readline() == "runs\n"
+        launcher.send_signal(signal.SIGINT)
+        said, problem = launcher.communicate(timeout=30)
+    assert launcher.returncode == 0, problem
+    assert problem == ""
+    assert "the sidecar had not drained yet and was killed" in said
+    assert said.endswith("\nstopped\n")
+
+
 STARTS = """
 import sys
 from deploy.client.connection import ApiConnection
