@@ -20,7 +20,8 @@ help: ## what can be made
 run: .venv/run.stamp ## start control API, sidecar and a sample data source; Ctrl-C stops them
 	@exec $(BIN)/sluice up $(ARGS)
 
-quick: .venv/test.stamp ## the tests that cost next to nothing, while writing
+# The compiled core needs its compiler, which is no part of the quick installation.
+quick: .venv/$(if $(COMPILED),packages,quick).stamp ## the tests that cost next to nothing, while writing
 	@$(call tests,--quick)
 
 test: .venv/test.stamp ## the gate: every claim once, against real servers; COMPILED=1 with the compiled core
@@ -43,7 +44,7 @@ shaky: .venv/test.stamp ## run ARGS=tests/… TIMES=20 times on a machine that s
 chaos: .venv/test.stamp ## the fault matrix: what must hold while anything fails; about ten minutes
 	$(BIN)/python -m tests.chaos $(ARGS)
 
-lint: .venv/test.stamp ## style, types, and who may import whom
+lint: .venv/packages.stamp ## style, types, and who may import whom
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
@@ -66,7 +67,7 @@ lock: ## pin the newest versions again (needs uv)
 ifneq ($(filter command environment,$(firstword $(origin PYTHON))),)
 NAMED := --this-python
 ifneq ($(shell '$(PYTHON)' -m deploy.install made-by-this 2>&1),yes)
-.venv/run.stamp .venv/test.stamp: .FORCE
+.venv/run.stamp .venv/quick.stamp .venv/packages.stamp: .FORCE
 endif
 endif
 
@@ -77,11 +78,19 @@ endif
 .venv/run.stamp: requirements.lock pyproject.toml
 	@$(call install,run)
 
-# Tests fetch nothing. Without one of the programs, those that need it are skipped and say so.
-.venv/test.stamp: requirements.lock pyproject.toml tests/programs/sources.py
+# Without what is large and no quick test imports, and without the programs of others.
+.venv/quick.stamp: requirements.lock pyproject.toml
+	@$(call install,quick)
+
+.venv/packages.stamp: requirements.lock pyproject.toml
 	@$(call install,test)
-	@touch .venv/run.stamp
+	@touch .venv/run.stamp .venv/quick.stamp
+
+# Tests fetch nothing. Without one of the programs, those that need it are skipped and say so. An
+# interrupted fetch keeps what is whole: packages have a stamp of their own, each program its folder.
+.venv/test.stamp: .venv/packages.stamp tests/programs/sources.py
 	@$(BIN)/python -m tests.servers || true
+	@touch $@
 
 .venv/deep.stamp: .venv/test.stamp
 	@$(BIN)/python -m tests.servers --deep || true

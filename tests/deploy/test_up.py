@@ -75,6 +75,7 @@ def assert_the_pasted_commands_do_what_they_say(command: Callable[[str], str]) -
     verify = command("VERIFY")
     until("the events are in the log", lambda: json.loads(paste(verify).stdout)["events"] >= 4)
     verified = json.loads(paste(verify).stdout)
+    assert "payroll" in paste(command("EVENTS")).stdout
     assert verified["valid"] is True
     assert verified["events"] >= 4
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from deploy.local.provision import FirstStart
 from deploy.local.settings import read
 from deploy.local.welcome import console, hidden_keys, shown_keys, text
+from tests.support.ports import free_port
 
 FIRST = FirstStart("default", "slc_admin", "slc_super")
 
@@ -37,6 +39,21 @@ def test_a_log_shows_where_the_keys_are(tmp_path: Path) -> None:
     assert "slc_" not in shown
     assert f"in {tmp_path / 'agent.key'}" in shown
     assert f"in {tmp_path / 'first-start.json'}" in shown
+
+
+def test_the_command_for_events_runs_as_printed(tmp_path: Path) -> None:
+    """Nothing listens at the address, so it says that; what matters is that the shell finds it."""
+    file = tmp_path / "first-start.json"
+    file.write_text('{"admin_key": "slc_admin"}')
+    file.chmod(0o600)
+    command = re.search(r"^# EVENTS: .*\n(.+)$", block(tmp_path, terminal=False), re.MULTILINE)
+    assert command
+    unused = command[1].replace(":8700", f":{free_port()}")
+    bare = {"PATH": "/usr/bin:/bin"}  # no virtual environment is activated
+    ran = subprocess.run(
+        ["sh", "-c", unused], capture_output=True, text=True, check=False, env=bare, cwd=Path.cwd()
+    )
+    assert "no response from `http://127.0.0.1:" in ran.stderr
 
 
 def test_keys_that_the_operator_removed_are_not_needed(tmp_path: Path) -> None:

@@ -7,12 +7,13 @@ the end, and everything else is fetched nevertheless.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from fcntl import LOCK_EX, flock
 from pathlib import Path
@@ -58,9 +59,12 @@ def missing(names: Sequence[str]) -> Iterator[list[Item]]:
 def fetch_all(items: Sequence[Item]) -> dict[str, str]:
     """Fetch these. Returns those that could not be fetched, each with the reason."""
     progress, failed = _Progress(items), dict[str, str]()
+    if items:
+        size = sum(item.megabytes for item in items)
+        print(f"fetching {len(items)} programs that tests run: {size} MB", flush=True)
     with ThreadPoolExecutor(PARALLEL) as pool:
         running = {pool.submit(_patiently, item, progress): item for item in items}
-        for ended in as_completed(running):
+        for ended in _until_interrupted(as_completed(running)):
             item = running[ended]
             try:
                 seconds = ended.result()
@@ -71,6 +75,15 @@ def fetch_all(items: Sequence[Item]) -> dict[str, str]:
                 progress.ended(item, f"fetched {item.name}, {item.megabytes} MB, {seconds:.0f} s")
     progress.close()
     return failed
+
+
+def _until_interrupted(ended: Iterator[Future[float]]) -> Iterator[Future[float]]:
+    try:
+        yield from ended
+    except KeyboardInterrupt:
+        print("\ninterrupted: what was fetched whole is kept", file=sys.stderr, flush=True)
+        # Leaving the pool would wait for its threads, which would try again what was interrupted.
+        os._exit(130)
 
 
 def reason(error: OSError | subprocess.SubprocessError) -> str:
