@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 
 from sidecar.doctor.context import DoctorContext
 from sidecar.doctor.direct_access import direct, grpc_twins
+from sidecar.doctor.disk_space import disk_space
 from sidecar.doctor.escaped_denials import escaped_denials
 from sidecar.doctor.files import readable, writable
 from sidecar.doctor.finding import DoctorFinding, ordered
@@ -32,6 +33,7 @@ CHECKS: tuple[Check, ...] = (
     write_actions,
     own_key,
     escaped_denials,
+    disk_space,
 )
 
 

@@ -15,7 +15,7 @@ class Severity(Enum):
     MEDIUM = "medium"
     """The same under a further condition; or others can read what is recorded."""
     LOW = "low"
-    """More open than necessary."""
+    """More open than necessary, or with less room than it may need."""
     UNKNOWN = "unknown"
     """The check could not look. The doctor does not assume that all is well there."""
 

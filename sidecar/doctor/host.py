@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import NamedTuple
@@ -84,6 +84,29 @@ class Host:
         if code not in (0, 1):
             raise Unobservable(f"this process may not act as UID {uid}")
         return code == 0
+
+    def free_bytes(self, path: Path) -> int:
+        """The bytes that a user other than root may still write to the disk of `path`, which need
+        not exist yet. Raises `Unobservable`."""
+        try:
+            existing = next(each for each in (path, *path.parents) if each.exists())
+            found = os.statvfs(existing)
+        except OSError as error:
+            raise Unobservable(f"the free space of `{path}` is unknown: {worded(error)}") from error
+        return found.f_bavail * found.f_frsize
+
+    def stored_bytes(self, path: Path) -> int:
+        """The bytes that the files below the folder `path` take; 0 if it does not exist. Raises
+        `Unobservable`."""
+        taken = 0
+        try:
+            for each in path.rglob("*"):
+                # The sidecar is running, and may remove a file meanwhile.
+                with suppress(FileNotFoundError):
+                    taken += each.lstat().st_blocks * 512
+        except OSError as error:
+            raise Unobservable(f"the size of `{path}` is unknown: {worded(error)}") from error
+        return taken
 
     def listening(self) -> list[ListeningSocket]:
         """The listening TCP sockets. Raises `Unobservable` without `/proc`."""

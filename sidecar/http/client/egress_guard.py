@@ -15,6 +15,7 @@ from typing import Any
 from policies.ground import egress as not_public
 from policies.ground.egress import Address, Network
 from sidecar.http.loop_guard import LoopGuard
+from sidecar.platform.state_logger import StateLogger
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +33,8 @@ class AddressRefused(OSError):
 
 class EgressGuard:
     """Checks the addresses that the upstream `host` leads to. `addresses` are the networks that its
-    source allows besides public addresses. `count_refusal` is called with each reason."""
+    source allows besides public addresses. `count_refusal` is called with each reason. The log gets
+    a line when refusals begin and one when they end; `monotonic` is a clock in seconds."""
 
     def __init__(
         self,
@@ -40,10 +42,16 @@ class EgressGuard:
         addresses: Sequence[str],
         own_ports: LoopGuard,
         count_refusal: Callable[[str], None],
+        monotonic: Callable[[], float],
     ) -> None:
-        self._host = host
         self._own_ports = own_ports
         self._count_refusal = count_refusal
+        self._refusals = StateLogger(
+            log,
+            f"refused to connect to `{host}`",
+            f"`{host}` leads to allowed addresses again",
+            monotonic,
+        )
         self._covered: list[Network] = [ip_network(each) for each in addresses]
         # An upstream written as an address is that address, and `localhost` is loopback: the
         # operator said so. Any other name says nothing about where it may lead.
@@ -61,10 +69,10 @@ class EgressGuard:
             reason = self._reason(address, port)
             if reason is not None:
                 self._count_refusal(reason)
-                log.warning(
-                    "refused to connect to `%s`: it leads to `%s` (%s)", self._host, address, reason
-                )
+                self._refusals.failing(f"it leads to `{address}` ({reason})")
                 raise AddressRefused(reason)
+        if self._refusals.problem is not None:
+            self._refusals.recovered()
 
     def _reason(self, address: Address, port: int) -> str | None:
         # Checked first, whatever the configuration allows: a request must not come back here.

@@ -46,11 +46,13 @@ def _protocols(head: RequestHead) -> list[bytes]:
     return [each.strip(b" \t").lower() for line in lines for each in line.split(b",")]
 
 
-def switching_head(message: ResponseMessage, event: Fields) -> bytes:
+def switching_head(message: ResponseMessage, event: Fields, alias: str) -> bytes:
     """The head of the 101 response that the agent gets, for the data source's. Raises
-    `UpstreamNoResponse` if the data source did not grant what was asked for."""
+    `UpstreamNoResponse` if the data source `alias` did not grant what was asked for."""
     if [protocol.lower() for protocol in message.upgrade] != [b"websocket"]:
-        raise UpstreamNoResponse
+        raise UpstreamNoResponse(
+            f"the data source `{alias}` answered 101, but did not switch to WebSocket"
+        )
     # `Connection` and `Upgrade` hold for one hop only, so these are ours.
     lines = message.lines + UPGRADE_LINES + encode_fields(list(event))
     return b"HTTP/1.1 101 Switching Protocols\r\n%b\r\n" % lines

@@ -119,8 +119,9 @@ class Forwarder:
         """Relays the response in the way that the route asks for, and finishes it."""
         authorizer, seconds = self._authorizer, self._limits.reauthorize_seconds
         if response.message.status == SWITCHING:
+            alias = self._upstream.reachability.alias
             return await run_websocket(
-                request, allowed, response, authorizer, self._limits, relayed
+                request, allowed, response, authorizer, self._limits, relayed, alias
             )
         body = response.message.body
         try:

@@ -29,18 +29,21 @@ async def run_websocket(
     authorizer: Authorizer,
     limits: ProxyLimits,
     relayed: RelayedResponse,
+    alias: str,
 ) -> ResponseSent:
-    """Runs a WebSocket to its end, for a `response` that grants it."""
+    """Runs a WebSocket to its end, for a `response` of the data source `alias` that grants it."""
     try:
         event = decision_fields(allowed.decisions)
-        request.start_response(switching_head(response.message, event))
+        request.start_response(switching_head(response.message, event, alias))
         relayed.begin(response)
         agent, _ = take_over(request, limits.buffer_bytes)
         source = response.detach()
     except BaseException as error:
         await response.finish()
         if isinstance(error, ConnectionLost):
-            raise UpstreamNoResponse from error
+            raise UpstreamNoResponse(
+                f"the data source `{alias}` closed the connection with its 101"
+            ) from error
         raise
 
     async def reauthorize() -> None:

@@ -138,7 +138,8 @@ def _destination(source: Source) -> Destination:
 def _guard(source: Source, shared: SharedParts) -> EgressGuard:
     host = upstream_parts(source.upstream).authority.host
     count_refusal = shared.enforcer.metrics.egress_refused.add
-    return EgressGuard(host, source.addresses, shared.own_ports, count_refusal)
+    monotonic = shared.clock.monotonic
+    return EgressGuard(host, source.addresses, shared.own_ports, count_refusal, monotonic)
 
 
 def _resolved_name(url: str) -> str:

@@ -48,6 +48,8 @@ class RecordedHost(Host):
         """None for an IP version that is not in use."""
         self.named: dict[str, list[Address]] = {}
         """Names that resolve, besides those that resolve on this host."""
+        self.free = 1 << 40
+        """The bytes that are free on every disk."""
         self.sockets = [
             ListeningSocket(ip_address("127.0.0.1"), port, SIDECAR) for port in (8710, 8712, 15001)
         ]
@@ -64,6 +66,9 @@ class RecordedHost(Host):
 
     def interfaces(self) -> list[str]:
         return ["eth0"]
+
+    def free_bytes(self, path: Path) -> int:
+        return self.free
 
     def listening(self) -> list[ListeningSocket]:
         return self.sockets

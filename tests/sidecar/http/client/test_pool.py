@@ -42,7 +42,7 @@ class Server:
 
 
 def pool_of(port: int, limits: ClientLimits = LIMITS) -> Pool:
-    guard = EgressGuard("127.0.0.1", (), LoopGuard(), lambda _: None)
+    guard = EgressGuard("127.0.0.1", (), LoopGuard(), lambda _: None, lambda: 0.0)
     return Pool(Destination("127.0.0.1", port), guard, limits)
 
 
@@ -312,7 +312,7 @@ async def test_names_are_resolved_once_in_a_while_and_always_guarded(
         listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
         port = listening.sockets[0].getsockname()[1]
         refused: list[str] = []
-        guard = EgressGuard("kb.test", ("127.0.0.1/32",), LoopGuard(), refused.append)
+        guard = EgressGuard("kb.test", ("127.0.0.1/32",), LoopGuard(), refused.append, lambda: 0.0)
         pool = Pool(Destination("kb.test", port), guard, LIMITS)
         with resolving(monkeypatch, ["127.0.0.1"], ["127.0.0.1", "127.0.0.2"]) as asked:
             await asyncio.gather(pool.connect(), pool.connect())

@@ -180,7 +180,9 @@ async def test_every_other_form_is_refused(setup: ProxySetup, changed: tuple[byt
         b"HTTP/1.1 101 Sw",
     ],
 )
-async def test_what_does_not_grant_it_is_a_502(setup: ProxySetup, said: bytes) -> None:
+async def test_what_does_not_grant_it_is_a_502_that_names_the_source(
+    setup: ProxySetup, said: bytes
+) -> None:
     async def says(_seen: Seen, writer: asyncio.StreamWriter) -> None:
         writer.write(said)
         await writer.drain()
@@ -192,6 +194,7 @@ async def test_what_does_not_grant_it_is_a_502(setup: ProxySetup, said: bytes) -
     raw = await reader.read()
     writer.close()
     assert raw.startswith(b"HTTP/1.1 502 ")
+    assert b"the data source `kb` " in raw
     [lineage] = await setup.sidecar.lineage()
     assert lineage["outcome"] == "failed"
 

@@ -58,7 +58,7 @@ def test_public_addresses_are_not_refused_and_every_reason_is_known() -> None:
 def refused(host: str, found: str, *addresses: str, port: int = 80) -> str | None:
     """Why `host` may not lead to what a resolver found, with a comma between."""
     counted: list[str] = []
-    guard = EgressGuard(host, addresses, LoopGuard(), counted.append)
+    guard = EgressGuard(host, addresses, LoopGuard(), counted.append, lambda: 0.0)
     with suppress(AddressRefused):
         guard.check(found.split(","), port)
         assert not counted
@@ -92,6 +92,23 @@ def test_a_name_leads_where_the_configuration_says(
     host: str, found: str, addresses: list[str], reason: str | None
 ) -> None:
     assert refused(host, found, *addresses) == reason
+
+
+def test_refusals_are_logged_when_they_begin_and_when_they_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    counted: list[str] = []
+    guard = EgressGuard("kb.test", (), LoopGuard(), counted.append, lambda: 0.0)
+    for _ in range(3):
+        with pytest.raises(AddressRefused):
+            guard.check(["10.0.0.1"], 80)
+    guard.check(["8.8.8.8"], 80)
+    guard.check(["8.8.8.8"], 80)
+    assert counted == ["private"] * 3
+    assert [each.message for each in caplog.records] == [
+        "refused to connect to `kb.test`: it leads to `10.0.0.1` (private)",
+        "recovered: `kb.test` leads to allowed addresses again",
+    ]
 
 
 @contextmanager
