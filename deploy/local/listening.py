@@ -1,8 +1,8 @@
 """Finds out whether a process that was started here is the one that listens on an address.
 
-Whoever answers at an address need not be the child that was told to listen there: another program
-may have bound the port first. Linux tells the owner: /proc/net/tcp has the inode of each listening
-socket, and /proc/PID/fd those of each process.
+The server that answers at an address need not be the child that was told to listen there: another
+program may have bound the port first. Linux tells the owner: /proc/net/tcp has the inode of each
+listening socket, and /proc/PID/fd those of each process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LISTEN = "0A"
 class Listener(Enum):
     """Who listens on an address."""
 
-    NOBODY = "nobody"
+    NONE = "none"
     OURS = "ours"
     ANOTHER = "another"
     UNKNOWN = "unknown"
@@ -38,7 +38,7 @@ def listener(address: Address, session: int) -> Listener:
     try:
         listening = set(_listening(address))
         if not listening:
-            return Listener.NOBODY
+            return Listener.NONE
         return Listener.OURS if listening & set(_sockets(session)) else Listener.ANOTHER
     except (OSError, ValueError, IndexError):
         return Listener.UNKNOWN

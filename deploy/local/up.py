@@ -146,7 +146,7 @@ def _await(children: ChildProcesses, held: HeldPorts, name: str, path: str) -> N
             match listener(addresses[port], children.pid(name)):
                 case Listener.ANOTHER:
                     raise held.taken(port)
-                case Listener.NOBODY:
+                case Listener.NONE:
                     return False
                 case Listener.OURS | Listener.UNKNOWN:
                     pass

@@ -1,4 +1,4 @@
-"""Who listens on an address: a child that was told to, another program, or nobody."""
+"""Who listens on an address: a child that was told to, another program, or none."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ def test_the_listener_is_known_by_its_session(host: str, bound: str) -> None:
         address = Address(host, server.getsockname()[1])
         assert listener(address, os.getsid(0)) is Listener.OURS
         assert listener(address, -1) is Listener.ANOTHER
-    assert listener(address, os.getsid(0)) is Listener.NOBODY
+    assert listener(address, os.getsid(0)) is Listener.NONE
 
 
 def test_a_server_of_another_host_is_not_the_listener() -> None:
     with socket.create_server(("127.0.0.2", 0)) as server:
         address = Address("127.0.0.1", server.getsockname()[1])
-        assert listener(address, os.getsid(0)) is Listener.NOBODY
+        assert listener(address, os.getsid(0)) is Listener.NONE
 
 
-def test_a_bound_socket_that_does_not_listen_is_nobody() -> None:
+def test_a_bound_socket_that_does_not_listen_is_no_listener() -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
-        assert listener(Address(*held.getsockname()), os.getsid(0)) is Listener.NOBODY
+        assert listener(Address(*held.getsockname()), os.getsid(0)) is Listener.NONE
 
 
 def test_without_proc_the_listener_is_unknown(
