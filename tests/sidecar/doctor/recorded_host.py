@@ -21,7 +21,7 @@ TEXT = """\
 control: http://127.0.0.1:8700
 key_file: sidecar.key
 agent: {id: agt, role: analyst, key_file: agent.key}
-spool: {dir: spool}
+spool: {dir: spool, max_bytes: 25165824}
 """
 SOURCE = """\
 sources:

@@ -20,7 +20,7 @@ def test_a_disk_without_room_for_the_spool_is_found(
     spool.mkdir()
     (spool / "segment").write_bytes(b"x" * stored)
     host.free = free
-    text = TEXT.replace("spool: {dir: spool}", SPOOL)
+    text = TEXT.replace("spool: {dir: spool, max_bytes: 25165824}", SPOOL)
     told = seen(found(observed(tmp_path, host, text), "disk_space"))
     if needed is None:
         assert told == []
