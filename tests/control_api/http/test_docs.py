@@ -139,7 +139,7 @@ at("key").value = " slc_key ";
 def test_a_form_asks_as_it_was_filled_in_and_keeps_no_key() -> None:
     """The script's own work, against the little that it needs of a page."""
     script = files("control_api.http.docs").joinpath("docs.js").read_text()
-    command = [need("node"), "-e", DOM % script]
+    command = [str(need("node")), "-e", DOM % script]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     told = json.loads(ran.stdout)
