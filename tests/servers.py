@@ -58,10 +58,11 @@ def of_system(name: str) -> Path | None:
 
 
 def need(name: str) -> Path:
-    """The program `name`, as `find` does. Skips the calling test if it is absent."""
+    """The program `name`, as `find` does. Skips the calling test if it is absent, or the module that
+    calls this while it is imported."""
     found = find(name)
     if found is None:
-        pytest.skip(f"no {name} here: {how(name)}")
+        pytest.skip(f"no {name} here: {how(name)}", allow_module_level=True)
     return found
 
 
