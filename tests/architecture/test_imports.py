@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.architecture.direct_imports import direct_imports, forbidden
 from tests.architecture.tree import ROOT
 from tests.runner import tiers
 
@@ -25,10 +26,24 @@ def lint_imports(config: Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.deep(stands_in="test_a_forbidden_import_is_found")
+@pytest.mark.deep(stands_in="test_no_file_imports_what_a_contract_forbids_it")
 def test_every_import_contract_holds() -> None:
     answer = lint_imports(ROOT / "pyproject.toml", ROOT)
     assert answer.returncode == 0, answer.stdout
+
+
+def test_no_file_imports_what_a_contract_forbids_it() -> None:
+    """Directly: what it reaches through another module, `lint-imports` finds."""
+    config = (ROOT / "pyproject.toml").read_text()
+    pairs = direct_imports()
+    assert not forbidden(pairs, config)
+    wrong = {
+        ("sidecar.enforce", "control_api.settings"),  # independent
+        ("policies.evaluate", "time"),  # forbidden
+        ("sidecar.spool.resources", "sidecar.enforce"),  # of a higher layer
+        ("sidecar.protocols.s3", "sidecar.protocols.tcp"),  # of the same layer
+    }
+    assert {(one, other) for _, one, other in forbidden(wrong, config)} == wrong
 
 
 @tiers.sampled("name")

@@ -246,6 +246,47 @@ def test_ctrl_c_that_has_to_kill_a_child_names_it_and_is_no_failure(tmp_path: Pa
     assert said.endswith("\nstopped\n")
 
 
+KEYLESS = """
+import sys
+from pathlib import Path
+from deploy.local import up
+from deploy.local.ports import hold_ports
+from deploy.local.processes import ChildProcesses
+from deploy.local.provision import FirstStart
+from deploy.local.settings import read
+
+start = ChildProcesses.start
+drains = ["/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 0.1; done"]
+ChildProcesses.start = lambda self, name, _, environ, drain_seconds, **more: start(
+    self, name, drains, environ, drain_seconds
+)
+up._await, up.seed, up.provision = lambda *_: None, lambda _: 0, lambda *_: "slc_agent"
+FirstStart.read = lambda _: FirstStart("default", "slc_admin", None)
+settings = read({"data_dir": sys.argv[1]}, {}, free_ports=True)
+with hold_ports(settings) as held:
+    sys.exit(up._run(held))
+"""
+
+
+def test_sigterm_drains_every_child_and_none_has_the_operators_key(tmp_path: Path) -> None:
+    """With children that do nothing but drain, and without a control API."""
+    operators = {"SLUICE_API_KEY": "operator-key", "SLUICE_KEY_FILE": "a", "SLUICE_URL": "http://b"}
+    command = [sys.executable, "-c", KEYLESS, str(tmp_path)]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=os.environ | operators, stdout=subprocess.PIPE, text=True
+    ) as launcher:
+        assert launcher.stdout is not None
+        while "Paste into another terminal" not in launcher.stdout.readline():
+            assert launcher.poll() is None
+        children = psutil.Process(launcher.pid).children()
+        given = [child.environ().keys() for child in children]
+        launcher.send_signal(signal.SIGTERM)
+        said, _ = launcher.communicate(timeout=30)
+    assert [names & operators.keys() for names in given] == [set()] * 3
+    assert (launcher.returncode, said.endswith("\ndraining\nstopped\n")) == (0, True)
+    assert gone(children)
+
+
 STARTS = """
 import sys
 from deploy.client.connection import ApiConnection

@@ -114,7 +114,7 @@ def no_secret_in(text: str, keys: list[str]) -> bool:
 
 
 @pytest.mark.deep(
-    stands_in="tests/deploy/test_processes.py::test_no_child_outlives_the_launcher_and_one_that_dies_is_named"
+    stands_in="tests/deploy/test_processes.py::test_sigterm_drains_every_child_and_none_has_the_operators_key"
 )
 def test_sigterm_drains_like_ctrl_c_and_no_child_has_the_operators_key(tmp_path: Path) -> None:
     operators = {"SLUICE_API_KEY": "operator-key", "SLUICE_KEY_FILE": "a", "SLUICE_URL": "http://b"}

@@ -46,7 +46,7 @@ async def _go_on(tab: Page) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/console/proofs/test_history.py::test_what_the_browser_can_not_decide_is_left_to_its_reader"
+    stands_in="tests/control_api/console/proofs/test_history.py::test_what_only_a_reader_can_judge_is_explained_confirmed_and_then_known"
 )
 async def test_growth_that_a_purge_made_unprovable_is_the_readers_to_judge(
     fresh: ControlApi, tabs: Tabs, monkeypatch: pytest.MonkeyPatch
@@ -81,7 +81,7 @@ def _purge(api: ControlApi) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/console/proofs/test_history.py::test_an_accepted_incarnation_is_explained_for_its_reader_to_confirm"
+    stands_in="tests/control_api/console/proofs/test_history.py::test_what_only_a_reader_can_judge_is_explained_confirmed_and_then_known"
 )
 async def test_an_accepted_incarnation_is_explained_and_confirmed(
     tmp_path: Path, tabs: Tabs

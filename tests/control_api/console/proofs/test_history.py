@@ -15,9 +15,9 @@ from policies.trail.incarnation import accepted_incarnation_record
 from policies.trail.merkle_tree import leaf_hash
 from policies.trail.proofs.tlog_proof import TlogProof
 from tests import servers
-from tests.control_api.console.proofs.verdicts import Case, in_browser
+from tests.control_api.console.proofs.verdicts import Case, in_browser, on_the_page
 from tests.policies.trail.proofs.naive_proofs import naive_consistency
-from tests.policies.world import LOG, Log, naive_root
+from tests.policies.world import LOG, Log, decided, naive_root
 
 pytestmark = pytest.mark.skipif(servers.find("node") is None, reason=servers.how("node"))
 
@@ -92,6 +92,44 @@ def test_an_accepted_incarnation_is_explained_for_its_reader_to_confirm() -> Non
     reasons = ("the log was put back", "no entry that accepts it", "about another log", "")
     for each, reason in zip(refused, reasons, strict=True):
         assert reason in each["refused"]
+
+
+@pytest.mark.parametrize(
+    ("accepted", "title"),
+    [
+        (False, "Verified, but for the log's growth"),
+        (True, "The log goes on as a new incarnation"),
+    ],
+    ids=["purged", "accepted"],
+)
+def test_what_only_a_reader_can_judge_is_explained_confirmed_and_then_known(
+    accepted: bool, title: str
+) -> None:
+    signer, log, origin = Signer(bytes(32)), Log(), f"{LOG}#1" if accepted else LOG
+    log.direct(accepted_incarnation_record(LOG, 1, None, "restored", record_id="event-0"))
+    log.direct(decided())
+    leaves = [leaf_hash(row.entry) for row in log.rows]
+    note = checkpoint.sign(Checkpoint(origin, 2, naive_root(leaves)), signer)
+    first, second = (
+        TlogProof(at, (leaves[1 - at],), note, row.entry).text() for at, row in enumerate(log.rows)
+    )
+    answer = {"proof": second, "incarnation": first if accepted else None, "witnesses": []}
+    key = b64(signer.public)
+    visit = {
+        "tenant": LOG,
+        "event": log.rows[1].columns.eid,
+        "seq": "1",
+        "known": {"log": LOG, "origin": LOG, "key": key, "size": "1", "root": b64(bytes(32))},
+        "answers": {
+            "proof": {"status": 200, "body": {**answer, "log_key": key, "log_key_history": []}},
+            "growth": {"status": 409, "body": PURGED},
+        },
+    }
+    before, confirmed, again = on_the_page(visit)
+    assert (before["title"], before["asks"]) == (title, True)
+    assert ("restored" if accepted else "were purged") in before["text"]
+    assert confirmed == again
+    assert (confirmed["title"], confirmed["asks"]) == ("Verified by this browser", False)
 
 
 @pytest.mark.parametrize(

@@ -29,9 +29,18 @@ Case = tuple[Any, ...]
 
 def in_browser(cases: Sequence[Case]) -> list[Any]:
     """The verdicts of the modules that the console sends, one process for all cases."""
+    return _run(SCRIPT, cases)
+
+
+def on_the_page(visit: dict[str, Any]) -> list[Any]:
+    """What the decision page's script says on a visit: `node_page.mjs` says of what."""
+    return _run(SCRIPT.with_name("node_page.mjs"), visit)
+
+
+def _run(script: Path, given: object) -> list[Any]:
     done = subprocess.run(
-        [servers.need("node"), SCRIPT, MODULES],
-        input=json.dumps(cases),
+        [servers.need("node"), script, MODULES],
+        input=json.dumps(given),
         capture_output=True,
         text=True,
         timeout=300,
