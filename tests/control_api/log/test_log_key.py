@@ -267,10 +267,13 @@ def test_a_service_starts_with_its_database_s_key_or_its_successor(tmp_path: Pat
         after = key_of(api)
         first, second = after["log_key_history"]
         assert (first["from"], second["to"]) == (before, after["log_key"])
+        # Each is registered, or a later rotation could begin at a key that is not known.
+        url = f"sqlite:///{data / 'sluice.db'}"
+        registered = asyncio.run(sql(url, "SELECT count(*) FROM log_keys"))
+        assert registered == [(3,)]
         assert api.verified()["checkpoint"]["note"] == note
         # An older version registered no key.
         api.stop()
-        url = f"sqlite:///{data / 'sluice.db'}"
         asyncio.run(sql(url, "DELETE FROM log_keys"))
         api.start()
         assert key_of(api)["log_key"] == after["log_key"]
