@@ -4,7 +4,12 @@ and in no module that is imported before."""
 import re
 from collections.abc import Iterable, Iterator
 
-from sidecar.protocols.registry import MODULES
+import pytest
+
+from policies.ground.listen_address import ListenAddress
+from sidecar.protocols.registry import MODULES, load_protocol
+from sidecar.protocols.shared import aws_signing
+from sidecar.settings.model import AWS_KINDS, Source
 from tests.architecture.tree import ROOT
 
 # Imports in functions, and those for type checking, are indented.
@@ -52,3 +57,15 @@ def test_no_protocol_imports_botocore_before_it_signs() -> None:
     for place in MODULES.values():
         found = libraries(["sidecar.protocols.registry", place.partition(":")[0]])
         assert "botocore" not in found, place
+
+
+def test_botocore_is_loaded_with_the_protocols_that_sign_and_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loaded: list[str] = []
+    monkeypatch.setattr(aws_signing, "import_module", loaded.append)
+    for kind in MODULES:
+        loaded.clear()
+        source = Source("a", kind, "http://a", ListenAddress("127.0.0.1", 0), "low")
+        load_protocol(source, lambda: 0.0)
+        assert any("botocore" in each for each in loaded) == (kind in AWS_KINDS), kind

@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from dataclasses import fields
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,8 @@ def test_a_service_takes_over_with_all_its_arguments(
     assert program == command[0] == sys.executable
     assert command[-len(words) :] == words
     assert command == module_command(*COMMANDS[name].becomes, *words)
+    # A name that is mistyped would only fail in the process that takes over.
+    assert find_spec(f"{COMMANDS[name].becomes[0]}.__main__") is not None
 
 
 @pytest.mark.deep(stands_in="test_what_this_process_can_not_run_is_2_and_says_how")

@@ -196,6 +196,9 @@ def test_a_bearer_token_is_a_key_like_any_other(tenant: Tenant, form: str) -> No
     for headers in (sent, sent | {"X-API-Key": key}):
         assert call("GET", "/v1/keys", key=None, headers=headers).status == 200
         assert call("GET", "/v1/keys/absent", key=None, headers=headers).status == 404
+    # The superadmin's has another form than those that the service makes.
+    operators = {"Authorization": form.format(SUPERADMIN)}
+    assert call("GET", "/v1/admin/tenants", key=None, headers=operators).status == 200
     wrong = {"Authorization": form.format(other)}
     assert call("GET", "/v1/keys", key=None, headers=wrong).status == 403
     refused = call("GET", "/v1/keys", key=None, headers=sent | {"X-API-Key": other})

@@ -9,11 +9,13 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from deploy.compile.build_hook import REQUIRED
 from deploy.compile.compiler import missing
 from deploy.compile.modules import FILES, GROUPS
 from deploy.install import LOCK
@@ -63,9 +65,18 @@ def make_tools(folder: Path) -> Path:
     return python
 
 
-@pytest.mark.deep(
-    stands_in="tests/deploy/compile/test_compiler.py::test_an_isolated_build_gets_what_the_extra_names"
-)
+def test_the_dockerfile_installs_and_copies_what_the_wheel_is_built_with() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    project, wheel = settings["project"], settings["tool"]["hatch"]["build"]["targets"]["wheel"]
+    wanted = {"pyproject.toml", project["readme"], *project["license-files"]}
+    copied = [line.split() for line in re.findall(r"(?m)^COPY (.*)$", TOOLS)]
+    sources = {name for *names, _ in copied for name in names}
+    assert {*wheel["only-include"], *wanted} <= sources
+    assert "compile" in extras()
+    assert set(REQUIRED) <= set(project["optional-dependencies"]["compile"])
+
+
+@pytest.mark.deep(stands_in="test_the_dockerfile_installs_and_copies_what_the_wheel_is_built_with")
 def test_the_compiled_wheel_is_built_with_what_the_dockerfile_installs_and_copies(
     tmp_path: Path,
 ) -> None:

@@ -120,7 +120,7 @@ async def test_without_credentials_nothing_is_forwarded(
 
 
 @pytest.mark.deep(
-    stands_in="tests/architecture/test_large_libraries.py::test_no_protocol_imports_botocore_before_it_signs"
+    stands_in="tests/architecture/test_large_libraries.py::test_botocore_is_loaded_with_the_protocols_that_sign_and_no_other"
 )
 def test_the_library_is_loaded_for_those_who_need_it() -> None:
     code = """
