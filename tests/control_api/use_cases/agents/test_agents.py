@@ -169,7 +169,9 @@ def test_a_text_is_searched_as_it_is_in_names_owners_and_ids(api: ControlApi) ->
     assert (found("%"), found("_z"), found("\\")) == (["agt_t1"], ["agt_zebra"], [])
 
 
-@pytest.mark.deep(stands_in="test_a_text_is_searched_as_it_is_in_names_owners_and_ids")
+@pytest.mark.deep(
+    stands_in="tests/control_api/store/queries/test_agents.py::test_a_text_finds_agents_as_it_is_and_in_any_case_on_either_database"
+)
 def test_a_text_finds_agents_by_what_people_call_them(either_tenant: ControlApi) -> None:
     for agent_id, fields in (
         ("agt_1", {"display_name": "Returns 100%"}),
