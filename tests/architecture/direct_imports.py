@@ -72,7 +72,7 @@ def _breaks(contract: dict[str, Any], package: str, importer: str, imported: str
     if contract["type"] == "layers":
         broken = package in above and _upwards(contract["layers"], package, importer, imported)
     else:
-        others = {*contract.get("forbidden_modules", contract.get("modules"))} - {package}
+        others = {*contract.get("forbidden_modules", contract.get("modules", ()))} - {package}
         broken = not above.isdisjoint(others)
     return broken and not _ignored(contract, importer, imported)
 

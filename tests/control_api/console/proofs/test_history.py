@@ -113,11 +113,17 @@ def test_what_only_a_reader_can_judge_is_explained_confirmed_and_then_known(
     first, second = (
         TlogProof(at, (leaves[1 - at],), note, row.entry).text() for at, row in enumerate(log.rows)
     )
-    answer = {"proof": second, "incarnation": first if accepted else None, "witnesses": []}
+    shown = log.rows[1].columns
+    assert shown is not None
+    answer: dict[str, Any] = {
+        "proof": second,
+        "incarnation": first if accepted else None,
+        "witnesses": [],
+    }
     key = b64(signer.public)
     visit = {
         "tenant": LOG,
-        "event": log.rows[1].columns.eid,
+        "event": shown.eid,
         "seq": "1",
         "known": {"log": LOG, "origin": LOG, "key": key, "size": "1", "root": b64(bytes(32))},
         "answers": {
