@@ -106,8 +106,8 @@ class Outcome:
 
     @property
     def level_holds(self) -> bool:
-        """False if more was found than that cosignatures are missing: whoever signed such a log,
-        nothing of it is proven."""
+        """False if more was found than that cosignatures are missing: then a signature proves
+        nothing."""
         only_quorum = all(each.reason is Reason.QUORUM_MISSING for each in self.findings)
         return only_quorum or self.level is Level.UNSIGNED
 

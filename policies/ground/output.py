@@ -2,7 +2,6 @@
 as `head`, may go away before all is written."""
 
 import os
-import re
 import sys
 from collections.abc import Callable
 
@@ -19,10 +18,10 @@ def printable(text: str) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """A number with its noun: `1 entry`, `2,000 entries`."""
+    """Write a number with its noun, which is regular: `1 entry`, `2,000 entries`."""
     if count == 1:
         return f"1 {noun}"
-    many = noun[:-1] + "ies" if re.search("[^aeiou]y$", noun) else noun + "s"
+    many = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
     return f"{count:,} {many}"
 
 
