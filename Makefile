@@ -20,8 +20,7 @@ help: ## what can be made
 run: .venv/run.stamp ## start control API, sidecar and a sample data source; Ctrl-C stops them
 	@exec $(BIN)/sluice up $(ARGS)
 
-# The compiled core needs its compiler, which is no part of the quick installation.
-quick: .venv/$(if $(COMPILED),packages,quick).stamp ## the tests that cost next to nothing, while writing
+quick: .venv/quick.stamp ## the tests that cost next to nothing, while writing
 	@$(call tests,--quick)
 
 test: .venv/test.stamp ## the gate: every claim once, against real servers; COMPILED=1 with the compiled core

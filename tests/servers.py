@@ -58,8 +58,8 @@ def of_system(name: str) -> Path | None:
 
 
 def need(name: str) -> Path:
-    """The program `name`, as `find` does. Skips the calling test if it is absent, or the module
-    that calls this while it is imported."""
+    """The program `name`, as `find` does. Skips the calling test if it is absent; called while a
+    module is imported, the module."""
     found = find(name)
     if found is None:
         pytest.skip(f"no {name} here: {how(name)}", allow_module_level=True)
