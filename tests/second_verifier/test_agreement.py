@@ -4,6 +4,7 @@ truncation of a small one: valid or not, the first bad entry, and the reason."""
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -62,14 +63,30 @@ def test_both_verifiers_agree(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     }
 
 
+def test_both_verifiers_agree_on_a_file_that_is_cut_at_a_line_or_within_it() -> None:
+    whole = _whole()
+    ends = [at for at in range(len(whole.raw)) if whole.raw[at : at + 1] == b"\n"]
+    assert len(ends) > 3
+    agree(whole, [0, *(at + by for at in ends for by in (-9, 0, 1) if at + by < len(whole.raw))])
+
+
 @pytest.mark.deep(
-    stands_in="tests/policies/trail/test_log_file.py::test_every_truncation_is_noticed"
+    stands_in="test_both_verifiers_agree_on_a_file_that_is_cut_at_a_line_or_within_it"
 )
 def test_both_verifiers_agree_on_every_truncation() -> None:
+    whole = _whole()
+    agree(whole, range(len(whole.raw)))
+
+
+def _whole() -> Sample:
     draft = smallest()
     whole = Sample(finished(draft.lines()), "cut off", draft.pinned(), [])
     assert second_verdict(whole) == _directly(whole) == Verdict(0, level="signed")
-    for end in range(len(whole.raw)):
+    return whole
+
+
+def agree(whole: Sample, ends: Iterable[int]) -> None:
+    for end in ends:
         cut = whole._replace(raw=whole.raw[:end])
         verdict = second_verdict(cut)
         assert verdict.code != 0

@@ -35,6 +35,7 @@ GUIDES = {
     ROOT / "deploy" / "kustomize" / "README.md": ("kustomize", "render"),
     ROOT / "control_api" / "admission" / "README.md": ("keys in a Secret", "inject"),
 }  # fmt: skip
+DOCKERFILE = ROOT / "deploy" / "images" / "Dockerfile"
 # A program and its command, wherever a shell takes one.
 COMMAND = re.compile(
     r"(?:^|[|&;({] *)(kubectl|helm|kind|docker|sluice)(?: -n \S+)* ([a-z-]+)", re.MULTILINE
@@ -185,6 +186,10 @@ def test_the_commands_of_a_guide_are_known(page: Path) -> None:
         text = block(page, title).replace("\\\n", " ")
         for program, command in COMMAND(text):
             assert command in KNOWN[program], f"{program} {command}"
+        for stage in re.findall(r"--target (\S+)", text):
+            assert f" AS {stage}\n" in DOCKERFILE.read_text(), stage
+        for path in re.findall(r"\s(deploy/[^\s)]+)", text):
+            assert (ROOT / path).exists(), path
         for line in text.splitlines():
             words = shlex.split(line, comments=True) if line.startswith("sluice agents") else []
             if words:
