@@ -31,7 +31,9 @@ assert len(pins) > 5 and text.count("--hash=sha256:") >= len(pins)
 
 
 def settings(wheel: Path, folder: Path) -> dict[str, str]:
-    """pip finds the wheel and nothing else, and the commands of this folder come first."""
+    """pip finds the wheel, in the folder and by its name, and nothing else. The commands of the
+    folder come first."""
+    (folder / wheel.name).symlink_to(wheel)
     return environ(
         **OUTSIDE,
         PIP_NO_INDEX="1",
@@ -81,7 +83,6 @@ def test_the_lock_s_part_and_the_wheel_are_installed_by_hash(wheel: Path, tmp_pa
     put(tmp_path / "bin", "pip", f'#!/bin/sh\nexec "{sys.executable}" "$0.py" "$@"\n')
     put(tmp_path / "bin", "pip.py", PIP)
     put(tmp_path / "bin", "python", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
-    (tmp_path / wheel.name).symlink_to(wheel)
     script = commands(PAGE, "install by hash")
     prepared = f'"{sys.executable}" -m venv target\n{script}'
     # In a checkout, where `deploy.lock` is.
