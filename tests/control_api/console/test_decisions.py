@@ -56,7 +56,7 @@ def test_a_value_that_cannot_be_searched_is_told(console: Visitor) -> None:
     shown = console.get("/console/decisions?from=yesterday")
     assert shown.status == 422
     assert "from" in shown.text
-    assert "`yesterday` is not a time; expected how long ago (`30m`" in shown.text
+    assert "`yesterday` is not a time; expected how long ago (`30s`" in shown.text
     assert shown.main.find("input", name="from").attributes["value"] == "yesterday"
 
 
