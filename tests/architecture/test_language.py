@@ -20,6 +20,10 @@ STILTED = {
 """Each form, and the expression that finds it, in any case and across line breaks. Python's `is
 None`, and `"nobody"` as a value, are not meant."""
 
+LITERALS = {"nobody": "nobod", "is none": " none"}
+"""What each file with a form contains in lower case, where that is not the form itself. A search
+for it is much faster than one for the expression."""
+
 HERE = "tests/architecture/test_language.py"
 WORDS = {".py", ".md", ".yaml", ".yml", ".toml", ".js", ".css", ".txt", ""}
 # Between two words of a comment that goes on in the next line stands more than a space.
@@ -37,11 +41,17 @@ def texts() -> dict[str, str]:
     }
 
 
+@functools.cache
+def lowered() -> dict[str, str]:
+    return {name: text.lower() for name, text in texts().items()}
+
+
 def found(form: str) -> list[str]:
     expression = re.compile(STILTED[form], re.IGNORECASE)
     return [
         f"{name}: …{text[max(0, hit.start() - 30) : hit.end() + 30]}…"
         for name, text in texts().items()
+        if LITERALS.get(form, form) in lowered()[name]
         for hit in expression.finditer(text)
     ]
 
@@ -54,3 +64,4 @@ def test_no_file_is_stilted(form: str) -> None:
 def test_the_forms_are_found_where_they_stand() -> None:
     for form, expression in STILTED.items():
         assert re.search(expression, f"It {form}.", re.IGNORECASE), form
+        assert LITERALS.get(form, form) in f"it {form}."

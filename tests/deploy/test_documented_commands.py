@@ -51,18 +51,25 @@ wait $served
 """
 
 
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clone in which `make -n` may read."""
+    if of_system("make") is None or of_system("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("needs make, git and a clone")
+    folder = tmp_path_factory.mktemp("clone")
+    done = paste(f"git clone -q {quote(str(ROOT))} sluice", folder, environ())
+    assert done.returncode == 0, done.stderr
+    return folder / "sluice"
+
+
 @tiers.sampled("page")
 @pytest.mark.parametrize(("page", "title"), MAKE)
 def test_make_knows_every_target_and_runs_what_is_promised(
-    page: str, title: str, tmp_path: Path
+    page: str, title: str, clone: Path, tmp_path: Path
 ) -> None:
-    if of_system("make") is None or of_system("git") is None or not (ROOT / ".git").exists():
-        pytest.skip("needs make, git and a clone")
-    here = quote(str(ROOT))
-    script = commands(page, title).replace("<this project>", here)
-    if "git clone" not in script:
-        script = f"git clone -q {here} sluice\ncd sluice\n{script}"
-    done = paste(script, tmp_path, environ(MAKEFLAGS="n", PYTHONPATH=""))
+    script = commands(page, title).replace("<this project>", quote(str(clone)))
+    folder = tmp_path if "git clone" in script else clone
+    done = paste(script, folder, environ(MAKEFLAGS="n", PYTHONPATH=""))
     assert done.returncode == 0, done.stderr
     assert [part for part in MAKE[page, title] if part not in done.stdout] == []
 
