@@ -22,9 +22,10 @@ from pathlib import Path
 from policies.definitions.model import Agent, Key, Session
 from policies.ground.canonical import b64, rfc3339
 from policies.ground.signing import Signer
+from policies.sets.policy_set import role_document
 from policies.trail import checkpoint
 from policies.trail.checkpoint import Checkpoint
-from policies.trail.log_file.lines import CheckpointLine, HeaderLine
+from policies.trail.log_file.lines import CheckpointLine, HeaderLine, PolicyLine
 from policies.trail.log_file.writer import LogFileWriter
 from policies.trail.merkle_tree import Frontier, leaf_hash
 from policies.trail.proofs.signed_note import ED25519, VerifierKey
@@ -32,12 +33,14 @@ from policies.trail.record import Record
 from policies.trail.spool_chain import core_hash, src_member
 from tests.benchmarks.make_log import KINDS, records
 from tests.benchmarks.measure import Figure
-from tests.policies.world import FULL, decided, full_facts
+from tests.policies.world import FULL, POLICY, decided, full_facts
 from tests.support.stack import ROOT
 
 LOG, START = "default", 1_767_225_600_000_000
 SIGNER = Signer(bytes(32))
 KEY = VerifierKey(LOG, ED25519, SIGNER.public).text()
+DOCUMENTS = (role_document([POLICY]) or b"",)
+"""What `decisions` cite."""
 BATCH = 1000
 ROUNDS = 3
 
@@ -64,12 +67,16 @@ def decisions(count: int) -> Iterator[Record]:
         yield record._replace(eid=eid, head=head)
 
 
-def export(entries: int, made: Iterable[Record]) -> Iterator[bytes]:
-    """The bytes of a file of so many entries, which are the records `made`."""
+def export(
+    entries: int, made: Iterable[Record], documents: Iterable[bytes] = ()
+) -> Iterator[bytes]:
+    """The bytes of a file of so many entries, which are the records `made` and cite `documents`."""
     writer, tree, prev = LogFileWriter(), Frontier(), ""
     header = [{"key": KEY, "endorsement": None}]
     made_at = rfc3339(START)
     yield writer.line(HeaderLine(LOG, LOG, header, 0, 0, entries, True, made_at))
+    for each in documents:
+        yield writer.line(PolicyLine(each))
     chains = {f"sidecar-{n}": (0, "") for n in range(3)}
     lines: list[bytes] = []
     for seq, record in enumerate(made):
@@ -118,11 +125,13 @@ def taken(command: list[str]) -> tuple[float, float]:
     return cpu, time.monotonic() - started
 
 
-def rates(entries: int, made: Iterable[Record], content: str) -> Iterator[Figure]:
+def rates(
+    entries: int, made: Iterable[Record], documents: Iterable[bytes], content: str
+) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "log.jsonl"
         with path.open("wb") as file:
-            file.writelines(export(entries, made))
+            file.writelines(export(entries, made, documents))
         name = str(path)
         runs = [(taken([*FLOOR, name]), taken([*VERIFY, name])) for _ in range(ROUNDS)]
         empty = Path(folder) / "empty.jsonl"
@@ -154,7 +163,7 @@ def memory(entries: int) -> Figure:
     """The most memory that the verifier takes for a log that comes through a pipe."""
     reader = subprocess.Popen([*VERIFY, "-"], cwd=ROOT, stdin=subprocess.PIPE)
     assert reader.stdin is not None
-    for piece in export(entries, decisions(entries)):
+    for piece in export(entries, decisions(entries), DOCUMENTS):
         reader.stdin.write(piece)
     reader.stdin.close()
     assert reader.wait() == 0
@@ -168,8 +177,8 @@ if __name__ == "__main__":
         print(memory(int(sys.argv[2])).row())
     else:
         count = int(sys.argv[1]) if sys.argv[1:] else 300_000
-        made = {"with facts": decisions(count), "without facts": records(0, count)}
-        for figure in itertools.chain.from_iterable(
-            rates(count, made[each], each) for each in made
+        for figure in itertools.chain(
+            rates(count, decisions(count), DOCUMENTS, "with facts"),
+            rates(count, records(0, count), (), "without facts"),
         ):
             print(figure.row(), flush=True)
