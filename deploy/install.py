@@ -33,7 +33,7 @@ NOT_QUICK = frozenset({
 })  # fmt: skip
 """Large distributions that no quick test imports: `make quick` leaves them to `make test`."""
 MEGABYTES = {"run": 130, "quick": 240, "test": 460}
-"""What a part downloads into an empty `.venv`, roughly."""
+"""Megabytes that each part downloads into an empty `.venv`, roughly."""
 
 OLDEST = (3, 11)
 # pip spends most of its time parsing index pages, so four processes are three times as fast as one.

@@ -76,8 +76,8 @@ class Trailers:
 
 
 class TrailerHead(NamedTuple):
-    """What the head of a message says of its trailers: the values of `Trailer` and those of
-    `Connection`."""
+    """The values of `Trailer` and of `Connection` in the head of a message: they say which trailers
+    follow, and which fields concern this connection only."""
 
     announced: Sequence[bytes] = ()
     connection: Sequence[bytes] = ()

@@ -192,7 +192,8 @@ class FileCheck:
         return newest is not None and newest.checkpoint == checkpoint
 
     def _note_finding(self, found: Finding | None) -> None:
-        """What fails of a checkpoint or document says nothing of the entries: the walk goes on."""
+        """Add the finding about a checkpoint or a document, if there is one. The walk goes on: the
+        entries may still be valid."""
         if found is not None:
             self._outcome.add(found)
 

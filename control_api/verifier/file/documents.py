@@ -1,5 +1,5 @@
-"""Holds the documents of a file against the digests that its decisions cite: which are missing, and
-which nothing cites. Derives nothing from a document.
+"""Compares the policy documents of a file with the digests that its decisions cite. Finds documents
+that are missing, and documents that no decision cites. Derives no decision from a document.
 
 INVARIANT: no unsigned line hides what was done to a document. Decisions cite documents by digests
 that are signed with them, so a document that is missing is a finding, as is one that no decision
@@ -74,7 +74,8 @@ class Documents:
         return _uncited(digest)
 
     def cited(self, walked: Walked, with_openings: bool) -> Iterator[Finding]:
-        """What is found at once of a chunk of lines whose entries were verified."""
+        """Take in the citations of a chunk of lines whose entries were verified. Yields a finding
+        at once only where there is no room to keep it until the end."""
         result, missing = walked.result, set[str]()
         self._unkept_until = max(self._unkept_until, result.cited.unkept_until)
         for digest, (first, last) in result.cited.places.items():
@@ -95,10 +96,11 @@ class Documents:
     def conclude(
         self, cutoff: int, *, restored: bool = False, unheld: int = 0
     ) -> tuple[list[Finding], list[NotDerived]]:
-        """What is found at the end of a file, and how many decisions lack a document for a reason.
-        What was recorded before `cutoff` (microseconds) was purged; 0 if nothing was. `restored`
-        says that a checkpoint is of a later incarnation of the log: the restore may lie before this
-        part. `unheld` decisions cite a document that was dropped."""
+        """Return the findings at the end of a file, and for each excuse the number of decisions
+        that lack a document because of it. What was recorded before `cutoff` (microseconds) was
+        purged; 0 if nothing was. `restored` says that a checkpoint is of a later incarnation of the
+        log: the restore may lie before this part. `unheld` decisions cite a document that was
+        dropped."""
         findings, late, lost, unkept = [], 0, self._restored, 0
         for each in self._missing.values():
             if each.latest is not None and each.latest < cutoff:

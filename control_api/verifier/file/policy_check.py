@@ -1,5 +1,6 @@
-"""Checks the policies of a file: always that they are the documents that its decisions cite, and on
-request that the decisions follow from them. Knows what of it goes into the outcome."""
+"""Checks the policy documents of a file: always, that each document that a decision cites is there
+and unaltered; with `--recompute`, also that each decision follows from its documents. Writes its
+findings into the outcome."""
 
 from control_api.verifier.file.derivation import Derivation
 from control_api.verifier.file.documents import Documents
@@ -49,6 +50,6 @@ class PolicyCheck:
     def _not_derived(self, gone: list[NotDerived]) -> list[NotDerived]:
         if self._derived is not None:
             return gone + self._derived.not_derived()
-        # To be gone for a reason that the log tells does no harm to who derives nothing. To hide
-        # documents behind the bound on memory would.
+        # Without `--recompute`, a document that the log says is gone leaves no decision unchecked.
+        # One that was dropped at the bound on memory does: its digest was not compared.
         return [each for each in gone if self._documents.is_bound(each)]

@@ -14,8 +14,8 @@ NOT_PUBLIC = (
 
 
 def is_public_key(text: str) -> bool:
-    """Whether it is the base64 of 32 bytes. So is a private key's seed alone: `is_private_half`
-    tells it."""
+    """Whether `text` is the base64 of 32 bytes, as a public key is. The seed of a private key has
+    the same form: `is_private_half` tells them apart."""
     try:
         return len(unb64(text)) == 32
     except NotCanonical:
@@ -23,12 +23,12 @@ def is_public_key(text: str) -> bool:
 
 
 def is_private_key(text: str) -> bool:
-    """Whether it is a private key by its form: PEM, or a `log.key` after a rotation, whose first
-    line is the seed and each other an endorsement."""
+    """Whether `text` has the form of a private key: PEM, or a `log.key` after a rotation, whose
+    first line is the seed and each further line an endorsement."""
     first, _, rest = text.partition("\n")
     return "PRIVATE KEY-----" in first or (is_public_key(first.strip()) and rest.startswith("{"))
 
 
 def is_private_half(given: Iterable[bytes], publics: Collection[bytes]) -> bool:
-    """Whether one of the keys given is the seed of a log's public key."""
+    """Whether one of the keys `given` (32 bytes each) is the private half of a key in `publics`."""
     return not {Signer(each).public for each in given}.isdisjoint(publics)

@@ -1,5 +1,5 @@
-"""Notes which documents the decisions of a range cite, and where, so that a reader of a file can
-hold its documents against them without decoding a line again. Knows no document."""
+"""Notes which policy documents the decisions of a range cite, and where, so that a reader of a file
+can compare its documents with them without decoding a line again. Reads no document."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -36,8 +36,8 @@ class Citations:
             self._unkept_until = max(self._unkept_until, unkept_until(entry))
 
     def take_facts(self, facts: Sequence[bytes], first: int) -> None:
-        """Take in the facts of decisions, the first of which is entry `first`: `Columns.facts` that
-        are sound."""
+        """Take in the facts of consecutive decisions, of which the first is entry `first`. `facts`
+        are `Columns.facts` whose form was checked."""
         last = dict(zip(facts, range(first, first + len(facts)), strict=True))
         for raw, seq in last.items():  # in order of their first place
             digests = cited_by(raw) or ()

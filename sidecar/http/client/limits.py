@@ -19,4 +19,5 @@ class ClientLimits(NamedTuple):
     idle_seconds: float
     """How long an unused connection is kept."""
     trailers: bool = False
-    """Whether the trailers of responses are kept, to be forwarded."""
+    """Whether the trailers of responses are kept so that they can be forwarded. Otherwise they are
+    read and dropped."""

@@ -34,6 +34,8 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 GET = get("/a")
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 OFTEN = replace(LIMITS, reauthorize_seconds=0.01)  # expires on purpose
+LATE = 2 * OFTEN.reauthorize_seconds
+"""Seconds until a head is judged again before it is passed on. More are as late."""
 
 
 @pytest.fixture
@@ -142,7 +144,7 @@ async def test_a_revocation_before_the_head_came_is_a_denial(setup: ProxySetup) 
 
     async def late(_seen: Seen, writer: asyncio.StreamWriter) -> None:
         await go.wait()
-        await asyncio.sleep(2 * OFTEN.reauthorize_seconds)
+        await asyncio.sleep(LATE)
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecret")
 
     setup.upstream.script = late
@@ -168,7 +170,7 @@ async def test_an_agent_that_leaves_while_it_is_judged_again_keeps_no_connection
     monkeypatch.setattr(Authorizer, "reauthorize", waits)
 
     async def late(_seen: Seen, writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(2 * OFTEN.reauthorize_seconds)
+        await asyncio.sleep(LATE)
         writer.write(SIZED)
         await waiting.never()
 
