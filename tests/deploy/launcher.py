@@ -24,6 +24,8 @@ ANYWHERE = [
     for name in ("control", "sidecar", "source", "chroma")
     for option in (f"--{name}-listen", "127.0.0.1:0")
 ]
+LONGEST = 3 * PATIENCE
+"""Seconds for what starts or ends all services: a start takes six seconds of CPU."""
 
 
 def environ(**more: str) -> dict[str, str]:
@@ -40,7 +42,7 @@ def sluice(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
         env=environ(**more),
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=LONGEST,
         check=False,
     )
 
@@ -61,6 +63,7 @@ class Launcher:
         until(
             f"`{text}` is printed",
             lambda: text in self.printed or self.process.poll() is not None,
+            seconds=LONGEST,
         )
         assert text in self.printed, self.printed
 
@@ -86,7 +89,7 @@ class Launcher:
     def interrupt(self) -> int:
         """Sends Ctrl-C and returns the exit code."""
         self.process.send_signal(signal.SIGINT)
-        return self.process.wait(PATIENCE)
+        return self.process.wait(LONGEST)
 
 
 @contextmanager
@@ -122,7 +125,7 @@ def up(
 
 def gone(processes: list[psutil.Process]) -> bool:
     """Whether all of them end in time."""
-    return not psutil.wait_procs(processes, timeout=PATIENCE)[1]
+    return not psutil.wait_procs(processes, timeout=LONGEST)[1]
 
 
 def paste(command: str, cwd: Path = ROOT, **more: str) -> subprocess.CompletedProcess[str]:
@@ -133,6 +136,6 @@ def paste(command: str, cwd: Path = ROOT, **more: str) -> subprocess.CompletedPr
         env=environ(**more),
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=LONGEST,
         check=False,
     )
