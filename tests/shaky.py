@@ -37,7 +37,9 @@ class Throttle(NamedTuple):
         return f"{self.quota} of {self.period} ms"
 
 
-USUAL, HARD = Throttle(80, 250), Throttle(60, 600)
+USUAL, HARD = Throttle(80, 250), Throttle(120, 600)
+"""The hard one stands still three times as long, for half a second. The product itself allows a
+minute for a start of all services, so with a tenth of a core it would fail without a fault."""
 
 
 class Group(NamedTuple):

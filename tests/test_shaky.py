@@ -14,7 +14,7 @@ def test_the_kernel_is_told_microseconds() -> None:
     # The period first: the kernel refuses a quota that is too large for the period before.
     assert list(Group(Path("g"), unified=False).limits(HARD).items()) == [
         ("cpu.cfs_period_us", "600000"),
-        ("cpu.cfs_quota_us", "60000"),
+        ("cpu.cfs_quota_us", "120000"),
     ]
 
 
