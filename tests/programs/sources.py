@@ -83,6 +83,8 @@ SOURCES: dict[str, Source] = {
         programs={"mcp-conformance": "@modelcontextprotocol/conformance/dist/index.js"},
     ),
     "langchain-tests": Wheel("langchain-tests", "1.1.9", 1, {"langchain-tests": "langchain_tests"}),
+    # Chroma's own tests need it: a newer one lacks what their `conftest.py` sets.
+    "pytest-8": Wheel("pytest", "8.4.2", 1, {"pytest-8": "pytest"}),
     "typescript": Npm("typescript", "5.9.3", 4, {"typescript": "typescript/bin/tsc"}),
     "yaml-language-server": Npm(
         "yaml-language-server",
@@ -127,7 +129,7 @@ SOURCES: dict[str, Source] = {
     ),
 }
 
-DEEP = frozenset(("langchain-tests", "pyarrow"))
+DEEP = frozenset(("langchain-tests", "pyarrow", "pytest-8"))
 """Sources that only the deep run needs."""
 
 BROUGHT = {program: name for name, source in SOURCES.items() for program in source.programs}

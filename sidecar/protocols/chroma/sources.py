@@ -149,9 +149,14 @@ class ChromaSources:
                     return collection
         except (UpstreamFailed, orjson.JSONDecodeError) as error:
             raise Unresolved(f"collection `{identity}` can't be looked up: {error}") from error
+        if response.status != 404:
+            raise Unresolved(
+                f"collection `{identity}` can't be looked up: the data source answered with status "
+                f"{response.status}"
+            )
+        # In the words of Chroma, which clients look for.
         raise UnknownObject(
-            f"the data source has no collection `{identity}`",
-            *self.naming.below(tenant, database),
+            f"Collection `{identity}` does not exist", *self.naming.below(tenant, database)
         )
 
     def _learn(self, found: Any, started: LookupStart) -> KnownCollection:

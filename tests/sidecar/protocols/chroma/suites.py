@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[4]
-LONGEST = 900
+LONGEST = 1800
 """Seconds after which a suite is given up."""
 # The others of the environment are used by no suite, and import for seconds.
 _PLUGINS = ("asyncio", "hypothesispytest", "tests.sidecar.protocols.chroma.suite_plugin")

@@ -24,8 +24,9 @@ from tests.sidecar.protocols.chroma.front import (
     fronting,
 )
 from tests.sidecar.protocols.minimal import denied
-from tests.support.proxy import listening, policy, source
-from tests.support.scripted_source import data_source
+from tests.sidecar.proxy.raw_client import one
+from tests.support.proxy import listening, policy, sidecar, source
+from tests.support.scripted_source import answer, data_source
 
 
 async def test_the_client_reads_through_the_listener_as_from_chroma(front: Front) -> None:
@@ -92,6 +93,18 @@ async def test_a_missing_collection_is_not_told_where_one_has_a_name_that_may_no
             denied(answered, "unresolved_source")
 
 
+async def test_a_failed_look_up_is_not_told_as_a_missing_collection(tmp_path: Path) -> None:
+    async with (
+        data_source(answer("HTTP/1.1 503 Service Unavailable")) as failing,
+        sidecar(tmp_path, policy(allowed_sources=ALL)) as made,
+        listening(made, source(failing.port, "chroma")) as port,
+    ):
+        path = f"/api/v2/tenants/{TENANT}/databases/db/collections/{UNKNOWN}/count"
+        answered = await one(port, f"GET {path} HTTP/1.1\r\nHost: kb\r\n\r\n".encode())
+        denied(answered, "unresolved_source")
+        assert "status 503" in answered.json["message"]
+
+
 async def test_the_client_raises_not_found_for_a_collection_that_was_deleted(
     chroma: int, tmp_path: Path
 ) -> None:
@@ -105,7 +118,7 @@ async def test_the_client_raises_not_found_for_a_collection_that_was_deleted(
             front.ticking.ahead += 60
             with pytest.raises(NotFoundError):
                 opened.get_collection("open_docs")
-            with pytest.raises(NotFoundError, match="no collection"):
+            with pytest.raises(NotFoundError, match=r"Collection .* does not exist"):
                 held.count()
 
         await asyncio.to_thread(read)
