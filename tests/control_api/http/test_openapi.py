@@ -23,7 +23,7 @@ from policies import __version__
 from tests.control_api.console.reader import Visitor
 from tests.control_api.http.test_scopes import BODIES
 from tests.control_api.http.world import REQUIRED_QUERY
-from tests.support.control_api import Answer, ControlApi
+from tests.support.control_api import POLICY, Answer, ControlApi
 from tests.support.waiting import until
 
 NOTHING = {"sources": ["a source that no policy allows"]}
@@ -281,7 +281,7 @@ def test_what_is_answered_is_what_is_declared(api: ControlApi) -> None:
     api.approved("agt_described")
     event = api.evaluate(agent_id="agt_described", session_id="described", query="q")
     api.admin("POST", "/v1/audit/lineage", {"event_id": event["event_id"], "action_type": "a"})
-    policy = api.admin("GET", "/v1/policies")[0]
+    policy = api.admin("GET", f"/v1/policies?name={POLICY['name']}")[0]  # a file defines it
     bodies = BODIES | {
         "replace_policy": {**BODIES["replace_policy"], "name": "another"},
         "record_lineage": {"event_id": event["event_id"], "action_type": "sent"},
