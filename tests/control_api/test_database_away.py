@@ -356,7 +356,7 @@ def test_a_full_or_read_only_disk_is_reported(tmp_path: Path, mount: str) -> Non
         check=True,
     )
     expected = {
-        "ro": "UnusableDatabase `{}`: read-only file system",
+        "ro": "UnusableDatabase `{}`: EROFS (read-only file system)",
         "size=64k": "DatabaseUnreachable `{}`: ",
     }
     assert done.stdout.startswith(expected[mount].format(f"{place}/sluice.db")), done
