@@ -29,7 +29,7 @@ BEYOND = {
     "an address": r"is not (https?|tcp)://|is not an address|must be only scheme|host:port|"
     r"listen: |forward_proxy: |transparent: |upstream: |control: |endpoint: `|redis: ",
     "a rule": r"is never reached|may hold no braces|must not end with|neither query",
-    "a network or name": r"hosts: |addresses: |server_name: |path: ",
+    "a network or name": r"hosts: |addresses: |server_name: |paths?: ",
     "one key beside another": r"appl(y|ies) only|does not apply|is impossible|must be absent|"
     r"leads to no source|needs `|is required with|is already|must begin with `\w+://|needs both|"
     r"must be the same|port \d+ is also|agent: |spool\.",
