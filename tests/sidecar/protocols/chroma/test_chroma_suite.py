@@ -41,7 +41,9 @@ PARTS = (
 )
 
 
-@pytest.mark.deep(stands_in="test_an_allowed_write_is_made_and_recorded")
+@pytest.mark.deep(
+    stands_in="tests/sidecar/protocols/chroma/test_reads.py::test_the_client_reads_through_the_listener_as_from_chroma"
+)
 async def test_chromas_own_tests_pass_through_the_sidecar(tmp_path: Path) -> None:
     older_pytest = servers.need("pytest-8")
     with running_chroma(tmp_path, resets=True) as server:
