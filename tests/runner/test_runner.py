@@ -6,10 +6,12 @@ import os
 import re
 import subprocess
 import sys
+from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 
 import pytest
 
+from tests.runner import worker
 from tests.runner.batches import costliest_first
 from tests.support.stack import ROOT
 
@@ -54,6 +56,20 @@ def test_after_it(): pass
 def test_warns():
     import warnings
     warnings.warn("to be seen")
+"""
+
+ENDS_ALONE = """
+import os, time
+import pytest
+
+@pytest.hookimpl(wrapper=True)
+def pytest_sessionfinish(session):
+    if not hasattr(session.config, "workerinput"):
+        return (yield)
+    os.close(os.open("ending", os.O_CREAT | os.O_EXCL))
+    time.sleep(0.5)
+    os.unlink("ending")
+    return (yield)
 """
 
 
@@ -103,6 +119,22 @@ def test_failures_are_tried_again_and_a_dead_worker_is_replaced(project: Path) -
     code, said = run(project, "-k", "once")
     assert code == 1, said
     assert "find the cause" in said
+
+
+@pytest.mark.deep(stands_in="test_a_worker_waits_while_another_ends")
+def test_workers_end_one_after_the_other(project: Path) -> None:
+    (project / "tests/conftest.py").write_text(CONFTEST + ENDS_ALONE)
+    for name in "ab":
+        (project / f"tests/test_{name}.py").write_text("def test_passes(): pass\n")
+    code, said = run(project)
+    assert code == 0, said
+
+
+def test_a_worker_waits_while_another_ends() -> None:
+    with Path(worker.__file__).open("rb") as another:
+        with worker.ending_alone(), pytest.raises(BlockingIOError):
+            flock(another, LOCK_EX | LOCK_NB)
+        flock(another, LOCK_EX | LOCK_NB)
 
 
 def test_the_first_failure_ends_a_run_that_is_to_stop_there(project: Path) -> None:

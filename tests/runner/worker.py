@@ -10,7 +10,11 @@ import functools
 import os
 import warnings
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fcntl import LOCK_EX, flock
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +24,15 @@ from tests.support import ports
 MORE, BEGIN, REPORT, FINISHED = "more", "begin", "report", "finished"
 WARNING, COST, ENDED = "warning", "cost", "ended"
 """The kinds of message that a worker sends."""
+
+
+@contextmanager
+def ending_alone() -> Iterator[None]:
+    """Wait until no other worker ends. At its end each removes dead links from the folder of all
+    temporary folders, and one that another removes at the same moment would fail the run."""
+    with Path(__file__).open("rb") as lock:
+        flock(lock, LOCK_EX)
+        yield
 
 
 class Worker:
@@ -51,7 +64,8 @@ class Worker:
         except (EOFError, ConnectionError, KeyboardInterrupt):
             self._failed = True  # the main process has ended, or is about to
         self.session.config.pluginmanager.unregister(name="terminalreporter")
-        hook.pytest_sessionfinish(session=self.session, exitstatus=int(self._failed))
+        with ending_alone():
+            hook.pytest_sessionfinish(session=self.session, exitstatus=int(self._failed))
         self._tell(ENDED, None)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

@@ -147,6 +147,7 @@ class ChromaSources:
                 # A response about another id says nothing about this one.
                 if UUID(found["id"]) == identity:
                     return collection
+                raise UpstreamFailed("the data source answered about another collection")
         except (UpstreamFailed, orjson.JSONDecodeError) as error:
             raise Unresolved(f"collection `{identity}` can't be looked up: {error}") from error
         if response.status != 404:

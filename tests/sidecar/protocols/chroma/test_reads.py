@@ -26,7 +26,7 @@ from tests.sidecar.protocols.chroma.front import (
 from tests.sidecar.protocols.minimal import denied
 from tests.sidecar.proxy.raw_client import one
 from tests.support.proxy import listening, policy, sidecar, source
-from tests.support.scripted_source import answer, data_source
+from tests.support.scripted_source import Script, answer, data_source
 
 
 async def test_the_client_reads_through_the_listener_as_from_chroma(front: Front) -> None:
@@ -59,6 +59,7 @@ async def test_a_denied_collection_raises_with_the_reason(front: Front) -> None:
 
 
 ALL = ("chroma://kb/*",)
+ANOTHER = {"id": UNKNOWN.replace("1", "6"), "tenant": TENANT, "database": "db", "name": "other"}
 
 
 @pytest.mark.parametrize(
@@ -93,16 +94,26 @@ async def test_a_missing_collection_is_not_told_where_one_has_a_name_that_may_no
             denied(answered, "unresolved_source")
 
 
-async def test_a_failed_look_up_is_not_told_as_a_missing_collection(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        (answer("HTTP/1.1 503 Service Unavailable"), "status 503"),
+        (answer(body=json.dumps(ANOTHER).encode()), "answered about another collection"),
+    ],
+    ids=["a status", "another collection"],
+)
+async def test_a_failed_look_up_is_not_told_as_a_missing_collection(
+    tmp_path: Path, script: Script, told: str
+) -> None:
     async with (
-        data_source(answer("HTTP/1.1 503 Service Unavailable")) as failing,
+        data_source(script) as failing,
         sidecar(tmp_path, policy(allowed_sources=ALL)) as made,
         listening(made, source(failing.port, "chroma")) as port,
     ):
         path = f"/api/v2/tenants/{TENANT}/databases/db/collections/{UNKNOWN}/count"
         answered = await one(port, f"GET {path} HTTP/1.1\r\nHost: kb\r\n\r\n".encode())
         denied(answered, "unresolved_source")
-        assert "status 503" in answered.json["message"]
+        assert told in answered.json["message"]
 
 
 async def test_the_client_raises_not_found_for_a_collection_that_was_deleted(
