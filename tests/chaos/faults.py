@@ -148,6 +148,8 @@ def redis(system: System) -> Target:
     return system.redis
 
 
+RESTORES = frozenset({"PostgreSQL put back"})
+"""The faults after which an operator has to accept what the log has lost."""
 LINKS = ("sidecar>control", "control>postgres", "sidecar>redis", "control>redis")
 FAULTS: dict[str, Fault] = {
     "nothing": nothing,

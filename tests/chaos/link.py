@@ -39,7 +39,8 @@ class Link:
         """Close with RST instead of FIN: nothing was finished."""
         for writer in list(self._open):
             connection = writer.get_extra_info("socket")
-            with contextlib.suppress(OSError):
+            # A connection that is closed already has no socket, or one without a number.
+            with contextlib.suppress(AttributeError, OSError, ValueError):
                 linger = struct.pack("ii", 1, 0)
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
             writer.transport.abort()

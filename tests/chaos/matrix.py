@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from tests.chaos.faults import FAULTS
+from tests.chaos.faults import FAULTS, RESTORES
 from tests.chaos.load import Load
 from tests.chaos.promises import read_back
 from tests.chaos.system import System, running_system
@@ -84,6 +84,8 @@ class Matrix:
             recovered = await self._recovered(system, load, usual)
             stall = max(history.longest, _longest_silence(load, began))
         drained = await self._drained(system)
+        if name in RESTORES:
+            await asyncio.to_thread(system.accept_loss)
         found = await read_back(system, history)
         # What one fault broke in the log stays broken; it is not the next one's.
         broken = [each for each in found.broken if each not in told]

@@ -27,7 +27,7 @@ GRANTS = {
     "cited_documents": ALL,
     "console_sessions": ALL,
     "count_checks": CHANGE,
-    "documents": REPLACE,
+    "documents": ALL,
     "ended_sessions": APPEND,
     "enrolled_keys": REPLACE,
     "export_positions": CHANGE,
