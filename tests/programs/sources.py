@@ -26,6 +26,16 @@ class Wheel(NamedTuple):
     """Program: its path in the wheel."""
 
 
+class Sdist(NamedTuple):
+    """A package's source, unpacked and not built: for its tests, which wheels leave out."""
+
+    package: str
+    version: str
+    megabytes: int
+    programs: dict[str, str]
+    """What tests use: its path in the source."""
+
+
 class Npm(NamedTuple):
     """A package of npm's registry, with what it depends on. Its scripts are not run."""
 
@@ -47,7 +57,7 @@ class Debian(NamedTuple):
     """Program: its path in the packages, and its first arguments."""
 
 
-Source = Wheel | Npm | Debian
+Source = Wheel | Sdist | Npm | Debian
 
 _XTABLES = [f"{ip}tables{end}" for ip in ("ip", "ip6") for end in ("", "-save", "-restore")]
 
@@ -85,6 +95,8 @@ SOURCES: dict[str, Source] = {
     "langchain-tests": Wheel("langchain-tests", "1.1.9", 1, {"langchain-tests": "langchain_tests"}),
     # Chroma's own tests need it: a newer one lacks what their `conftest.py` sets.
     "pytest-8": Wheel("pytest", "8.4.2", 1, {"pytest-8": "pytest"}),
+    # Its tests take the library that lies beside them, so any version does.
+    "redis-py": Sdist("redis", "8.1.0", 5, {"redis-py": "tests"}),
     "typescript": Npm("typescript", "5.9.3", 4, {"typescript": "typescript/bin/tsc"}),
     "yaml-language-server": Npm(
         "yaml-language-server",
@@ -129,7 +141,7 @@ SOURCES: dict[str, Source] = {
     ),
 }
 
-DEEP = frozenset(("langchain-tests", "pyarrow", "pytest-8"))
+DEEP = frozenset(("langchain-tests", "pyarrow", "pytest-8", "redis-py"))
 """Sources that only the deep run needs."""
 
 BROUGHT = {program: name for name, source in SOURCES.items() for program in source.programs}
