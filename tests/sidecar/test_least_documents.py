@@ -210,7 +210,12 @@ CALLS = st.builds(
     session_id=st.none() | st.sampled_from(SESSIONS),
     task_type=st.none() | NAMES,
     agent_id=st.sampled_from([OWN, OWN, OWN, *AGENTS, None]),
+    # Of a compiled class, Hypothesis can't read the types.
+    query=st.none() | st.text(),
+    source_type=st.text(),
+    context_hash=st.none() | st.text(),
     levels=st.none(),
+    masked=st.just(()),
 )
 WORLDS = st.builds(
     World,
