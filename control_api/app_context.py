@@ -19,6 +19,7 @@ from control_api.isolation.least_pages import LeastPages
 from control_api.isolation.sidecar_owners import SidecarOwners
 from control_api.isolation.spool_starts import SpoolStarts
 from control_api.log.append import Log
+from control_api.log.changes import Changes
 from control_api.log.follow.tails import EventTails
 from control_api.log.scheduled.asked_logs import AskedLogs
 from control_api.metrics.metrics import Instruments
@@ -33,10 +34,9 @@ from control_api.store.queries.sessions import SessionClaimer
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from policies.ground.clock import Clock
-from policies.ground.ids import uuid7
 from policies.ground.masking import MaskingTurns
 from policies.ground.signing import KeyRing, Signer
-from policies.trail.change import ObjectChange, change_record
+from policies.trail.change import ObjectChange
 
 if TYPE_CHECKING:
     # Extras of the package, which take long to import.
@@ -87,6 +87,7 @@ class AppContext:
     settings: Settings
     clock: Clock
     entropy: Callable[[int], bytes]
+    changes: Changes
     store: Store
     log: Log
     checkpoints: CheckpointMaker
@@ -141,7 +142,7 @@ class AppContext:
 
     def new_id(self) -> str:
         """A new UUIDv7, for an event or another log entry."""
-        return uuid7(self.clock.now(), self.entropy(10))
+        return self.changes.new_id()
 
     async def log_change(
         self,
@@ -152,7 +153,5 @@ class AppContext:
         detail: dict[str, Any],
         change: ObjectChange,
     ) -> None:
-        """Log who changed what, in the transaction of the change: neither is ever stored without
-        the other. `detail` and `change` must hold no secret, because the log would keep it."""
-        record_id = self.new_id()
-        await tx.append(change_record(what, target, by, detail, record_id=record_id, change=change))
+        """Log who changed what, as `Changes.record` does."""
+        await self.changes.record(tx, what, target, by, detail, change)

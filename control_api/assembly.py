@@ -29,6 +29,7 @@ from control_api.isolation.least_pages import LeastPages
 from control_api.isolation.sidecar_owners import SidecarOwners
 from control_api.isolation.spool_starts import SpoolStarts
 from control_api.log.append import Log
+from control_api.log.changes import Changes
 from control_api.log.follow.tails import EventTails
 from control_api.maintenance.rollback_recovery import RollbackRecovery
 from control_api.metrics.metrics import EnrolmentMetrics, Instruments, RedisMetrics
@@ -49,7 +50,6 @@ from control_api.store.url import UnusableDatabase, parse_url
 from control_api.workers.worker_args import WorkerArgs
 from policies import __version__
 from policies.ground.clock import Clock
-from policies.ground.ids import uuid7
 from policies.ground.keys import key_digest
 from policies.ground.masking import MaskingTurns
 from policies.ground.signing import KeyRing
@@ -91,10 +91,12 @@ def assemble(
     tenants = TenantCache(opened.store)
     stopping = asyncio.Event()
     owners = SidecarOwners(opened.store)
+    changes = Changes(clock, entropy)
     return AppContext(
         settings=settings,
         clock=clock,
         entropy=entropy,
+        changes=changes,
         store=opened.store,
         log=opened.log,
         checkpoints=CheckpointMaker(opened.store, opened.ring, notes),
@@ -108,9 +110,7 @@ def assemble(
         sessions=SessionClaimer(opened.store),
         fleet=FleetReports(opened.store),
         sidecar_owners=owners,
-        isolation=Isolation(
-            owners, opened.log, instruments.http, clock, lambda: uuid7(clock.now(), entropy(10))
-        ),
+        isolation=Isolation(owners, opened.log, instruments.http, clock, changes.new_id),
         spool_starts=SpoolStarts(opened.store, clock, settings.new_spools_per_day),
         console=_console(settings, entropy),
         tenants=tenants,
@@ -122,10 +122,10 @@ def assemble(
         registry=registry,
         describe=Describer(partial(_description, routes_of(settings))).describe,
         masking=MaskingTurns(clock.monotonic, partial(asyncio.sleep, 0), asyncio.Event),
-        enrolments=_enrolments(settings, clock, entropy, opened, instruments.enrolment),
+        enrolments=_enrolments(settings, changes, opened, instruments.enrolment),
         tails=EventTails(opened.store, stopping),
         stopping=stopping,
-        publishing=_publishing(settings, clock, entropy, opened, instruments.redis),
+        publishing=_publishing(settings, changes, opened, instruments.redis),
         notices=_notices(settings, opened.store, tenants, instruments),
         peer_metrics=peer_metrics,
         tracer=_tracer(settings, entropy),
@@ -143,17 +143,11 @@ def _console(settings: Settings, entropy: Callable[[int], bytes]) -> ConsoleAddr
 
 
 def _enrolments(
-    settings: Settings,
-    clock: Clock,
-    entropy: Callable[[int], bytes],
-    opened: Opened,
-    metrics: EnrolmentMetrics,
+    settings: Settings, changes: Changes, opened: Opened, metrics: EnrolmentMetrics
 ) -> Enrolments:
-    def new_id() -> str:
-        return uuid7(clock.now(), entropy(10))
-
-    registry = Registry(opened.store, entropy, new_id)
-    return Enrolments(settings.enrol_issuers, opened.store, opened.log, registry, metrics, new_id)
+    store, new_id = opened.store, changes.new_id
+    registry = Registry(store, changes.entropy, new_id)
+    return Enrolments(settings.enrol_issuers, store, opened.log, registry, metrics, new_id)
 
 
 def _notices(
@@ -193,17 +187,13 @@ def _identity_provider(settings: Settings, clock: Clock) -> "IdentityProvider | 
 
 
 def _publishing(
-    settings: Settings,
-    clock: Clock,
-    entropy: Callable[[int], bytes],
-    opened: Opened,
-    metrics: RedisMetrics,
+    settings: Settings, changes: Changes, opened: Opened, metrics: RedisMetrics
 ) -> Publishing | None:
     if settings.redis_url is None:
         return None
-    store = opened.store
+    store, clock, entropy = opened.store, changes.clock, changes.entropy
     # A store that was restored from a backup may lack revisions that were already signed.
-    recovery = RollbackRecovery(store, settings, lambda: uuid7(clock.now(), entropy(10)))
+    recovery = RollbackRecovery(store, settings, changes.new_id)
     signer = SetSigner(opened.ring, opened.installed.epoch)
     return Publishing(settings.redis_url, store, signer, clock, entropy, metrics, recovery.recover)
 
