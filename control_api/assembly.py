@@ -5,10 +5,11 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from prometheus_client import CollectorRegistry
 
+from control_api.alerts.bundle import Alerts, Mail
 from control_api.app_context import AppContext, Description
 from control_api.auth.authenticate import Authenticator
 from control_api.auth.rate_limit import NextAuthenticator, RateLimit
@@ -19,11 +20,11 @@ from control_api.checkpoints.maker import CheckpointMaker
 from control_api.checkpoints.witnesses import Cosigner
 from control_api.enrolment.enrolment import Enrolments
 from control_api.enrolment.registry import Registry
+from control_api.http.bundles import Bundles
 from control_api.http.describer import Describer
 from control_api.http.docs.page import render_page
 from control_api.http.openapi import describe
 from control_api.http.route import Route
-from control_api.http.routes import METRICS, ROUTES
 from control_api.isolation.isolation import Isolation
 from control_api.isolation.least_pages import LeastPages
 from control_api.isolation.sidecar_owners import SidecarOwners
@@ -32,11 +33,12 @@ from control_api.log.append import Log
 from control_api.log.changes import Changes
 from control_api.log.follow.tails import EventTails
 from control_api.maintenance.rollback_recovery import RollbackRecovery
-from control_api.metrics.metrics import EnrolmentMetrics, Instruments, RedisMetrics
+from control_api.metrics.metrics import EnrolmentMetrics, Instruments, JobMetrics, RedisMetrics
 from control_api.metrics.peer_metrics import PeerMetrics
 from control_api.publishing.assembly import Publishing
 from control_api.publishing.set_signer import SetSigner
 from control_api.responses.audit import Document
+from control_api.routes import routes_of
 from control_api.security.console_address import ConsoleAddress
 from control_api.settings import Settings
 from control_api.store import notices
@@ -72,14 +74,26 @@ class Opened:
     ring: KeyRing
 
 
+class Assembled(NamedTuple):
+    """The parts of the service: the application context, and what each feature works with."""
+
+    app: AppContext
+    alerts: Alerts
+
+    @property
+    def bundles(self) -> Bundles:
+        """What operations work with."""
+        return Bundles(*self)
+
+
 def assemble(
     settings: Settings,
     clock: Clock,
     entropy: Callable[[int], bytes],
     opened: Opened,
     worker: WorkerArgs | None,
-) -> AppContext:
-    """The application context. `worker` says which of several processes this is, or is None if it
+) -> Assembled:
+    """The parts of the service. `worker` says which of several processes this is, or is None if it
     is the only one."""
     registry = CollectorRegistry()
     instruments = Instruments(registry)
@@ -92,7 +106,7 @@ def assemble(
     stopping = asyncio.Event()
     owners = SidecarOwners(opened.store)
     changes = Changes(clock, entropy)
-    return AppContext(
+    app = AppContext(
         settings=settings,
         clock=clock,
         entropy=entropy,
@@ -131,6 +145,13 @@ def assemble(
         tracer=_tracer(settings, entropy),
         identity_provider=_identity_provider(settings, clock),
     )
+    return Assembled(app, _alerts(settings, changes, opened.store, instruments.jobs))
+
+
+def _alerts(settings: Settings, changes: Changes, store: Store, metrics: JobMetrics) -> Alerts:
+    server, sender, hosts = settings.smtp_url, settings.smtp_from, settings.webhook_allow
+    mail = None if server is None or sender is None else Mail(server, sender)
+    return Alerts(store, changes.clock, changes.entropy, changes, mail, hosts, metrics)
 
 
 def _console(settings: Settings, entropy: Callable[[int], bytes]) -> ConsoleAddress:
@@ -226,10 +247,3 @@ def _description(routes: tuple[Route, ...]) -> Description:
     # Cached for the process, because it depends only on the routes.
     openapi = describe(routes, __version__)
     return Description(Document("application/json", openapi), render_page(openapi))
-
-
-def routes_of(settings: Settings) -> tuple[Route, ...]:
-    """The API's routes. `/metrics` is not among them if it has its own port."""
-    # On a port of its own, `/metrics` must not be reachable on the public one as well.
-    own_port = settings.metrics_listen is not None
-    return tuple(route for route in ROUTES if not (own_port and route is METRICS))

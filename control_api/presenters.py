@@ -4,16 +4,13 @@ Knows the fields of both sides. Knows nothing of how a row came about.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any, cast
 
-from control_api.alerts.evaluator import target_of
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.caches.page_reads import EncodedPage
 from control_api.log.read import EventPage
 from control_api.responses.agents import AgentShown
-from control_api.responses.alerts import AlertRule, AlertRuleWithSecret
 from control_api.responses.audit import AuditEvent
 from control_api.responses.console import ConsoleSessionShown
 from control_api.responses.evaluations import (
@@ -30,9 +27,9 @@ from control_api.responses.management import PolicyShown, RetentionSettings
 from control_api.responses.paging import Page
 from control_api.responses.sidecars import PolicySetPage, SetDocument
 from control_api.responses.tenants import SessionDetail, TenantShown
+from control_api.responses.times import time_or_none
 from control_api.store.counters.queries import CountedValue
 from control_api.store.queries.agents import StoredAgent
-from control_api.store.queries.alerts import StoredRule
 from control_api.store.queries.console_sessions import ConsoleSession
 from control_api.store.queries.keys import StoredKey
 from control_api.store.queries.policies import StoredPolicy
@@ -43,7 +40,6 @@ from policies.evaluate import Decision
 from policies.explain import explain
 from policies.ground.canonical import b64, rfc3339
 from policies.retrieval import Retrieval
-from policies.trail.change import ObjectChange
 
 
 def created_key(key: StoredKey, secret: str) -> CreatedKey:
@@ -137,36 +133,6 @@ def shown_tenant(tenant: StoredTenant) -> TenantShown:
     return TenantShown(**fields)
 
 
-def shown_rule(
-    rule: StoredRule, *, full_url: bool, secret: str | None = None
-) -> AlertRule | AlertRuleWithSecret:
-    """The rule, with its webhook `secret` if one is given; without `full_url`, only the webhook's
-    origin."""
-    url = rule.webhook_url
-    fields: dict[str, Any] = {
-        name: getattr(rule, name) for name in StoredRule.__slots__ if name != "webhook_secret"
-    }
-    # The path of a webhook is often a secret too.
-    fields["webhook_url"] = url if full_url or url is None else target_of("webhook", url)
-    for name in ("created_at", "updated_at", "last_fired_at"):
-        fields[name] = time_or_none(fields[name])
-    return (
-        AlertRule(**fields)
-        if secret is None
-        else AlertRuleWithSecret(**fields, webhook_secret=secret)
-    )
-
-
-def rule_change(before: StoredRule | None, after: StoredRule | None) -> ObjectChange:
-    """A change of an alert rule as the log records it: as keys see the rule that may not change it,
-    and without its e-mail address in clear."""
-    shown = [
-        None if rule is None else asdict(shown_rule(rule, full_url=False))
-        for rule in (before, after)
-    ]
-    return ObjectChange(shown[0], shown[1], ("email",))
-
-
 def shown_retention(tenant: StoredTenant) -> RetentionSettings:
     return RetentionSettings(
         tenant.retention_days,
@@ -247,7 +213,3 @@ def explanation_shown(explanation: Mapping[str, Any]) -> Explanation:
 def deny_rate(allowed: int, denied: int) -> float:
     """The share of decisions that were `DENY`, from 0 to 1; 0 if there were none."""
     return denied / (allowed + denied) if denied else 0.0
-
-
-def time_or_none(micros: int | None) -> str | None:
-    return None if micros is None else rfc3339(micros)

@@ -17,10 +17,10 @@ from control_api.alerts.deliver import DeliveryLoop
 from control_api.alerts.evaluator import AlertEvaluator
 from control_api.app_context import AppContext
 from control_api.assembly import (
+    Assembled,
     Opened,
     assemble,
     authenticator,
-    routes_of,
     superadmin_digest,
 )
 from control_api.auth.console_session import SessionReader
@@ -33,7 +33,6 @@ from control_api.domain.tenants import publish_settings
 from control_api.http.request_pipeline import RequestPipeline
 from control_api.http.request_shell import RequestShell
 from control_api.http.route import Route
-from control_api.http.routes import METRICS
 from control_api.http.server import ApiListener, RequestHandler
 from control_api.log import log_key
 from control_api.log.append import Log
@@ -44,6 +43,7 @@ from control_api.maintenance.retention import RetentionLoop
 from control_api.maintenance.self_verification import SelfVerification
 from control_api.maintenance.wal_folding import WalFolding
 from control_api.metrics.connection_metrics import ConnectionMetrics
+from control_api.routes import METRICS, routes_of
 from control_api.security.certificate_expiry import seconds_left
 from control_api.security.secret_file import make_directory
 from control_api.security.tls_files import RenewingContext
@@ -111,11 +111,12 @@ async def _run(
         installed, first_keys = await first_start(store, settings, entropy)
         await log_key.ensure_database_key(store, ring, settings.keys)
         opened = Opened(store, installed, await Log.open(store), ring)
-        app = assemble(settings, clock, entropy, opened, worker)
+        parts = assemble(settings, clock, entropy, opened, worker)
+        app = parts.app
         await _publish_all_settings(app)
     exports = ExportPush(app)
-    loops = await _start_loops(app, exports, first=worker is None or worker.index == 0)
-    listeners = await _listen(app, installed, worker)
+    loops = await _start_loops(parts, exports, first=worker is None or worker.index == 0)
+    listeners = await _listen(parts, installed, worker)
     if app.peer_metrics is not None:
         await app.peer_metrics.open()
     # Everything loaded so far stays until the end. Once it is frozen, the collector skips it.
@@ -144,9 +145,10 @@ async def _run(
 
 
 async def _start_loops(
-    app: AppContext, exports: ExportPush, *, first: bool
+    parts: Assembled, exports: ExportPush, *, first: bool
 ) -> list[asyncio.Task[None]]:
     """Start the loops, then load the policy files. Some run in the `first` worker only."""
+    app = parts.app
     settings, seconds = app.settings, app.settings.checkpoint_seconds
     metrics, maker = app.instruments.checkpoints, app.checkpoints
     metrics.diverged.set_function(lambda: len(maker.diverged))
@@ -162,8 +164,8 @@ async def _start_loops(
             app.tenants.follow_notices,
             *((app.notices.run,) if app.notices else ()),
             *((files.watch,) if files else ()),
-            AlertEvaluator(app).run,
-            DeliveryLoop(app).run,
+            AlertEvaluator(parts.alerts).run,
+            DeliveryLoop(parts.alerts).run,
             RetentionLoop(app).run,
             *((signing.run, ImpactLoop(app).run, exports.run) if first else ()),
             *((app.cosigner.run,) if first and settings.witnesses else ()),
@@ -192,15 +194,16 @@ async def _publish_all_settings(app: AppContext) -> None:
 
 
 async def _listen(
-    app: AppContext, installed: Installation, worker: WorkerArgs | None
+    parts: Assembled, installed: Installation, worker: WorkerArgs | None
 ) -> list[ApiListener]:
     """The API's listener, then the metrics' listener if they have their own port."""
+    app, bundles = parts.app, parts.bundles
     settings, authenticate = app.settings, authenticator(app, installed)
     shell = RequestShell(app.instruments, app.clock, app.entropy(4).hex())
     standing = partial(standing_headers, app)
 
     def pipeline(routes: tuple[Route, ...]) -> RequestPipeline:
-        return RequestPipeline(routes, app, authenticate, app.instruments, shell, standing)
+        return RequestPipeline(routes, bundles, authenticate, app.instruments, shell, standing)
 
     api, metrics = (worker.api, worker.metrics) if worker else ((), ())
     tls = None if settings.tls is None else RenewingContext.of(settings.tls)
@@ -220,7 +223,7 @@ async def _listen(
     if settings.console:
         reader = SessionReader(app, superadmin_digest(settings, installed))
         sessions = ConsoleSessions(app, reader, authenticate)
-        front = ConsolePipeline(PAGES, app, sessions, front, shell)
+        front = ConsolePipeline(PAGES, app, bundles, sessions, front, shell)
     budget = ConnectionBudget(settings.max_connections)
     ConnectionMetrics(app.registry, budget)
     opened = [

@@ -26,7 +26,7 @@ from schemathesis.engine import Status, events, from_schema
 from schemathesis.engine.recorder import ScenarioRecorder
 from schemathesis.schemas import BaseSchema
 
-from control_api.http.routes import ROUTES
+from control_api.routes import ROUTES
 from tests.support.control_api import SUPERADMIN, ControlApi, running_control_api
 
 SCOPES = ("admin", "read", "evaluate", "sidecar", "superadmin")

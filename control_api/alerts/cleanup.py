@@ -1,8 +1,8 @@
 """Deletes settled deliveries of alerts that fired long ago, so that a rule that fires every minute
 can't fill the store. The hourly retention calls it."""
 
+from control_api.alerts import delivery_queries
 from control_api.store.counters.dimensions import DAY
-from control_api.store.queries import deliveries
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 
@@ -16,7 +16,7 @@ async def delete_old_deliveries(store: Store, tenant_id: str) -> int:
     """Returns the number of deleted deliveries. Raises `Unavailable` if the database fails."""
 
     async def work(tx: Transaction) -> int:
-        return await deliveries.forget(tx.connection, tenant_id, tx.now - KEPT, BATCH)
+        return await delivery_queries.forget(tx.connection, tenant_id, tx.now - KEPT, BATCH)
 
     # In small transactions, so that evaluations do not wait long for the tenant's lock.
     deleted = 0

@@ -10,12 +10,11 @@ import logging
 import random
 from collections import Counter
 
-from control_api.alerts import email, webhook
+from control_api.alerts import delivery_queries, email, webhook
+from control_api.alerts.bundle import Alerts
+from control_api.alerts.delivery_queries import StoredDelivery
 from control_api.alerts.message import DeliveryFailed
-from control_api.app_context import AppContext
 from control_api.metrics.labels import DeliveryOutcome
-from control_api.store.queries import deliveries
-from control_api.store.queries.deliveries import StoredDelivery
 from control_api.store.transaction import Transaction
 from policies.ground.errors import Unavailable
 
@@ -36,8 +35,8 @@ _log = logging.getLogger("sluice.alerts")
 class DeliveryLoop:
     """The delivery attempts of this process. `_active` maps delivery ids to their targets."""
 
-    def __init__(self, app: AppContext) -> None:
-        self._app = app
+    def __init__(self, alerts: Alerts) -> None:
+        self._alerts = alerts
         self._active: dict[str, str] = {}
 
     async def run(self) -> None:
@@ -56,10 +55,12 @@ class DeliveryLoop:
             return
         busy = Counter(self._active.values())
         full = [target for target, attempts in busy.items() if attempts >= MAX_PER_TARGET]
-        async with self._app.store.reading_all_tenants() as connection:
+        async with self._alerts.store.reading_all_tenants() as connection:
             # Without the full targets: however many deliveries wait for one that hangs, they must
             # not fill the page. More than there is room for, since many may have the same target.
-            due = await deliveries.due(connection, self._app.clock.now(), 4 * MAX_ATTEMPTS, full)
+            due = await delivery_queries.due(
+                connection, self._alerts.clock.now(), 4 * MAX_ATTEMPTS, full
+            )
         for tenant_id, delivery in due:
             target = delivery.target or ""
             if delivery.delivery_id in self._active or busy[target] >= MAX_PER_TARGET:
@@ -69,7 +70,7 @@ class DeliveryLoop:
             room -= 1
             busy[target] += 1
             self._active[delivery.delivery_id] = target
-            self._app.store.group.create_task(self._attempt(tenant_id, delivery))
+            self._alerts.store.group.create_task(self._attempt(tenant_id, delivery))
 
     async def _attempt(self, tenant_id: str, delivery: StoredDelivery) -> None:
         # If we die before the lease ends, another process repeats the attempt, under the same id.
@@ -88,20 +89,19 @@ class DeliveryLoop:
 
     async def _lease(self, tenant_id: str, delivery: StoredDelivery) -> bool:
         async def work(tx: Transaction) -> bool:
-            return await deliveries.lease(tx.connection, tenant_id, delivery, tx.now + LEASE)
+            return await delivery_queries.lease(tx.connection, tenant_id, delivery, tx.now + LEASE)
 
-        return await self._app.store.write(tenant_id, work)
+        return await self._alerts.store.write(tenant_id, work)
 
     async def _deliver(self, tenant_id: str, delivery: StoredDelivery) -> DeliveryFailed | None:
         """Attempt the delivery; None on success."""
-        app, settings = self._app, self._app.settings
+        alerts = self._alerts
         try:
             if delivery.channel == "webhook":
-                now = app.clock.now()
-                await webhook.deliver(settings.webhook_allow, tenant_id, delivery, now)
+                now = alerts.clock.now()
+                await webhook.deliver(alerts.allowed_hosts, tenant_id, delivery, now)
             else:
-                server, sender = settings.smtp_url, settings.smtp_from
-                await email.deliver(server, sender, tenant_id, delivery)
+                await email.deliver(alerts.mail, tenant_id, delivery)
         except DeliveryFailed as error:
             return error
         return None
@@ -120,7 +120,7 @@ class DeliveryLoop:
             if again is not None and again > delivery.fired_at + DAY:
                 again = None  # give up after a day
             status = "delivered" if failed is None else "failed" if again is None else "pending"
-            await deliveries.settle(
+            await delivery_queries.settle(
                 tx.connection,
                 tenant_id,
                 delivery.delivery_id,
@@ -131,8 +131,8 @@ class DeliveryLoop:
             return status
 
         # If we die before the commit, the receiver may get the alert twice, under one id.
-        status = await self._app.store.write(tenant_id, work)
+        status = await self._alerts.store.write(tenant_id, work)
         outcome = DeliveryOutcome.retried if status == "pending" else DeliveryOutcome(status)
-        self._app.instruments.jobs.deliveries.labels(delivery.channel, outcome).inc()
+        self._alerts.metrics.deliveries.labels(delivery.channel, outcome).inc()
         if failed is not None:
             _log.warning("delivery `%s` failed: %s", delivery.delivery_id, failed)

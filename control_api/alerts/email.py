@@ -7,24 +7,23 @@ from email.utils import format_datetime
 
 import aiosmtplib
 
+from control_api.alerts.bundle import Mail
+from control_api.alerts.delivery_queries import StoredDelivery
 from control_api.alerts.message import DeliveryFailed, subject, text
-from control_api.security.egress import MailServer
-from control_api.store.queries.deliveries import StoredDelivery
 
 TIMEOUT_SECONDS = 15.0
 
 
-async def deliver(
-    server: MailServer | None, sender: str | None, tenant_id: str, delivery: StoredDelivery
-) -> None:
+async def deliver(mail: Mail | None, tenant_id: str, delivery: StoredDelivery) -> None:
     """Raises `DeliveryFailed` if the mail server did not accept the alert."""
-    if server is None or sender is None:
+    if mail is None:
         raise DeliveryFailed(
             "no mail server is configured: set SLUICE_SMTP_URL and SLUICE_SMTP_FROM", final=True
         )
+    server = mail.server
     try:
         await aiosmtplib.send(
-            composed(sender, tenant_id, delivery),
+            composed(mail.sender, tenant_id, delivery),
             hostname=server.host,
             port=server.port,
             username=server.username,

@@ -8,15 +8,14 @@ Knows nothing of how a delivery is sent.
 import asyncio
 import logging
 from collections.abc import Callable
-from urllib.parse import urlsplit
 
+from control_api.alerts import delivery_queries, rule_queries
+from control_api.alerts.bundle import Alerts
+from control_api.alerts.delivery_queries import Channel, StoredDelivery
 from control_api.alerts.measurements import Measurement, measure
-from control_api.app_context import AppContext
-from control_api.responses.alerts import Channel
+from control_api.alerts.models import target_of
+from control_api.alerts.rule_queries import StoredRule
 from control_api.store.counters.dimensions import MINUTE
-from control_api.store.queries import alerts, deliveries
-from control_api.store.queries.alerts import StoredRule
-from control_api.store.queries.deliveries import StoredDelivery
 from control_api.store.transaction import Transaction
 from policies.ground.errors import Unavailable
 from policies.ground.ids import prefixed
@@ -31,8 +30,8 @@ _log = logging.getLogger("sluice.alerts")
 class AlertEvaluator:
     """All tenants' rules. `_measured` is each log's size when it was last measured."""
 
-    def __init__(self, app: AppContext) -> None:
-        self._app = app
+    def __init__(self, alerts: Alerts) -> None:
+        self._alerts = alerts
         self._measured: dict[str, int] = {}
         self._rounds = 0
 
@@ -47,8 +46,8 @@ class AlertEvaluator:
 
     async def measure_grown(self) -> None:
         """Measure the rules of every log that grew."""
-        async with self._app.store.reading_all_tenants() as connection:
-            sizes = await alerts.watched(connection)
+        async with self._alerts.store.reading_all_tenants() as connection:
+            sizes = await rule_queries.watched(connection)
         self._rounds += 1
         all_logs = self._rounds % MEASURE_ALL_EVERY == 0
         grown = [t for t, size in sizes.items() if all_logs or self._measured.get(t) != size]
@@ -61,10 +60,10 @@ class AlertEvaluator:
             self._measured[tenant_id] = sizes[tenant_id]
 
     async def _measure(self, tenant_id: str) -> None:
-        now = self._app.clock.now()
+        now = self._alerts.clock.now()
         reached: list[tuple[StoredRule, Measurement]] = []
-        async with self._app.store.reading(tenant_id) as connection:
-            for rule in await alerts.enabled(connection, tenant_id):
+        async with self._alerts.store.reading(tenant_id) as connection:
+            for rule in await rule_queries.enabled(connection, tenant_id):
                 if not cooling_down(rule, now):
                     measured = await measure(connection, tenant_id, rule, now)
                     if measured.reached:
@@ -73,20 +72,20 @@ class AlertEvaluator:
             await self._fire(tenant_id, rule, measured)
 
     async def _fire(self, tenant_id: str, rule: StoredRule, measured: Measurement) -> None:
-        app = self._app
+        alerts = self._alerts
 
         async def work(tx: Transaction) -> bool:
             # INVARIANT: several processes may find that the rule has fired. Only one of them can
             # move `last_fired_at` on from the value they all saw, and that one fires.
-            if not await alerts.fired(tx.connection, tenant_id, rule, tx.now):
+            if not await rule_queries.fired(tx.connection, tenant_id, rule, tx.now):
                 return False
-            rows = new_deliveries(rule, measured, tx.now, app.entropy)
-            await deliveries.add(tx.connection, tenant_id, rows)
+            rows = new_deliveries(rule, measured, tx.now, alerts.entropy)
+            await delivery_queries.add(tx.connection, tenant_id, rows)
             return True
 
         # If we die after the commit, the deliveries are stored, and another process sends them.
-        if await app.store.write(tenant_id, work):
-            app.instruments.jobs.alerts.labels(rule.rule_type).inc()
+        if await alerts.store.write(tenant_id, work):
+            alerts.metrics.alerts.labels(rule.rule_type).inc()
             _log.info("alert rule `%s` fired: %s", rule.rule_id, rule.rule_type)
 
 
@@ -125,11 +124,3 @@ def new_deliveries(
         )
         for channel, address, secret in used
     ]
-
-
-def target_of(channel: str, address: str) -> str:
-    """The target of a delivery without its secret parts, such as a webhook's path."""
-    if channel == "email":
-        return address
-    parts = urlsplit(address)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from control_api.alerts.rule_queries import StoredRule
 from control_api.store.counters import queries as tallies
 from control_api.store.counters.dimensions import MINUTE, Dimension
 from control_api.store.counters.queries import CountedValue
 from control_api.store.queries import violations
-from control_api.store.queries.alerts import StoredRule
 from policies.ground.canonical import rfc3339
 
 BY_SECOND = 60

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from control_api.store.queries.deliveries import StoredDelivery
+from control_api.alerts.delivery_queries import StoredDelivery
 from policies.ground.canonical import rfc3339
 
 

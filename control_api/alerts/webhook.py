@@ -21,9 +21,9 @@ from aiohttp import (
 from aiohttp.abc import AbstractResolver, ResolveResult
 from standardwebhooks.webhooks import Webhook
 
+from control_api.alerts.delivery_queries import StoredDelivery
 from control_api.alerts.message import DeliveryFailed, payload
 from control_api.security.egress import AllowedHosts, literal
-from control_api.store.queries.deliveries import StoredDelivery
 
 CONNECT_SECONDS = 5.0
 TOTAL_SECONDS = 15.0

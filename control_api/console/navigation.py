@@ -2,11 +2,11 @@
 
 from typing import NamedTuple
 
+from control_api.alerts.operations import list_fired_alerts
 from control_api.console.page import ROOT
 from control_api.console.visit import Visit
 from control_api.http.route import UseCase
 from control_api.use_cases.agents.list_agents import list_agents
-from control_api.use_cases.alerts.list_fired_alerts import list_fired_alerts
 from control_api.use_cases.audit.list_checkpoints import list_checkpoints
 from control_api.use_cases.audit.list_events import list_events
 from control_api.use_cases.audit.show_stats import show_stats

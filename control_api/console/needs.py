@@ -4,13 +4,13 @@ costs the same however much there is. Knows no template."""
 
 from typing import NamedTuple
 
+from control_api.alerts.operations import list_fired_alerts
 from control_api.console.visit import Visit, address
 from control_api.responses.candidates import CandidateListed
 from control_api.responses.checkpoints import Verification
 from control_api.responses.paging import Page
 from control_api.responses.sidecars import SidecarShown
 from control_api.use_cases.agents.list_agents import list_agents
-from control_api.use_cases.alerts.list_fired_alerts import list_fired_alerts
 from control_api.use_cases.candidates.list_candidates import list_candidates
 from control_api.use_cases.keys.list_keys import list_keys
 from control_api.use_cases.policies.show_policy_files import show_policy_files

@@ -23,6 +23,7 @@ from control_api.console.rendering import Renderer
 from control_api.console.sessions import ConsoleSessions
 from control_api.console.static import StaticFiles
 from control_api.console.visit import Form, SignedIn, Visit
+from control_api.http.bundles import Bundles
 from control_api.http.call import query_fields
 from control_api.http.reply import JSON, HttpReply, render_error, render_result
 from control_api.http.request_body import read_body
@@ -62,6 +63,7 @@ class ConsolePipeline:
         self,
         pages: Iterable[Page],
         app: AppContext,
+        bundles: Bundles,
         sessions: ConsoleSessions,
         api: RequestHandler,
         shell: RequestShell,
@@ -70,6 +72,7 @@ class ConsolePipeline:
             (page.method, page.path): page for page in pages
         }
         self._app = app
+        self._bundles = bundles
         self._sessions = sessions
         self._api = api
         self._shell = shell
@@ -118,6 +121,7 @@ class ConsolePipeline:
         who = await self._sessions.find(presented_cookie(cookies, secure=secure))
         return Visit(
             app=self._app,
+            bundles=self._bundles,
             path=path,
             query=query_fields(query),
             headers=request.headers,
@@ -143,7 +147,7 @@ class ConsolePipeline:
         location = f"{SIGN_IN}?{urlencode({'to': target})}"
         if is_led_from_elsewhere(request):
             # The browser has kept the cookie back. It sends it with what a page of ours asks for.
-            visit = Visit(self._app, SIGN_IN, {})
+            visit = Visit(self._app, self._bundles, SIGN_IN, {})
             body = self._renderer.page("enter.html", {"to": location}, visit)
             return HttpReply(HTTPStatus.OK, body, HTML, dict(_HEADERS))
         return HttpReply(
@@ -170,7 +174,7 @@ class ConsolePipeline:
             reply = render_error(error)
             return reply._replace(headers={**_HEADERS, **reply.headers})
         path = request.raw_path.partition("?")[0]
-        visit = request.get(_VISIT) or Visit(self._app, path, {})
+        visit = request.get(_VISIT) or Visit(self._app, self._bundles, path, {})
         phrase = HTTPStatus(error.status).phrase
         values = {"problem": error, "phrase": phrase, "freeze": None, "log_check": None}
         body = self._renderer.page("problem.html", values, visit)

@@ -14,6 +14,7 @@ from control_api.app_context import AppContext
 from control_api.auth.console_session import Visitor
 from control_api.auth.principal import Caller, Superadmin
 from control_api.console.page import ROOT, route_of
+from control_api.http.bundles import Bundles
 from control_api.http.route import UseCase
 from control_api.requests.base import UndecodedRequest
 from control_api.requests.browser import browser_label
@@ -94,11 +95,12 @@ class Form(dict[str, str]):
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """One request. `path` and `query` are decoded; `form` is empty unless the method is POST;
-    `headers` are the request's, and `cookies` all its headers `Cookie`; `remote` is the peer's
-    address."""
+    """One request. `bundles` has what each operation works with; `path` and `query` are decoded;
+    `form` is empty unless the method is POST; `headers` are the request's, and `cookies` all its
+    headers `Cookie`; `remote` is the peer's address."""
 
     app: AppContext
+    bundles: Bundles
     path: str
     query: Mapping[str, str]
     form: Form = field(default_factory=lambda: Form([]))
@@ -152,12 +154,13 @@ class Visit:
             if value is not None
         }
         caller = None if self.who is None else self.who.caller
+        bundle = self.bundles.of(operation)
         if route.request_type.decoded_later:
             outside = {*route.parameters, *route.query}
             body = {name: value for name, value in values.items() if name not in outside}
             rest = {name: value for name, value in values.items() if name in outside}
-            return await operation(self.app, caller, UndecodedRequest(rest, orjson.dumps(body)))
-        return await operation(self.app, caller, route.request_type.read(values))
+            return await operation(bundle, caller, UndecodedRequest(rest, orjson.dumps(body)))
+        return await operation(bundle, caller, route.request_type.read(values))
 
     def given(self, *names: str) -> dict[str, str]:
         """Those of these query fields that are not empty, as a search form leaves them."""

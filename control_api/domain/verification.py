@@ -8,8 +8,8 @@ from typing import Literal
 from control_api.app_context import AppContext
 from control_api.domain.log_standing import verified_at
 from control_api.log.scheduled.rederivation import stopped
-from control_api.presenters import time_or_none
 from control_api.responses.checkpoints import Verification
+from control_api.responses.times import time_or_none
 from control_api.store.queries import count_checks, purges, redactions, self_checks
 from control_api.store.queries.self_checks import ASKED_FOR, MOST_LEASED, SelfCheck
 from policies.trail.findings import Finding

@@ -12,7 +12,8 @@ import orjson
 from control_api.http.openapi_requests import body, parameters
 from control_api.http.openapi_responses import ERROR, HEADERS, example_of, path_examples, responses
 from control_api.http.openapi_schemas import Schemas, words
-from control_api.http.route import Route, Scope
+from control_api.http.route import Route
+from control_api.http.scopes import Scope
 
 _ABOUT = """\
 Decides whether an agent may retrieve from a data source, and keeps a provable record of every \

@@ -11,7 +11,8 @@ from typing import Any, get_args, get_origin
 
 from control_api.http.openapi_schemas import Schemas
 from control_api.http.reply import JSON
-from control_api.http.route import Route, Scope
+from control_api.http.route import Route
+from control_api.http.scopes import Scope
 from policies.ground.errors import error_body
 
 WHEN = {

@@ -14,12 +14,14 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
+from control_api.http.bundles import Bundles
 from control_api.http.call import ApiCall
 from control_api.http.reply import HttpReply, render_error, render_result
 from control_api.http.request_body import LargeBodies, read_body
 from control_api.http.request_shell import RequestInfo, RequestShell
-from control_api.http.route import MAX_BODY, Route, Scope
+from control_api.http.route import MAX_BODY, Route
 from control_api.http.router import CompiledRoute, Router
+from control_api.http.scopes import Scope
 from control_api.metrics.labels import RefusalReason
 from control_api.metrics.metrics import Instruments
 from control_api.revision_context import HEADER, WRITTEN
@@ -56,21 +58,23 @@ class LogStanding(Protocol):
 
 
 class RequestPipeline:
-    """Serves the routes. `app` is passed to the use cases, and `standing` asked for the answers
-    that depend on the log."""
+    """Serves the routes. Of `bundles` each use case is given its own, and `standing` is asked for
+    the answers that depend on the log."""
 
     def __init__(
         self,
         routes: Iterable[Route],
-        app: object,
+        bundles: Bundles,
         authenticate: Authenticate,
         instruments: Instruments,
         shell: RequestShell,
         standing: LogStanding,
     ) -> None:
         self._standing = standing
+        routes = tuple(routes)
         self._router = Router(routes)
-        self._app = app
+        # Once at start: an operation whose bundle is missing ends the start.
+        self._bundles = {route.use_case: bundles.of(route.use_case) for route in routes}
         self._large_bodies = LargeBodies()
         self._authenticate = authenticate
         self._instruments = instruments
@@ -95,7 +99,8 @@ class RequestPipeline:
             body = await read_body(request, most) if compiled.parse.has_body else b""
             content_type = request.headers.get("Content-Type")
             parsed = compiled.parse(ApiCall(found, query, content_type, body, request.headers))
-            result = await compiled.route.use_case(self._app, caller, parsed)
+            use_case = compiled.route.use_case
+            result = await use_case(self._bundles[use_case], caller, parsed)
         reply = render_result(result, compiled.route.status, info.target)
         if compiled.route.returns_revision and (revision := WRITTEN.get()) is not None:
             reply.headers[HEADER] = str(revision)

@@ -7,12 +7,12 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, get_args, get_origin
 
 from control_api.http.call import ApiCall, query_fields
+from control_api.http.scopes import ADMIN, SUPERADMIN, Scope
 from control_api.requests.base import (
     RequestModel,
     UndecodedRequest,
@@ -27,27 +27,13 @@ from policies.ground.errors import Invalid, Malformed, invalid
 from policies.ground.json_body import is_json, parse_object
 
 UseCase = Callable[..., Awaitable[object]]
-"""`async (app, caller, request) -> response`."""
+"""`async (bundle, caller, request) -> response`."""
 
 MAX_BODY = 1024 * 1024
 """Of most routes. Requests to those that take larger bodies are few at a time
 (`control_api.http.request_body`)."""
 _PARAMETER = re.compile(r"\{([a-z_]+)\}\Z")
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
-
-
-class Scope(StrEnum):
-    """What a key may do (contract, section 2). A closed set, because it is a metric's label."""
-
-    evaluate = "evaluate"
-    read = "read"
-    admin = "admin"
-    sidecar = "sidecar"
-    superadmin = "superadmin"
-
-
-_ADMIN_ONLY = frozenset({Scope.admin})
-_SUPERADMIN_ONLY = frozenset({Scope.superadmin})
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +65,7 @@ class Route:
     def request_type(self) -> type[RequestModel]:
         """The request model: the type of the use case's third parameter, or the one it is annotated
         with if the request is parsed into something else."""
-        # INVARIANT: a use case takes `(app, caller, request)`. Its signature alone declares the
+        # INVARIANT: a use case takes `(bundle, caller, request)`. Its signature alone declares the
         # types.
         request = list(_signature(self.use_case).parameters.values())[2].annotation
         annotated = get_origin(request) is Annotated
@@ -155,7 +141,7 @@ class Route:
         """Whether the response carries the tenant's revision, as every management write does."""
         # Derived from the scopes, so that no new write can forget it: what only an admin may write
         # changes what decisions are based on, or how long records are kept.
-        return self.method != "GET" and self.scopes in (_ADMIN_ONLY, _SUPERADMIN_ONLY)
+        return self.method != "GET" and self.scopes in (ADMIN, SUPERADMIN)
 
     @property
     def has_body(self) -> bool:
@@ -166,6 +152,12 @@ class Route:
 @cache
 def _signature(use_case: UseCase) -> inspect.Signature:
     return inspect.signature(use_case, eval_str=True)
+
+
+def bundle_type(use_case: UseCase) -> type[object]:
+    """The type of the use case's first parameter: what it works with."""
+    found: type[object] = next(iter(_signature(use_case).parameters.values())).annotation
+    return found
 
 
 def field_names(request_type: type[RequestModel]) -> list[str]:

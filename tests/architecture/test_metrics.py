@@ -7,8 +7,8 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from control_api.http.routes import ROUTES
 from control_api.metrics.metrics import Instruments
+from control_api.routes import ROUTES
 from tests.support.fake_control_api import fake_control_api
 from tests.support.sidecar import running_sidecar
 

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from control_api.http.router import Router
-from control_api.http.routes import ROUTES
+from control_api.routes import ROUTES
 from control_api.settings import read
 from tests.architecture.tree import ROOT
 from tests.control_api.console.reader import Visitor

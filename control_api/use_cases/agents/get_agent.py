@@ -2,10 +2,11 @@
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.presenters import deny_rate, time_or_none
+from control_api.presenters import deny_rate
 from control_api.requests.base import Identifier, RequestModel
 from control_api.responses.agents import ACTIVITY_WINDOW, Activity, AgentDetail
 from control_api.responses.counts import OverTime, SourceCount, SpanCount
+from control_api.responses.times import time_or_none
 from control_api.store.counters import queries as counters
 from control_api.store.counters.dimensions import HOUR
 from control_api.store.counters.queries import NO_DECISIONS, CountedValue

@@ -5,10 +5,10 @@ from typing import Any, ClassVar
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.presenters import time_or_none
 from control_api.requests.base import Flag, Identifier, ListRequest, Reason, RequestModel
 from control_api.responses.erasure import HeldObject, HoldShown
 from control_api.responses.paging import Page, page_of
+from control_api.responses.times import time_or_none
 from control_api.store.queries import holds
 from control_api.store.queries.holds import StoredHold
 from control_api.store.transaction import Transaction

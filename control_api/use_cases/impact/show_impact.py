@@ -5,10 +5,10 @@ import orjson
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.domain.impact_counts import ImpactCounts
-from control_api.presenters import time_or_none
 from control_api.requests.base import Identifier, RequestModel
 from control_api.responses.audit import Empty
 from control_api.responses.impact import ImpactShown, Renamed, Unreplayable
+from control_api.responses.times import time_or_none
 from control_api.store.queries import impact_runs
 from control_api.store.queries.impact_runs import RunState, StoredRun
 from control_api.store.transaction import Transaction

@@ -2,9 +2,9 @@
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.presenters import time_or_none
 from control_api.requests.base import EmptyRequest
 from control_api.responses.management import PolicyFiles
+from control_api.responses.times import time_or_none
 
 
 async def show_policy_files(app: AppContext, caller: Caller, _: EmptyRequest) -> PolicyFiles:

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.domain.tenants import change_tenant, stored
-from control_api.presenters import time_or_none
 from control_api.requests.base import EmptyRequest, RequestModel, Text
 from control_api.responses.tenants import Freeze
+from control_api.responses.times import time_or_none
 from control_api.store.queries.tenants import StoredTenant
 
 

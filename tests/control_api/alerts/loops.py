@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from control_api.alerts import delivery_queries, rule_queries
+from control_api.alerts.bundle import Alerts, Mail
 from control_api.alerts.deliver import DeliveryLoop
+from control_api.alerts.delivery_queries import StoredDelivery
 from control_api.alerts.evaluator import AlertEvaluator
-from control_api.app_context import AppContext
-from control_api.metrics.metrics import Instruments
+from control_api.alerts.rule_queries import StoredRule
+from control_api.log.changes import Changes
+from control_api.metrics.metrics import JobMetrics
 from control_api.security.egress import AllowedHosts, MailServer
-from control_api.store.queries import alerts, deliveries
-from control_api.store.queries.alerts import StoredRule
-from control_api.store.queries.deliveries import StoredDelivery
 from control_api.store.transaction import Transaction
 from tests.support.open_store import TENANT, OpenStore, decision
 from tests.support.waiting import until_async
@@ -34,21 +34,18 @@ class Loops:
     delivery: DeliveryLoop = field(init=False)
 
     def __post_init__(self) -> None:
+        store = self.world.store
         server = MailServer.parse(f"smtp://127.0.0.1:{self.mail}") if self.mail else None
-        settings = SimpleNamespace(
-            webhook_allow=AllowedHosts.parse("127.0.0.0/8"),
-            smtp_url=server,
-            smtp_from="sluice@example.com" if server else None,
-        )
-        parts = SimpleNamespace(
-            store=self.world.store,
-            clock=self.world.store.clock,
+        alerts = Alerts(
+            store=store,
+            clock=store.clock,
             entropy=os.urandom,
-            instruments=Instruments(CollectorRegistry()),
-            settings=settings,
+            changes=Changes(store.clock, os.urandom),
+            mail=Mail(server, "sluice@example.com") if server else None,
+            allowed_hosts=AllowedHosts.parse("127.0.0.0/8"),
+            metrics=JobMetrics(CollectorRegistry()),
         )
-        app = cast(AppContext, parts)
-        self.evaluator, self.delivery = AlertEvaluator(app), DeliveryLoop(app)
+        self.evaluator, self.delivery = AlertEvaluator(alerts), DeliveryLoop(alerts)
 
     async def denied(self, count: int = 1, **asked: Any) -> None:
         for _ in range(count):
@@ -57,7 +54,7 @@ class Loops:
     async def rules(self, *rules: StoredRule) -> None:
         async def work(tx: Transaction) -> None:
             for each in rules:
-                await alerts.add(tx.connection, TENANT, each)
+                await rule_queries.add(tx.connection, TENANT, each)
 
         await self.world.store.write(TENANT, work)
 
@@ -65,7 +62,7 @@ class Loops:
         """Store these deliveries, if any, and begin the attempts that are due."""
 
         async def work(tx: Transaction) -> None:
-            await deliveries.add(tx.connection, TENANT, rows)
+            await delivery_queries.add(tx.connection, TENANT, rows)
 
         if rows:
             await self.world.store.write(TENANT, work)
@@ -73,7 +70,7 @@ class Loops:
 
     async def fired(self) -> list[StoredDelivery]:
         async with self.world.store.reading(TENANT) as connection:
-            return await deliveries.page(connection, TENANT, None, 100)
+            return await delivery_queries.page(connection, TENANT, None, 100)
 
     async def settled(self, delivery_id: str, status: str) -> StoredDelivery:
         """The delivery once it has this status; a pending one once an attempt has failed."""

@@ -11,12 +11,10 @@ from typing import Any
 import pytest
 from standardwebhooks.webhooks import Webhook
 
-from control_api.alerts import deliver, webhook
+from control_api.alerts import deliver, delivery_queries, webhook
 from control_api.alerts.cleanup import delete_old_deliveries
-from control_api.responses.alerts import DeliveryStatus
+from control_api.alerts.delivery_queries import DeliveryStatus, StoredDelivery
 from control_api.store.counters.dimensions import DAY
-from control_api.store.queries import deliveries
-from control_api.store.queries.deliveries import StoredDelivery
 from control_api.store.transaction import Transaction
 from tests.control_api.alerts.receiver import hook, mailbox
 from tests.control_api.alerts.rounds import Rounds
@@ -425,10 +423,10 @@ async def test_only_deliveries_settled_ninety_days_ago_are_deleted(world: OpenSt
     ]
 
     async def fill(tx: Transaction) -> None:
-        await deliveries.add(tx.connection, TENANT, rows)
+        await delivery_queries.add(tx.connection, TENANT, rows)
 
     await world.store.write(TENANT, fill)
     assert await delete_old_deliveries(world.store, TENANT) == 600
     async with world.store.reading(TENANT) as connection:
-        left = await deliveries.page(connection, TENANT, None, 10)
+        left = await delivery_queries.page(connection, TENANT, None, 10)
     assert sorted(each.delivery_id for each in left) == ["dlv_600", "dlv_601"]

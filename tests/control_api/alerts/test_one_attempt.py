@@ -10,9 +10,10 @@ import pytest
 from standardwebhooks.webhooks import Webhook
 
 from control_api.alerts import email, webhook
+from control_api.alerts.bundle import Mail
+from control_api.alerts.delivery_queries import StoredDelivery
 from control_api.alerts.message import DeliveryFailed
 from control_api.security.egress import AllowedHosts, MailServer
-from control_api.store.queries.deliveries import StoredDelivery
 from tests.control_api.alerts.receiver import hook, mailbox
 
 SECRET = "whsec_" + "c2VjcmV0" * 4
@@ -89,11 +90,11 @@ async def test_a_name_is_resolved_once_an_attempt(monkeypatch: pytest.MonkeyPatc
 async def test_mail_arrives_and_only_a_permanent_refusal_is_final() -> None:
     one = delivery("ops@example.com", "email")
     with pytest.raises(DeliveryFailed, match="SLUICE_SMTP_URL") as failed:
-        await email.deliver(None, None, "default", one)
+        await email.deliver(None, "default", one)
     assert failed.value.final
     with mailbox() as box:
-        server = MailServer.parse(f"smtp://127.0.0.1:{box.port}")
-        await email.deliver(server, "sluice@example.com", "default", one)
+        mail = Mail(MailServer.parse(f"smtp://127.0.0.1:{box.port}"), "sluice@example.com")
+        await email.deliver(mail, "default", one)
         (message,) = box.seen
         assert (message["To"], message["From"]) == ("ops@example.com", "sluice@example.com")
         assert "die Ausreißer" in message["Subject"]
@@ -102,5 +103,5 @@ async def test_mail_arrives_and_only_a_permanent_refusal_is_final() -> None:
         for reply, final in (("554 no", True), ("451 later", False)):
             box.reply = reply
             with pytest.raises(DeliveryFailed, match=reply[:3]) as failed:
-                await email.deliver(server, "sluice@example.com", "default", one)
+                await email.deliver(mail, "default", one)
             assert failed.value.final == final

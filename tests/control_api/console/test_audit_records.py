@@ -11,6 +11,7 @@ import pytest
 from control_api.app_context import AppContext
 from control_api.console.views.audit.changes import show_changes
 from control_api.console.visit import Visit
+from control_api.http.bundles import Bundles
 from control_api.http.route import UseCase
 from control_api.maintenance import retention
 from control_api.responses.audit import PurgeAnchor, Retention
@@ -53,7 +54,7 @@ async def test_changes_are_asked_for_by_page_and_filter(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(Visit, "call", call)
     query = {"object_type": "agent", "object_id": "a", "cursor": "here", "colour": "red", "to": ""}
-    shown = await show_changes(Visit(cast(AppContext, None), "/audit/changes", query))
+    shown = await show_changes(Visit(cast(AppContext, None), Bundles(), "/audit/changes", query))
     filters = {"object_type": "agent", "object_id": "a"}
     assert asked["list_changes"] == {"limit": "50", "cursor": "here", **filters}
     assert shown.values["given"] == filters

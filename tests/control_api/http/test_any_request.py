@@ -12,7 +12,7 @@ import pytest
 
 from control_api.http.openapi_responses import statuses
 from control_api.http.route import Route
-from control_api.http.routes import ROUTES
+from control_api.routes import ROUTES
 from tests.control_api.http.expected import CREATES
 from tests.support.control_api import ControlApi
 from tests.support.properties import chance, few

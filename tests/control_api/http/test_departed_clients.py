@@ -21,11 +21,12 @@ from control_api.analyses.process import Analyses
 from control_api.departure import client_left
 from control_api.domain.decisions import decide_and_record
 from control_api.http.reply_encoder import ReplyEncoder
-from control_api.http.route import Route, Scope
-from control_api.http.routes import ROUTES
+from control_api.http.route import Route
+from control_api.http.scopes import Scope
 from control_api.http.server import ApiListener
 from control_api.http.stream.sending import send
 from control_api.log import read
+from control_api.routes import ROUTES
 from control_api.store.store import Store
 from control_api.use_cases.audit import verify_log as verify_log_module
 from control_api.use_cases.context import evaluate_batch as evaluate_batch_module

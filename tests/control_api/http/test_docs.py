@@ -17,7 +17,7 @@ from control_api.http.docs.markdown import inline, markdown
 from control_api.http.docs.page import render_page
 from control_api.http.openapi import describe
 from control_api.http.openapi_responses import statuses
-from control_api.http.routes import ROUTES
+from control_api.routes import ROUTES
 from policies import __version__
 from tests.servers import need
 from tests.support.browser_tabs import Tabs

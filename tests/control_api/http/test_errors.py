@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from control_api.http.route import Route
-from control_api.http.routes import ROUTES
+from control_api.routes import ROUTES
 from policies.ground.errors import SluiceError, Unavailable
 from tests.control_api.http.expected import EXPECTED
 from tests.control_api.http.world import MAKERS, Tenant, body_of, object_kind, path_of

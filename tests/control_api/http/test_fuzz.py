@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from control_api.http.routes import ROUTES
+from control_api.routes import ROUTES
 from tests.fuzz import PHASES, SCOPES, one_round
 from tests.runner import tiers
 from tests.support.properties import few

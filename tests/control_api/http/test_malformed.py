@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from control_api.http.request_body import PIECE, inflated
-from control_api.http.routes import ROUTES
+from control_api.routes import ROUTES
 from policies.ground.errors import Malformed, TooLarge
 from tests.control_api.http.expected import CREATES
 from tests.control_api.http.refused_requests import heads, nothing_recorded, raw_request, refused

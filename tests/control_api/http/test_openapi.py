@@ -16,9 +16,10 @@ from pydantic import TypeAdapter
 from control_api.http import field_descriptions
 from control_api.http.openapi import describe
 from control_api.http.openapi_responses import example_of, statuses
-from control_api.http.route import Route, Scope
-from control_api.http.routes import ROUTES
+from control_api.http.route import Route
+from control_api.http.scopes import Scope
 from control_api.requests.policy import PolicyAsked
+from control_api.routes import ROUTES
 from policies import __version__
 from tests.control_api.console.reader import Visitor
 from tests.control_api.http.test_scopes import BODIES

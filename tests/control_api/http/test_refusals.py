@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import Engine, event
 
 from control_api.http.route import Route
-from control_api.http.routes import ROUTES
+from control_api.routes import ROUTES
 from control_api.store.queries import agents
 from tests.control_api.http.test_walk import OWNED, ids, object_for
 from tests.control_api.http.world import Tenant, absent_like, body_of, path_of

@@ -16,7 +16,7 @@ from jsonschema_rs import Draft202012Validator
 
 from control_api.http.openapi import describe
 from control_api.http.route import Route
-from control_api.http.routes import ROUTES
+from control_api.routes import ROUTES
 from policies import __version__
 from tests.control_api.http.world import MAKERS, Tenant, object_kind, path_of
 from tests.support.control_api import Answer, ControlApi, running_control_api

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from control_api.http.route import Route
-from control_api.http.routes import ROUTES
+from control_api.routes import ROUTES
 from policies.ground.keys import make_key
 from tests.control_api.http.expected import (
     CREATES,

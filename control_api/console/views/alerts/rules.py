@@ -9,16 +9,18 @@ from typing import Any
 
 import orjson
 
+from control_api.alerts.models import AlertRule, AlertRuleWithSecret
+from control_api.alerts.operations import (
+    create_alert_rule,
+    delete_alert_rule,
+    get_alert_rule,
+    list_alert_rules,
+    list_fired_alerts,
+    update_alert_rule,
+)
 from control_api.console.page import ROOT, Html, Page, See
 from control_api.console.visit import NULL, Visit, address
 from control_api.requests.idempotency import Repeated
-from control_api.responses.alerts import AlertRule, AlertRuleWithSecret
-from control_api.use_cases.alerts.create_alert_rule import create_alert_rule
-from control_api.use_cases.alerts.delete_alert_rule import delete_alert_rule
-from control_api.use_cases.alerts.get_alert_rule import get_alert_rule
-from control_api.use_cases.alerts.list_alert_rules import list_alert_rules
-from control_api.use_cases.alerts.list_fired_alerts import list_fired_alerts
-from control_api.use_cases.alerts.update_alert_rule import update_alert_rule
 from policies.ground.errors import Conflict, SluiceError, invalid
 
 DONE = {

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from control_api.http.routes import ROUTES
 from control_api.maintenance import self_verification
 from control_api.maintenance.rebuild_command import rebuild_lists
+from control_api.routes import ROUTES
 from control_api.settings import read
 from policies.ground.canonical import micros
 from policies.ground.random_buffer import RandomBuffer

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from control_api.http.routes import ROUTES
+from control_api.routes import ROUTES
 from tests.control_api.http.refused_requests import raw_request
 from tests.support.control_api import POLICY, ControlApi
 

@@ -1,15 +1,19 @@
 """Queries over alert rules. Does not know what a rule measures."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from sqlalchemy import RowMapping, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.responses.alerts import RuleType
 from control_api.store.queries.rows import Position, columns_of, newest_first, values_of
 from control_api.store.schema.alerts import alert_rules
 from control_api.store.schema.log import log_heads
 from control_api.store.schema.tables import tenants
+
+RuleType = Literal[
+    "denial_spike", "new_source_access", "isolation_violation", "high_deny_rate", "doubtful_time"
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,15 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 from sqlalchemy import RowMapping, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.responses.alerts import Channel, DeliveryStatus, RuleType
+from control_api.alerts.rule_queries import RuleType
 from control_api.store.queries.rows import Position, columns_of, newest_first, values_of
 from control_api.store.schema.alerts import alert_deliveries
+
+Channel = Literal["webhook", "email", "none"]
+DeliveryStatus = Literal["pending", "delivered", "failed", "no_destination"]
 
 
 @dataclass(frozen=True, slots=True)

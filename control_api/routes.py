@@ -1,25 +1,22 @@
 """The table of routes: method, path, scopes, use case, success status and other errors.
 
 Dispatch, authentication, scope checks, parsing, the OpenAPI description and the tests all derive
-from it. The request and response types are in the use case's signature. The module imports every
-use case because it is the one place that names them all.
+from it. The request and response types are in the use case's signature. A feature has its own
+table, and stands here as a whole; of all else the module imports every use case.
 """
 
+from control_api.alerts import routes as alerts
 from control_api.exports.formats import NDJSON
-from control_api.http.route import Route, Scope
+from control_api.http.route import Route
+from control_api.http.scopes import ADMIN, EVALUATE, OPEN, PEOPLE, READ, SIDECAR, SUPERADMIN
 from control_api.requests.policy import MAX_SET_BODY
+from control_api.settings import Settings
 from control_api.use_cases.agents.change_agent_status import change_agent_status
 from control_api.use_cases.agents.get_agent import get_agent
 from control_api.use_cases.agents.list_agents import list_agents
 from control_api.use_cases.agents.register_agent import register_agent
 from control_api.use_cases.agents.show_registry_counts import show_registry_counts
 from control_api.use_cases.agents.update_agent import update_agent
-from control_api.use_cases.alerts.create_alert_rule import create_alert_rule
-from control_api.use_cases.alerts.delete_alert_rule import delete_alert_rule
-from control_api.use_cases.alerts.get_alert_rule import get_alert_rule
-from control_api.use_cases.alerts.list_alert_rules import list_alert_rules
-from control_api.use_cases.alerts.list_fired_alerts import list_fired_alerts
-from control_api.use_cases.alerts.update_alert_rule import update_alert_rule
 from control_api.use_cases.audit.export_log import export_log
 from control_api.use_cases.audit.ingest_events import ingest_events
 from control_api.use_cases.audit.list_changes import list_changes
@@ -114,20 +111,10 @@ from control_api.use_cases.tenants.get_tenant import get_tenant
 from control_api.use_cases.tenants.list_tenants import list_tenants
 from policies.trail.log_file.lines import MEDIA_TYPE
 
-# INVARIANT: an admin may do everything in its tenant (contract, section 2), so every tenant route
-# that needs a key accepts `admin`. The superadmin belongs to no tenant and has its own routes.
-EVALUATE = frozenset({Scope.evaluate, Scope.admin})
-READ = frozenset({Scope.read, Scope.admin})
-ADMIN = frozenset({Scope.admin})
-SIDECAR = frozenset({Scope.sidecar, Scope.admin})
-SUPERADMIN = frozenset({Scope.superadmin})
-# Who may sign in to the console.
-PEOPLE = READ | SUPERADMIN
-OPEN = None
 # Anyone may send this body, without a key.
 ENROL = 16 * 1024
 
-# Named, because it may move to a port of its own (`assembly.routes_of`).
+# Named, because it may move to a port of its own (`routes_of`).
 METRICS = Route("GET", "/metrics", OPEN, show_metrics, content_type="text/plain")
 
 CHECKPOINT = Route(
@@ -241,12 +228,7 @@ ROUTES: tuple[Route, ...] = (
     Route("DELETE", "/v1/keys/{key_id}", ADMIN, revoke_key),
     Route("PATCH", "/v1/keys/{key_id}/binding", ADMIN, bind_key),
     Route("POST", "/v1/keys/{key_id}/rotate", ADMIN, rotate_key, 201, errors=(409,)),
-    Route("GET", "/v1/alerts/rules", READ, list_alert_rules),
-    Route("POST", "/v1/alerts/rules", ADMIN, create_alert_rule, 201, errors=(409,)),
-    Route("GET", "/v1/alerts/rules/{rule_id}", READ, get_alert_rule),
-    Route("PUT", "/v1/alerts/rules/{rule_id}", ADMIN, update_alert_rule),
-    Route("DELETE", "/v1/alerts/rules/{rule_id}", ADMIN, delete_alert_rule),
-    Route("GET", "/v1/alerts/fired", READ, list_fired_alerts),
+    *alerts.ROUTES,
     Route("GET", "/v1/settings/retention", READ, show_retention_settings),
     Route("PUT", "/v1/settings/retention", ADMIN, change_retention_settings),
     Route("GET", "/v1/sessions", READ, list_sessions),
@@ -281,3 +263,10 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/docs", OPEN, show_docs, content_type="text/html"),
     Route("GET", "/", OPEN, show_start, 302, content_type="text/plain"),
 )
+
+
+def routes_of(settings: Settings) -> tuple[Route, ...]:
+    """The API's routes. `/metrics` is not among them if it has its own port."""
+    # On a port of its own, `/metrics` must not be reachable on the public one as well.
+    own_port = settings.metrics_listen is not None
+    return tuple(route for route in ROUTES if not (own_port and route is METRICS))

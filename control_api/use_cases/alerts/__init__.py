@@ -1,1 +1,0 @@
-"""Use cases on alert rules and fired alerts, one operation a file."""
