@@ -40,6 +40,8 @@ _MAX_CALLERS = 1024
 _OVERRIDES = frozenset(
     (b"x-http-method", b"x-http-method-override", b"x-method-override", b"x-rewrite-url")
 )
+_RESERVED = (b"x-api-key", b"x-forwarded-method", b"x-forwarded-uri", b"x-original-", b"x-sluice-")
+"""Beginnings of names that count for something, before the check or behind it."""
 _ATTRIBUTED = ("user", "session", "task")
 
 
@@ -71,7 +73,9 @@ class Judgement:
         for name, _ in fields:
             # The proxy would not forward them. The gateway does, and a data source that believed
             # them would act on another method or path than the one judged (proxy.md B 25).
-            if name.lower() in _OVERRIDES:
+            read = name.lower().replace(b"_", b"-")
+            # Programs behind CGI and WSGI read an underscore as a dash.
+            if read in _OVERRIDES or (b"_" in name and read.startswith(_RESERVED)):
                 raise Malformed(f"the header `{name.decode()}` may override what is judged")
         renamed = self._renamed
         if renamed:

@@ -15,7 +15,9 @@ from tests.deploy.gateways.recording_upstream import FAILING
 
 OVERRIDES = (
     "X-HTTP-Method: DELETE", "X-HTTP-Method-Override: DELETE", "X-Method-Override: DELETE",
-    "X-Rewrite-URL: /admin",
+    "X-Rewrite-URL: /admin", "X-Forwarded-Method: DELETE", "X-Forwarded-Uri: /admin",
+    "X-Original-Method: DELETE", "X-Original-URI: /admin", "X-Original-URL: /admin",
+    "X_Original_URL: /admin", "X-Original_URL: /admin", "X_Rewrite_URL: /admin",
 )  # fmt: skip
 Probe = Callable[[Protected, int], bool]
 
@@ -116,8 +118,10 @@ def overridden(world: Protected, port: int) -> bool:
     world.upstream.take()
     for field in OVERRIDES:
         one(port, get("/pub/a", field))
-    names = {each.partition(":")[0].lower() for each in OVERRIDES}
-    return any(name in names for each in world.upstream.take() for name, _ in each.fields)
+    names = {each.partition(":")[0].lower().replace("_", "-") for each in OVERRIDES}
+    return any(
+        name.replace("_", "-") in names for each in world.upstream.take() for name, _ in each.fields
+    )
 
 
 PROBES: dict[str, Probe] = {

@@ -97,6 +97,8 @@ def test_apisix_removes_a_clients_words_before_the_check(tmp_path: Path) -> None
     asked = run(tmp_path, APISIX, function)
     expected = {*CLIENTS_WORDS, "X-Sluice-Sensitivity", "X-Sluice-Event-Id", "baggage"}
     expected |= {"X-HTTP-Method", "X-HTTP-Method-Override", "X-Method-Override", "X-Rewrite-URL"}
+    expected |= {"X-Forwarded-Method", "X-Forwarded-Uri"}
+    expected |= {f"X-Original-{each}" for each in ("Method", "URI", "URL")}
     assert set(asked) == {f"set {name} nil" for name in expected}
     passed_on = plugins["forward-auth"]["request_headers"]
     assert not {each.lower() for each in passed_on} & {each.lower() for each in expected}

@@ -45,7 +45,6 @@ FIELDS = st.lists(
             ("X-Sluice-Sensitivity", "low"),
             ("X-Sluice-Sensitivity", "critical"),
             ("X-Sluice-Sensitivity", "odd"),
-            ("X_Sluice_User", "eve"),
             ("baggage", "sluice.user=cy,other=1"),
             ("baggage", "sluice.task=review;x=y,sluice.user=%41"),
             ("Connection", "X-Sluice-User"),
