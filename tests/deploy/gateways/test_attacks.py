@@ -72,7 +72,7 @@ def test_no_probe_gets_past_a_whole_recipe(name: str, world: Protected, gateways
     assert [each for each, probe in PROBES.items() if probe(world, port)] == []
 
 
-@tiers.rotating(0, 4)
+@tiers.rotating(0, 12)
 @pytest.mark.parametrize(
     ("name", "number", "line"),
     [
