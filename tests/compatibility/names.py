@@ -16,7 +16,7 @@ _METRIC = re.compile(r'\(\s*"(sluice_[a-z0-9_]+)",')
 def names_in(source: Path) -> Names:
     """The names in the packages in the folder `source`."""
     control = source / "control_api"
-    routes = (control / "http" / "routes.py").read_text()
+    routes = "\n".join(path.read_text() for path in control.rglob("routes.py"))
     example = (source / "sidecar" / "config" / "sidecar.example.yaml").read_text()
     modules = [
         path for name in ("control_api", "sidecar") for path in (source / name).rglob("*.py")
