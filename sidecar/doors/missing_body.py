@@ -2,13 +2,20 @@
 
 from sidecar.settings.doors import DoorProtocol
 
-_OF_ENVOY = "the check carries no body: set `with_request_body` of the gateway's filter"
+_OF_ENVOY = (
+    "the check carries no body: have the gateway send it along (Envoy: `with_request_body`; Envoy "
+    "Gateway: `bodyToExtAuth`; Istio: `includeRequestBodyInCheck`; agentgateway: "
+    "`includeRequestBody`)"
+)
+# Which gateway asks is not known here, so each is named, with those that can't.
 NO_BODY: dict[DoorProtocol, str] = {
     "envoy_http": _OF_ENVOY,
     "envoy_grpc": _OF_ENVOY,
     "forward_auth": (
-        "the check carries no body: have the gateway forward it (Traefik: `forwardBody`; APISIX: "
-        "`request_method: POST`)"
+        "the check carries no body: have the gateway send it along (Traefik: `forwardBody`; "
+        "APISIX: `request_method: POST`; HAProxy: a body with a `Content-Length` that fits "
+        "`tune.bufsize`). nginx, Caddy and Kong can't: ask by another gateway, or use the "
+        "sidecar's proxy"
     ),
 }
 PARTIAL_BODY = (

@@ -229,7 +229,11 @@ PINECONE = of_kind("pinecone")
 
 @pytest.mark.parametrize(
     ("door", "setting"),
-    [("edge", "with_request_body"), ("nginx", "forwardBody"), ("ingress", "forwardBody")],
+    [
+        ("edge", "(Envoy: `with_request_body`"),
+        ("nginx", "nginx, Caddy and Kong can't"),
+        ("ingress", "(Traefik: `forwardBody`"),
+    ],
 )
 async def test_a_body_that_decides_must_be_in_the_check(
     tmp_path: Path, door: str, setting: str
