@@ -51,7 +51,16 @@ RUN_BY = {
             "deploy/gateways/nginx/README.md": ["start"],
             "deploy/gateways/traefik/README.md": ["start"],
         },
-        "test_the_readme_s_questions_are_answered": {"deploy/gateways/README.md": ["ask"]},
+    },
+    "tests/deploy/gateways/test_first_try.py": {
+        "test_the_readme_leads_to_an_allow_and_a_deny_and_on_with_a_new_key": {
+            "deploy/gateways/README.md": [
+                "other ports", "agent, policy and keys", "sidecar", "upstream", "ask", "new key",
+                "old key",
+            ],
+            "deploy/gateways/haproxy/README.md": ["new key"],
+            "deploy/gateways/nginx/README.md": ["new key"],
+        },
     },
     "tests/deploy/helm/test_guides.py": {
         "test_every_command_of_a_guide_works_as_it_is_written": {

@@ -1,5 +1,6 @@
--- Asks Sluice whether a request may pass: sets txn.sluice_allowed and txn.sluice_event_id.
--- Any error leaves them unset, which denies.
+-- Asks Sluice whether a request may pass: the action `sluice` sets txn.sluice_allowed and
+-- txn.sluice_event_id, or the four variables from which the service `sluice_refusal` answers the
+-- client. Any error leaves all of them unset, which refuses with a 503.
 
 local URL = "http://127.0.0.1:8710/v1/check/haproxy"
 local KEY = os.getenv("SLUICE_KEY")
@@ -13,6 +14,18 @@ local PASSED_ON = {
     -- For MCP: its headers have to agree with the body. Without it, an upstream that goes by them
     -- reads another name than was judged.
     "^mcp%-", -- safety: headers
+}
+
+-- The statuses with which a door refuses. Any other, and none, means that Sluice did not answer.
+local REFUSALS = { [401] = true, [403] = true, [404] = true, [413] = true }
+local UNANSWERED = '{"error":"Service Unavailable","message":"Sluice did not answer","code":503}'
+
+-- What a client sees of a refusal, and where it is kept until then.
+local SHOWN = {
+    ["content-type"] = "txn.sluice_type",
+    ["retry-after"] = "txn.sluice_retry",
+    ["x-sluice-decision"] = "txn.sluice_decision",
+    ["x-sluice-event-id"] = "txn.sluice_event_id",
 }
 
 local function is_passed_on(name)
@@ -57,10 +70,40 @@ core.register_action("sluice", { "http-req" }, function(txn)
     else
         answer = core.httpclient():get(request)
     end
-    if answer == nil or answer.status ~= 200 then
-        return
+    local status = answer and answer.status
+    local function header(name)
+        local found = (answer.headers or {})[name]
+        return found and found[0] or ""
     end
-    local event = (answer.headers or {})["x-sluice-event-id"]
-    txn:set_var("txn.sluice_event_id", event and event[0] or "")
-    txn:set_var("txn.sluice_allowed", true)
+    if status == 200 then
+        txn:set_var("txn.sluice_event_id", header("x-sluice-event-id"))
+        txn:set_var("txn.sluice_allowed", true)
+    elseif REFUSALS[status] then
+        txn:set_var("txn.sluice_status", status)
+        txn:set_var("txn.sluice_body", answer.body or "")
+        for name, variable in pairs(SHOWN) do
+            txn:set_var(variable, header(name))
+        end
+    end
+end)
+
+-- What the client of a refused request gets. An error in it is a 500 of HAProxy's: whatever happens
+-- here, nothing is forwarded any more.
+core.register_service("sluice_refusal", "http", function(applet)
+    local status = applet:get_var("txn.sluice_status")
+    local body = applet:get_var("txn.sluice_body") or UNANSWERED
+    applet:set_status(status or 503)
+    for name, variable in pairs(SHOWN) do
+        local value = applet:get_var(variable)
+        if value ~= nil and value ~= "" then
+            applet:add_header(name, value)
+        end
+    end
+    if status == nil then
+        applet:add_header("content-type", "application/json")
+        applet:add_header("retry-after", "1")
+    end
+    applet:add_header("content-length", tostring(#body))
+    applet:start_response()
+    applet:send(body)
 end)

@@ -49,11 +49,11 @@ _ISTIO_CHECK: dict[str, Schema] = {
     "port": _NUMBER,
     "timeout": _TEXT,
     "failOpen": _NO,
-    "statusOnError": _TEXT,
+    "statusOnError": {"const": "503"},
     "includeRequestBodyInCheck": _ISTIO_BODY,
 }
 _ISTIO_HTTP = _of(
-    "service port pathPrefix failOpen includeAdditionalHeadersInCheck",
+    "service port pathPrefix failOpen statusOnError includeAdditionalHeadersInCheck",
     **_ISTIO_CHECK,
     pathPrefix=_TEXT,
     includeAdditionalHeadersInCheck=_map(_TEXT),
@@ -65,7 +65,7 @@ _ISTIO_PROVIDER = _of(
     "name",
     name=_TEXT,
     envoyExtAuthzHttp=_ISTIO_HTTP,
-    envoyExtAuthzGrpc=_of("service port failOpen", **_ISTIO_CHECK),
+    envoyExtAuthzGrpc=_of("service port failOpen statusOnError", **_ISTIO_CHECK),
 )
 _ISTIO_RULE = _of("", **{"from": _list(_of("source", source=_of("", principals=_TEXTS)))})
 _AUTHORIZATION_POLICY = _object(
@@ -81,7 +81,7 @@ _AUTHORIZATION_POLICY = _object(
 )
 _TARGETS = _list(_of("group kind name", group=_TEXT, kind=_TEXT, name=_TEXT))
 _EXT_AUTH = _of(
-    "http headersToExtAuth failOpen",
+    "http headersToExtAuth failOpen statusOnError",
     http=_of(
         "backendRefs path",
         backendRefs=_list(_of("name port", name=_TEXT, port=_NUMBER)),
@@ -92,7 +92,7 @@ _EXT_AUTH = _of(
     bodyToExtAuth=_of("maxRequestBytes", maxRequestBytes=_NUMBER),
     timeout=_TEXT,
     failOpen=_NO,
-    statusOnError=_NUMBER,
+    statusOnError={"const": 503},
 )
 _REFERENCE = _of("kind name", group=_TEXT, kind=_TEXT, name=_TEXT, namespace=_TEXT)
 _ENVOY_GATEWAY = "gateway.envoyproxy.io/v1alpha1"
@@ -110,7 +110,7 @@ _TLS_POLICY = _of(
     ),
 )
 _FORWARD_AUTH = _of(
-    "uri extra_headers allow_degradation",
+    "uri extra_headers allow_degradation status_on_error",
     uri=_TEXT,
     request_method={"enum": ["GET", "POST"]},
     extra_headers=_map(_TEXT),
@@ -119,7 +119,7 @@ _FORWARD_AUTH = _of(
     client_headers=_TEXTS,
     timeout=_NUMBER,
     allow_degradation=_NO,
-    status_on_error={"const": 403},
+    status_on_error={"const": 503},
 )
 _APISIX_ROUTE = _of(
     "uri plugins upstream",
@@ -150,7 +150,7 @@ _KONG_SERVICE = _of(
 _AGENTGATEWAY_CHECK = _of(
     "host failureMode includeRequestBody",
     host=_TEXT,
-    failureMode={"const": "deny"},
+    failureMode=_of("denyWithStatus", denyWithStatus={"const": 503}),
     includeRequestBody=_of(
         "maxRequestBytes",
         maxRequestBytes=_NUMBER,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
@@ -17,6 +16,9 @@ from tests.deploy.gateways.protected import Protected
 from tests.deploy.gateways.raw_requests import get, one, status
 from tests.runner import tiers
 from tests.support import documents
+
+WITH_OWN_PAGE = ("nginx",)
+"""Gateways that answer a denial with a page of their own, and Sluice's headers."""
 
 
 @pytest.mark.parametrize("name", STARTED)
@@ -37,6 +39,11 @@ def test_what_is_allowed_arrives_unchanged_and_what_is_denied_does_not(
     denied = one(port, get("/admin"))
     written = one(port, get("/info/a", method="DELETE"))
     assert (status(denied), status(written)) == (403, 403)
+    for answer in (denied, written):
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert b"\r\nx-sluice-decision: deny\r\n" in head.lower()
+        (event_id,) = re.findall(rb"\r\nx-sluice-event-id: ([0-9a-f-]+)", head, re.IGNORECASE)
+        assert (b'"event_id":"%b"' % event_id in body) == (name not in WITH_OWN_PAGE)
     assert world.upstream.take() == []
 
 
@@ -97,14 +104,3 @@ def test_the_paths_of_the_readme_are_answered_as_it_says(
     assert [code for _, code in asked] == ["200", "403"]
     for path, code in asked:
         assert status(one(port, get(path))) == int(code)
-
-
-@pytest.mark.deep(stands_in="test_the_paths_of_the_readme_are_answered_as_it_says")
-def test_the_readme_s_questions_are_answered(
-    world: Protected, gateways: Gateways, tmp_path: Path
-) -> None:
-    script = documents.commands("deploy/gateways/README.md", "ask")
-    environ = {**os.environ, "GATEWAY": f"http://127.0.0.1:{gateways.port('nginx')}"}
-    done = documents.paste(script, tmp_path, environ)
-    assert done.returncode == 0, done.stderr
-    assert re.findall(r"HTTP/1.1 (\d+)", done.stdout) == ["200", "403"]

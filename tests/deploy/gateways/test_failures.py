@@ -11,7 +11,8 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,22 +23,26 @@ from tests.deploy.gateways.gateway_programs import PROGRAMS, STARTED, gateway
 from tests.deploy.gateways.protected import Protected, protected
 from tests.deploy.gateways.raw_requests import get, one, status
 from tests.support import waiting
+from tests.support.ports import free_port
 from tests.support.waiting import until
 
 MIB = 1024 * 1024
 PATIENCE = 5
 """Seconds that a client waits. The gateways give up after 2, but for Traefik, which waits 30 for a
 check: its client leaves before."""
-AWAY = {
-    "caddy": 502,
-    "envoy-grpc": 403,
-    "envoy-http": 403,
-    "haproxy": 403,
-    "nginx": 500,
-    "traefik": 500,
-}
-"""What a gateway answers by itself while the sidecar is away; its README says so."""
-HANGING = {"caddy": 504, "traefik": 0}
+README = (ROOT / "deploy/gateways/README.md").read_text("utf-8")
+
+
+def sidecar_gone(name: str) -> int:
+    """The status that the README's last table has for a gateway."""
+    table = README.partition("| Sidecar gone |\n")[2]
+    row = next(each for each in table.splitlines() if f"({name}/README.md)" in each)
+    return int(row.split("|")[-2].split(":")[0])
+
+
+AWAY = {name: sidecar_gone(name) for name in STARTED}
+"""What a gateway answers by itself while the sidecar is away, as the README says."""
+HANGING = {"traefik": 0}
 """Where that is another while the sidecar hangs."""
 LIMITS = {
     "caddy": ("Caddyfile", "response_header_timeout 2s\n"),
@@ -146,6 +151,16 @@ def test_nothing_passes_while_the_sidecar_is_down_or_starts(fronted: Fronted) ->
     assert fronted.world.unjudged(fronted.world.upstream.take()) == []
 
 
+@pytest.mark.deep(stands_in="test_nothing_passes_while_the_sidecar_is_down_or_starts")
+@pytest.mark.parametrize("name", ["caddy", "nginx"])
+def test_an_upstream_that_is_away_does_not_look_like_the_sidecar(
+    name: str, fronted: Fronted, tmp_path: Path
+) -> None:
+    behind = replace(fronted.world.behind, upstream=free_port())
+    with gateway(name, tmp_path, behind) as port:
+        assert status(one(port, get("/pub/a"))) == 502
+
+
 @pytest.mark.deep(
     stands_in="tests/sidecar/doors/http/test_answers.py::test_no_answer_leaves_before_its_record_is_on_disk"
 )
@@ -216,6 +231,9 @@ def test_nothing_passes_when_there_is_no_room_for_records(fronted: Fronted) -> N
         fill(fronted)
         found = fronted.refusals()
         assert found == {name: FULL.get(name, 403) for name in found}
+        for name, port in fronted.ports.items():
+            answer = one(port, get("/pub/a"), PATIENCE).lower()
+            assert (b"\r\nx-sluice-decision: none\r\n" in answer) == (name not in FULL), name
     fronted.everything_passes()
 
 

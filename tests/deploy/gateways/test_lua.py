@@ -20,7 +20,11 @@ KONG = """
 ngx = { var = { request_uri = "/info/a%2Fb?c=d" } }
 kong = {
   request = { get_method = function() return "PUT" end },
-  response = { exit = function(status) note("exit " .. status) return "left" end },
+  response = { exit = function(status, body, headers)
+    note("exit " .. status)
+    for name, value in pairs(headers or {}) do note("show " .. name .. " " .. value) end
+    return "left"
+  end },
   service = { request = {
     clear_header = function(name) note("clear " .. name) end,
     set_header = function(name, value) note("set " .. name .. " " .. tostring(value)) end,
@@ -32,7 +36,8 @@ function client:request_uri(url, request)
   note(request.method .. " " .. url)
   for name, value in pairs(request.headers) do note("send " .. name .. " " .. value) end
   if answered then
-    return { status = answered, headers = { ["X-Sluice-Event-Id"] = "evt" } }
+    local headers = { ["X-Sluice-Event-Id"] = "evt", ["X-Sluice-Decision"] = "DENY" }
+    return { status = answered, headers = headers, body = "why" }
   end
   return nil, "timeout"
 end
@@ -86,9 +91,12 @@ def test_kong_forwards_on_a_200_and_on_nothing_else(tmp_path: Path) -> None:
     ]
     assert {f"clear {name}" for name in CLIENTS_WORDS} <= set(allowed[5:])
     assert allowed[-1] == "set X-Sluice-Event-Id evt"
-    for status in (None, 201, 204, 302, 401, 403, 404, 413, 500, 503):
-        denied = run(tmp_path, KONG, function, answered=status)
-        assert denied[5:] == ["exit 403"], status
+    denied = run(tmp_path, KONG, function, answered=403)
+    assert denied[5] == "exit 403"
+    assert sorted(denied[6:]) == ["show X-Sluice-Decision DENY", "show X-Sluice-Event-Id evt"]
+    for status in (None, 201, 204, 302, 401, 404, 413, 500, 503):
+        refused = run(tmp_path, KONG, function, answered=status)
+        assert refused[5:] == ["exit 503"], status
 
 
 def test_apisix_removes_a_clients_words_before_the_check(tmp_path: Path) -> None:

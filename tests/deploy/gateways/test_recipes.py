@@ -63,7 +63,7 @@ def test_the_schemas_refuse_an_open_gateway() -> None:
         ("istio", "mesh.yaml", "failOpen: false", "failOpen: true"),
         ("envoy-gateway", "security-policy.yaml", "failOpen: false", "failOpen: true"),
         ("apisix", "apisix.yaml", "allow_degradation: false", "allow_degradation: true"),
-        ("mcp", "agentgateway.yaml", "failureMode: deny", "failureMode: allow"),
+        ("mcp", "agentgateway.yaml", "failureMode: {denyWithStatus: 503}", "failureMode: allow"),
         ("kong", "kong.yaml", "strip_path: false", "strip_path: true"),
     ):
         text = (recipes.FOLDER / name / file).read_text("utf-8")
