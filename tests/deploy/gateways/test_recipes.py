@@ -46,6 +46,9 @@ def test_a_recipe_says_the_rules(name: str) -> None:
     assert "overwrite every header" in readme
     assert "forward the path that was judged" in readme
     assert "only way to the upstream" in readme
+    rows = ("A denial", "Sluice is away", "A new key")
+    assert [each for each in rows if f"\n| {each} | " not in readme] == []
+    assert "](../README.md#the-gateways-key)" in readme
 
 
 @pytest.mark.parametrize(
