@@ -1,5 +1,9 @@
 """Checks whether the agent can connect to a data source directly. The check tries it from this
-host, so it also sees the effect of network policies and of firewalls elsewhere."""
+host, so it also sees the effect of network policies and of firewalls elsewhere.
+
+A refused connection proves something only while the source answers the sidecar: a source that is
+down refuses everyone.
+"""
 
 from collections.abc import Iterator
 
@@ -24,7 +28,8 @@ def direct(context: DoctorContext) -> Iterator[DoctorFinding]:
                 "run this where the sidecar runs",
             )
             continue
-        yield from _try_connecting(context, upstream, upstream.port, "")
+        findings = list(_try_connecting(context, upstream, upstream.port, ""))
+        yield from findings or _unanswered(context, upstream)
 
 
 def grpc_twins(context: DoctorContext) -> Iterator[DoctorFinding]:
@@ -36,14 +41,36 @@ def grpc_twins(context: DoctorContext) -> Iterator[DoctorFinding]:
             yield from _try_connecting(context, upstream, port, " for gRPC")
 
 
+def _unanswered(context: DoctorContext, upstream: SourceAddress) -> Iterator[DoctorFinding]:
+    """Report a source that refused the agent's user, and does not answer the sidecar's either."""
+    agent, port = _agent_uid(context), upstream.port
+    tried = [each for each in _known(upstream) if not _is_filtered(context, each, port, agent)]
+    # Without a running sidecar, this process's user is the best there is.
+    others = sorted((context.sidecar_uids or {context.host.uid()}) - {agent})
+    users = ", ".join(f"UID {each}" for each in (agent, *others))
+    seen = f"port {port} accepts no connection, tried as {users}"
+    for address in tried:
+        for uid in others:
+            try:
+                if context.host.connects(address, port, uid):
+                    return
+            except Unobservable as error:
+                seen = f"port {port} refuses UID {agent}, and no other user was tried: {error}"
+    if tried:
+        yield DoctorFinding(
+            Severity.UNKNOWN,
+            f"source `{upstream.source.alias}`: {seen}",
+            "a source that is down refuses everyone; the agent may reach it once it is up",
+            "start the source and the sidecar, and run this again as root",
+        )
+
+
 def _try_connecting(
     context: DoctorContext, upstream: SourceAddress, port: int, protocol: str
 ) -> Iterator[DoctorFinding]:
-    # If the agent's user is unknown, this process's own stands in for it.
-    uid = context.host.uid() if context.agent_uid is None else context.agent_uid
+    uid = _agent_uid(context)
     who = f"UID {uid}, " + ("the agent's" if uid == context.agent_uid else "this process's own")
-    assert not isinstance(upstream.addresses, Unobservable)
-    for address in upstream.addresses:
+    for address in _known(upstream):
         if _is_filtered(context, address, port, uid):
             # A connection that opens would prove nothing: the sidecar may have accepted it.
             continue
@@ -66,6 +93,16 @@ def _try_connecting(
                 "the agent can bypass the sidecar: its reads are neither judged nor recorded",
                 "restrict the data source, or the network, to connections from the sidecar",
             )
+
+
+def _agent_uid(context: DoctorContext) -> int:
+    """The agent's user; if that is unknown, this process's own stands in for it."""
+    return context.host.uid() if context.agent_uid is None else context.agent_uid
+
+
+def _known(upstream: SourceAddress) -> list[Address]:
+    assert not isinstance(upstream.addresses, Unobservable)
+    return upstream.addresses
 
 
 def _is_filtered(context: DoctorContext, address: Address, port: int, uid: int) -> bool:

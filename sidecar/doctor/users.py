@@ -1,5 +1,5 @@
-"""Checks that agent and sidecar run as different users. An agent with the sidecar's user, or root,
-can read the sidecar's keys, stop it, and pass the packet filter like it."""
+"""Checks that agent and sidecar run as different users, and neither as root. An agent with the
+sidecar's user, or root, can read the sidecar's keys, stop it, and pass the packet filter like it."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from sidecar.doctor.unobservable import Unobservable
 
 def users(context: DoctorContext) -> Iterator[DoctorFinding]:
     """Report an agent whose user is unknown, is root, or owns the process on the sidecar's
-    address."""
+    address; and a sidecar that runs as root."""
     agent = context.agent_uid
     if agent is None:
         yield DoctorFinding(
@@ -46,4 +46,12 @@ def users(context: DoctorContext) -> Iterator[DoctorFinding]:
             f"the sidecar runs as UID {agent}, the agent's",
             "the agent can read the sidecar's keys, stop it, and pass the packet filter like it",
             "run the sidecar as a user of its own",
+        )
+    if 0 in context.sidecar_uids:
+        yield DoctorFinding(
+            Severity.MEDIUM,
+            "the sidecar runs as root",
+            "a fault in the sidecar gives away the whole host, and rules that exempt its user let "
+            "every process of root pass",
+            "run the sidecar as a user of its own, without capabilities",
         )

@@ -16,6 +16,7 @@ from sidecar.doctor.context import DoctorContext, observe
 from sidecar.doctor.direct_access import GRPC_PORTS
 from sidecar.doctor.finding import Severity, as_json, as_text, ordered
 from sidecar.doctor.host import Host, ListeningSocket
+from sidecar.doctor.packet_filter.iptables import RuleSet
 from sidecar.doctor.unobservable import Unobservable
 from sidecar.settings.model import Pair, Source
 from tests.architecture.tree import ROOT
@@ -72,6 +73,15 @@ def test_an_agent_that_could_be_the_sidecar_is_found(
     tmp_path: Path, agent_uid: int, severity: str, text: str
 ) -> None:
     assert seen(found(observed(tmp_path, agent_uid=agent_uid), "users")) == [(severity, text)]
+
+
+def test_a_sidecar_that_runs_as_root_is_found(tmp_path: Path) -> None:
+    host = bare()
+    host.sockets = [ListeningSocket(ip_address("127.0.0.1"), 8710, 0)]
+    root = ("medium", "the sidecar runs as root")
+    assert seen(found(observed(tmp_path, host), "users")) == [root]
+    both = found(observed(tmp_path, host, agent_uid=0), "users")
+    assert seen(both) == [("high", "the agent is root"), root]
 
 
 def test_an_unknown_agent_must_be_named(tmp_path: Path) -> None:
@@ -198,9 +208,35 @@ def test_another_user_can_not_be_tried_without_root(tmp_path: Path, open_port: i
     assert finding.severity is Severity.UNKNOWN
 
 
-def test_a_source_that_refuses_connections_is_no_finding(tmp_path: Path, open_port: int) -> None:
-    context = observed(tmp_path, Host(), with_source(9), agent_uid=os.geteuid())
-    assert found(context, "direct") == []
+class OnlyForTheSidecar(RecordedHost):
+    """A host on which a source that is up accepts connections from the sidecar's user alone."""
+
+    def connects(self, address: object, port: int, uid: int) -> bool:
+        return uid == SIDECAR
+
+
+def test_a_source_that_only_the_sidecar_reaches_is_no_finding(tmp_path: Path) -> None:
+    host = OnlyForTheSidecar(v4=RuleSet())
+    assert found(observed(tmp_path, host, with_source(9)), "direct") == []
+
+
+def test_a_source_that_is_down_is_unknown(tmp_path: Path) -> None:
+    findings = found(observed(tmp_path, text=with_source(9)), "direct")
+    tried = f"port 9 accepts no connection, tried as UID {AGENT}, UID {SIDECAR}"
+    assert seen(findings) == [("unknown", f"source `kb`: {tried}")]
+
+
+def test_a_source_may_be_down_if_the_sidecar_can_not_be_tried(tmp_path: Path) -> None:
+    class NotRoot(RecordedHost):
+        def connects(self, address: object, port: int, uid: int) -> bool:
+            if uid != AGENT:
+                raise Unobservable(f"only root can connect as UID {uid}")
+            return False
+
+    context = observed(tmp_path, NotRoot(v4=RuleSet()), with_source(9))
+    [(severity, text)] = seen(found(context, "direct"))
+    assert severity == "unknown"
+    assert text.endswith(f"no other user was tried: only root can connect as UID {SIDECAR}")
 
 
 def test_a_name_that_does_not_resolve_is_reported(tmp_path: Path) -> None:

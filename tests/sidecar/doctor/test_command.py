@@ -5,14 +5,15 @@ import os
 import socket
 import subprocess
 import sys
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from sidecar.doctor.__main__ import main
 from tests.architecture.tree import ROOT
-from tests.sidecar.doctor.recorded_host import KEYS, PASSWORD, SOURCE, TEXT, write
+from tests.sidecar.doctor.recorded_host import KEYS, PASSWORD, SIDECAR, SOURCE, TEXT, write
 
 
 def doctor(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -39,6 +40,20 @@ def in_process(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 
 
 Captured = pytest.CaptureFixture[str]
+
+
+@contextmanager
+def sidecar_port() -> Iterator[int]:
+    """A port on which this process listens as the sidecar would: not as root, even if it is."""
+    own = os.geteuid()
+    if own == 0:
+        os.seteuid(SIDECAR)  # a socket belongs to who creates it
+    try:
+        listening = socket.create_server(("127.0.0.1", 0))
+    finally:
+        os.seteuid(own)
+    with closing(listening):
+        yield listening.getsockname()[1]
 
 
 def test_findings_are_told_and_are_exit_code_1(
@@ -72,11 +87,21 @@ def test_no_findings_are_told_and_are_exit_code_0(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     # This process is the sidecar, and another user the agent, so there is nothing to find.
-    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
-        port = listening.getsockname()[1]
+    with sidecar_port() as port:
         file = write(tmp_path, f"{TEXT}listen: 127.0.0.1:{port}\n")
         assert in_process(monkeypatch, "--config", str(file), "--agent-uid", "4242") == 0
     assert capsys.readouterr() == ("found nothing that can bypass this sidecar\n", "")
+
+
+def test_a_source_that_is_down_is_told_and_is_exit_code_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    with sidecar_port() as port:
+        file = write(tmp_path, f"{TEXT}{SOURCE}listen: 127.0.0.1:{port}\n")
+        assert in_process(monkeypatch, "--config", str(file), "--agent-uid", "4242") == 1
+    told = capsys.readouterr().out
+    assert told.startswith("unknown: direct: source `kb`: ")
+    assert told.endswith("findings: 1 unknown\n")
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
@@ -106,8 +131,7 @@ def test_findings_exit_with_1(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() == 0, reason="as root, more is found")
 def test_no_findings_without_root_exit_with_0(tmp_path: Path) -> None:
     # This process is the sidecar, and another user the agent, so there is nothing to find.
-    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
-        port = listening.getsockname()[1]
+    with sidecar_port() as port:
         file = write(tmp_path, f"{TEXT}listen: 127.0.0.1:{port}\n")
         answer = doctor("--config", str(file), "--agent-uid", "4242")
     assert (answer.returncode, answer.stderr) == (0, "")
@@ -116,8 +140,7 @@ def test_no_findings_without_root_exit_with_0(tmp_path: Path) -> None:
 @pytest.mark.deep(stands_in="test_no_findings_are_told_and_are_exit_code_0")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change its user")
 def test_no_findings_exit_with_0(tmp_path: Path) -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
-        port = listening.getsockname()[1]
+    with sidecar_port() as port:
         file = write(tmp_path, f"{TEXT}listen: 127.0.0.1:{port}\n")
         answer = doctor("--config", str(file), "--agent-uid", "4242")
     assert (answer.returncode, answer.stderr) == (0, "")
