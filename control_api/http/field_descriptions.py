@@ -440,8 +440,8 @@ _BY_TYPE = {
     "object_id": {"ChangeShown ChangesRequest": "The id of what was changed."},
     "object_type": {
         "ChangeShown ChangesRequest": "The kind of object: `policy`, `agent`, `key`, `session`, "
-        "`alert`, `settings`, `tenant`, `candidate`, `guardrail`, `source`, `sidecar` or "
-        "`enrolment`.",
+        "`alert`, `settings`, `tenant`, `candidate`, `guardrail`, `source`, `sidecar`, "
+        "`enrolment` or `log`.",
     },
     "outcome": {
         "CheckShown": "The outcome of the check.",

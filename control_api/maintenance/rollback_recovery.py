@@ -21,7 +21,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from sqlalchemy import update
+from sqlalchemy import select, update
 
 from control_api.domain.candidates import drop_all
 from control_api.domain.tenants import effective
@@ -37,11 +37,15 @@ from policies.sets.policy_set import (
     session_document,
     tenant_document,
 )
+from policies.sets.source_levels import SOURCES
 from policies.trail.record import incarnation_record
 
 LEAP = 1000
 """Added to the newest revision seen here, because another replica may have seen later ones."""
 _AGENT, _KEY = "agent/", "key/"
+MAX_NAMED = 20
+"""Documents that the log line names; the others are counted."""
+_SETTINGS = {TENANT: "the tenant's settings", SOURCES: "the levels of sources"}
 _FREEZE_REASON = "the store was restored to an older state; the newest tenant settings are lost"
 _log = logging.getLogger("sluice.put_back")
 
@@ -58,6 +62,7 @@ class RollbackRecovery:
         """`seen` is the newest signed revision, `names` the documents that differed then. Does
         nothing if the store has already passed that revision: another replica has recovered it."""
         lost = sorted(names)
+        named: list[str] = []
 
         async def work(tx: Transaction) -> int | None:
             held = await tx.lock()
@@ -72,10 +77,12 @@ class RollbackRecovery:
             await tx.publish(documents)
             record = incarnation_record(held, seen, len(lost), record_id=self._new_id())
             await tx.append(record)
+            named[:] = [await _in_words(tx, name) for name in lost[:MAX_NAMED]]
             return held
 
         held = await self._store.write(tenant_id, work)
         if held is not None:
+            more = len(lost) - len(named)
             _log.error(
                 "tenant `%s`: the store was restored from revision %d to %d; the newest state of "
                 "%d documents is lost, and they are out of force until they are written again: %s",
@@ -83,8 +90,8 @@ class RollbackRecovery:
                 seen,
                 held,
                 len(lost),
-                # A key's document is named after the key's digest, which does not belong in a log.
-                ", ".join(name for name in lost[:20] if not name.startswith(_KEY)),
+                ", ".join(named)
+                + (f" and {more} more" if (more := len(lost) - len(named)) else ""),
             )
 
     async def _safe_document(self, tx: Transaction, name: str) -> bytes | None:
@@ -105,6 +112,18 @@ class RollbackRecovery:
             await tenants.put(tx.connection, tenant)
             return tenant_document(effective(tenant, self._settings))
         return None
+
+
+async def _in_words(tx: Transaction, name: str) -> str:
+    """A document as operators know it: keys by their ids, and nothing by a key's digest."""
+    kind, _, rest = name.partition("/")
+    if not name.startswith(_KEY):
+        return f"{kind} `{rest}`" if rest else _SETTINGS.get(kind, kind)
+    digest = api_keys.c.digest == bytes.fromhex(rest)
+    mine = select(api_keys.c.key_id).where(api_keys.c.tenant_id == tx.tenant_id, digest)
+    key_id = (await tx.connection.execute(mine)).scalar_one_or_none()
+    # Created in the lost period, and so dead: its row is gone with its id.
+    return "a key that the restored database lacks" if key_id is None else f"key `{key_id}`"
 
 
 async def _revoke_key(tx: Transaction, digest: bytes) -> None:

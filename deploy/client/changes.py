@@ -51,11 +51,36 @@ def _changes(client: Client, options: argparse.Namespace) -> int:
 
 def _shown(pages: Iterator[list[dict[str, Any]]]) -> Iterator[list[dict[str, Any]]]:
     for page in pages:
-        yield [{**row, "changed": _changed(row["before"], row["after"])} for row in page]
+        yield [{**row, "changed": in_words(row)} for row in page]
+
+
+def in_words(row: dict[str, Any]) -> str | None:
+    """What a change, as the API shows it, changed; None for an object that was made or removed."""
+    before, after = row["before"], row["after"]
+    match (row["object_type"], row["action"]):
+        case ("log", "incarnation_accepted"):
+            entries = _size(before["checkpoint"])
+            return (
+                f"an operator accepted that the log lost entries (its last checkpoint counted "
+                f"{entries}); it goes on as {after['origin']}: {row['reason']}"
+            )
+        case ("log", "restored"):
+            return (
+                f"the database was put back from revision {before['revision']} to "
+                f"{after['revision']}; {after['out_of_force']} documents of the policy set are out "
+                "of force until they are written again"
+            )
+    return _changed(before, after)
+
+
+def _size(note: str | None) -> str:
+    """How many entries a checkpoint counts: the second line of its note (C2SP tlog-checkpoint)."""
+    lines = (note or "").splitlines()
+    return lines[1] if len(lines) > 1 else "an unknown number"
 
 
 def _changed(before: dict[str, Any] | None, after: dict[str, Any] | None) -> str | None:
-    """The members that differ, in words; None for an object that was made or removed."""
+    """The members that differ; None for an object that was made or removed."""
     if before is None or after is None:
         return None
     names = [name for name in {**before, **after} if name not in _TOLD_ELSEWHERE]

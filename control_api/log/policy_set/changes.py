@@ -1,5 +1,6 @@
 """Reads the changes that a tenant's log records, newest first: who changed what, and from what to
-what.
+what. An `incarnation` entry is a change of the log itself: the database was put back to an older
+state.
 
 The entries are found by the partial index of rare kinds. Their filters are not columns, so a
 request looks at no more than `MAX_SCANNED` of them; a page may then be short, or empty, and still
@@ -83,6 +84,9 @@ async def changes(
     return ChangePage(page, position)
 
 
+LOG_ACCEPTED, LOG_RESTORED = "log.incarnation_accepted", "log.restored"
+"""What an `incarnation` entry is listed as: an operator's word that the log goes on, or the service
+found that the database was put back."""
 _Found = tuple[Row[Any], dict[str, Any]]
 
 
@@ -102,8 +106,10 @@ async def _matching(
     for _ in range(MAX_SCANNED // _ROWS):
         rows = await _page(connection, tenant_id, filters, position)
         for row in rows:
-            if all(part in row.entry for part in parts):
+            if row.kind == "incarnation" or all(part in row.entry for part in parts):
                 pub = orjson.loads(row.entry)["pub"]
+                if row.kind == "incarnation":
+                    pub = _as_change(pub, tenant_id)
                 if _matches(pub, filters):
                     found.append((row, pub))
             position = row.seq
@@ -117,20 +123,40 @@ async def _matching(
 async def _page(
     connection: AsyncConnection, tenant_id: str, filters: ChangeFilters, before: int | None
 ) -> list[Any]:
-    query = select(log_entries.c.seq, log_entries.c.entry, log_entries.c.hash).where(
-        log_entries.c.tenant_id == tenant_id,
-        # In the words of the index's condition: otherwise no database uses it.
-        text("kind = 'change' AND kind NOT IN ('decision', 'lineage')"),
-        log_entries.c.seq >= first_kept(tenant_id),
-    )
-    if before is not None:
-        query = query.where(log_entries.c.seq < before)
-    if filters.since is not None:
-        query = query.where(log_entries.c.ts >= filters.since)
-    if filters.until is not None:
-        query = query.where(log_entries.c.ts < filters.until)
-    rows = await connection.execute(query.order_by(log_entries.c.seq.desc()).limit(_ROWS))
-    return list(rows.all())
+    rows: list[Any] = []
+    # One kind at a time: only then does the index give them in their order, without a sort.
+    for kind in ("change", "incarnation"):
+        query = select(
+            log_entries.c.seq, log_entries.c.kind, log_entries.c.entry, log_entries.c.hash
+        ).where(
+            log_entries.c.tenant_id == tenant_id,
+            # In the words of the index's condition: otherwise no database uses it.
+            text(f"kind = '{kind}' AND kind NOT IN ('decision', 'lineage')"),
+            log_entries.c.seq >= first_kept(tenant_id),
+        )
+        if before is not None:
+            query = query.where(log_entries.c.seq < before)
+        if filters.since is not None:
+            query = query.where(log_entries.c.ts >= filters.since)
+        if filters.until is not None:
+            query = query.where(log_entries.c.ts < filters.until)
+        found = await connection.execute(query.order_by(log_entries.c.seq.desc()).limit(_ROWS))
+        rows += found.all()
+    return sorted(rows, key=lambda row: row.seq, reverse=True)[:_ROWS]
+
+
+def _as_change(pub: Mapping[str, Any], tenant_id: str) -> dict[str, Any]:
+    """The `pub` of an `incarnation` entry in the form of a `change`'s. The entry names nobody: a
+    command on the host accepted it, or the service itself noticed."""
+    if "origin" in pub:
+        what, before = LOG_ACCEPTED, {"checkpoint": pub["cited"]}
+        after = {name: pub[name] for name in ("number", "origin")}
+    else:
+        what, before = LOG_RESTORED, {"revision": pub["seen"]}
+        after = {"revision": pub["held"], "out_of_force": pub["doubted"]}
+    detail = {"reason": pub["reason"]}
+    named = {"what": what, "target": tenant_id, "by": "system"}
+    return {**named, "before": before, "after": after, "detail": detail}
 
 
 def _matches(pub: Mapping[str, Any], filters: ChangeFilters) -> bool:

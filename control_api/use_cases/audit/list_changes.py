@@ -33,8 +33,10 @@ async def list_changes(
     """List administrative changes, newest first.
 
     `before` and `after` are the whole policy, from its history, if it has the digest that the audit
-    trail holds; of other objects the members that differ. A page may be shorter than `limit`, or
-    empty, and still have a next one.
+    trail holds; of other objects the members that differ. Where the database was put back to an
+    older state, that is a change of the object type `log`: `restored` if the service noticed,
+    `incarnation_accepted` if an operator accepted that the log goes on. A page may be shorter than
+    `limit`, or empty, and still have a next one.
     """
     filters = ChangeFilters(
         request.object_type,

@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event, text
 
+from control_api.log.policy_set import changes as module
 from control_api.log.policy_set.changes import ChangeFilters, changes
 from policies.trail.change import ObjectChange, change_record
+from policies.trail.incarnation import accepted_incarnation_record
+from policies.trail.record import incarnation_record
 from tests.support.open_store import OTHER, TENANT, OpenStore, decision, event_id
 
 
@@ -35,8 +38,9 @@ async def test_other_tenants_and_other_kinds_are_not_listed(world: OpenStore) ->
     page = await changes(world.store, TENANT, ChangeFilters(), 10)
     assert page == ([], None)
     # Found by the index of rare kinds, whose condition the query repeats; of an older version's
-    # entry nothing is shown.
+    # entry nothing is shown. An incarnation is a change of the log.
     await change(world, "policy.updated")
+    await world.log.append(TENANT, incarnation_record(3, 5, 2, record_id=event_id()))
     sent: list[str] = []
 
     def note(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
@@ -47,8 +51,39 @@ async def test_other_tenants_and_other_kinds_are_not_listed(world: OpenStore) ->
         page = await changes(world.store, TENANT, ChangeFilters(), 10)
     finally:
         event.remove(Engine, "before_cursor_execute", note)
-    assert [(each.before, each.after) for each in page.changes] == [(None, None)]
+    assert [(each.object_type, each.before, each.after) for each in page.changes] == [
+        ("log", {"revision": 5}, {"revision": 3, "out_of_force": 2}),
+        ("policy", None, None),
+    ]
     assert any("kind = 'change' AND kind NOT IN ('decision', 'lineage')" in each for each in sent)
+
+
+@pytest.mark.deep(stands_in="test_other_tenants_and_other_kinds_are_not_listed")
+async def test_an_incarnation_is_a_change_of_the_log(
+    world: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_ROWS", 2)
+    await change(world, "agent.status")
+    accepted = accepted_incarnation_record("l", 1, None, "restored", record_id=event_id())
+    await world.log.append(TENANT, accepted)
+    await change(world, "policy.updated")
+    await world.log.append(TENANT, incarnation_record(3, 5, 2, record_id=event_id()))
+    page = await changes(world.store, TENANT, ChangeFilters(), 10)
+    assert [(each.object_type, each.action, each.reason) for each in page.changes] == [
+        ("log", "restored", "the store was put back"),
+        ("policy", "updated", None),
+        ("log", "incarnation_accepted", "restored"),
+        ("agent", "status", None),
+    ]
+    back, _, accepted_as, _ = page.changes
+    assert (back.before, back.after) == ({"revision": 5}, {"revision": 3, "out_of_force": 2})
+    assert accepted_as.after == {"number": 1, "origin": "l#1"}
+    assert {each.object_id for each in (back, accepted_as)} == {TENANT}
+    for filters in (ChangeFilters(object_type="policy"), ChangeFilters(object_id="x")):
+        page = await changes(world.store, TENANT, filters, 10)
+        assert "log" not in {each.object_type for each in page.changes}
+    page = await changes(world.store, TENANT, ChangeFilters(object_type="log"), 1)
+    assert (len(page.changes), page.next) == (1, 3)
 
 
 @pytest.mark.deep(stands_in="test_other_tenants_and_other_kinds_are_not_listed")
@@ -65,7 +100,7 @@ async def test_the_index_of_rare_kinds_finds_them(world: OpenStore) -> None:
         await changes(world.store, TENANT, ChangeFilters(), 10)
     finally:
         event.remove(Engine, "before_cursor_execute", note)
-    [statement] = sent
+    statement, _ = sent  # and another for the `incarnation` entries
     condition = "kind = 'change' AND kind NOT IN ('decision', 'lineage')"
     assert condition in statement
     plain = f"SELECT seq FROM log_entries WHERE tenant_id = 'default' AND {condition}"

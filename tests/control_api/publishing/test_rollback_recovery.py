@@ -70,8 +70,27 @@ def candidates_of(api: ControlApi) -> list[str]:
     return [*listed, *(name for name in named if name.startswith("candidate/"))]
 
 
+def told_what_was_lost(api: ControlApi, caplog: pytest.LogCaptureFixture, key_id: str) -> None:
+    """In the log line by the names that operators use, and as a change of the audit trail. Its
+    candidates are gone."""
+    assert candidates_of(api) == []
+    [line] = [each.getMessage() for each in caplog.records if each.name == "sluice.put_back"]
+    told = line.partition(" written again: ")[2].split(", ")
+    for name in ("agent `agt_gone`", f"key `{key_id}`", "session `s-1`", "the tenant's settings"):
+        assert name in told
+    assert told.count("a key that the restored database lacks") == 1
+    [change] = api.admin("GET", "/v1/audit/changes?object_type=log")
+    assert (change["action"], change["object_id"], change["actor"]) == (
+        "restored",
+        "default",
+        "system",
+    )
+    assert change["after"]["out_of_force"] == len(told)
+    assert change["before"]["revision"] > change["after"]["revision"]
+
+
 @pytest.mark.usefixtures("few_names")
-def test_revoked_access_stays_revoked(tmp_path: Path) -> None:
+def test_revoked_access_stays_revoked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     data, copy = tmp_path / "data", tmp_path / "copy"
     with running_redis(tmp_path / "redis") as server:
         with running_control_api(tmp_path, SLUICE_REDIS_URL=server.url) as api:
@@ -116,7 +135,7 @@ def test_revoked_access_stays_revoked(tmp_path: Path) -> None:
             assert api.evaluate(agent_id="agt_stays")["decision"] == "ALLOW"
             assert api.admin("GET", "/v1/audit/verify")["valid"]
             assert not published_since(api, seen, key_name(key_digest(doomed["key"])))
-            assert candidates_of(api) == []
+            told_what_was_lost(api, caplog, doomed["key_id"])
 
 
 @pytest.mark.deep(stands_in="test_revoked_access_stays_revoked")
