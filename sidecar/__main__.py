@@ -23,13 +23,14 @@ from policies.ground.clock import Clock
 from policies.ground.errors import SluiceError
 from policies.ground.log_line import FORMATS, LEVELS
 from policies.ground.settings import SettingsError
-from sidecar.config.file import read, read_variable
+from sidecar.config.file import holds_password, read, read_variable
 from sidecar.config.help import EXAMPLES, text
 from sidecar.platform import json_logging
 from sidecar.platform.malloc import return_large_buffers
 from sidecar.platform.service_manager import notify_ready
 from sidecar.serve import serve
 from sidecar.settings.model import SidecarSettings
+from sidecar.settings.ports import ports_of
 
 log = logging.getLogger("sidecar")
 
@@ -97,20 +98,27 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--check",
         action="store_true",
-        help="check the settings and the key and certificate files they name; exit code 0 or 2",
+        help="check the settings and the key and certificate files they name, and list the "
+        "ports; exit code 0 or 2",
     )
     return parser
 
 
 def _check(where: Path | str, settings: SidecarSettings) -> int:
-    ports = [settings.listen, settings.metrics_listen, settings.quit_listen]
-    ports += [settings.forward_proxy, settings.transparent]
-    ports += [source.listen for source in settings.sources]
-    listens = ", ".join(dict.fromkeys(str(port) for port in ports if port is not None))
+    ports = list(ports_of(settings))
+    listens = ", ".join(dict.fromkeys(str(port.listen) for port in ports))
     print(
         f"{where}: valid: sidecar `{settings.id}`, control API {settings.control}, "
         f"{len(settings.sources)} sources, would listen on {listens}"
     )
+    for port in ports:
+        print(f"  {port.listen}: {port.name}: {port.serves}")
+    if isinstance(where, Path) and where.stat().st_mode & 0o044 and holds_password(where):
+        print(
+            f"{where}: warning: other users can read the password of Redis in it; "
+            "`chmod go=` the file, or give the address in SLUICE_SIDECAR_REDIS",
+            file=sys.stderr,
+        )
     return 0
 
 

@@ -31,6 +31,16 @@ def read_variable(name: str, environ: Mapping[str, str], host: str) -> SidecarSe
     return _FileReader(Path(name), environ.get(name, ""), rest).read(host)
 
 
+def holds_password(path: Path) -> bool:
+    """Whether the settings file at `path` itself holds the password of Redis. One that the
+    environment gives is not in the file."""
+    tree = file_tree(path, DefinitionFaults(str(path)))
+    if tree is None or tree.tag != "map":
+        return False
+    redis = Section(tree, "", lambda *_: None).redis("redis")
+    return redis is not None and redis.password is not None
+
+
 class _FileReader:
     """`text` is the file's; None if it is to be read from `path`."""
 

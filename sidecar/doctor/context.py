@@ -2,7 +2,7 @@
 packet-filter rules. Observed once, so that all checks see the same state. Judges nothing.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, ParamSpec, TypeVar
@@ -13,19 +13,10 @@ from sidecar.doctor.host import Address, Host, ListeningSocket
 from sidecar.doctor.packet_filter.iptables import RuleSet
 from sidecar.doctor.unobservable import Unobservable
 from sidecar.settings.model import SidecarSettings, Source
+from sidecar.settings.ports import Port, ports_of
 
 _Arguments = ParamSpec("_Arguments")
 _Observed = TypeVar("_Observed")
-
-
-class ListeningPort(NamedTuple):
-    """One of the sidecar's ports. `keyless` means that its requests count as the agent's without
-    presenting a key; `certified` that only clients with a certificate are served."""
-
-    name: str
-    listen: ListenAddress
-    keyless: bool
-    certified: bool = False
 
 
 class SourceAddress(NamedTuple):
@@ -50,7 +41,7 @@ class DoctorContext:
     sidecar_uids: frozenset[int]
     rules: dict[int, RuleSet | Unobservable]
     """The packet-filter rules for each IP version in use on this host."""
-    ports: tuple[ListeningPort, ...]
+    ports: tuple[Port, ...]
     upstreams: tuple[SourceAddress, ...]
 
     @property
@@ -83,7 +74,7 @@ def observe(
         frozenset(each.uid for each in listening if _serves(each, settings.listen)),
         # Without an IPv6 address that reaches beyond its link, missing IPv6 rules are no gap.
         {version: _look(host.rules, version) for version in ((4, 6) if host.has_ipv6() else (4,))},
-        tuple(_ports(settings)),
+        tuple(ports_of(settings)),
         tuple(_upstream(host, source) for source in settings.sources),
     )
 
@@ -106,20 +97,6 @@ def _look(
         return observe(*args, **kwargs)
     except Unobservable as error:
         return error
-
-
-def _ports(settings: SidecarSettings) -> Iterator[ListeningPort]:
-    yield ListeningPort("`listen`", settings.listen, keyless=False)
-    keyless = {"`forward_proxy`": settings.forward_proxy, "`transparent`": settings.transparent}
-    keyless |= {f"source `{source.alias}`": source.listen for source in settings.sources}
-    for name, listen in keyless.items():
-        if listen is not None:
-            yield ListeningPort(name, listen, keyless=True)
-    for door in settings.doors:
-        if door.listen is not None:
-            certified = door.listen_tls is not None and door.listen_tls.client_ca is not None
-            name = f"door `{door.name}`"
-            yield ListeningPort(name, door.listen, door.key == "none", certified)
 
 
 def _upstream(host: Host, source: Source) -> SourceAddress:

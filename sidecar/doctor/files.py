@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from policies.ground.os_errors import worded
+from sidecar.config.file import holds_password
 from sidecar.doctor.context import DoctorContext
 from sidecar.doctor.finding import DoctorFinding, Severity
 
@@ -45,9 +46,8 @@ def writable(context: DoctorContext) -> Iterator[DoctorFinding]:
 
 def readable(context: DoctorContext) -> Iterator[DoctorFinding]:
     """Report files with a key, a password or the sidecar's data that others can read."""
-    redis = context.settings.redis
-    if redis is not None and redis.password is not None:
-        reason = "it contains the password of Redis"
+    if holds_password(context.file):
+        reason = "it contains the password of Redis, which SLUICE_SIDECAR_REDIS can hold instead"
         yield from _read_by_others(context.file.resolve(), context, Severity.HIGH, reason)
     for key, path in _paths(context.settings, ""):
         if key in _DATA_FOLDERS:

@@ -10,8 +10,8 @@ from sidecar.doctor.finding import DoctorFinding, Severity
 
 def listeners(context: DoctorContext) -> Iterator[DoctorFinding]:
     """Report ports that other hosts can reach."""
-    for name, listen, keyless, certified in context.ports:
-        if _is_loopback(listen.host):
+    for name, listen, _, keyless, certified in context.ports:
+        if _is_loopback(listen.host) or name == "`metrics_listen`":
             continue
         if keyless and certified:
             severity = Severity.MEDIUM

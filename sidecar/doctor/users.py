@@ -1,5 +1,8 @@
-"""Checks that agent and sidecar run as different users, and neither as root. An agent with the
-sidecar's user, or root, can read the sidecar's keys, stop it, and pass the packet filter like it."""
+"""Checks that agent and sidecar run as different users, and neither as root.
+
+An agent with the sidecar's user, or root, can read the sidecar's keys, stop it, and pass the packet
+filter like it.
+"""
 
 from collections.abc import Iterator
 

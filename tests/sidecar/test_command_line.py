@@ -229,24 +229,52 @@ def test_a_check_of_a_usable_file_tells_where_it_would_listen_and_leaves_nothing
     assert run_main(monkeypatch, "--check", "--config", str(path), **elsewhere) == 0
     output, errors = capsys.readouterr()
     assert output.startswith(f"{path}: valid: sidecar `sidecar-1`, ")
-    assert (output.count("\n"), errors) == (1, "")
-    assert "127.0.0.1:9999" in output
+    first, *ports = output.splitlines()
+    assert errors == ""
+    assert "127.0.0.1:9999" in first
+    serves = "decisions, with a key; health without one, by TLS"
+    assert ports[0] == f"  127.0.0.1:9999: `listen`: {serves}"
+    named = [line.split(": ")[1] for line in ports]
+    assert {"`metrics_listen`", "`quit_listen`", "`forward_proxy`", "`transparent`"} < set(named)
+    assert "  127.0.0.1:18000: source `kb`: chroma at http://127.0.0.1:8000, without a key, by TLS" in ports
+    assert [each for each in named if each.startswith("door `")]
     assert {each.name for each in folder.iterdir()} == before
 
 
 @pytest.mark.deep(
     stands_in="test_a_check_of_a_usable_file_tells_where_it_would_listen_and_leaves_nothing"
 )
-def test_a_check_of_a_usable_file_is_one_line_and_leaves_nothing(folder: Path) -> None:
+def test_a_check_of_a_usable_file_lists_its_ports_and_leaves_nothing(folder: Path) -> None:
     path = folder / "sidecar.yaml"
     path.write_text(configured())
     before = {each.name for each in folder.iterdir()}
     answer = sidecar("--check", "--config", str(path), SLUICE_SIDECAR_LISTEN="127.0.0.1:9999")
     assert (answer.returncode, answer.stderr) == (0, "")
     assert answer.stdout.startswith(f"{path}: valid: sidecar `sidecar-1`, ")
-    assert answer.stdout.count("\n") == 1
-    assert "127.0.0.1:9999" in answer.stdout
+    first, *ports = answer.stdout.splitlines()
+    assert "127.0.0.1:9999" in first
+    assert len(ports) > 4
     assert {each.name for each in folder.iterdir()} == before
+
+
+def test_a_check_warns_of_a_password_that_others_can_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = folder / "sidecar.yaml"
+    address = "redis://me:p4ssw0rd@127.0.0.1/0"
+    path.write_text(f"{EXAMPLE.read_text()}\nredis: {address}\n")
+    for mode, warned in ((0o644, True), (0o640, True), (0o600, False)):
+        path.chmod(mode)
+        assert run_main(monkeypatch, "--check", "--config", str(path)) == 0
+        output, errors = capsys.readouterr()
+        assert errors.startswith(f"{path}: warning: other users can read") is warned
+        assert "p4ssw0rd" not in output + errors
+    # What the environment gives is not in the file.
+    path.write_text(EXAMPLE.read_text())
+    path.chmod(0o644)
+    given = {"SLUICE_SIDECAR_REDIS": address}
+    assert run_main(monkeypatch, "--check", "--config", str(path), **given) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_a_check_binds_no_port(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from sidecar.config.file import read
+from sidecar.doctor.context import observe
 from tests.sidecar.doctor.recorded_host import (
     AGENT,
     KEYS,
@@ -133,6 +135,13 @@ def test_a_settings_file_with_a_password_counts_as_a_key(shared: Path) -> None:
         findings = found(context, "readable")
         assert len(findings) == count
         assert PASSWORD not in str(findings)
+    # One that the environment gives is not in the file.
+    file = write(shared)
+    file.chmod(0o644)
+    given = {"SLUICE_SIDECAR_REDIS": f"redis://me:{PASSWORD}@127.0.0.1"}
+    settings = read(file, given, "host")
+    assert settings.redis is not None
+    assert found(observe(settings, file, bare(), AGENT), "readable") == []
 
 
 def test_a_missing_file_is_no_finding(tmp_path: Path) -> None:
