@@ -5,11 +5,15 @@ import http.client
 import json
 import re
 import ssl
+import sys
+import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from control_api.api_client.key_file import ServiceUnusable
+from policies.ground.slow_answer import AFTER, waiting_for
 
 SECONDS = 60.0
 """How long a request waits for the connection, and then for each part of the answer."""
@@ -60,6 +64,7 @@ class RemoteApi:
         if not fits or parts.username is not None or parts.query or parts.fragment:
             raise ServiceUnusable("--url is not an address such as https://sluice.example:8700")
         self._host, self._port = str(parts.hostname), parts.port
+        self._url = url
         self._path, self._key = parts.path.rstrip("/"), key
         self._tls: ssl.SSLContext | None = None
         if parts.scheme == "https":
@@ -75,7 +80,8 @@ class RemoteApi:
         there is none."""
         connection = self._connection(SECONDS)
         try:
-            response = self._sent(connection, "GET", path, None, {"Accept-Encoding": "gzip"})
+            with self._announced(SECONDS):
+                response = self._sent(connection, "GET", path, None, {"Accept-Encoding": "gzip"})
             if response.status != 200:
                 raise RequestRefused(response.status, response.read(MAX_ERROR))
         except (OSError, http.client.HTTPException) as error:
@@ -124,7 +130,8 @@ class RemoteApi:
         headers = {} if raw is None else {"Content-Type": "application/json"}
         connection = self._connection(seconds)
         try:
-            response = self._sent(connection, method, target, raw, headers)
+            with self._announced(seconds):
+                response = self._sent(connection, method, target, raw, headers)
             text = response.read(MAX_ANSWER + 1)  # one byte more, to notice a longer answer
         except (OSError, http.client.HTTPException) as error:
             raise ServiceUnusable(f"no answer from the service: {_cause(error)}") from error
@@ -156,6 +163,19 @@ class RemoteApi:
             if raw is None or connection.sock is None:
                 raise
         return connection.getresponse()
+
+    @contextmanager
+    def _announced(self, seconds: float) -> Iterator[None]:
+        """Say on standard error that the response is late, while it is."""
+        text = f"sluice: {waiting_for(self._url, seconds - AFTER)}\n"
+        # A thread of its own, since connecting and reading both block this one.
+        timer = threading.Timer(AFTER, sys.stderr.write, (text,))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def _connection(self, seconds: float) -> http.client.HTTPConnection:
         # Not `urllib`: it honours proxy variables and follows redirects, and would send the key

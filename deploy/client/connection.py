@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import http.client
 import json
+import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+from policies.ground.slow_answer import AFTER, waiting_for
 
 if TYPE_CHECKING:
     import ssl
@@ -117,8 +121,9 @@ class ApiConnection:
         connection = self._open(SECONDS)
         try:
             try:
-                connection.request("GET", target, None, sent)
-                response = connection.getresponse()
+                with self._announced(SECONDS):
+                    connection.request("GET", target, None, sent)
+                    response = connection.getresponse()
                 refused = None if response.status == 200 else response.read(MAX_RESPONSE)
             except (OSError, http.client.HTTPException) as error:
                 raise ApiUnreachable(f"no response from `{self.url}`: {_cause(error)}") from error
@@ -148,8 +153,9 @@ class ApiConnection:
     ) -> ApiResponse:
         connection = self._open(seconds)
         try:
-            connection.request(method, target, raw, headers)
-            response = connection.getresponse()
+            with self._announced(seconds):
+                connection.request(method, target, raw, headers)
+                response = connection.getresponse()
             text = response.read(MAX_RESPONSE + 1)  # one byte more, to notice a longer response
         except (OSError, http.client.HTTPException) as error:
             raise ApiUnreachable(f"no response from `{self.url}`: {_cause(error)}") from error
@@ -160,6 +166,21 @@ class ApiConnection:
                 f"the response of `{self.url}` is larger than {MAX_RESPONSE} bytes"
             )
         return _response(response, text)
+
+    @contextmanager
+    def _announced(self, seconds: float) -> Iterator[None]:
+        """Say on standard error that the response is late, while it is."""
+        # What is over `SECONDS` is for a request that the API is asked to hold open.
+        after = AFTER + max(0.0, seconds - SECONDS)
+        text = f"sluice: {waiting_for(self.url, seconds - after)}"
+        # A thread of its own, since connecting and reading both block this one.
+        timer = threading.Timer(after, print, (text,), {"file": sys.stderr, "flush": True})
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def _open(self, seconds: float) -> http.client.HTTPConnection:
         parts = urlsplit(self.url)
