@@ -219,10 +219,17 @@ def _make_keys(chosen: Namespace) -> None:
     if chosen.dir is not None:
         made = write_keys(chosen.dir, keys)
         print(f"{chosen.dir}: {', '.join(made) or 'nothing'} created")
+        print(
+            "the service reads log.key and admin.key there if SLUICE_KEYS_DIR names the directory; "
+            "the text of superadmin.key counts once it is the value of SLUICE_SUPERADMIN_KEY"
+        )
         return
     cluster = keys_secret.Cluster.of_pod(os.environ)
     created = asyncio.run(keys_secret.create(cluster, chosen.secret, keys))
-    print(f"Secret {chosen.secret}: {'created' if created else 'exists, unchanged'}")
+    print(
+        f"Secret {chosen.secret}: {'created' if created else 'exists, unchanged'}; its "
+        "superadmin.key counts once SLUICE_SUPERADMIN_KEY has it, as the chart's pods do"
+    )
 
 
 def print_rotation(ring: KeyRing) -> None:

@@ -95,7 +95,8 @@ def _parser() -> ArgumentParser:
         "make-keys",
         prog="sluice make-keys",
         description="Creates the keys of an installation (`log.key`, `admin.key`, "
-        "`superadmin.key`): in a directory, or in a Kubernetes Secret. It replaces no key.",
+        "`superadmin.key`): in a directory, or in a Kubernetes Secret. It replaces no key. "
+        "`superadmin.key` counts once its text is the value of SLUICE_SUPERADMIN_KEY.",
     )
     place = keys.add_mutually_exclusive_group(required=True)
     place.add_argument(

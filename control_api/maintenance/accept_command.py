@@ -20,6 +20,15 @@ from policies.ground.ids import uuid7
 
 MAX_REASON = 1000
 """Characters of an operator's reason: it stays in the log."""
+PINS = """\
+What pinned the log before goes on refusing it, until each has accepted the new origin:
+  a sidecar                       remove `cache/pinned-checkpoint`, and restart it
+  a witness                       its operator adds the new origin to `logs`, and restarts it
+  sluice verify --url --state     begin a new state file
+  sluice verify --checkpoint      give the checkpoint above in place of the old one
+  a browser with the console      its reader confirms the new origin
+Tell each, by another way than this service, why the log lost entries, and the new origin."""
+"""What an operator does next. A pin that followed by itself would be none."""
 
 
 async def accept_incarnation(
@@ -60,5 +69,6 @@ async def accept_incarnation(
         else:
             report(f"{tenant_id}: accepted as `{done.origin}` by entry {done.seq}")
             report(done.checkpoint.note.rstrip("\n"))
+            report(f"\n{PINS}")
             return True
     return False

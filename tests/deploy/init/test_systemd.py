@@ -175,6 +175,7 @@ def test_a_second_run_replaces_nothing_and_adds_what_is_missing(
     printed = capfd.readouterr().out
     assert f"kept  {unit}\n" in printed
     assert f"{folder}/etc/sluice/keys: admin.key created" in printed
+    assert "the value of SLUICE_SUPERADMIN_KEY" in printed
     assert systemd.next_steps(folder, Path(PROGRAM)) in printed
     assert (folder / "etc/sluice/control.env").read_text() == "edited"
     assert (folder / "etc/sluice/keys/log.key").read_bytes() == before

@@ -130,7 +130,17 @@ def _put_back(api: ControlApi, directory: Path) -> None:
         api.settings, api.time.clock(), os.urandom, "default", "restored from a backup", told.append
     )
     assert asyncio.run(done), told
+    accepted, note, pins = told
+    assert note.split("\n")[0].endswith("#1")
+    assert note.split("\n")[0] in accepted
+    assert "remove `cache/pinned-checkpoint`" in pins
     api.start()
+    [change] = api.admin("GET", "/v1/audit/changes?object_type=log")
+    assert (change["action"], change["reason"]) == (
+        "incarnation_accepted",
+        "restored from a backup",
+    )
+    assert change["after"]["origin"] == note.split("\n")[0]
 
 
 async def test_cosignatures_are_verified_and_their_keys_remembered(
