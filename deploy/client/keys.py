@@ -27,7 +27,11 @@ SCOPES = ("evaluate", "read", "admin", "sidecar")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = Commands(parser)
-    actions.add_list(PATH, COLUMNS, "list keys, newest first, without their secrets", {})
+    line = (
+        "list the keys that are not revoked, newest first, without their secrets; `sluice changes "
+        "--type key --action revoked` lists who revoked which others, and when"
+    )
+    actions.add_list(PATH, COLUMNS, line, {})
     made = actions.add("create", _create, "create a key and show its secret, this once only")
     made.add_argument("--name", required=True, help="its purpose")
     made.add_argument("--scope", required=True, choices=SCOPES)

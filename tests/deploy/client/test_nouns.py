@@ -65,6 +65,11 @@ def test_a_key_from_creation_to_revocation(operator: Operator, tmp_path: Path) -
     assert operator("keys", "bind", rotated.json["key_id"]).code == 2
     assert operator.done("keys", "revoke", rotated.json["key_id"]).code == 0
     assert operator("revoke", "key", rotated.json["key_id"]).code == 1
+    listed = operator.done("keys", "list", "--all").out
+    assert rotated.json["key_id"] not in listed
+    # Where the help of `list` says that revoked keys are.
+    revoked = operator.done("changes", "--type", "key", "--action", "revoked", "--json").json
+    assert revoked[0]["object_id"] == rotated.json["key_id"]
 
 
 def test_no_secret_is_created_if_its_file_can_not_be(operator: Operator, tmp_path: Path) -> None:
