@@ -44,6 +44,7 @@ from sidecar.policy_cache.policy_view import PolicyView
 from sidecar.recorder import POLICY_SET_STALE, MadeRecord, RecordedDecision, Recorder, Verdict
 from sidecar.sessions import ClaimFailed, SessionRegistry
 from sidecar.tracing.tracer import Tracer
+from sidecar.unreadable import UnreadableRequests
 
 log = logging.getLogger(__name__)
 
@@ -98,6 +99,7 @@ class Enforcer:
         self._recorder = recorder
         self._configured_level = configured_level
         self.masking = MaskingTurns(policies.monotonic, partial(asyncio.sleep, 0), asyncio.Event)
+        self.unreadable = UnreadableRequests(policies.monotonic, policies.masks, self.masking)
 
     async def evaluate(self, retrieval: Retrieval, key: Key | None) -> RecordedDecision:
         """Decide, record, and return once the record is durable. Raises `SpoolError` (503) if

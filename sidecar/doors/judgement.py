@@ -140,7 +140,7 @@ class Judgement:
             assert isinstance(judged, Judged)  # a check composes nothing
             self._passed(judged.route)
             return Outcome(True, judged.decisions, judged.routed)
-        denied = await judge.authorizer.refuse(refused)
+        denied = await judge.authorizer.refuse(refused, check.method, check.target)
         passes = denied.recorded.report_only
         if passes:
             self._passed(context.route)

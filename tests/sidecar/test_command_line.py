@@ -236,7 +236,10 @@ def test_a_check_of_a_usable_file_tells_where_it_would_listen_and_leaves_nothing
     assert ports[0] == f"  127.0.0.1:9999: `listen`: {serves}"
     named = [line.split(": ")[1] for line in ports]
     assert {"`metrics_listen`", "`quit_listen`", "`forward_proxy`", "`transparent`"} < set(named)
-    assert "  127.0.0.1:18000: source `kb`: chroma at http://127.0.0.1:8000, without a key, by TLS" in ports
+    assert (
+        "  127.0.0.1:18000: source `kb`: chroma at http://127.0.0.1:8000, without a key, by TLS"
+        in ports
+    )
     assert [each for each in named if each.startswith("door `")]
     assert {each.name for each in folder.iterdir()} == before
 

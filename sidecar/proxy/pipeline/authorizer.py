@@ -153,9 +153,9 @@ class Authorizer:
         """The facts that decide about this caller's requests now; None if nothing is permitted."""
         return self._enforcer.outlook(self.retrieval(self.whole, who), self._agent.key())
 
-    async def refuse(self, refused: Refused) -> Denied:
+    async def refuse(self, refused: Refused, method: str = "", target: str = "") -> Denied:
         """Records the refusal, and returns the denial, which the agent gets unless the request goes
-        on (mode `report`)."""
+        on (mode `report`). `target` is the request's, empty if there is none."""
         source = refused.source
         # A record that the log can't hold would block all records after it, so a name that the
         # agent chose is used only if it fits.
@@ -170,6 +170,8 @@ class Authorizer:
         recorded = await self._enforcer.refuse(
             retrieval, refused.policy_name, reason, report_mode=reports
         )
+        if target and refused.policy_name == UNREADABLE:
+            await self._enforcer.unreadable.note(method, target, recorded.event_id)
         return Denied(refused.status, recorded, close=refused.close)
 
     async def record(self, refused: Refused) -> None:

@@ -221,7 +221,7 @@ class ProxyPipeline(RequestJudge[HttpRequest]):
         if isinstance(refusal, Denied):
             denied = refusal
         else:
-            denied = await self.authorizer.refuse(refusal)
+            denied = await self.authorizer.refuse(refusal, request.method, request.target)
             if denied.recorded.report_only:
                 unchanged = context.forward_unchanged(
                     request, denied.recorded, trailers=self._trailers

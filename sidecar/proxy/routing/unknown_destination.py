@@ -66,7 +66,7 @@ class UnknownDestination:
     async def refuse(self, request: HttpRequest, refused: Refused) -> LocalResponse:
         """Records the refusal; returns the response to the agent."""
         try:
-            denied = await self._authorizer.refuse(refused)
+            denied = await self._authorizer.refuse(refused, request.method, request.target)
         except SluiceError as error:
             self._metrics.count_request("DENY", error.status)
             # The record was lost. The request stays refused, with the spool's 503. With its body

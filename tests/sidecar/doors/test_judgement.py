@@ -139,9 +139,13 @@ async def test_a_target_with_two_readings_is_unreadable(tmp_path: Path, target: 
         assert await asked.verdict("GET", target) == ("stop", "unreadable_request")
 
 
-async def test_what_cant_be_read_is_unreadable(tmp_path: Path) -> None:
+async def test_what_cant_be_read_is_unreadable(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with door(tmp_path, mode="report") as asked:
-        verdict = await asked.verdict("GET", "/a", fault="the header `x` is missing")
+        verdict = await asked.verdict("GET", "/a?key=b", fault="the header `x` is missing")
+        [line] = [each for each in caplog.messages if "is an unreadable request" in each]
+        assert line.endswith("GET `/a`")
         assert verdict == ("stop", "unreadable_request")
         verdict = await asked.verdict("GET", "/a", (b"Connection", b"x-sluice-user"))
         assert verdict == ("stop", "unreadable_request")

@@ -34,6 +34,18 @@ async def test_a_denied_write_to_a_name_that_no_record_holds(
         assert setup.upstream.begun == []
 
 
+async def test_the_path_of_an_unreadable_request_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with proxy_setup(tmp_path, policy()) as setup:
+        found = await setup.ask(get("/a/../b?key=secret"))
+        assert found.status == 400
+        [record] = await setup.sidecar.records()
+    [line] = [each for each in caplog.messages if "unreadable" in each]
+    assert line == f"event `{record['eid']}` is an unreadable request: GET `/a/../b`"
+    assert "/a" not in str(record)
+
+
 async def test_the_longest_host_there_is(tmp_path: Path) -> None:
     host = ".".join(["a" * 61] * 4) + ".abcde"
     listen = ListenAddress("127.0.0.1", free_port())
