@@ -106,6 +106,11 @@ RUN_BY = {
             "deploy/README.md": ["your app", "your sidecar", "your decisions"],
         },
     },
+    "tests/deploy/test_parts.py": {
+        "test_the_parts_of_a_first_start_run_one_by_one": {
+            "README.md": ["start the parts one by one"],
+        },
+    },
     "tests/deploy/test_up.py": {
         "test_from_the_first_start_to_ctrl_c_and_again": {
             "sidecar/README.md": [
