@@ -47,8 +47,13 @@ def writable(context: DoctorContext) -> Iterator[DoctorFinding]:
 def readable(context: DoctorContext) -> Iterator[DoctorFinding]:
     """Report files with a key, a password or the sidecar's data that others can read."""
     if holds_password(context.file):
-        reason = "it contains the password of Redis, which SLUICE_SIDECAR_REDIS can hold instead"
-        yield from _read_by_others(context.file.resolve(), context, Severity.HIGH, reason)
+        reason = "it contains the password of Redis"
+        for found in _read_by_others(context.file.resolve(), context, Severity.HIGH, reason):
+            # The sidecar's own user may be one of those others, as under systemd.
+            yield found._replace(
+                do="give the address of Redis in SLUICE_SIDECAR_REDIS, from a file that only root "
+                f"reads; or {found.do}, if the sidecar can read the file then"
+            )
     for key, path in _paths(context.settings, ""):
         if key in _DATA_FOLDERS:
             reason = "it contains users, sources and queries that are not yet shipped"

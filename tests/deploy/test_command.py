@@ -19,7 +19,7 @@ from deploy.local.settings import ENVIRONMENT, option
 from deploy.module_command import module_command
 from deploy.overview import COMMANDS
 from policies.ground.settings import sentences
-from tests.deploy.launcher import ANYWHERE, sluice
+from tests.deploy.launcher import ANYWHERE, ROOT, sluice
 
 
 def test_what_this_process_can_not_run_is_2_and_says_how(
@@ -81,6 +81,9 @@ def test_the_overview_has_every_command_once_in_a_line_of_its_own() -> None:
         listed = re.findall(r"^  ([a-z][a-z-]*) +\S.{10,}$", answer.stdout, re.MULTILINE)
         assert sorted(listed) == sorted(COMMANDS)
         assert max(map(len, answer.stdout.splitlines())) <= 80
+    table = (ROOT / "deploy/README.md").read_text().partition("\n## Commands\n")[2]
+    rows = "".join(re.findall(r"^\| (`.*?) \| ", table.partition("\n## ")[0], re.MULTILINE))
+    assert [each for each in COMMANDS if not re.search(rf"`(sluice )?{each}\b", rows)] == []
 
 
 def test_a_misspelt_command_suggests_the_nearest() -> None:
