@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from policies.ground.keys import make_key
 from policies.ground.settings import SettingsError
 from sidecar.config.file import read
-from sidecar.config.help import EXAMPLE, REQUIRED, keys
+from sidecar.config.help import EXAMPLE, EXAMPLES, REQUIRED, keys
 from sidecar.config.schema import settings_schema
 from sidecar.settings.model import SidecarSettings
 from tests.deploy.launcher import environ
@@ -261,19 +261,22 @@ def test_a_check_of_a_usable_file_lists_its_ports_and_leaves_nothing(folder: Pat
 
 
 def test_a_check_warns_of_a_password_that_others_can_read(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = folder / "sidecar.yaml"
+    for name in ("sidecar.key", "agent.key"):
+        (tmp_path / name).write_text(KEY)
+    path = tmp_path / "sidecar.yaml"
     address = "redis://me:p4ssw0rd@127.0.0.1/0"
-    path.write_text(f"{EXAMPLE.read_text()}\nredis: {address}\n")
-    for mode, warned in ((0o644, True), (0o640, True), (0o600, False)):
+    text = EXAMPLES["minimal"].read_text()
+    path.write_text(f"{text}\nredis: {address}\n")
+    for mode, warned in ((0o644, True), (0o600, False)):
         path.chmod(mode)
         assert run_main(monkeypatch, "--check", "--config", str(path)) == 0
         output, errors = capsys.readouterr()
         assert errors.startswith(f"{path}: warning: other users can read") is warned
         assert "p4ssw0rd" not in output + errors
     # What the environment gives is not in the file.
-    path.write_text(EXAMPLE.read_text())
+    path.write_text(text)
     path.chmod(0o644)
     given = {"SLUICE_SIDECAR_REDIS": address}
     assert run_main(monkeypatch, "--check", "--config", str(path), **given) == 0
