@@ -101,7 +101,7 @@ class Judgement:
     ) -> FetchedResponse | None:
         """The denial in the format of the source's protocol; None if it has none. `decision` are
         the four fields of an evaluation."""
-        denial = RefusalResponse(outcome.status, decision["reason"], decision)
+        denial = RefusalResponse.of(outcome.status, decision["reason"], decision)
         return self.protocol.render_refusal(outcome.routed, denial)
 
     def admit(self, digest: bytes | None) -> None:

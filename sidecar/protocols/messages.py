@@ -158,6 +158,14 @@ class RefusalResponse(NamedTuple):
 
     status: int
     message: str
+    """The reason; of a decision with the event's id, as `of` makes it."""
     decision: dict[str, str]
     """The four fields of an evaluation. Empty if nothing was decided, or if the request failed
     after its decision."""
+
+    @classmethod
+    def of(cls, status: int, reason: str, decision: dict[str, str]) -> "RefusalResponse":
+        """The refusal for this reason. If it was decided, its message ends with the event's id."""
+        # In the text, because a client's exception seldom shows header fields or other members.
+        message = f"{reason} (event {decision['event_id']})" if decision else reason
+        return cls(status, message, decision)

@@ -96,7 +96,7 @@ class LocalResponse:
     ) -> "LocalResponse":
         """The same response in the format of the data source's protocol, if it has one. The request
         is None if it could not be read far enough."""
-        refusal = RefusalResponse(self.status, self.message, self.decision)
+        refusal = RefusalResponse.of(self.status, self.message, self.decision)
         own = protocol.render_refusal(request, refusal)
         if own is None:
             return self

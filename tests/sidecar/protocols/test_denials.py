@@ -1,5 +1,6 @@
 """A refusal has the form of the data source's own errors, so that its official client raises one of
-its own exceptions, with the reason. Beside that form stands what Sluice says of every refusal."""
+its own exceptions, with the reason and the event's id. Beside that form stands what Sluice says of
+every refusal."""
 
 import asyncio
 import json
@@ -204,10 +205,10 @@ async def test_a_refusal_has_the_form_of_the_sources_own_errors(tmp_path: Path, 
             decision = answered.json["decision"]
             assert (decision["decision"], decision["policy_name"]) == ("DENY", policy_name)
             assert answered.fields["x-sluice-event-id"] == decision["event_id"]
-            form = case.form(status, decision["reason"])
-            assert form.items() <= answered.json.items()
+            text = f"{decision['reason']} (event {decision['event_id']})"
+            assert case.form(status, text).items() <= answered.json.items()
             # Where the form leaves these names free, they say the same in every protocol.
-            assert (answered.json["message"], answered.json["code"]) == (decision["reason"], status)
+            assert (answered.json["message"], answered.json["code"]) == (text, status)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -216,9 +217,11 @@ async def test_the_official_client_raises_its_own_error_with_the_reason(
 ) -> None:
     case = CASES[name]
     async with fronting(tmp_path, case.kind) as front:
-        with pytest.raises(case.error, match=REASON):
+        with pytest.raises(case.error, match=REASON) as raised:
             await asyncio.to_thread(case.call, front.port)
-        assert [each[0] for each in await front.sources()] == ["DENY"]
+        [record] = await front.sidecar.records()
+        assert record["pub"]["response"]["decision"] == "DENY"
+        assert f"(event {record['eid']})" in str(raised.value)
 
 
 async def test_s3s_client_raises_an_access_denied_with_the_reason(tmp_path: Path) -> None:
@@ -227,6 +230,8 @@ async def test_s3s_client_raises_an_access_denied_with_the_reason(tmp_path: Path
         with pytest.raises(botocore.exceptions.ClientError, match=REASON) as raised:
             await asyncio.to_thread(client.get_object, Bucket="lake", Key="shut/a")
         assert raised.value.response["Error"]["Code"] == "AccessDenied"
+        [record] = await front.sidecar.records()
+        assert f"(event {record['eid']})" in str(raised.value)
 
 
 async def test_a_failure_of_the_source_has_its_form_too(tmp_path: Path) -> None:

@@ -94,7 +94,8 @@ async def test_what_may_not_be_read_is_denied_alike_whether_it_exists_or_not(fro
         for name in ("shut_docs", "shut_new")
     ]
     assert {each.status for each in denials} == {403}
-    [first, second] = [each.json["message"].replace("shut_new", "shut_docs") for each in denials]
+    reasons = [each.json["decision"]["reason"] for each in denials]
+    [first, second] = [each.replace("shut_new", "shut_docs") for each in reasons]
     assert first == second
     assert front.relay.lines == []
 
