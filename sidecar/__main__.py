@@ -24,7 +24,7 @@ from policies.ground.errors import SluiceError
 from policies.ground.log_line import FORMATS, LEVELS
 from policies.ground.settings import SettingsError
 from sidecar.config.file import holds_password, read, read_variable
-from sidecar.config.help import EXAMPLES, text
+from sidecar.config.help import EXAMPLES, example, text
 from sidecar.platform import json_logging
 from sidecar.platform.malloc import return_large_buffers
 from sidecar.platform.service_manager import notify_ready
@@ -41,12 +41,12 @@ _BOOT = getattr(time, "CLOCK_BOOTTIME", None)
 
 def main() -> int:
     arguments = _parser().parse_args()
-    if arguments.example is not None:
-        print(EXAMPLES[arguments.example].read_text(encoding="utf-8"), end="")
-        return 0
     # Set up the log before reading the settings: it reports what is wrong with them.
     complaints = _set_up_log(os.environ)
     try:
+        if arguments.example is not None:
+            print(example(arguments.example, os.environ), end="")
+            return 0
         settings = _read(arguments)
     except SettingsError as error:
         complaints += error.complaints
@@ -93,7 +93,8 @@ def _parser() -> argparse.ArgumentParser:
         nargs="?",
         const="full",
         choices=EXAMPLES,
-        help="print a settings file: a commented one with every key, or the `minimal` one",
+        help="print a settings file: a commented one with every key, or the `minimal` one, with "
+        "the control API of SLUICE_URL",
     )
     parser.add_argument(
         "--check",

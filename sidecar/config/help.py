@@ -1,18 +1,20 @@
-"""The keys of the settings file with their sentences, and the commented example file.
+"""The keys of the settings file with their sentences, and the example files.
 
 The command line prints both. The keys come from the dataclasses in `sidecar.settings`; a test
-compares the example, a file beside this one, with them. Knows nothing of how a value is read.
+compares the complete example, a file beside this one, with them. Knows nothing of how a value is
+read.
 """
 
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 from policies.definitions.definition import DefinitionFaults, Node
 from policies.definitions.load import parse_tree
-from policies.ground.settings import entry, sentences
+from policies.ground.settings import SettingsError, entry, sentences
+from sidecar.config.spelling import address_fault
 from sidecar.settings.authzen import AuthzenSettings
 from sidecar.settings.doors import Door
 from sidecar.settings.model import SidecarSettings
@@ -59,6 +61,24 @@ of `doors` leads to the source."""
 _SECTIONS = tuple(
     each.__module__ for each in (SidecarSettings, SpoolSettings, Door, AuthzenSettings)
 )
+
+_CONTROL = "control: http://127.0.0.1:8700        # "
+
+
+def example(name: str, environ: Mapping[str, str]) -> str:
+    """The text of an example. The minimal one names the control API of `SLUICE_URL`, if that is
+    set. Raises `SettingsError` if it is no address."""
+    text = EXAMPLES[name].read_text(encoding="utf-8")
+    url = environ.get("SLUICE_URL")
+    if name != "minimal" or not url:
+        return text
+    fault = address_fault(url, ("http", "https"))
+    # It is written without quotes: YAML would read these as something else than an address.
+    if fault is None and (url.endswith(":") or any(each.isspace() for each in url)):
+        fault = "must be only scheme, host, port and path"
+    if fault is not None:
+        raise SettingsError([f"SLUICE_URL: {fault}"])
+    return text.replace(_CONTROL, f"control: {url:<28} # ", 1)
 
 
 def keys(declared: type[Any] = SidecarSettings, within: str = "") -> Iterator[tuple[str, str]]:

@@ -103,7 +103,10 @@ RUN_BY = {
     },
     "tests/stories/test_own_app.py": {
         "test_the_page_leads_from_an_own_chroma_to_an_allow_and_a_deny": {
-            "deploy/README.md": ["your app", "your sidecar", "your decisions"],
+            "deploy/README.md": [
+                "your app", "your sidecar's file", "your sidecar", "your decisions",
+                "your second source",
+            ],
         },
     },
     "tests/deploy/test_parts.py": {

@@ -210,6 +210,23 @@ def test_the_minimal_example_is_ten_lines_that_are_valid_as_they_are(
     path.write_text(text)
     assert run_main(monkeypatch, "--check", "--config", str(path)) == 0
     assert "1 sources, would listen on 127.0.0.1:8720, 127.0.0.1:18720" in capsys.readouterr().out
+    # With the address that the other commands take from the environment, and nothing else changed.
+    url = "https://control.example:8700/sluice"
+    assert run_main(monkeypatch, "--example", "minimal", SLUICE_URL=url) == 0
+    filled = capsys.readouterr().out
+    assert f"control: {url}" in filled
+    shown = "http://127.0.0.1:8700       "
+    assert filled.replace(url, shown) == text
+    assert run_main(monkeypatch, "--example", "minimal", SLUICE_URL=shown.strip()) == 0
+    assert capsys.readouterr().out == text
+
+
+@pytest.mark.parametrize("url", ["control.example:8700", "http://control:", "http://a: b", "a\nb"])
+def test_the_minimal_example_takes_no_address_that_it_can_t_hold(
+    url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert run_main(monkeypatch, "--example", "minimal", SLUICE_URL=url) == 2
+    assert caplog.messages[0].startswith("SLUICE_URL: ")
 
 
 @pytest.mark.deep(stands_in="test_the_example_is_printed_to_its_last_byte")

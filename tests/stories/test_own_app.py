@@ -1,5 +1,5 @@
-"""`deploy/README.md`, "Your app in ten lines": an own Chroma, an own agent, and every line as it is
-written."""
+"""`deploy/README.md`, "Your app in ten lines": an own Chroma and MCP server, an own agent, and
+every line as it is written."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import chromadb
 import pytest
 import yaml
+from mcp.server.mcpserver import MCPServer
 
 from policies.definitions.model import Policy
 from policies.sets.role import compile_role
 from sidecar.config.help import EXAMPLES
 from tests.architecture.tree import ROOT
+from tests.sidecar.protocols.mcp.server import listening_server
 from tests.support.documents import commands, paste, put
 from tests.support.ports import free_port
 from tests.support.stack import Service, Stack, call
@@ -42,7 +45,7 @@ def test_the_page_s_policy_names_what_the_page_s_sidecar_will_record() -> None:
     assert clause.allows(f"chroma://{source['alias']}/default_tenant/default_database/handbook")
     assert sidecar["agent"]["role"] == role.name
     assert f"port={source['listen'].partition(':')[2]}" in BLOCKS["save as my_app.py"]
-    script = BLOCKS["your app"] + BLOCKS["your sidecar"]
+    script = BLOCKS["your app"] + BLOCKS["your sidecar's file"] + BLOCKS["your sidecar"]
     assert f"--id {sidecar['agent']['id']} --role {role.name}\n" in script
     assert f"--port {sidecar['listen'].partition(':')[2]}\n" in script
     for name in (sidecar["key_file"], sidecar["agent"]["key_file"]):
@@ -51,14 +54,16 @@ def test_the_page_s_policy_names_what_the_page_s_sidecar_will_record() -> None:
 
 @pytest.mark.deep(stands_in="test_the_page_s_policy_names_what_the_page_s_sidecar_will_record")
 def test_the_page_leads_from_an_own_chroma_to_an_allow_and_a_deny(tmp_path: Path) -> None:
-    ports = {"8000": free_port(), "8720": free_port(), "18720": free_port()}
+    ports = {shown: free_port() for shown in ("8000", "8720", "18720", "18721")}
     chroma = _chroma(tmp_path, ports["8000"])
     stack = Stack(tmp_path)
     try:
         _fill(ports["8000"])
         stack.start_control()
         ports["8700"] = stack.control.port
-        done = paste(_moved(_script(), ports), _folder(tmp_path, stack, ports), _environ(tmp_path))
+        with listening_server(_tools().streamable_http_app()) as ports["9000"]:
+            folder = _folder(tmp_path, stack, ports)
+            done = paste(_moved(_script(), ports), folder, _environ(tmp_path))
         assert done.returncode == 0, done.stdout + done.stderr
     finally:
         stack.stop()
@@ -67,21 +72,50 @@ def test_the_page_leads_from_an_own_chroma_to_an_allow_and_a_deny(tmp_path: Path
     denied = re.search(r"^DENY payroll (.*)$", done.stdout, re.MULTILINE)
     assert denied is not None
     assert "is not in `allowed_sources` of policy `my-app-reads`" in denied[1]
+    assert re.search(r" \(event [0-9a-f-]{36}\)$", denied[1])
     listed = done.stdout.partition(denied[0])[2]
     root = "chroma://db/default_tenant/default_database"
     assert f"{root}/handbook" in listed
     assert f"{root}/payroll" in listed
+    # The agent with LangChain and MCP: a denial is what its tools answer.
+    told = re.findall(r"^(handbook|payroll|mcp search|mcp salary) (.*)$", listed, re.MULTILINE)
+    answered = dict(told)
+    assert answered.keys() == {"handbook", "payroll", "mcp search", "mcp salary"}
+    assert answered["handbook"] == "success of the handbook"
+    assert answered["mcp search"] == "found leave"
+    assert answered["payroll"].startswith("error Access was denied")
+    assert answered["mcp salary"].startswith("Access was denied")
+    for name, policy in (("payroll", "my-app-reads"), ("mcp salary", "my-app-tools")):
+        reason = rf"is not in `allowed_sources` of policy `{policy}` \(event [0-9a-f-]{{36}}\)"
+        assert re.search(reason, answered[name]), answered[name]
+
+
+def _tools() -> MCPServer[Any]:
+    """The reader's MCP server."""
+    server: MCPServer[Any] = MCPServer("tools", log_level="CRITICAL")
+
+    @server.tool()
+    def search(words: str) -> str:
+        return f"found {words}"
+
+    @server.tool()
+    def salary(words: str) -> str:
+        raise AssertionError(words)
+
+    return server
 
 
 def _script() -> str:
-    titles = ("your app", "your sidecar", "your decisions")
-    blocks = [commands(PAGE, title) for title in titles]
+    titles = "your app", "your sidecar's file", "your sidecar", "your decisions"
+    blocks = [commands(PAGE, title) for title in (*titles, "your second source")]
     return "\n".join(["set -m; trap 'kill $(jobs -p) 2> /dev/null || true' EXIT", *blocks])
 
 
 def _moved(text: str, ports: dict[str, int]) -> str:
     """The text with the ports of this test."""
-    return re.sub(r"\b(8000|8700|8720|18720)\b", lambda found: str(ports[found[0]]), text)
+    return re.sub(
+        r"\b(8000|8700|8720|9000|18720|18721)\b", lambda found: str(ports[found[0]]), text
+    )
 
 
 def _folder(tmp_path: Path, stack: Stack, ports: dict[str, int]) -> Path:
@@ -92,7 +126,7 @@ def _folder(tmp_path: Path, stack: Stack, ports: dict[str, int]) -> Path:
     kept = folder / ".sluice" / "first-start.json"
     kept.touch(mode=0o600)
     kept.write_text(json.dumps(first))
-    for name in ("my-app.yaml", "my_app.py"):
+    for name in ("my-app.yaml", "my_app.py", "tools.yaml", "my-app-tools.yaml", "my_agent.py"):
         (folder / name).write_text(_moved(BLOCKS[f"save as {name}"], ports))
     # As `sluice`, but for the ports in the example that it prints.
     moves = "; ".join(f"s/\\b{shown}\\b/{here}/g" for shown, here in ports.items())
