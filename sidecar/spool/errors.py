@@ -12,7 +12,7 @@ class SpoolError(Unavailable):
 
 
 class SpoolFull(SpoolError):
-    """the spool is full: records wait for the control API"""
+    """the spool is full: nothing can be recorded until it has room"""
 
 
 class SpoolUnwritable(SpoolError):

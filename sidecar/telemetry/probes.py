@@ -46,7 +46,7 @@ def _spool_problem(spool: Spool) -> str | None:
     if spool.refusal is not None:
         return f"{spool.refusal}{where}"
     if spool.state is not State.OPEN:
-        if where:
-            return f"the spool gets no more room, and nothing can be allowed{where}"
-        return "the spool is full: records wait for the control API, and nothing can be allowed"
+        # It is full either way. By its limit, only because its records wait.
+        why = where or ": `spool.max_bytes` is reached, and records wait for the control API"
+        return f"the spool is full, and nothing can be allowed{why}"
     return None

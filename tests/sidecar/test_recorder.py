@@ -1,6 +1,7 @@
 """Every answer is in the spool before it leaves, also while the disk is full, hangs or fails."""
 
 import asyncio
+import errno
 import hashlib
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from policies.trail.spool_chain import core_hash
 from sidecar.settings.authzen import AuthzenSettings
 from sidecar.spool import SpoolSettings, SpoolUnwritable
 from tests.sidecar.authzen.questions import EVALUATION, question
+from tests.sidecar.spool import running_spool
 from tests.support import waiting
 from tests.support.fake_control_api import (
     EVALUATE_KEY,
@@ -67,9 +69,37 @@ async def test_a_full_spool_denies_what_it_can_not_record_as_allowed(tmp_path: P
             assert response["policy_name"] == "audit_unavailable"
             sample = 'sluice_decisions_total{check="audit_unavailable",decision="DENY"}'
             assert await running.metric(sample) == 2
-            assert "full" in (await running.problems())["spool"]
+            assert (await running.problems())["spool"] == (
+                "the spool is full, and nothing can be allowed: `spool.max_bytes` is reached, and "
+                "records wait for the control API"
+            )
             # A denial in its own right keeps its own reason, as long as there is room for it.
             assert (await running.evaluate(source_id="payroll"))["policy_name"] == "underwriting"
+
+
+@pytest.mark.deep(
+    stands_in="tests/sidecar/spool/test_room.py::test_a_full_disk_is_known_before_the_last_room_is_taken"
+)
+async def test_a_full_disk_is_full_too_and_told_as_the_disk_s(tmp_path: Path) -> None:
+    disk = running_spool.FaultyDisk()
+    spool = SpoolSettings(tmp_path / "spool", segment_bytes=SMALL, max_bytes=64 * SMALL)
+    async with fake_control_api() as control:
+        control.create_tenant()
+        async with running_sidecar(tmp_path, control, disk=disk, spool=spool) as running:
+            disk.breaks("create_zeroed", code=errno.ENOSPC)
+            for state in (1, 2):
+                await (fill(running) if state == 1 else authzen_answers(running, until=None))
+                assert await running.metric("sluice_spool_state") == state
+                assert (await running.problems())["spool"] == (
+                    "the spool is full, and nothing can be allowed: "
+                    "ENOSPC (no space left on device) at `spool.dir`"
+                )
+            answer = await running.call("POST", EVALUATE, orjson.dumps(ask()))
+            assert answer.status == 503
+            assert "records wait" not in answer.json()["message"]
+            disk.heals()
+            await until_async("there is room", lambda: not running.parts.readiness.problems())
+            assert (await running.evaluate())["decision"] == "ALLOW"
 
 
 async def test_if_not_even_a_denial_can_be_recorded_nothing_is_decided(tmp_path: Path) -> None:

@@ -6,22 +6,19 @@ Knows nothing of HTTP or of writing records.
 """
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from sidecar.platform.state_logger import StateLogger
 from sidecar.spool.instance import Instance, RecordPosition, Segment
 from sidecar.spool.reading.oldest_age import OldestAge
 from sidecar.spool.reading.reader import InstanceReader, RecordBatch
 from sidecar.spool.reading.retention import RetainedInstances
+from sidecar.spool.reading.shipped_files import ShippedFiles
 from sidecar.spool.resources import SpoolResources
-from sidecar.spool.storage.layout import Ending, aside_directory, write_acked
-from sidecar.spool.storage.segment_pool import Quota, reuse
-
-log = logging.getLogger(__name__)
+from sidecar.spool.storage.layout import Ending
+from sidecar.spool.storage.segment_pool import Quota
 
 T = TypeVar("T")
 
@@ -55,7 +52,7 @@ class Backlog:
         self._after = RecordPosition(0, 0, 0)
         self._retiring = asyncio.Lock()
         self._monotonic = monotonic = resources.clock.monotonic
-        self._outage = StateLogger(log, "tidying the spool", "the spool is tidied again", monotonic)
+        self._files = ShippedFiles(resources.disk, monotonic)
         self._oldest = OldestAge(monotonic)
         self._retained = RetainedInstances(monotonic, retain_bytes)
         for instance in self.instances:
@@ -143,7 +140,7 @@ class Backlog:
         freed = 0
         while (instance := self._retained.pop_expired(everything=everything)) is not None:
             freed += await self._in_thread(
-                self._remove_segments, instance, instance.acked, [instance.segments.popleft()]
+                self._files.remove, instance, instance.acked, [instance.segments.popleft()]
             )
         self._quota.release(freed)
         return freed
@@ -157,10 +154,10 @@ class Backlog:
         while (owner := self._retained.pop_expired(everything=True)) is not None:
             segment = owner.segments.popleft()
             if reusable is not None and segment is reusable.segment:
-                reused = await self._in_thread(self._reuse, reusable)
+                reused = await self._in_thread(self._files.reuse, *reusable)
                 freed = 0 if reused else segment.size
             else:
-                freed = await self._in_thread(self._remove_segments, owner, owner.acked, [segment])
+                freed = await self._in_thread(self._files.remove, owner, owner.acked, [segment])
             self._quota.release(freed)
         return reused
 
@@ -179,17 +176,18 @@ class Backlog:
         if self._after.n == instance.acked:
             instance.cursor = self._after
         self._retained.retain(instance)
-        await self._in_thread(self._remove_segments, instance, instance.acked, [])
-        return await self.trim() + await self.retire()
+        freed = await self._in_thread(self._files.remove, instance, instance.acked, [])
+        self._quota.release(freed)
+        return freed + await self.trim() + await self.retire()
 
     async def retire(self) -> int:
         """Remove instances that have nothing left to ship or to declare. One that can't be moved
         or removed is tried again next time. Returns the bytes freed."""
         total = 0
-        # One at a time: `_remove_instance` must not run twice for one directory.
+        # One at a time: `ShippedFiles.retire` must not run twice for one directory.
         async with self._retiring:
             for instance in [each for each in self.instances if self._is_finished(each)]:
-                freed = await self._in_thread(self._remove_instance, instance)
+                freed = await self._in_thread(self._files.retire, instance)
                 if freed is not None:
                     self.instances.remove(instance)
                     self._retained.drop(instance)
@@ -209,42 +207,3 @@ class Backlog:
     async def _in_thread(self, work: Callable[..., T], *arguments: object) -> T:
         # Shielded: if the caller is cancelled, the thread still finishes its work.
         return await asyncio.shield(self._loop.run_in_executor(self._executor, work, *arguments))
-
-    def _remove_segments(self, instance: Instance, acked: int, finished: list[Segment]) -> int:
-        """Delete segments and note how far the instance is acknowledged. A segment that can't be
-        removed is found again at the next start. Returns the bytes freed."""
-        freed = 0
-        try:
-            # Delete first: a full disk may have no room for the note.
-            for segment in finished:
-                self._disk.remove(segment.path)
-                freed += segment.size
-            write_acked(self._disk, instance.path, acked)
-        except OSError as error:
-            self._outage.failing_on("a shipped segment can't be removed", instance.path, error)
-        return freed
-
-    def _reuse(self, reusable: Reusable) -> bool:
-        segment, used, spare = reusable
-        try:
-            reuse(self._disk, segment.path, used, spare)
-        except OSError as error:
-            self._outage.failing_on("a shipped segment can't be emptied", segment.path, error)
-            return False
-        return True
-
-    def _remove_instance(self, instance: Instance) -> int | None:
-        """Remove the directory, or set it aside. Returns the bytes freed; None on failure."""
-        try:
-            if instance.ending is not None and instance.ending.aside:
-                aside = aside_directory(instance.path, instance.ending.aside)
-                self._disk.rename(instance.path, aside)
-                self._disk.sync_directory(aside.parent)
-                # The directory still takes its room: nothing is freed until an operator removes it.
-                return 0
-            self._disk.remove_directory(instance.path)
-        except OSError as error:
-            self._outage.failing_on("a finished instance can't be removed", instance.path, error)
-            return None
-        self._outage.recovered()
-        return sum(segment.size for segment in instance.segments)

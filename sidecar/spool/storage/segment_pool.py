@@ -60,7 +60,7 @@ class SegmentPool:
         self._pending: asyncio.Future[None] | None = None
         self._outage = StateLogger(
             logging.getLogger(__name__),
-            "room in the spool",
+            "the spool gets no more room",
             "the spool has room for more records again",
             monotonic,
         )

@@ -269,6 +269,35 @@ async def test_segments_that_can_not_be_removed_do_not_stop_shipping(
         assert spool.bytes_held < before
 
 
+async def test_what_could_not_be_removed_is_once_that_works_and_the_log_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("sidecar.spool.startup.RETAINED_FRACTION", 1 << 40)
+    disk = FaultyDisk()
+    async with running_spool(tmp_path, disk) as spool:
+        for n in range(25):
+            await keep_large(spool, record(n, query="q" * 50_000))
+        (full, _) = segments(tmp_path)
+        disk.breaks("remove", "note", code=errno.EACCES)
+        assert len(eids(await shipped(spool))) == 25
+        denied = f"EACCES (permission denied) at `{full}`"
+        told = f"tidying the spool: a shipped segment can't be removed: {denied}"
+        assert caplog.messages.count(told) == 1
+        before = spool.bytes_held
+        # One of two works again, so one of two outages has ended.
+        del disk.broken["note"]
+        await keep(spool, "noted")
+        await shipped(spool)
+        assert caplog.messages[-1] == "recovered: acknowledgements are noted again"
+        assert full.exists()
+        disk.heals()
+        await keep(spool, "later")
+        await shipped(spool)
+        assert caplog.messages[-1] == "recovered: shipped segments are removed again"
+        assert not full.exists()
+        assert spool.bytes_held == before - SEGMENT
+
+
 async def test_a_crash_while_the_disk_is_bad_loses_nothing_acknowledged(tmp_path: Path) -> None:
     disk = FaultyDisk()
     spool = await Spool.open(settings(tmp_path), SOURCE, CLOCK, os.urandom, disk)

@@ -90,7 +90,9 @@ async def test_room_comes_back_when_segments_are_acknowledged(tmp_path: Path) ->
         assert eids(await shipped(spool)) == ["later"]
 
 
-async def test_a_full_disk_is_known_before_the_last_room_is_taken(tmp_path: Path) -> None:
+async def test_a_full_disk_is_known_before_the_last_room_is_taken(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     disk = FaultyDisk()
     async with running_spool(tmp_path, disk) as spool:
         await keep(spool, "first")
@@ -100,6 +102,9 @@ async def test_a_full_disk_is_known_before_the_last_room_is_taken(tmp_path: Path
         assert spool.disk_fault == "ENOSPC (no space left on device)"
         denials = await fill(spool, tmp_path, denial=True, prefix="deny-")
         assert denials * 50_000 > SEGMENT * 0.8
+        assert state(spool) == "full"
+        fault = f"a segment can't be made: {spool.disk_fault} at `{tmp_path}`"
+        assert caplog.messages == [f"the spool gets no more room: {fault}"]
         disk.heals()
         await until_async("the spool is open", lambda: spool.state is State.OPEN)
         await keep(spool, "later")
