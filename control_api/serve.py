@@ -153,6 +153,7 @@ async def _start_loops(
     metrics, maker = app.instruments.checkpoints, app.checkpoints
     metrics.diverged.set_function(lambda: len(maker.diverged))
     metrics.stores_differ.set_function(lambda: maker.is_apart)
+    app.instruments.jobs.refused_files.set_function(lambda: len(app.refused_files))
     offer = app.cosigner.offer
     signing = CheckpointLoop(app.store, maker, seconds, app.new_id, metrics.outcome, offer)
     files = PolicyFiles(app, settings.policy_dir) if settings.policy_dir else None

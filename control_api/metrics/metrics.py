@@ -81,11 +81,14 @@ class JobMetrics:
     """Work beside the requests: policy files, alerts, purges, key expiry and scrapes."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        counter = partial(Counter, registry=registry)
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
         self.reloads = counter(
             "sluice_policy_reloads_total",
             "Loads of a tenant's policy files, by outcome.",
             ("outcome",),
+        )
+        self.refused_files = gauge(
+            "sluice_policy_files_refused", "Tenants whose files were refused when last read."
         )
         self.alerts = counter(
             "sluice_alerts_fired_total", "Alert rules that fired, by type.", ("rule_type",)
@@ -103,10 +106,9 @@ class JobMetrics:
             "Since the scheduled verification last reached the end of every log.",
             registry=registry,
         )
-        self.self_verification_findings = Gauge(
+        self.self_verification_findings = gauge(
             "sluice_self_verification_findings",
             "Logs that the scheduled verification found damaged.",
-            registry=registry,
         )
         self.derived_decisions = counter(
             "sluice_self_verification_decisions_total",

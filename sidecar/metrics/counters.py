@@ -38,6 +38,11 @@ class Counter:
         self._counts: dict[tuple[str, ...], int] = {}
         registry.register(self)
 
+    def start(self, *labels: str) -> None:
+        """Show the series of these labels from now on, at 0 until something is added. An alert
+        doesn't see the increase of a series that appears with its first event."""
+        self._counts.setdefault(labels, 0)
+
     def add(self, *labels: str) -> None:
         """Add one."""
         self._counts[labels] = self._counts.get(labels, 0) + 1

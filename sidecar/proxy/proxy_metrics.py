@@ -38,7 +38,8 @@ CAUSES: dict[type[UpstreamFailed], str] = {
     UpstreamBrokeOff: "broken_off",
     ResponseTooLarge: "too_large",
 }
-"""Any other failure is `unjudged`: a response whose contents the sidecar can't check."""
+_UNJUDGED = "unjudged"
+"""The cause of any other failure: a response whose contents the sidecar can't check."""
 
 
 class ProxyMetrics:
@@ -49,10 +50,18 @@ class ProxyMetrics:
         self._failures = metrics.upstream_failures
         self._kind = kind
 
+    def start(self) -> None:
+        """Show failures, and what an allowed request usually ends with, at 0: with a quiet agent,
+        the first event is one of few."""
+        for cause in (*CAUSES.values(), _UNJUDGED):
+            self._failures.start(self._kind, cause)
+        for status in ("2xx", "5xx"):
+            self._requests.start(self._kind, "ALLOW", status)
+
     def count_request(self, decision: str, status: int) -> None:
         """`decision` is ALLOW, DENY or `UNDECIDED`; `status` is 0 if the agent got no response."""
         self._requests.add(self._kind, decision, _STATUS_CLASSES[status // 100])
 
     def count_failure(self, error: UpstreamFailed) -> None:
         """Counts a failure of the data source under its cause."""
-        self._failures.add(self._kind, CAUSES.get(type(error), "unjudged"))
+        self._failures.add(self._kind, CAUSES.get(type(error), _UNJUDGED))

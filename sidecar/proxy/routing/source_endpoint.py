@@ -84,6 +84,7 @@ class SourceEndpoint:
             source.kind, whole, agent, enforcer, reports=source.mode == "report"
         )
         metrics = ProxyMetrics(enforcer.metrics, source.kind)
+        metrics.start()
         sender = UpstreamSender(protocol, self.upstream, limits)
         forwarder = Forwarder(
             protocol, sender, authorizer, self._lineage, metrics, limits, shared.worker

@@ -25,12 +25,16 @@ def test_a_count_counts_by_labels() -> None:
     registry = CollectorRegistry()
     count = Counter("things_total", "Things", ("kind",), registry=registry)
     assert samples(registry) == {}
+    count.start("a")
+    assert samples(registry) == {("things_total", (("kind", "a"),)): 0}
     for kind in "aab":
         count.add(kind)
     assert samples(registry) == {
         ("things_total", (("kind", "a"),)): 2,
         ("things_total", (("kind", "b"),)): 1,
     }
+    count.start("b")
+    assert samples(registry)["things_total", (("kind", "b"),)] == 1
 
 
 def test_a_counter_without_labels_starts_at_zero() -> None:

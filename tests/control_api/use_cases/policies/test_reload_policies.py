@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sqlite3
 from functools import partial
@@ -414,9 +415,17 @@ def test_a_first_start_without_a_policy_directory_has_no_policies(tmp_path: Path
         assert api.evaluate(sensitivity_level="low")["policy_name"] == "filed"
 
 
+def refused_tenants(api: ControlApi) -> float:
+    """What `sluice_policy_files_refused` says."""
+    text = api.call("GET", "/metrics", key=None).raw.decode()
+    (sample,) = re.findall(r"^sluice_policy_files_refused (\S+)$", text, re.MULTILINE)
+    return float(sample)
+
+
 def test_refused_files_are_shown_until_they_are_mended(unwatched: ControlApi) -> None:
     path = "/v1/policies/files"
     assert unwatched.admin("GET", path) == {"watched": True, "refused_at": None, "faults": []}
+    assert refused_tenants(unwatched) == 0
     before, total = unwatched.admin("GET", "/v1/policies"), unwatched.verified()["total"]
     good = unwatched.policy_file.with_name("good.yaml")
     good.write_text(definitions(("good", "good")))
@@ -435,7 +444,9 @@ def test_refused_files_are_shown_until_they_are_mended(unwatched: ControlApi) ->
     # As after a restart, which reads them anew.
     unwatched.restart()
     assert unwatched.admin("GET", path)["faults"] == shown["faults"]
+    assert refused_tenants(unwatched) == 1
     bad.unlink()
     unwatched.policy_file.write_text(POLICIES)
     assert reload(unwatched)["added"] == ["good"]
     assert unwatched.admin("GET", path)["refused_at"] is None
+    assert refused_tenants(unwatched) == 0
