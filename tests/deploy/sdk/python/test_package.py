@@ -16,7 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
+from policies.definitions.model import Policy
+from policies.sets.role import compile_role
+from sluice_guard import Guard, Unavailable
 from tests.deploy.package.distribution import (
     ROOT,
     SITE_PACKAGES,
@@ -149,6 +153,28 @@ def test_the_readme_s_commands_name_what_is_there() -> None:
     assert {*told} <= {*read}
     needed = {f"SLUICE_GUARD_{each}" for each in ("URL", "KEY_FILE", "AGENT_ID", "ROLE")}
     assert {*told} == needed
+
+
+def test_the_readme_s_policy_names_what_its_guards_ask_for() -> None:
+    page = {each.title: each.text for each in blocks(PAGE)}
+    policy = yaml.safe_load(page["save as my-app-functions.yaml"])
+    role = compile_role("my_app", [Policy.from_wire({**policy, "policy_id": "", "version": 0})])
+    (clause,) = role.clauses
+    (source, level), *_ = re.findall(
+        r'@guard\.source\("(\w+)", sensitivity="(\w+)"\)', page["example"]
+    )
+    assert clause.allows(source)
+    assert level == policy["max_sensitivity"]
+    guard = Guard("http://127.0.0.1:1", "slc_none", "agt_my_app", "my_app")
+
+    @guard.tool(sensitivity="low")
+    def search() -> None: ...
+
+    with pytest.raises(Unavailable) as raised:
+        search()
+    assert clause.allows(raised.value.source_id)
+    agent = yaml.safe_load(page["sidecar.yaml"])["agent"]
+    assert (agent["id"], agent["role"]) == ("agt_my_app", policy["agent_role"])
 
 
 @pytest.mark.deep(stands_in="test_the_readme_s_commands_name_what_is_there")
