@@ -95,6 +95,7 @@ async def serve(
     async with opened_store(settings, clock, stop) as store:
         if store is not None:
             await _run(settings, clock, entropy, store, announce, stop, worker)
+    _log.info("stopped")
 
 
 async def _run(
@@ -128,6 +129,7 @@ async def _run(
         addresses = [listener.address for listener in listeners]
         announce(Started(addresses[0], addresses[1] if addresses[1:] else None, first_keys))
         await stop.wait()
+        _log.info("stopping: no more requests are accepted")
     finally:
         # Drain first, while the loops still run: requests under way may depend on their work.
         await _drain(app, listeners)

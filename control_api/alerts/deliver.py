@@ -15,6 +15,7 @@ from control_api.alerts.bundle import Alerts
 from control_api.alerts.delivery_queries import StoredDelivery
 from control_api.alerts.message import DeliveryFailed
 from control_api.metrics.labels import DeliveryOutcome
+from control_api.outage_logger import OutageLogger
 from control_api.store.transaction import Transaction
 from policies.ground.errors import Unavailable
 
@@ -38,6 +39,7 @@ class DeliveryLoop:
     def __init__(self, alerts: Alerts) -> None:
         self._alerts = alerts
         self._active: dict[str, str] = {}
+        self._outage = OutageLogger(_log, "alerts can't be delivered", "alerts are delivered again")
 
     async def run(self) -> None:
         """Runs forever, and retries while the store is down."""
@@ -46,7 +48,9 @@ class DeliveryLoop:
             try:
                 await self.start_due()
             except Unavailable as error:
-                _log.warning("alerts can't be delivered: %s", error.message)
+                self._outage.report(error.message)
+            else:
+                self._outage.end()
 
     async def start_due(self) -> None:
         """Start the attempts that are due, within the limits."""

@@ -15,6 +15,7 @@ from control_api.alerts.delivery_queries import Channel, StoredDelivery
 from control_api.alerts.measurements import Measurement, measure
 from control_api.alerts.models import target_of
 from control_api.alerts.rule_queries import StoredRule
+from control_api.outage_logger import OutageLogger
 from control_api.store.counters.dimensions import MINUTE
 from control_api.store.transaction import Transaction
 from policies.ground.errors import Unavailable
@@ -34,6 +35,9 @@ class AlertEvaluator:
         self._alerts = alerts
         self._measured: dict[str, int] = {}
         self._rounds = 0
+        self._outage = OutageLogger(
+            _log, "alert rules can't be measured", "alert rules are measured again"
+        )
 
     async def run(self) -> None:
         """Runs forever, and retries while the store is down."""
@@ -42,7 +46,9 @@ class AlertEvaluator:
             try:
                 await self.measure_grown()
             except Unavailable as error:
-                _log.warning("alert rules can't be measured: %s", error.message)
+                self._outage.report(error.message)
+            else:
+                self._outage.end()
 
     async def measure_grown(self) -> None:
         """Measure the rules of every log that grew."""

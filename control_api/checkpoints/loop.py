@@ -71,7 +71,7 @@ class CheckpointLoop:
         """One turn. A failure is logged, once, and the log tried again in the next turn."""
         try:
             changed = await self._changed()
-            self._failing.discard("")
+            self._recovered("")
         except SluiceError as error:
             self._failed("", error)
             return
@@ -121,7 +121,7 @@ class CheckpointLoop:
             made = await self._maker.make(tenant_id)
             self._signed[tenant_id] = 0 if made is None else made.size
             self._compared[tenant_id] = self._store.clock.now()
-            self._failing.discard(tenant_id)
+            self._recovered(tenant_id)
             self._count(Signing.signed)
             if made is not None and self._published is not None:
                 self._published(tenant_id, made)
@@ -161,6 +161,12 @@ class CheckpointLoop:
             self._failing.add(tenant_id)
             what = f"of tenant `{tenant_id}`" if tenant_id else "of any tenant"
             _log.warning("no checkpoint %s for now: %s", what, error)
+
+    def _recovered(self, tenant_id: str) -> None:
+        if tenant_id in self._failing:
+            self._failing.remove(tenant_id)
+            whose = f" of tenant `{tenant_id}`" if tenant_id else ""
+            _log.warning("recovered: checkpoints%s are made again", whose)
 
 
 _HEADS = select(log_heads.c.tenant_id, log_heads.c.size, log_heads.c.last_ts).where(

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from control_api.enrolment.fetch import FetchFailed, fetch
 from control_api.enrolment.key_set import PublicKey, UnusableKeySet, parse_key_set
 from control_api.metrics.labels import KeySetFetch
-from control_api.publishing.outage_logger import OutageLogger
+from control_api.outage_logger import OutageLogger
 from control_api.security.issuers import Issuer
 from policies.ground.clock import Clock
 from policies.ground.errors import Unavailable

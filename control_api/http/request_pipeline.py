@@ -120,6 +120,7 @@ class RequestPipeline:
         caller: KeyHolder | None = None
         if guarded:
             caller = await self._authenticate(self._presented(request))
+            info.key_checked = True
         if compiled is None:
             compiled, found = self._router.find(info.method, path)
         info.operation = compiled.name

@@ -15,13 +15,14 @@ from control_api.departure import ClientLeft
 from control_api.http.reply import HttpReply
 from control_api.http.reply_encoder import ReplyEncoder, to_stream
 from control_api.http.request_body import ClientDisconnected
+from control_api.http.server_faults import NO_OPERATION, ServerFaults
 from control_api.http.stream.sending import send
 from control_api.json_logging import REQUEST_ID
 from control_api.metrics.metrics import Instruments
 from control_api.revision_context import WRITTEN
 from control_api.trace_headers import TRACEPARENT
 from policies.ground.clock import Clock
-from policies.ground.errors import SluiceError
+from policies.ground.errors import SluiceError, Unavailable
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}\Z")
 _log = logging.getLogger("sluice.http")
@@ -29,11 +30,13 @@ _log = logging.getLogger("sluice.http")
 
 @dataclass(slots=True)
 class RequestInfo:
-    """What is known about a request so far; `operation` is `none` until a route is found."""
+    """What is known about a request so far; `operation` is `none` until a route is found.
+    `key_checked` is whether it has a key that is valid."""
 
     method: str
     target: str
-    operation: str = "none"
+    operation: str = NO_OPERATION
+    key_checked: bool = False
 
 
 Serve = Callable[[web.BaseRequest, RequestInfo], Awaitable[HttpReply]]
@@ -50,6 +53,7 @@ class RequestShell:
         self._requests = cache(instruments.http.requests.labels)
         self._seconds = cache(instruments.http.seconds.labels)
         self._monotonic = clock.monotonic
+        self._faults = ServerFaults(clock.monotonic)
         self.response = ReplyEncoder(clock.now).response
         # A prefix of this run and a counter: unique without a system call per request.
         ids = (f"{run_id}-{number:x}" for number in itertools.count(1))
@@ -70,10 +74,16 @@ class RequestShell:
         info = RequestInfo(request.method, request.raw_path)
         try:
             reply = await serve(request, info)
+            self._faults.answered(info.operation)
+            if info.key_checked:
+                self._faults.answered(NO_OPERATION)
         except (ClientDisconnected, ClientLeft) as error:
             # If this reached aiohttp, it would log a server error with another request id.
             # Writing the response to the closed connection fails quietly.
             _log.info("%s: %s", info.operation, error.message)
+            reply = refused(error, request)
+        except Unavailable as error:
+            self._faults.failed(info.operation, error)
             reply = refused(error, request)
         except SluiceError as error:
             # The caller's own mistakes are not logged: anyone could fill the log with them.

@@ -15,6 +15,7 @@ from watchfiles import awatch
 from control_api.app_context import AppContext
 from control_api.domain.policy_folders import unowned_folders
 from control_api.domain.policy_reload import reload_tenant
+from control_api.outage_logger import OutageLogger
 from control_api.store.queries import tenants
 from policies.definitions.definition import LoadError
 from policies.definitions.policy_files import files, guardrail_file
@@ -42,6 +43,9 @@ class PolicyFiles:
         self._loaded: dict[str, Stamp] = {}
         self._faulty: set[str] = set()
         self._lock = asyncio.Lock()
+        self._outage = OutageLogger(
+            _log, "policy files can't be loaded", "policy files are loaded again"
+        )
 
     async def load(self) -> None:
         """Load every tenant's files; tenants with faults keep their policies."""
@@ -64,7 +68,9 @@ class PolicyFiles:
                 await self._load_changed(self._tenants_of(Path(path) for _, path in changes))
             except Unavailable as error:
                 # The policies stay in force. The stamps are unchanged, so the next round retries.
-                _log.warning("policy files can't be loaded: %s", error.message)
+                self._outage.report(error.message)
+            else:
+                self._outage.end()
 
     async def _load_changed(self, reported: frozenset[str]) -> None:
         """Load the files of the `reported` tenants, and of those whose stamp has changed."""

@@ -6,8 +6,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from control_api.metrics.metrics import RedisMetrics
+from control_api.outage_logger import OutageLogger
 from control_api.publishing.heartbeats import Heartbeats
-from control_api.publishing.outage_logger import OutageLogger
 from control_api.publishing.push_queue import PushQueue
 from control_api.publishing.reconcile import Reconciler, Resume
 from control_api.publishing.redis_client import RedisClient

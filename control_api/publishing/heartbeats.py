@@ -16,13 +16,13 @@ from typing import Any
 
 from control_api.metrics.labels import Challenge
 from control_api.metrics.metrics import RedisMetrics
+from control_api.outage_logger import OutageLogger
 from control_api.publishing import repair_requests
 from control_api.publishing.heartbeat_requests import (
     MAX_NONCES,
     HeartbeatRequests,
     parse_requests,
 )
-from control_api.publishing.outage_logger import OutageLogger
 from control_api.publishing.push_queue import FIRST_PAUSE, LONGEST_PAUSE, PushQueue
 from control_api.publishing.redis_client import Command, Part, RedisClient, RedisFault
 from control_api.publishing.redis_sets import at_query

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable
 
 from control_api.metrics.labels import Pushing
 from control_api.metrics.metrics import RedisMetrics
+from control_api.outage_logger import OutageLogger
 from control_api.publishing.batch import SetChanged, SetLocked, one_step
-from control_api.publishing.outage_logger import OutageLogger
 from control_api.publishing.push_job import PushJob
 from control_api.publishing.reconcile import Reconciler
 from control_api.publishing.redis_client import RedisFault

@@ -13,7 +13,7 @@ from typing import Any
 
 from control_api.metrics.labels import SessionPush
 from control_api.metrics.metrics import RedisMetrics
-from control_api.publishing.outage_logger import OutageLogger
+from control_api.outage_logger import OutageLogger
 from control_api.publishing.push_queue import FIRST_PAUSE, LONGEST_PAUSE
 from control_api.publishing.redis_client import Part, RedisClient, RedisFault, Script
 from control_api.publishing.set_signer import SetSigner

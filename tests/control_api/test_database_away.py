@@ -13,7 +13,9 @@ import sqlite3
 import ssl
 import subprocess
 import sys
+import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -33,17 +35,25 @@ from control_api.store.migrate import migrate
 from control_api.store.startup import open_with_retry
 from control_api.store.store import Store
 from control_api.store.url import UnusableDatabase, parse_url
+from tests.chaos.servers import Postgres
 from tests.support.certificates import authority
 from tests.support.control_api import ControlApi, MovableClock
-from tests.support.control_api_process import ROOT, ControlApiProcess, process
+from tests.support.control_api_process import ROOT, ControlApiProcess, call, process
 from tests.support.log_lines import entries
-from tests.support.postgres import serving
+from tests.support.ports import free_port
+from tests.support.postgres import OWNER, SERVICE, serving
 from tests.support.waiting import until
 
 __all__ = ["process"]  # a fixture
 
 PASSWORD = "hunter2-hunter2"
 REFUSED = f"postgresql+asyncpg://sluice:{PASSWORD}@127.0.0.1:1/sluice"
+ASKED = {
+    "agent_role": "support",
+    "user_id": "u",
+    "source_id": "s",
+    "sensitivity_level": "low",
+}
 COMMANDS = [(), ("migrate",), ("purge",)]
 
 
@@ -360,6 +370,43 @@ def test_a_full_or_read_only_disk_is_reported(tmp_path: Path, mount: str) -> Non
         "size=64k": "DatabaseUnreachable `{}`: ",
     }
     assert done.stdout.startswith(expected[mount].format(f"{place}/sluice.db")), done
+
+
+@pytest.mark.deep(
+    stands_in="tests/control_api/http/test_server_faults.py::test_each_cause_is_told_once_a_minute_and_so_is_its_end"
+)
+def test_a_database_that_restarts_costs_a_line_for_each_cause_and_its_end(
+    tmp_path: Path, process: Any
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="sluice-restart-") as made:
+        Path(made).chmod(0o711)  # as root, `nobody` must get through
+        server = Postgres(Path(made) / "server", free_port())
+        try:
+            server.make()
+            url = server.url(SERVICE, server.port)
+            asyncio.run(migrate(server.url(OWNER, server.port), url))
+            service = process(SLUICE_DATABASE_URL=url)
+            port, key = service.ready(), service.first_keys()["admin_key"]
+            server.stop()
+            statuses: list[int] = []
+
+            def ask() -> bool:
+                statuses.append(call(port, key, "POST", "/v1/context/evaluate", ASKED)[0])
+                return statuses[-1] == 200
+
+            end = time.monotonic() + 2
+            while time.monotonic() < end:
+                assert not ask()
+            server.start()
+            until("requests are answered", ask)
+            until("alerts are delivered", lambda: "alerts are delivered again" in service.said())
+        finally:
+            server.stop()
+    assert statuses.count(503) > 2
+    told = [each["message"] for each in entries(service.said()) if each["level"] != "info"]
+    for what in ("request failed with 503", "alerts can't be delivered"):
+        assert len([each for each in told if each.startswith(what)]) == 1, told
+    assert "recovered: API keys are checked again" in told
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import logging
 import os
 import pty
 import signal
@@ -97,7 +98,11 @@ def evaluation(key: str) -> bytes:
     return head.encode() + body
 
 
-async def test_either_signal_ends_the_service_once_it_has_answered(tmp_path: Path) -> None:
+async def test_either_signal_ends_the_service_once_it_has_answered(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "sluice.serve")
+
     def unhandled(*_: object) -> None:
         raise AssertionError("nothing handles the signal")
 
@@ -125,6 +130,8 @@ async def test_either_signal_ends_the_service_once_it_has_answered(tmp_path: Pat
             each.settimeout(30)
             assert each.recv(65536).startswith(b"HTTP/1.1 200")
             each.close()
+    told = [each.getMessage() for each in caplog.records if each.name == "sluice.serve"]
+    assert told == ["stopping: no more requests are accepted", "stopped"] * 2
 
 
 @pytest.mark.parametrize("setting", ["SLUICE_CONTROL_LISTEN", "SLUICE_METRICS_LISTEN"])

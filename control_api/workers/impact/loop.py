@@ -23,6 +23,7 @@ from control_api.app_context import AppContext
 from control_api.log.proofs.prove import prove_entry
 from control_api.log.proofs.signed_tree import BrokenTree
 from control_api.log.purge_plan import PurgeMismatch
+from control_api.outage_logger import OutageLogger
 from control_api.store.queries import impact_runs, log_keys
 from control_api.store.queries.impact_runs import RunState, StoredRun
 from control_api.store.schema.log import log_heads
@@ -49,6 +50,7 @@ class ImpactLoop:
 
     def __init__(self, app: AppContext) -> None:
         self._app = app
+        self._outage = OutageLogger(_log, "impact runs can't go on", "impact runs go on")
 
     async def run(self) -> None:
         """Runs as long as the app."""
@@ -59,7 +61,9 @@ class ImpactLoop:
             try:
                 worked = await self.once()
             except SluiceError as error:
-                _log.warning("impact runs can't go on: %s", error)
+                self._outage.report(error)
+            else:
+                self._outage.end()
             if not worked:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(app.impact_asked.wait(), POLL_SECONDS)
