@@ -56,6 +56,9 @@ SLICE = 64
 _SLICED_ATTEMPTS = 3
 """How often a request of many retrievals begins anew because the policy set changed between its
 slices, before it is decided in one turn."""
+EVALUATE, PROXY = "evaluate_context", "proxy"
+"""Ways in, as metrics call them. Others are the operations of the sidecar's own port, and the
+protocols of check doors."""
 _LONG_QUERY = 256
 """Characters. Masking a shorter query ends soon."""
 
@@ -116,23 +119,26 @@ class Enforcer:
         *,
         report_mode: bool = False,
         urgent: bool = False,
+        way: str = EVALUATE,
     ) -> RecordedDecision:
         """Like `evaluate`, but without waiting for the disk, for a caller that can use that time.
         `watch` says when the client leaves: no session is claimed for it then, and a long query is
         not masked further (`ConnectionResetError`). With `report_mode`,
         a denial is recorded as one that is forwarded. With `urgent`, masking waits for no other
-        call."""
+        call. `way` is how the request came in, for the metric alone."""
         if self.policies.masks():
             [retrieval] = await self._masked((retrieval,), watch, urgent=urgent)
         try:
             key = self._still_valid(key)
             # Most retrievals need nothing but what is here.
             if not self.must_claim(retrieval, key):
-                return self.decide(retrieval, key, report_mode=report_mode)
+                recorded = self.decide(retrieval, key, report_mode=report_mode)
+                self.metrics.by_way.add(way, recorded.decision.decision)
+                return recorded
         except MissingDocument:
             pass  # it is fetched now
         together = await self.submit_together(
-            (retrieval,), key, watch, report_mode=report_mode, urgent=urgent
+            (retrieval,), key, watch, report_mode=report_mode, urgent=urgent, way=way
         )
         return together[0]
 
@@ -144,6 +150,7 @@ class Enforcer:
         *,
         report_mode: bool = False,
         urgent: bool = False,
+        way: str = EVALUATE,
     ) -> list[RecordedDecision]:
         """Decide the retrievals of one request, at least one, all by the same caller.
 
@@ -153,6 +160,14 @@ class Enforcer:
         """
         if self.policies.masks():
             retrievals = await self._masked(retrievals, watch, urgent=urgent)
+        decided = await self._submit_masked(retrievals, key, watch, report_mode=report_mode)
+        for recorded in decided:
+            self.metrics.by_way.add(way, recorded.decision.decision)
+        return decided
+
+    async def _submit_masked(
+        self, retrievals: Sequence[Retrieval], key: Key | None, watch: Watch, *, report_mode: bool
+    ) -> list[RecordedDecision]:
         try:
             for _ in range(_MAX_FETCHES):
                 try:
@@ -342,20 +357,34 @@ class Enforcer:
         return Verdict(retrieval, decision, facts, differing)
 
     async def refuse(
-        self, retrieval: Retrieval, policy_name: str, reason: str, *, report_mode: bool = False
+        self,
+        retrieval: Retrieval,
+        policy_name: str,
+        reason: str,
+        *,
+        report_mode: bool = False,
+        way: str = EVALUATE,
     ) -> RecordedDecision:
         """Record a DENY that none of the ten checks made, such as for an unreadable request."""
-        recorded = await self.deny(retrieval, policy_name, reason, report_mode=report_mode)
+        recorded = await self.deny(retrieval, policy_name, reason, report_mode=report_mode, way=way)
         await recorded.durable
         return recorded
 
     async def deny(
-        self, retrieval: Retrieval, policy_name: str, reason: str, *, report_mode: bool = False
+        self,
+        retrieval: Retrieval,
+        policy_name: str,
+        reason: str,
+        *,
+        report_mode: bool = False,
+        way: str = EVALUATE,
     ) -> RecordedDecision:
         """Like `refuse`, but without waiting for the disk."""
         if self.policies.masks():
             [retrieval] = await masked_ahead(self.masking, (retrieval,))
-        return self._conclude([_denied(retrieval, policy_name, reason)], report_mode)[0]
+        recorded = self._conclude([_denied(retrieval, policy_name, reason)], report_mode)[0]
+        self.metrics.by_way.add(way, recorded.decision.decision)
+        return recorded
 
     async def prepare(self, retrieval: Retrieval, key: Key | None) -> None:
         """Fetch what `permits` needs for a retrieval by this role and agent, from any source. If it

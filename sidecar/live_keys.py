@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from policies.definitions.model import Key
 from policies.ground.clock import Clock
-from policies.ground.errors import Forbidden
+from policies.ground.errors import Forbidden, Unauthorized
 from policies.ground.keys import key_digest
 from policies.sets.policy_set import NoPolicySet, PolicySet
 from sidecar.control.identity import NOT_ENROLLED, EnrolledIdentity
@@ -19,8 +19,20 @@ EVALUATING_SCOPES = ("evaluate", "admin")
 """Scopes that may ask for a decision (contract, section 2)."""
 
 
+class InvalidKey(Forbidden):
+    """the API key is unknown, revoked or expired"""
+
+    def __init__(self, message: str | None = None, *, expired: bool = False) -> None:
+        super().__init__(message)
+        self.expired = expired
+
+
 class ForeignKey(Forbidden):
     """the key is bound to an agent for which this sidecar may not decide"""
+
+
+class WrongScope(Forbidden):
+    """the scope of the API key does not allow this"""
 
 
 class LiveKeys:
@@ -36,6 +48,8 @@ class LiveKeys:
         self.policy_set = policy_set
         self._speaks_for = speaks_for
         self._now = clock.now
+        self.monotonic = clock.monotonic
+        """Seconds, for those who tell now and then of keys that were refused."""
 
     def find(self, digest: bytes) -> Key | None:
         """The key with this SHA-256 digest, None if it is unknown, revoked or expired. Raises
@@ -54,10 +68,20 @@ class LiveKeys:
             return None
         return found if found is not None and found.scope == key.scope else None
 
-    def find_callers(self, digest: bytes) -> Key | None:
-        """Like `find`, for a key that a caller presents. Raises `ForeignKey` too."""
+    def expired(self, digest: bytes) -> bool:
+        """Whether a key that `find` did not find was known, and has expired."""
+        return self.policy_set.key(digest) is not None
+
+    def of_caller(self, digest: bytes | None) -> Key:
+        """Like `find`, for a key that a caller presents; None if it presents none. Raises
+        `Unauthorized` then, `InvalidKey` for one that is not found, and `ForeignKey`."""
+        # 401 without a key, 403 with one that is not valid (contract, section 1).
+        if digest is None:
+            raise Unauthorized
         key = self.find(digest)
-        bound = None if key is None else key.bound_agent_id
+        if key is None:
+            raise InvalidKey(expired=self.expired(digest))
+        bound = key.bound_agent_id
         if bound is not None and not self._speaks_for(bound):
             raise ForeignKey(
                 f"the key is bound to agent `{bound}`, for which this sidecar may not decide"
@@ -66,12 +90,12 @@ class LiveKeys:
 
 
 class AgentIdentity:
-    """The agent behind the proxy listeners, whose requests carry no key."""
+    """The agent behind the proxy listeners, whose requests carry no key. `digest` is its key's."""
 
     def __init__(self, agent_id: str | None, role: str, digest: bytes, keys: LiveKeys) -> None:
         self._id = agent_id
         self._role = role
-        self._digest = digest
+        self.digest = digest
         self._keys = keys
 
     @classmethod
@@ -100,10 +124,18 @@ class AgentIdentity:
             # In doubt the proxy denies, and the denial is recorded.
             return None
 
+    def key_fault(self) -> str | None:
+        """Why the key may not evaluate; None if it may. Raises what `LiveKeys.find` raises."""
+        if self.known_key() is not None:
+            return None
+        if self._keys.find(self.digest) is not None:
+            return "has another scope than `evaluate` or `admin`"
+        return "has expired" if self._keys.expired(self.digest) else "is unknown or revoked"
+
     def known_key(self) -> Key | None:
         """Like `key`, but raises what `LiveKeys.find` raises."""
         # A key that lost its scope is like one that was revoked: the operator took the right away.
-        key = self._keys.find(self._digest)
+        key = self._keys.find(self.digest)
         return key if key is not None and key.scope in EVALUATING_SCOPES else None
 
 

@@ -23,7 +23,6 @@ from sidecar.api.route import (
     ApiPort,
     ApiReply,
     ApiRequest,
-    InvalidKey,
     StartAgain,
     describe_error,
 )
@@ -34,13 +33,14 @@ from sidecar.http.rendered_response import RenderedResponse, ResponseRenderer
 from sidecar.http.request_body import read_whole, take_whole
 from sidecar.http.server.request import HttpRequest
 from sidecar.http.server.response import Answer, Deferred
-from sidecar.live_keys import LiveKeys
+from sidecar.live_keys import LiveKeys, WrongScope
 from sidecar.metrics.metrics import Metrics
 from sidecar.platform import eager
 from sidecar.platform.departure import Departed
 from sidecar.platform.json_logging import about
 from sidecar.policy_cache.document_fetcher import DocumentFetcher, FetchFailed, MissingDocument
 from sidecar.policy_cache.policy_store import CacheDamaged
+from sidecar.refused_keys import RefusedKeys
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +69,7 @@ class Dispatcher:
         self._renderer = renderer
         self._responses = metrics.responses
         self._foreign = metrics.foreign_requests
+        self._refused_keys = RefusedKeys(metrics.refused_keys, "operation", keys.monotonic)
         self._prefix = prefix
         self._numbers = itertools.count(1)
 
@@ -222,23 +223,25 @@ class Dispatcher:
         assert head.route is not None  # without a route, there is a fault
         scopes = head.route.scopes
         if scopes is not None and (key is None or key.scope not in scopes):
-            raise Forbidden("the scope of the API key does not allow this")
+            raise self._refused(head, WrongScope())
+        if key is not None:
+            self._refused_keys.taken(head.name)
         return key
 
     def _authenticate(self, head: ApiHead) -> Key:
         if head.key_fault is not None:
             raise head.key_fault
-        # 401 without a key, 403 with one that is not valid (contract, section 1).
-        if head.key_digest is None:
-            raise Unauthorized
         try:
-            key = self._keys.find_callers(head.key_digest)
+            return self._keys.of_caller(head.key_digest)
         except (NoPolicySet, CacheDamaged) as error:
             # Without a policy set no key can be recognised; a valid key must not get 403.
             raise Unavailable(f"the API key can't be checked: {error}") from error
-        if key is None:
-            raise InvalidKey
-        return key
+        except (Unauthorized, Forbidden) as error:
+            raise self._refused(head, error) from None
+
+    def _refused(self, head: ApiHead, error: SluiceError) -> SluiceError:
+        self._refused_keys.refused(head.name, head.name, error)
+        return error
 
     def _respond(self, head: ApiHead, reply: ApiReply) -> RenderedResponse:
         status = reply.status

@@ -80,8 +80,11 @@ class Api:
         for retrieval in batch.retrievals:
             if request.client_left():
                 break
-            submitted = self._enforcer.submit(retrieval, request.key, request.watch_client)
-            decided.append(await submitted)
+            decided.append(
+                await self._enforcer.submit(
+                    retrieval, request.key, request.watch_client, way="evaluate_batch"
+                )
+            )
             if decided[-1].decision.decision == batch.stop_on:
                 break
         # Wait only after all are decided: one sync of the disk then serves the whole batch.

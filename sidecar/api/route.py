@@ -5,15 +5,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 from policies.definitions.model import Key
-from policies.ground.errors import Forbidden, SluiceError
+from policies.ground.errors import SluiceError
 from sidecar.http.body_budget import BodyBudgetExceeded
 from sidecar.http.port_names import PortNames
 from sidecar.http.rendered_response import JSON, NO_STORE
 from sidecar.platform.departure import Watch, unwatched
-
-
-class InvalidKey(Forbidden):
-    """the API key is unknown, revoked or expired"""
 
 
 class StartAgain(Exception):

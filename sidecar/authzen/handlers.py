@@ -48,10 +48,7 @@ class Authzen:
         assert request.key is not None  # the route requires one
         question = read_question(read_body(body, request.content_type))
         asked = self._map(question, request.key)
-        if isinstance(asked, Unmapped):
-            recorded = await self._deny(asked)
-        else:
-            recorded = await self._enforcer.submit(asked, request.key, request.watch_client)
+        recorded = await self._decide(asked, request, request.key, "authzen")
         return ApiReply(
             orjson.dumps(_answer(recorded)),
             durable=recorded.durable,
@@ -79,11 +76,7 @@ class Authzen:
             if isinstance(each, Malformed):
                 answers.append(_item_error(each))
             else:
-                if isinstance(each, Unmapped):
-                    decided.append(await self._deny(each))
-                else:
-                    submitted = self._enforcer.submit(each, key, request.watch_client)
-                    decided.append(await submitted)
+                decided.append(await self._decide(each, request, key, "authzen_batch"))
                 answers.append(_answer(decided[-1]))
             if answers[-1]["decision"] is evaluations.stop_on:
                 break
@@ -99,8 +92,13 @@ class Authzen:
         except Unmapped as fault:
             return fault
 
-    async def _deny(self, unmapped: Unmapped) -> RecordedDecision:
-        return await self._enforcer.deny(unmapped.retrieval(DOOR), UNMAPPED, unmapped.reason)
+    async def _decide(
+        self, asked: Retrieval | Unmapped, request: ApiRequest, key: Key, way: str
+    ) -> RecordedDecision:
+        """`way` is the operation, for the metric."""
+        if not isinstance(asked, Unmapped):
+            return await self._enforcer.submit(asked, key, request.watch_client, way=way)
+        return await self._enforcer.deny(asked.retrieval(DOOR), UNMAPPED, asked.reason, way=way)
 
 
 def _answer(recorded: RecordedDecision) -> dict[str, Any]:

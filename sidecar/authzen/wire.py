@@ -5,7 +5,8 @@ from typing import Any
 
 from policies.ground.errors import Malformed, SluiceError, Unauthorized
 from policies.ground.keys import KeysDiffer
-from sidecar.api.route import ErrorReply, InvalidKey, describe_error
+from sidecar.api.route import ErrorReply, describe_error
+from sidecar.live_keys import InvalidKey
 from sidecar.protocols.strict_body import short_object
 
 MAX_DEPTH = 64

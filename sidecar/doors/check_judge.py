@@ -11,19 +11,13 @@ Knows neither keys, nor HTTP, nor gRPC.
 from typing import NamedTuple
 
 from policies.definitions.model import RANK, Sensitivity
-from policies.ground.errors import (
-    Malformed,
-    UpstreamFailed,
-)
+from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.http.attribution import Attribution
 from sidecar.http.head_template import HeadTemplate
 from sidecar.http.headers import RequestHead
 from sidecar.live_keys import AgentIdentity
 from sidecar.platform.departure import Watch, unwatched
-from sidecar.protocols.messages import (
-    RoutedRequest,
-    Unresolved,
-)
+from sidecar.protocols.messages import RoutedRequest, Unresolved
 from sidecar.protocols.route_table import ProtocolRoute, RouteClass, Sources
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.protocols.strict_body import BodyParser
@@ -35,6 +29,7 @@ from sidecar.proxy.pipeline.request_judge import RequestJudge
 from sidecar.proxy.pipeline.upstream_sender import UpstreamSender
 from sidecar.proxy.routing.source_endpoint import SharedParts
 from sidecar.recorder import RecordedDecision
+from sidecar.settings.doors import Door
 from sidecar.settings.model import Source
 
 
@@ -85,7 +80,7 @@ class CheckJudge(RequestJudge[CheckedRequest]):
 
     def __init__(
         self,
-        door: str,
+        door: Door,
         source: Source,
         agent: AgentIdentity,
         who: Attribution,
@@ -94,7 +89,8 @@ class CheckJudge(RequestJudge[CheckedRequest]):
     ) -> None:
         whole = SourceNames(source).whole
         reports = source.mode == "report"
-        authorizer = Authorizer(door, whole, agent, shared.enforcer, reports=reports)
+        enforcer, way = shared.enforcer, door.protocol
+        authorizer = Authorizer(door.name, whole, agent, enforcer, reports=reports, way=way)
         rules = SourceRules(who, source.writes == "allow", source.sensitivity_field, source.opaque)
         super().__init__(
             sender.protocol, authorizer, rules, sender.fetch, shared.limits, shared.worker

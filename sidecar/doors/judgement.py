@@ -5,25 +5,17 @@ Knows keys. Knows neither HTTP nor gRPC.
 """
 
 from policies.definitions.model import Key
-from policies.ground.errors import (
-    Forbidden,
-    Malformed,
-    Unauthorized,
-    Unavailable,
-)
+from policies.ground.errors import Forbidden, Malformed, Unauthorized, Unavailable
 from policies.sets.policy_set import NoPolicySet
 from sidecar.doors.check_judge import CheckedRequest, CheckJudge, Outcome
 from sidecar.http.attribution import attribution, default_attribution
 from sidecar.http.headers import RequestHead, sort_request_fields
 from sidecar.key_owner import agent_of, role_of
-from sidecar.live_keys import EVALUATING_SCOPES, AgentIdentity, LiveKeys
+from sidecar.live_keys import EVALUATING_SCOPES, AgentIdentity, LiveKeys, WrongScope
 from sidecar.platform import eager
 from sidecar.policy_cache.document_fetcher import FetchFailed, MissingDocument
 from sidecar.policy_cache.policy_store import CacheDamaged
-from sidecar.protocols.messages import (
-    FetchedResponse,
-    RefusalResponse,
-)
+from sidecar.protocols.messages import FetchedResponse, RefusalResponse
 from sidecar.protocols.registry import load_protocol
 from sidecar.protocols.route_table import ProtocolRoute
 from sidecar.proxy.pipeline.authorizer import Denied, Refused
@@ -31,6 +23,7 @@ from sidecar.proxy.pipeline.request_context import RequestContext
 from sidecar.proxy.pipeline.request_judge import Judged
 from sidecar.proxy.pipeline.upstream_sender import UpstreamSender
 from sidecar.proxy.routing.source_endpoint import SharedParts, upstream_client
+from sidecar.refused_keys import RefusedKeys
 from sidecar.settings.doors import Door, DoorAgent
 from sidecar.settings.model import Source
 from sidecar.tracing.trace import current_trace, within
@@ -55,6 +48,8 @@ class Judgement:
         self._keys = keys
         self._enforcer = shared.enforcer
         self._policies = shared.enforcer.policies
+        refused = shared.enforcer.metrics.refused_keys
+        self._refused_keys = RefusedKeys(refused, "check door", shared.clock.monotonic)
         # Not the proxy's, if that serves the source too: what one agent was issued there is not
         # another's to continue here.
         self.protocol = load_protocol(source, shared.clock.monotonic)
@@ -170,14 +165,15 @@ class Judgement:
         return judge
 
     def _key(self, digest: bytes | None) -> Key:
-        if digest is None:
-            raise Unauthorized
-        # INVARIANT: looked up for every check. Nothing remembered says that a key is valid.
-        key = self._keys.find_callers(digest)
-        if key is None:
-            raise Forbidden("the API key is unknown, revoked or expired")
-        if key.scope not in EVALUATING_SCOPES:
-            raise Forbidden("the scope of the API key does not allow this")
+        try:
+            # INVARIANT: looked up for every check. Nothing remembered says that a key is valid.
+            key = self._keys.of_caller(digest)
+            if key.scope not in EVALUATING_SCOPES:
+                raise WrongScope
+        except (Unauthorized, Forbidden) as error:
+            self._refused_keys.refused(self.door.protocol, self.door.name, error)
+            raise
+        self._refused_keys.taken(self.door.name)
         return key
 
     def _speaker(self, key: Key) -> tuple[str | None, str]:
@@ -201,7 +197,7 @@ class Judgement:
             else AgentIdentity(agent_id, role, digest, self._keys)
         )
         who = default_attribution(self._source.defaults, agent.default_user)
-        return CheckJudge(self.door.name, self._source, agent, who, self._sender, self._shared)
+        return CheckJudge(self.door, self._source, agent, who, self._sender, self._shared)
 
     async def _unmapped(self, check: CheckedRequest, error: Unmapped) -> Outcome:
         retrieval = error.retrieval(self.door.name)
@@ -213,7 +209,8 @@ class Judgement:
             pass  # what can't be read is not recorded
         else:
             retrieval = retrieval._replace(user_id=who.user)
-        return Outcome(False, [await self._enforcer.deny(retrieval, UNMAPPED, error.reason)])
+        reason, way = error.reason, self.door.protocol
+        return Outcome(False, [await self._enforcer.deny(retrieval, UNMAPPED, reason, way=way)])
 
     async def _fetch(self, missing: MissingDocument) -> None:
         await eager.within_task()

@@ -54,6 +54,17 @@ class Metrics:
             "Evaluations, by outcome and the check that denied.",
             ("decision", "check"),
         )
+        # The way in is an operation of the sidecar's own port, a check door's protocol, or `proxy`.
+        self.by_way = counter(
+            "sluice_decisions_by_way_total",
+            "Evaluations, by the way in which the request came and by outcome",
+            ("way", "decision"),
+        )
+        self.refused_keys = counter(
+            "sluice_refused_keys_total",
+            "Calls refused for the key that they carry or lack, by the way in and the reason",
+            ("way", "reason"),
+        )
         self.reported = counter(
             "sluice_reported_total",
             "Denials by sources in mode `report`, which forwarded the request, by check",

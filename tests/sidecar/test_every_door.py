@@ -127,6 +127,18 @@ def documents(draw: Random) -> Mapping[str, bytes | None]:
     return made
 
 
+BY_WAY = "sluice_decisions_by_way_total"
+COUNTED_AS = {
+    "api": "evaluate_context",
+    "batch": "evaluate_batch",
+    "authzen": "authzen",
+    "authzen batch": "authzen_batch",
+    "edge": "envoy_http",
+    "nginx": "forward_auth",
+    "ingress": "forward_auth",
+    "mesh": "envoy_grpc",
+    "rest": "proxy",
+}
 Ask = Callable[[Asked], Awaitable[bool]]
 """Asks, and returns whether the answer lets the agent read."""
 
@@ -163,12 +175,18 @@ class SidecarWithEveryDoor:
         recorded.pop("context_hash")  # of a random salt
         recorded["hidden"] = {name: opening[1] for name, opening in payload["open"].items()}
         assert case.user in recorded["hidden"].values()
-        return passed, recorded, await self._counted()
+        counted = await self._counted()
+        decision = recorded["response"]["decision"]
+        # The one metric that tells the ways apart.
+        assert counted.pop(f'{BY_WAY}{{decision="{decision}",way="{COUNTED_AS[way]}"}}') == 1
+        return passed, recorded, counted
 
     async def _counted(self) -> dict[str, float]:
         """By how much each decision's metric has grown."""
         text = (await self.running.call("GET", "/metrics", key=None)).text()
-        found = re.findall(r"^(sluice_(?:decisions_total|evaluate\w*_count)\S*) (\S+)$", text, re.M)
+        found = re.findall(
+            r"^(sluice_(?:decisions\w*_total|evaluate\w*_count)\S*) (\S+)$", text, re.M
+        )
         now = {name: float(value) for name, value in found}
         grown = {name: value - self._metrics.get(name, 0) for name, value in now.items()}
         self._metrics = now

@@ -182,10 +182,10 @@ class Sidecar:
     def answer(self, presented: str, call: Retrieval, *, asked: bool) -> int | str | Record:
         """What a call gets: 403, whether it would claim its session, or its record."""
         try:
-            key = self.keys.find_callers(DIGESTS[presented])
+            key = self.keys.of_caller(DIGESTS[presented])
         except Forbidden:
             return 403
-        if key is None or key.scope not in EVALUATING_SCOPES:
+        if key.scope not in EVALUATING_SCOPES:
             return 403
         if asked:  # by AuthZEN, naming no role
             agent_id = call.agent_id

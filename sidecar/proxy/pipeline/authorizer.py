@@ -16,7 +16,7 @@ from policies.ground.errors import SluiceError
 from policies.ground.json_body import identifier_fault
 from policies.levels import Levels
 from policies.retrieval import Retrieval
-from sidecar.enforce import Enforcer, allows
+from sidecar.enforce import PROXY, Enforcer, allows
 from sidecar.http.attribution import Attribution
 from sidecar.live_keys import AgentIdentity
 from sidecar.platform.departure import Watch, unwatched
@@ -80,6 +80,7 @@ class Authorizer:
         enforcer: Enforcer,
         *,
         reports: bool = False,
+        way: str = PROXY,
     ) -> None:
         self.reports = reports
         self.tracer = enforcer.tracer
@@ -87,6 +88,7 @@ class Authorizer:
         self.whole = whole
         self._agent = agent
         self._enforcer = enforcer
+        self._way = way
 
     async def allow(
         self,
@@ -114,11 +116,13 @@ class Authorizer:
         if len(retrievals) == 1:
             # Nearly always: it takes fewer steps.
             [only] = retrievals
-            submitted = enforcer.submit(only, key, watch, report_mode=reports, urgent=urgent)
+            submitted = enforcer.submit(
+                only, key, watch, report_mode=reports, urgent=urgent, way=self._way
+            )
             decisions = [await submitted]
         else:
             decisions = await enforcer.submit_together(
-                retrievals, key, watch, report_mode=reports, urgent=urgent
+                retrievals, key, watch, report_mode=reports, urgent=urgent, way=self._way
             )
         for recorded in decisions:
             if recorded.decision.decision != "ALLOW" and not recorded.report_only:
@@ -168,7 +172,7 @@ class Authorizer:
         # them.
         reason = refused.reason[:_LONGEST_REASON].encode(errors="replace").decode()
         recorded = await self._enforcer.refuse(
-            retrieval, refused.policy_name, reason, report_mode=reports
+            retrieval, refused.policy_name, reason, report_mode=reports, way=self._way
         )
         if target and refused.policy_name == UNREADABLE:
             await self._enforcer.unreadable.note(method, target, recorded.event_id)

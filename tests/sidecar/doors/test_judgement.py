@@ -31,18 +31,31 @@ async def test_a_denied_request_stops(tmp_path: Path) -> None:
         assert (await asked.verdict("GET", "/b"))[0] == "pass"
 
 
-async def test_a_check_without_a_valid_key_of_the_scope_decides_nothing(tmp_path: Path) -> None:
+async def test_a_check_without_a_valid_key_of_the_scope_decides_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with door(tmp_path) as asked:
-        for digest, error in (
-            (None, Unauthorized),
-            (b"\0" * 32, Forbidden),
-            (gateway_key(asked.sidecar, scope="read"), Forbidden),
-            (gateway_key(asked.sidecar, expires_at=1), Forbidden),
+        valid = asked.digest
+        for digest, error, reason in (
+            (None, Unauthorized, "missing"),
+            (b"\0" * 32, Forbidden, "unknown"),
+            (gateway_key(asked.sidecar, scope="read"), Forbidden, "scope"),
+            (gateway_key(asked.sidecar, expires_at=1), Forbidden, "expired"),
         ):
             asked.digest = digest
             with pytest.raises(error):
                 await asked.ask()
+            refused = asked.sidecar.metrics.registry.get_sample_value(
+                "sluice_refused_keys_total", {"way": "envoy_http", "reason": reason}
+            )
+            assert refused == 1
         assert await asked.records() == []
+        # One line for all four: the next may come in a minute.
+        [line] = caplog.messages
+        assert line == "the check door `edge` refused a call for its key: the call carries none"
+        asked.digest = valid
+        assert await asked.verdict() == ALLOWED
+        assert caplog.messages[1:] == ["recovered: the check door `edge` took a key"]
 
 
 async def test_an_admin_may_ask(tmp_path: Path) -> None:
