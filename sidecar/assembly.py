@@ -12,6 +12,7 @@ from policies.ground.clock import Clock
 from policies.ground.connection_budget import ConnectionBudget
 from policies.ground.listen_address import ListenAddress
 from policies.ground.random_buffer import RandomBuffer
+from sidecar.agent_key_file import AgentKeyFile
 from sidecar.api.dispatch import Dispatcher
 from sidecar.api.handlers import Api
 from sidecar.api.http_server import HttpServer
@@ -68,6 +69,7 @@ from sidecar.telemetry.collectors import (
     watch_traces,
 )
 from sidecar.telemetry.probes import probes
+from sidecar.telemetry.standing_denials import StandingDenials, frozen_since
 from sidecar.telemetry.status import SidecarStatus
 from sidecar.telemetry.status_reporter import StatusReporter
 from sidecar.tracing.exporter import SpanExporter
@@ -119,6 +121,7 @@ class Components:
             # let it wait for the next interval.
             self.reporter.wake()
             self.heartbeats.wake()
+            self.standing_denials.wake()
             if self.enroller is not None:
                 self.enroller.changed(names)
 
@@ -126,18 +129,19 @@ class Components:
         self.policies = PolicyView(
             self.replica.policy_set, freshness, self.replica.document_fetcher(), clock.monotonic
         )
+        self._find_agent(settings)
         self.shipper = Shipper(spool, self._log_client(settings), clock)
         # Neither probe asks whether the control API answers: a sidecar that has a fresh policy set
         # and room for records decides without it.
         self._redirect_check = self._make_redirect_check(settings, random_bytes)
-        self.readiness = Readiness(
-            probes(self.policies, self.follower, spool, clock, self._redirect_check, self.identity),
-            {"policy_feed": lambda: self.follower.feed},
-        )
+        self.readiness = self._make_readiness()
         status = SidecarStatus(
             settings, self.identity, self.replica, freshness, spool, self.readiness
         )
         self.reporter = self._make_reporter(status, settings, time, random_bytes(8).hex())
+        self.standing_denials = StandingDenials(
+            self.policies, self.follower, self._agent_with_file, self.reporter.wake
+        )
         observations = self._observe(sessions, settings)
         recorder = Recorder(spool, self.metrics, clock, random_bytes, self.policies.masks)
         self.heartbeats = Heartbeats(recorder, self.policies, clock.monotonic)
@@ -153,11 +157,8 @@ class Components:
         )
         self.enroller = self._make_enroller(settings, observations)
         self._hold_to_own_agents(settings, sessions)
-        self._keys = LiveKeys(self.policies.policy_set, clock, self.enforcer.speaks_for)
-        self._agent = self._agent_identity(settings)
         self.enforcer.key_now = self._key_now
-        self._renderer = ResponseRenderer(clock)
-        self._request_id_prefix = random_bytes(4).hex()
+        self._renderer, self._request_id_prefix = ResponseRenderer(clock), random_bytes(4).hex()
         # All listeners share these: no source may lead back to any of the ports, and together
         # the ports hold no more body bytes than the budget.
         self._loop_guard = LoopGuard()
@@ -184,10 +185,13 @@ class Components:
             "policy set": self.follower.run(),
             "reports": self.reporter.run(),
             "heartbeats": self.heartbeats.run(),
+            "standing denials": self.standing_denials.run(),
             "candidates": self.enforcer.candidate_roles.run(),
         }
         if self.enroller is not None:
             loops["enrolment"] = self.enroller.run()
+        if self.agent_key_file is not None:
+            loops["agent key"] = self.agent_key_file.run()
         if self.exporter is not None:
             loops["traces"] = self.exporter.run()
         if self._redirect_check is not None:
@@ -289,13 +293,38 @@ class Components:
             return self._agent.known_key()
         return self._keys.now(key)
 
-    def _agent_identity(self, settings: SidecarSettings) -> AgentIdentity | None:
-        if isinstance(self.identity, EnrolledIdentity):
-            return EnrolledAgent(self.identity, settings.id, self._keys)
-        agent = settings.agent
-        if agent is None:
-            return None
-        return AgentIdentity.of(agent.id, agent.role, read_key(agent.key_file), self._keys)
+    def _find_agent(self, settings: SidecarSettings) -> None:
+        """Find who speaks through the proxy's ports, and whether the key is in a file."""
+        identity, policies = self.identity, self.policies
+        self._speaks_for = partial(identity.speaks_for, policies.policy_set)
+        self._keys = keys = LiveKeys(policies.policy_set, self.clock, self._speaks_for)
+        self._agent: AgentIdentity | None = None
+        self._agent_with_file: AgentIdentity | None = None
+        self.agent_key_file: AgentKeyFile | None = None
+        if isinstance(identity, EnrolledIdentity):
+            self._agent = EnrolledAgent(identity, settings.id, keys)
+        elif isinstance(identity, ConfiguredIdentity) and settings.agent is not None:
+            agent_id, role, path = settings.agent.id, settings.agent.role, settings.agent.key_file
+            agent = AgentIdentity.of(agent_id, role, read_key(path), keys)
+            self._agent = self._agent_with_file = agent
+            fetcher, monotonic = policies.document_fetcher, policies.monotonic
+            self.agent_key_file = AgentKeyFile(path, agent, identity, keys, fetcher, monotonic)
+
+    def _make_readiness(self) -> Readiness:
+        policies, follower = self.policies, self.follower
+        found = probes(
+            policies,
+            follower,
+            self._spool,
+            self._redirect_check,
+            self.identity,
+            self._agent_with_file,
+        )
+        facts = {
+            "policy_feed": lambda: follower.feed,
+            "tenant": lambda: "active" if frozen_since(policies.policy_set) is None else "frozen",
+        }
+        return Readiness(found, facts)
 
     def _make_enroller(
         self, settings: SidecarSettings, observations: Observations
@@ -317,7 +346,7 @@ class Components:
         return enroller
 
     def _hold_to_own_agents(self, settings: SidecarSettings, sessions: SessionRegistry) -> None:
-        speaks_for = partial(self.identity.speaks_for, self.policies.policy_set)
+        speaks_for = self._speaks_for
         self.enforcer.speaks_for = speaks_for
         self.enforcer.enrolled = settings.enrol is not None
         if settings.given_least_documents:

@@ -212,7 +212,8 @@ FIELDS = {
     "if it was too large to be kept.",
     "records": "The records as in the spool, in order and without gaps.",
     "redacted": "How many entries lost their personal values.",
-    "refusing": "Why the sidecar is not ready. `null` if it is.",
+    "refusing": "Why the sidecar denies every request: it is not ready, or its tenant is frozen."
+    " `null` if it does not.",
     "released_at": "When the hold was released. `null` while it is active.",
     "released_by": "The id of the key that released the hold. `null` while it is active.",
     "removed": "The names of policies that are no longer in the files.",

@@ -96,11 +96,18 @@ class ConfiguredIdentity(Identity):
         super().__init__(KeyHolder(key))
         self._digest = key_digest(key)
         self.required.append(key_name(self._digest))
+        self._agent_key = ""
         if (agent := settings.agent) is not None:
-            digest = key_digest(read_key(agent.key_file))
-            self.required += [role_name(agent.role), key_name(digest)]
+            self._agent_key = key_name(key_digest(read_key(agent.key_file)))
+            self.required += [role_name(agent.role), self._agent_key]
             if agent.id is not None:
                 self.required.append(agent_name(agent.id))
+
+    def hold_agent_key(self, digest: bytes) -> None:
+        """From now on, hold the document of the agent's key with this digest, not the former's."""
+        name = key_name(digest)
+        self.required[self.required.index(self._agent_key)] = name
+        self._agent_key = name
 
     def invalid(self, policy_set: PolicySet, now: int) -> str | None:
         key = policy_set.key(self._digest)

@@ -238,7 +238,8 @@ class AgentSettings:
     role: str
     """The role that it acts in."""
     key_file: Path
-    """A file with its API key, of scope `evaluate`; proxied requests carry no key themselves."""
+    """A file with its API key, of scope `evaluate`; proxied requests carry no key themselves. A key
+    that is written to it is in use within a second."""
 
 
 @dataclass(frozen=True, slots=True)

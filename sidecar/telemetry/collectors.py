@@ -16,6 +16,7 @@ from sidecar.proxy.tunnel.redirect_check import RedirectCheck
 from sidecar.sessions import SessionRegistry
 from sidecar.settings.model import SidecarSettings
 from sidecar.spool import Spool, State
+from sidecar.telemetry.standing_denials import frozen_since
 from sidecar.telemetry.status_reporter import StatusReporter
 from sidecar.tracing.exporter import SpanExporter
 
@@ -37,6 +38,11 @@ def watch_policy_set(metrics: Observations, policies: PolicyView, follower: Foll
     )
     metrics.gauge(
         "sluice_policy_set_revision", "The revision in force", lambda: policy_set.revision
+    )
+    metrics.gauge(
+        "sluice_tenant_frozen",
+        "1 if the tenant is frozen, so that everything is denied",
+        lambda: float(frozen_since(policy_set) is not None),
     )
     metrics.gauges(
         "sluice_policy_feed",

@@ -10,6 +10,7 @@ from sidecar.policy_cache.freshness import Freshness
 from sidecar.policy_cache.replica import Replica
 from sidecar.settings.model import SidecarSettings
 from sidecar.spool import Spool
+from sidecar.telemetry.standing_denials import frozen_problem
 
 MAX_REASON_CHARS = 4000
 """The longest `refusing` and `forked`, in characters: the control API refuses more than 4096."""
@@ -37,6 +38,9 @@ class SidecarStatus:
     def snapshot(self) -> dict[str, Any]:
         age = self._freshness.age()
         problems = self._readiness.problems()
+        # Ready, since it decides as it should: the freeze is the tenant's own wish. But it refuses.
+        if (frozen := frozen_problem(self._replica.policy_set)) is not None:
+            problems["tenant"] = frozen
         why = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
         # Read once: two fields of one report must not contradict each other.
         depth = self._spool.depth

@@ -154,6 +154,7 @@ async def test_health_and_readiness_need_no_key_and_show_no_path(tmp_path: Path)
                 "status": "ready",
                 "version": __version__,
                 "policy_feed": "control",
+                "tenant": "active",
             }
 
 

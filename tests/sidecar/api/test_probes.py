@@ -42,19 +42,18 @@ class Held:
 @asynccontextmanager
 async def all_held(tmp_path: Path, **changed: Any) -> AsyncIterator[tuple[RunningSidecar, Held]]:
     """A sidecar all of whose connections an agent holds."""
-    async with (
-        fake_control_api() as control,
-        running_sidecar(tmp_path, control, max_connections=MOST, **changed) as running,
-    ):
-        held = Held(running, silent="listen_tls" in changed)
-        try:
-            await held.open(MOST)
-            connections = running.parts.connections
-            await until_async("all are held", lambda: connections.open == MOST)
-            yield running, held
-        finally:
-            for writer in held.writers:
-                writer.close()
+    async with fake_control_api() as control:
+        control.create_tenant()
+        async with running_sidecar(tmp_path, control, max_connections=MOST, **changed) as running:
+            held = Held(running, silent="listen_tls" in changed)
+            try:
+                await held.open(MOST)
+                connections = running.parts.connections
+                await until_async("all are held", lambda: connections.open == MOST)
+                yield running, held
+            finally:
+                for writer in held.writers:
+                    writer.close()
 
 
 async def asked(running: RunningSidecar, data: bytes, tls: ssl.SSLContext | None = None) -> bytes:

@@ -160,7 +160,7 @@ async def test_decisions_and_revocations_go_on_without_redis(tmp_path: Path, fau
         control.rebuild()
         control.pushes = True
         await follows(running, "redis")
-        assert not running.parts.readiness.problems()
+        assert {*running.parts.readiness.problems()} == {"agent_key"}  # it was revoked
         control.publish({key_name(key_digest(EVALUATE_KEY)): key_document(Key("k", "evaluate"))})
         await in_force(running, control)
         answer = await running.evaluate(agent_role="role-3", agent_id=None)

@@ -1,0 +1,137 @@
+"""Says in the log that this sidecar denies every request, and when that ends: its policy set is too
+old, its tenant is frozen, or its agent's key is not valid. Each such denial is recorded, but no
+single one says that all others are denied too.
+
+Knows which part to ask for each. Decides nothing.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+
+from policies.ground.canonical import rfc3339
+from policies.sets.policy_set import NoPolicySet, PolicySet
+from sidecar.live_keys import AgentIdentity
+from sidecar.metrics.readiness import Probe
+from sidecar.platform.state_logger import StateLogger
+from sidecar.policy_cache.document_fetcher import MissingDocument
+from sidecar.policy_cache.policy_store import CacheDamaged
+from sidecar.policy_cache.policy_view import PolicyView
+from sidecar.policy_cache.replica import Follower
+
+log = logging.getLogger(__name__)
+
+SECONDS = 1.0
+"""The most time from the beginning of a state to its line."""
+PAUSE_SECONDS = 0.1
+"""The least time between two looks, however often the policy set changes."""
+START_SECONDS = 5.0
+"""How long a sidecar that starts may be without a policy set before that is told."""
+
+
+class StandingDenials:
+    """The loop. `agent` speaks through the proxy's ports; None without one, or if it enrols, which
+    tells of its keys itself. `changed` is called when a state begins or ends."""
+
+    def __init__(
+        self,
+        policies: PolicyView,
+        follower: Follower,
+        agent: AgentIdentity | None,
+        changed: Callable[[], None],
+    ) -> None:
+        self._policies = policies
+        self._follower = follower
+        self._changed = changed
+        self._told_from = policies.monotonic() + START_SECONDS
+        self._wanted = asyncio.Event()
+        self._states: list[tuple[Probe, StateLogger]] = [
+            self._state(
+                self._stale,
+                "every request is denied with `policy_set_stale`",
+                "the policy set is confirmed again, and requests are decided by it",
+            ),
+            self._state(
+                lambda: frozen_problem(policies.policy_set),
+                "every request is denied with `tenant_frozen`",
+                "the tenant is not frozen any more, and requests are decided",
+            ),
+        ]
+        if agent is not None:
+            self._states.append(
+                self._state(
+                    lambda: agent_key_problem(policies, agent),
+                    "every proxied request is denied with `key_not_valid`",
+                    "the agent's key is valid, and proxied requests are decided",
+                )
+            )
+
+    def wake(self) -> None:
+        """Look soon: the policy set has changed."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Never returns."""
+        while True:
+            # Cleared before the look: what changes during it gets another one.
+            self._wanted.clear()
+            self.look()
+            await asyncio.sleep(PAUSE_SECONDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SECONDS - PAUSE_SECONDS):
+                    await self._wanted.wait()
+
+    def look(self) -> None:
+        """Tell what has begun or ended since the last look."""
+        for probe, state in self._states:
+            problem, before = probe(), state.problem
+            if problem is not None:
+                state.failing(problem)
+            elif before is not None:
+                state.recovered()
+            if (problem is None) != (before is None):
+                self._changed()
+
+    def _state(self, probe: Probe, what: str, back: str) -> tuple[Probe, StateLogger]:
+        return probe, StateLogger(log, what, back, self._policies.monotonic)
+
+    def _stale(self) -> str | None:
+        now = self._policies.monotonic()
+        if not self._policies.freshness.stale(now) or now < self._told_from:
+            return None
+        # Not its age, which is another text each second.
+        why = f"no policy set was confirmed within {self._policies.freshness.limit:g} s"
+        cause = self._follower.refused or self._follower.problem
+        return f"{why}: {cause}" if cause else why
+
+
+def frozen_since(policy_set: PolicySet) -> int | None:
+    """When the tenant was frozen, in microseconds; None if it is not, or if that is not known."""
+    try:
+        return policy_set.settings().frozen_at
+    except Exception:  # noqa: BLE001  # a document of a later format can raise anything
+        # Each denial then says `evaluation_error`, or that there is no policy set.
+        return None
+
+
+def frozen_problem(policy_set: PolicySet) -> str | None:
+    """Why everything is denied if the tenant is frozen; None if it is not."""
+    since = frozen_since(policy_set)
+    if since is None:
+        return None
+    return f"the tenant is frozen since {rfc3339(since)}; `sluice freeze --lift` ends that"
+
+
+def agent_key_problem(policies: PolicyView, agent: AgentIdentity) -> str | None:
+    """Why every proxied request is denied for the agent's key; None if it is valid, or if that
+    can't be known, which other probes explain."""
+    if policies.stale():
+        return None
+    try:
+        fault = agent.key_fault()
+    except (NoPolicySet, MissingDocument, CacheDamaged):
+        return None
+    if fault is None:
+        return None
+    return f"the key in `agent.key_file` {fault}: write a valid one into that file"

@@ -1,0 +1,66 @@
+"""The key of the agent behind the proxy is replaced while requests pass."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from aiohttp import ClientSession
+
+from policies.definitions.model import Key
+from policies.ground.keys import key_digest, make_key
+from policies.ground.listen_address import ListenAddress
+from policies.sets.policy_set import key_document, key_name
+from sidecar.proxy.assembly import Proxy
+from sidecar.settings.model import RestRule, Source
+from tests.support.fake_control_api import EVALUATE_KEY, fake_control_api
+from tests.support.scripted_source import answer, data_source
+from tests.support.sidecar import running_sidecar
+from tests.support.waiting import until_async
+
+NEW_KEY = make_key(b"n" * 32)
+
+
+@pytest.mark.deep(
+    stands_in="tests/sidecar/test_standing_denials.py::test_an_agent_s_key_that_is_not_valid_is_told_and_replaced_by_the_file"
+)
+async def test_a_revoked_key_is_replaced_without_a_restart(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fake_control_api() as control, data_source(answer()) as upstream:
+        control.create_tenant()
+        address = f"http://127.0.0.1:{upstream.port}"
+        rule = RestRule("GET", "/{name}", "retrieve", "{name}")
+        crm = Source("crm", "rest", address, ListenAddress("127.0.0.1", 0), "low", routes=(rule,))
+        async with (
+            running_sidecar(tmp_path, control, sources=(crm,)) as running,
+            ClientSession() as session,
+        ):
+            parts = running.parts
+            [proxy] = [each for each in parts.listeners if isinstance(each, Proxy)]
+            assert parts.agent_key_file is not None
+            loops = [parts.agent_key_file.run(), parts.standing_denials.run()]
+            tasks = [asyncio.create_task(loop) for loop in loops]
+
+            async def answered(status: int) -> bool:
+                url = f"http://127.0.0.1:{proxy.port('crm')}/rates"
+                async with session.get(url) as found:
+                    return found.status == status
+
+            async def told(line: str) -> None:
+                await until_async(line, lambda: line in caplog.text)
+
+            assert await answered(200)
+            control.publish({key_name(key_digest(EVALUATE_KEY)): None})
+            await until_async("it is denied", lambda: answered(403))
+            await told("every proxied request is denied with `key_not_valid`")
+            # A sidecar that holds only what it uses has to fetch the new key's document.
+            control.publish({key_name(key_digest(NEW_KEY)): key_document(Key("key_n", "evaluate"))})
+            (tmp_path / "agent.key").write_text(NEW_KEY)
+            await until_async("it is allowed", lambda: answered(200))
+            await told("recovered: the agent's key is valid")
+            # The new key's document is one that the sidecar follows.
+            control.publish({key_name(key_digest(NEW_KEY)): None})
+            await until_async("it is denied again", lambda: answered(403))
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,87 @@
+"""What denies every request is told in the log when it begins and when it ends, and in the fleet's
+list."""
+
+from pathlib import Path
+
+import pytest
+
+from policies.definitions.model import Key, TenantSettings
+from policies.ground.keys import key_digest
+from policies.sets.policy_set import key_document, key_name, tenant_document
+from tests.support.fake_control_api import EVALUATE_KEY, READ_KEY, FakeControlApi
+from tests.support.sidecar import RunningSidecar
+
+FROZEN_AT = 1_767_225_600_000_000
+
+
+async def test_an_agent_s_key_that_is_not_valid_is_told_and_replaced_by_the_file(
+    sidecar: RunningSidecar,
+    control: FakeControlApi,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    parts, file = sidecar.parts, tmp_path / "agent.key"
+    assert parts.agent_key_file is not None
+    other = key_document(Key("key_r", "evaluate"))
+    revoked = {key_name(key_digest(EVALUATE_KEY)): None, key_name(key_digest(READ_KEY)): other}
+    await sidecar.follows(control.publish(revoked))
+    for _ in range(2):
+        parts.standing_denials.look()
+    [line] = caplog.messages
+    assert line.startswith("every proxied request is denied with `key_not_valid`: ")
+    assert "`agent.key_file` is unknown or revoked: write a valid one into that file" in line
+    assert "unknown or revoked" in (await sidecar.problems())["agent_key"]
+    await parts.reporter.report()
+    assert control.reports[-1]["refusing"].startswith("agent_key: the key in `agent.key_file`")
+    # What is no key changes nothing, and says so.
+    file.write_text("slc_no")
+    await parts.agent_key_file.follow()
+    assert "does not hold an API key" in caplog.messages[-1]
+    file.write_text(READ_KEY)
+    await parts.agent_key_file.follow()
+    parts.standing_denials.look()
+    assert caplog.messages[-1] == (
+        "recovered: the agent's key is valid, and proxied requests are decided"
+    )
+    assert await sidecar.problems() == {}
+    # A key that may not evaluate replaces none that may.
+    file.write_text(EVALUATE_KEY)
+    await parts.agent_key_file.follow()
+    assert await sidecar.problems() == {}
+    assert EVALUATE_KEY not in caplog.text
+    assert READ_KEY not in caplog.text
+
+
+async def test_a_stale_set_and_a_freeze_are_told_when_they_begin_and_end(
+    sidecar: RunningSidecar, control: FakeControlApi, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts = sidecar.parts
+
+    async def publish(frozen_at: int | None) -> None:
+        settings = TenantSettings(control.tenant_id, frozen_at=frozen_at)
+        await sidecar.follows(control.publish({"tenant": tenant_document(settings)}))
+        parts.standing_denials.look()
+
+    assert (await sidecar.call("GET", "/health/ready", key=None)).json()["tenant"] == "active"
+    await publish(FROZEN_AT)
+    [frozen] = caplog.messages
+    assert frozen.startswith("every request is denied with `tenant_frozen`: the tenant is frozen")
+    # A freeze is the tenant's wish: the sidecar is ready, and says what it does.
+    assert (await sidecar.call("GET", "/health/ready", key=None)).json()["tenant"] == "frozen"
+    assert await sidecar.metric("sluice_tenant_frozen") == 1
+    await parts.reporter.report()
+    assert "frozen since 2026-01-01" in control.reports[-1]["refusing"]
+    await publish(None)
+    await parts.reporter.report()
+    assert control.reports[-1]["refusing"] is None
+    parts.policies.freshness.expire("the key was refused")
+    sidecar.clock.ahead = 10.0
+    parts.standing_denials.look()
+    stale, answered = caplog.messages[-1], await sidecar.evaluate()
+    assert stale.startswith("every request is denied with `policy_set_stale`: no policy set was")
+    assert answered["policy_name"] == "policy_set_stale"
+    await publish(None)
+    assert [each for each in caplog.messages if each.startswith("recovered")] == [
+        "recovered: the tenant is not frozen any more, and requests are decided",
+        "recovered: the policy set is confirmed again, and requests are decided by it",
+    ]
