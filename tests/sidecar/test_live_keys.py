@@ -70,6 +70,13 @@ async def test_an_expired_key_is_refused_whatever_the_host_s_clock_says(tmp_path
             running.clock.ahead = 61
             answer = await running.call("POST", EVALUATE, orjson.dumps(ask()))
             assert answer.status == 403
+            refused = "sluice_refused_keys_total"
+            way = '{reason="expired",way="evaluate_context"}'
+            assert await running.metric(f"{refused}{way}") == 1
+            question = await running.call("POST", "/access/v1/evaluation", b"{}", key=READ_KEY)
+            assert question.status == 403
+            way = '{reason="scope",way="authzen"}'
+            assert await running.metric(f"{refused}{way}") == 1
 
 
 async def test_an_agent_whose_key_was_revoked_is_denied_and_recorded(
