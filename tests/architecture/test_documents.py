@@ -12,7 +12,7 @@ from tests.architecture import import_graph
 from tests.architecture.tree import ROOT, files
 
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#([\w-]+))?\)")
-MAX_LINES = 250
+MAX_LINES = 400
 MAX_MODULES = 15
 DOCUMENTS = [path for path in files() if path.suffix == ".md"]
 
