@@ -32,16 +32,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from control_api import json_logging
-from control_api.analyses.this_program import IMPACT_RUN
 from control_api.command_line import parse
-from control_api.maintenance.keys_directory import write_keys
 from control_api.security.secret_file import UnusableFile
 from control_api.security.tls_files import UnusableTls
 from control_api.settings import Settings, read
 from control_api.settings_reader import SettingsReader
-from control_api.sockets import CannotListen
-from control_api.workers.service_manager import notify_ready
-from control_api.workers.worker_args import WorkerArgs
+from control_api.sockets import CannotListen, WorkerArgs
+from control_api.supervise import notify_ready
+from control_api.this_program import IMPACT_RUN
 from policies.ground.canonical import b64
 from policies.ground.clock import Clock
 from policies.ground.core_form import CORE_FORM
@@ -52,8 +50,8 @@ from policies.ground.settings import SettingsError
 from policies.ground.signing import KeyRing
 
 if TYPE_CHECKING:
-    from control_api.maintenance.bootstrap import FirstKeys
     from control_api.serve import Started
+    from control_api.tenants.bootstrap import FirstKeys
 
 _log = logging.getLogger("sluice")
 
@@ -61,7 +59,7 @@ _log = logging.getLogger("sluice")
 def main(arguments: list[str]) -> int:
     clock = Clock(lambda: time.time_ns() // 1000, time.monotonic)
     if arguments == [IMPACT_RUN]:
-        from control_api.workers.impact.process import main as run_impact
+        from control_api.policy.impact_process import main as run_impact
 
         return run_impact(clock, sys.stdin.buffer, sys.stdout.buffer)
     worker = _worker(arguments)
@@ -93,11 +91,11 @@ def main(arguments: list[str]) -> int:
 def _operator_faults() -> tuple[type[Exception], ...]:
     """Faults that an operator can fix, reported in one line. Anything else is a bug and gets a
     trace."""
-    from control_api.maintenance.keys_secret import NoSecret
     from control_api.store.connection_errors import DatabaseUnreachable
     from control_api.store.errors import UnknownState
     from control_api.store.url import UnusableDatabase
-    from control_api.workers.supervise import WorkersFailing
+    from control_api.supervise import WorkersFailing
+    from control_api.tenants.keys_directory import NoSecret
 
     of_database = (UnusableDatabase, DatabaseUnreachable, UnknownState)
     return (
@@ -150,17 +148,17 @@ def _run(chosen: Namespace, settings: Settings, clock: Clock) -> int:
         case "make-keys":
             _make_keys(chosen)
         case "purge":
-            from control_api.maintenance.purge_command import purge
+            from control_api.purge import purge
 
             work = purge(settings, clock, RandomBuffer(os.urandom), chosen.tenant, print)
             return 0 if asyncio.run(work) else 1
         case "rebuild-lists":
-            from control_api.maintenance.rebuild_command import rebuild_lists
+            from control_api.log.commands import rebuild_lists
 
             work = rebuild_lists(settings, clock, RandomBuffer(os.urandom), chosen.tenant, print)
             return 0 if asyncio.run(work) else 1
         case "accept-incarnation":
-            from control_api.maintenance.accept_command import accept_incarnation
+            from control_api.log.commands import accept_incarnation
 
             asked = (chosen.log, chosen.reason)
             work = accept_incarnation(settings, clock, RandomBuffer(os.urandom), *asked, print)
@@ -173,7 +171,7 @@ def _run(chosen: Namespace, settings: Settings, clock: Clock) -> int:
 def _serve(worker: WorkerArgs | None, settings: Settings, clock: Clock) -> int:
     """Serve as one worker, as the supervisor of several, or as the only process."""
     if worker is None and settings.workers > 1:
-        from control_api.workers.supervise import Supervisor
+        from control_api.supervise import Supervisor
 
         return Supervisor(settings, clock.monotonic).run(partial(announce_listening, settings))
     with _loading():
@@ -213,9 +211,9 @@ async def _migrate(settings: Settings, clock: Clock, finish: bool) -> None:
 
 def _make_keys(chosen: Namespace) -> None:
     """Create the keys of an installation in a directory or a Secret; what exists stays."""
-    from control_api.maintenance import keys_secret
+    from control_api.tenants.keys_directory import Cluster, create, fresh_keys, write_keys
 
-    keys = keys_secret.fresh_keys(os.urandom)
+    keys = fresh_keys(os.urandom)
     if chosen.dir is not None:
         made = write_keys(chosen.dir, keys)
         print(f"{chosen.dir}: {', '.join(made) or 'nothing'} created")
@@ -224,8 +222,8 @@ def _make_keys(chosen: Namespace) -> None:
             "the text of superadmin.key counts once it is the value of SLUICE_SUPERADMIN_KEY"
         )
         return
-    cluster = keys_secret.Cluster.of_pod(os.environ)
-    created = asyncio.run(keys_secret.create(cluster, chosen.secret, keys))
+    cluster = Cluster.of_pod(os.environ)
+    created = asyncio.run(create(cluster, chosen.secret, keys))
     print(
         f"Secret {chosen.secret}: {'created' if created else 'exists, unchanged'}; its "
         "superadmin.key counts once SLUICE_SUPERADMIN_KEY has it, as the chart's pods do"
@@ -248,7 +246,7 @@ def _leaves(error: BaseException) -> list[BaseException]:
 
 def announce_start(settings: Settings, started: Started) -> None:
     """Tell the operator that the service has started."""
-    from control_api.maintenance.bootstrap import FILE
+    from control_api.tenants.bootstrap import FILE
 
     print_keys(started.first_keys, settings.data_dir / FILE)
     announce_listening(settings, started.listen, started.metrics_listen)
@@ -256,7 +254,7 @@ def announce_start(settings: Settings, started: Started) -> None:
 
 def announce_worker(settings: Settings, worker: WorkerArgs, started: Started) -> None:
     """Tell the supervisor that this worker serves; it logs the addresses once all workers do."""
-    from control_api.maintenance.bootstrap import FILE
+    from control_api.tenants.bootstrap import FILE
 
     print_keys(started.first_keys, settings.data_dir / FILE)
     # Any byte will do. End of file without one tells the supervisor that this worker died.

@@ -4,60 +4,45 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from prometheus_client import CollectorRegistry
 
-from control_api.alerts.bundle import Alerts, Mail
-from control_api.app_context import AppContext, Description
-from control_api.auth.authenticate import Authenticator
-from control_api.auth.rate_limit import NextAuthenticator, RateLimit
-from control_api.caches.page_reads import PageReads
-from control_api.caches.tenant_cache import TenantCache
+from control_api.auth.authenticate import Authenticator, NextAuthenticator, RateLimit
 from control_api.checkpoint_store.location import open_store
-from control_api.checkpoints.maker import CheckpointMaker
-from control_api.checkpoints.witnesses import Cosigner
-from control_api.enrolment.enrolment import Enrolments
-from control_api.enrolment.registry import Registry
-from control_api.http.bundles import Bundles
-from control_api.http.describer import Describer
-from control_api.http.docs.page import render_page
-from control_api.http.openapi import describe
-from control_api.http.route import Route
-from control_api.isolation.isolation import Isolation
-from control_api.isolation.least_pages import LeastPages
-from control_api.isolation.sidecar_owners import SidecarOwners
-from control_api.isolation.spool_starts import SpoolStarts
+from control_api.fleet.isolation import Isolation, SidecarOwners
 from control_api.log.append import Log
 from control_api.log.changes import Changes
-from control_api.log.follow.tails import EventTails
-from control_api.maintenance.rollback_recovery import RollbackRecovery
-from control_api.metrics.metrics import EnrolmentMetrics, Instruments, JobMetrics, RedisMetrics
+from control_api.log.checkpoints.maker import CheckpointMaker
+from control_api.log.checkpoints.witnesses import Cosigner
+from control_api.log.scheduled.asked_logs import AskedLogs
+from control_api.log.scheduled.loop import SelfVerification
+from control_api.log.wal_folding import WalFolding
+from control_api.metrics.metrics import EnrolmentMetrics, Instruments, RedisMetrics
 from control_api.metrics.peer_metrics import PeerMetrics
-from control_api.publishing.assembly import Publishing
-from control_api.publishing.set_signer import SetSigner
-from control_api.responses.audit import Document
-from control_api.routes import routes_of
-from control_api.security.console_address import ConsoleAddress
+from control_api.policy.analyses.process import Analyses
+from control_api.policy.impact_loop import ImpactLoop
+from control_api.policy.impact_parts import ImpactParts
+from control_api.policy.publishing.assembly import Publishing
+from control_api.policy.publishing.set_signer import SetSigner
+from control_api.registry.enrolment.enrolment import Enrolments
+from control_api.registry.enrolment.pods import PodRegistry
+from control_api.rollback_recovery import RollbackRecovery
 from control_api.settings import Settings
+from control_api.sockets import WorkerArgs
 from control_api.store import notices
 from control_api.store.postgresql.notice_listener import NoticeListener
 from control_api.store.queries import log_keys
-from control_api.store.queries.fleet import FleetReports
-from control_api.store.queries.sessions import SessionClaimer
-from control_api.store.queries.tenants import Installation
+from control_api.store.queries.sidecar_rows import FleetReports
+from control_api.store.queries.tenant_rows import Installation
 from control_api.store.store import Store
+from control_api.store.tenant_cache import TenantCache
 from control_api.store.url import UnusableDatabase, parse_url
-from control_api.workers.worker_args import WorkerArgs
-from policies import __version__
 from policies.ground.clock import Clock
 from policies.ground.keys import key_digest
-from policies.ground.masking import MaskingTurns
 from policies.ground.signing import KeyRing
 
 if TYPE_CHECKING:
-    from control_api.oidc.provider import IdentityProvider
     from control_api.tracing import DecisionTracer
 
 _log = logging.getLogger("sluice.serve")
@@ -74,16 +59,39 @@ class Opened:
     ring: KeyRing
 
 
-class Assembled(NamedTuple):
-    """The parts of the service: the application context, and what each feature works with."""
+class Parts(NamedTuple):
+    """The parts of the service that features stand on.
 
-    app: AppContext
-    alerts: Alerts
+    `publishing` is None without Redis, `notices` on SQLite, `peer_metrics` in a single process,
+    `tracer` without traces. `stopping` is set once the service drains.
+    """
 
-    @property
-    def bundles(self) -> Bundles:
-        """What operations work with."""
-        return Bundles(*self)
+    settings: Settings
+    clock: Clock
+    entropy: Callable[[int], bytes]
+    changes: Changes
+    store: Store
+    ring: KeyRing
+    checkpoints: CheckpointMaker
+    cosigner: Cosigner
+    owners: SidecarOwners
+    reports: FleetReports
+    tenants: TenantCache
+    instruments: Instruments
+    registry: CollectorRegistry
+    analyses: Analyses
+    enrolments: Enrolments
+    folding: WalFolding
+    verification: SelfVerification
+    impact: ImpactLoop
+    stopping: asyncio.Event
+    publishing: Publishing | None
+    notices: NoticeListener | None
+    peer_metrics: PeerMetrics | None
+    tracer: "DecisionTracer | None"
+    isolation: Isolation
+    asked_logs: AskedLogs
+    opened: Opened
 
 
 def assemble(
@@ -92,83 +100,77 @@ def assemble(
     entropy: Callable[[int], bytes],
     opened: Opened,
     worker: WorkerArgs | None,
-) -> Assembled:
+) -> Parts:
     """The parts of the service. `worker` says which of several processes this is, or is None if it
     is the only one."""
+    store, ring = opened.store, opened.ring
     registry = CollectorRegistry()
     instruments = Instruments(registry)
+    jobs = instruments.jobs
     peer_metrics = None
     if worker is not None:
-        count = instruments.jobs.unanswered.inc
+        count = jobs.unanswered.inc
         peer_metrics = PeerMetrics(settings.data_dir, worker.index, worker.count, registry, count)
-    notes = open_store(settings.checkpoint_store)
-    tenants = TenantCache(opened.store)
     stopping = asyncio.Event()
-    owners = SidecarOwners(opened.store)
     changes = Changes(clock, entropy)
-    app = AppContext(
-        settings=settings,
-        clock=clock,
-        entropy=entropy,
-        changes=changes,
-        store=opened.store,
-        log=opened.log,
-        checkpoints=CheckpointMaker(opened.store, opened.ring, notes),
-        cosigner=Cosigner(
-            opened.store,
-            notes,
-            settings.witnesses,
-            lambda: log_keys.trusted(opened.store, opened.ring),
-            instruments.witnesses,
-        ),
-        sessions=SessionClaimer(opened.store),
-        fleet=FleetReports(opened.store),
-        sidecar_owners=owners,
-        isolation=Isolation(owners, opened.log, instruments.http, clock, changes.new_id),
-        spool_starts=SpoolStarts(opened.store, clock, settings.new_spools_per_day),
-        console=_console(settings, entropy),
-        tenants=tenants,
-        pages=PageReads(opened.store),
-        least_pages=LeastPages(opened.store),
-        ring=opened.ring,
-        epoch=opened.installed.epoch,
-        instruments=instruments,
-        registry=registry,
-        describe=Describer(partial(_description, routes_of(settings))).describe,
-        masking=MaskingTurns(clock.monotonic, partial(asyncio.sleep, 0), asyncio.Event),
-        enrolments=_enrolments(settings, changes, opened, instruments.enrolment),
-        tails=EventTails(opened.store, stopping),
-        stopping=stopping,
-        publishing=_publishing(settings, changes, opened, instruments.redis),
-        notices=_notices(settings, opened.store, tenants, instruments),
-        peer_metrics=peer_metrics,
-        tracer=_tracer(settings, entropy),
-        identity_provider=_identity_provider(settings, clock),
+    tenants = TenantCache(store)
+    notes = open_store(settings.checkpoint_store)
+    checkpoints = CheckpointMaker(store, ring, notes)
+    cosigner = Cosigner(
+        store,
+        notes,
+        settings.witnesses,
+        lambda: log_keys.trusted(store, ring),
+        instruments.witnesses,
     )
-    return Assembled(app, _alerts(settings, changes, opened.store, instruments.jobs))
-
-
-def _alerts(settings: Settings, changes: Changes, store: Store, metrics: JobMetrics) -> Alerts:
-    server, sender, hosts = settings.smtp_url, settings.smtp_from, settings.webhook_allow
-    mail = None if server is None or sender is None else Mail(server, sender)
-    return Alerts(store, changes.clock, changes.entropy, changes, mail, hosts, metrics)
-
-
-def _console(settings: Settings, entropy: Callable[[int], bytes]) -> ConsoleAddress:
-    """Raises `UnusableFile`."""
-    if settings.console_url is not None:
-        return ConsoleAddress.given(settings.console_url)
-    if settings.tls is not None or not settings.console:
-        return ConsoleAddress.missing()
-    return ConsoleAddress.own(settings.data_dir, settings.control_listen, entropy)
+    owners, reports = SidecarOwners(store), FleetReports(store)
+    isolation = Isolation(owners, opened.log, instruments.http, clock, changes.new_id)
+    enrolments = _enrolments(settings, changes, opened, instruments.enrolment)
+    publishing = _publishing(settings, changes, opened, instruments.redis)
+    tracer = _tracer(settings, entropy)
+    asked, folding, analyses = AskedLogs(), WalFolding(store, clock), Analyses()
+    verification = SelfVerification(store, clock, entropy, ring, asked, jobs)
+    impact = ImpactLoop(
+        ImpactParts(
+            store, clock, entropy, checkpoints, ring, settings.database_url, settings.database
+        )
+    )
+    return Parts(
+        settings,
+        clock,
+        entropy,
+        changes,
+        store,
+        ring,
+        checkpoints,
+        cosigner,
+        owners,
+        reports,
+        tenants,
+        instruments,
+        registry,
+        analyses,
+        enrolments,
+        folding,
+        verification,
+        impact,
+        stopping,
+        publishing,
+        _notices(settings, store, tenants, instruments),
+        peer_metrics,
+        tracer,
+        isolation,
+        asked,
+        opened,
+    )
 
 
 def _enrolments(
     settings: Settings, changes: Changes, opened: Opened, metrics: EnrolmentMetrics
 ) -> Enrolments:
     store, new_id = opened.store, changes.new_id
-    registry = Registry(store, changes.entropy, new_id)
-    return Enrolments(settings.enrol_issuers, store, opened.log, registry, metrics, new_id)
+    pods = PodRegistry(store, changes.entropy, new_id)
+    return Enrolments(settings.enrol_issuers, store, opened.log, pods, metrics, new_id)
 
 
 def _notices(
@@ -194,17 +196,9 @@ def _notices(
 def _tracer(settings: Settings, entropy: Callable[[int], bytes]) -> "DecisionTracer | None":
     if settings.traces_endpoint is None:
         return None
-    from control_api.tracing import DecisionTracer  # imported late: an extra of the package
+    from control_api.tracing import DecisionTracer
 
     return DecisionTracer(settings.traces_endpoint, settings.traces_sample_ratio, entropy(8).hex())
-
-
-def _identity_provider(settings: Settings, clock: Clock) -> "IdentityProvider | None":
-    if settings.oidc is None:
-        return None
-    from control_api.oidc.provider import IdentityProvider  # imported late: an extra of the package
-
-    return IdentityProvider(settings.oidc, clock)
 
 
 def _publishing(
@@ -225,25 +219,21 @@ def superadmin_digest(settings: Settings, installed: Installation) -> bytes | No
     return installed.superadmin_digest if key is None else key_digest(key)
 
 
-def authenticator(app: AppContext, installed: Installation) -> NextAuthenticator:
+def authenticator(
+    settings: Settings,
+    tenants: TenantCache,
+    clock: Clock,
+    instruments: Instruments,
+    installed: Installation,
+) -> NextAuthenticator:
     """The check of a request's API key, and of the key's rate if there is a limit."""
-    settings = app.settings
     superadmin = superadmin_digest(settings, installed)
     if superadmin is None:
         _log.warning(
             "there is no superadmin key: the first start used SLUICE_SUPERADMIN_KEY, which is not "
             "set any more"
         )
-    authenticate: NextAuthenticator = Authenticator(
-        app.tenants, superadmin, app.clock, app.instruments
-    )
+    authenticate: NextAuthenticator = Authenticator(tenants, superadmin, clock, instruments)
     if rate := settings.rate_limit:
-        authenticate = RateLimit(authenticate, rate, app.clock, app.instruments)
+        authenticate = RateLimit(authenticate, rate, clock, instruments)
     return authenticate
-
-
-@cache
-def _description(routes: tuple[Route, ...]) -> Description:
-    # Cached for the process, because it depends only on the routes.
-    openapi = describe(routes, __version__)
-    return Description(Document("application/json", openapi), render_page(openapi))

@@ -15,46 +15,44 @@ from functools import partial
 
 from control_api.alerts.deliver import DeliveryLoop
 from control_api.alerts.evaluator import AlertEvaluator
-from control_api.app_context import AppContext
 from control_api.assembly import (
-    Assembled,
     Opened,
+    Parts,
     assemble,
     authenticator,
     superadmin_digest,
 )
-from control_api.auth.console_session import SessionReader
-from control_api.checkpoints.loop import CheckpointLoop
+from control_api.audit.export_push.parts import ExportParts
+from control_api.audit.export_push.target_loop import ExportPush
+from control_api.audit.verification_operations import standing_headers
 from control_api.console.pages import PAGES
 from control_api.console.pipeline import ConsolePipeline
 from control_api.console.sessions import ConsoleSessions
-from control_api.domain.log_standing import standing_headers
-from control_api.domain.tenants import publish_settings
-from control_api.http.request_pipeline import RequestPipeline
-from control_api.http.request_shell import RequestShell
-from control_api.http.route import Route
-from control_api.http.server import ApiListener, RequestHandler
+from control_api.edge.pipeline import RequestPipeline
+from control_api.edge.request_shell import RequestShell
+from control_api.edge.route import Route
+from control_api.edge.server import ApiListener, RequestHandler
+from control_api.features import Features
 from control_api.log import log_key
 from control_api.log.append import Log
-from control_api.maintenance.bootstrap import FirstKeys, first_start
-from control_api.maintenance.key_expiry import KeyExpiry
-from control_api.maintenance.policy_files import PolicyFiles
-from control_api.maintenance.retention import RetentionLoop
-from control_api.maintenance.self_verification import SelfVerification
-from control_api.maintenance.wal_folding import WalFolding
-from control_api.metrics.connection_metrics import ConnectionMetrics
-from control_api.routes import METRICS, routes_of
-from control_api.security.certificate_expiry import seconds_left
+from control_api.log.checkpoints.loop import CheckpointLoop
+from control_api.log.tenant_change import publish_settings
+from control_api.metrics.metrics import ConnectionMetrics
+from control_api.policy.files import PolicyFiles
+from control_api.purge import PurgeParts, RetentionLoop
+from control_api.registry.key_expiry import KeyExpiry
+from control_api.routes import routes_of
 from control_api.security.secret_file import make_directory
-from control_api.security.tls_files import RenewingContext
+from control_api.security.tls_files import RenewingContext, seconds_left
+from control_api.service import METRICS
 from control_api.settings import Settings
-from control_api.store.queries import tenants as tenant_rows
-from control_api.store.queries.tenants import Installation
+from control_api.signin.console_session import SessionReader
+from control_api.sockets import WorkerArgs, inherited
+from control_api.store.queries import tenant_rows
+from control_api.store.queries.tenant_rows import Installation
 from control_api.store.startup import explain_startup_faults, opened_store
 from control_api.store.store import Store
-from control_api.workers.export_push.loop import ExportPush
-from control_api.workers.impact.loop import ImpactLoop
-from control_api.workers.worker_args import WorkerArgs, inherited
+from control_api.tenants.bootstrap import FirstKeys, first_start
 from policies.ground.clock import Clock
 from policies.ground.connection_budget import ConnectionBudget
 from policies.ground.listen_address import ListenAddress
@@ -113,13 +111,23 @@ async def _run(
         await log_key.ensure_database_key(store, ring, settings.keys)
         opened = Opened(store, installed, await Log.open(store), ring)
         parts = assemble(settings, clock, entropy, opened, worker)
-        app = parts.app
-        await _publish_all_settings(app)
-    exports = ExportPush(app)
-    loops = await _start_loops(parts, exports, first=worker is None or worker.index == 0)
-    listeners = await _listen(parts, installed, worker)
-    if app.peer_metrics is not None:
-        await app.peer_metrics.open()
+        features = Features.on(parts)
+        await _publish_all_settings(parts)
+    exports = ExportPush(
+        ExportParts(
+            store,
+            clock,
+            entropy,
+            parts.instruments.exports,
+            settings.export_urls,
+            settings.database_url.startswith("sqlite"),
+            parts.stopping,
+        )
+    )
+    loops = await _start_loops(parts, features, exports, first=worker is None or worker.index == 0)
+    listeners = await _listen(parts, features, installed, worker)
+    if parts.peer_metrics is not None:
+        await parts.peer_metrics.open()
     # Everything loaded so far stays until the end. Once it is frozen, the collector skips it.
     gc.collect()
     gc.freeze()
@@ -132,52 +140,67 @@ async def _run(
         _log.info("stopping: no more requests are accepted")
     finally:
         # Drain first, while the loops still run: requests under way may depend on their work.
-        await _drain(app, listeners)
+        await _drain(parts, listeners)
         await exports.ended()
-        if app.peer_metrics is not None:
-            app.peer_metrics.close()
+        if parts.peer_metrics is not None:
+            parts.peer_metrics.close()
         for task in loops:
             task.cancel()
-        await app.analyses.close()
-        if app.publishing is not None:
-            await app.publishing.close()
-        if app.tracer is not None:
+        await parts.analyses.close()
+        if parts.publishing is not None:
+            await parts.publishing.close()
+        if parts.tracer is not None:
             # It waits for its thread; the collector may be away.
-            await asyncio.to_thread(app.tracer.close)
+            await asyncio.to_thread(parts.tracer.close)
 
 
 async def _start_loops(
-    parts: Assembled, exports: ExportPush, *, first: bool
+    parts: Parts, features: Features, exports: ExportPush, *, first: bool
 ) -> list[asyncio.Task[None]]:
     """Start the loops, then load the policy files. Some run in the `first` worker only."""
-    app = parts.app
-    settings, seconds = app.settings, app.settings.checkpoint_seconds
-    metrics, maker = app.instruments.checkpoints, app.checkpoints
+    settings, store, entropy = parts.settings, parts.store, parts.entropy
+    clock, new_id, jobs = parts.clock, parts.changes.new_id, parts.instruments.jobs
+    metrics, maker = parts.instruments.checkpoints, parts.checkpoints
     metrics.diverged.set_function(lambda: len(maker.diverged))
     metrics.stores_differ.set_function(lambda: maker.is_apart)
-    app.instruments.jobs.refused_files.set_function(lambda: len(app.refused_files))
-    offer = app.cosigner.offer
-    signing = CheckpointLoop(app.store, maker, seconds, app.new_id, metrics.outcome, offer)
-    files = PolicyFiles(app, settings.policy_dir) if settings.policy_dir else None
-    verification = SelfVerification(app)
+    policies = features.policies
+    jobs.refused_files.set_function(lambda: len(policies.refused_files))
+    offer = parts.cosigner.offer
+    signing = CheckpointLoop(
+        store, maker, settings.checkpoint_seconds, new_id, metrics.outcome, offer
+    )
+    files = None
+    if settings.policy_dir:
+        files = PolicyFiles(policies, settings.policy_dir, parts.stopping)
+    purging = PurgeParts(
+        store,
+        parts.ring,
+        maker,
+        parts.reports,
+        parts.owners,
+        features.signin,
+        entropy,
+        new_id,
+        jobs.purges,
+    )
     loops = [
-        app.store.group.create_task(_forever(loop, app))
+        store.group.create_task(_forever(loop, parts.stopping))
         for loop in (
-            app.tenants.follow,
-            app.tenants.follow_notices,
-            *((app.notices.run,) if app.notices else ()),
+            parts.tenants.follow,
+            parts.tenants.follow_notices,
+            *((parts.notices.run,) if parts.notices else ()),
             *((files.watch,) if files else ()),
-            AlertEvaluator(parts.alerts).run,
-            DeliveryLoop(parts.alerts).run,
-            RetentionLoop(app).run,
-            *((signing.run, ImpactLoop(app).run, exports.run) if first else ()),
-            *((app.cosigner.run,) if first and settings.witnesses else ()),
-            KeyExpiry(app).run,
-            WalFolding(app).run,
-            verification.run,
-            verification.run_asked,
-            *app.enrolments.loops,
-            *(app.publishing.loops if app.publishing else ()),
+            AlertEvaluator(features.alerts).run,
+            DeliveryLoop(features.alerts).run,
+            RetentionLoop(purging).run,
+            *((signing.run, parts.impact.run, exports.run) if first else ()),
+            *((parts.cosigner.run,) if first and settings.witnesses else ()),
+            KeyExpiry(store, clock, entropy, jobs).run,
+            parts.folding.run,
+            parts.verification.run,
+            parts.verification.run_asked,
+            *parts.enrolments.loops,
+            *(parts.publishing.loops if parts.publishing else ()),
         )
     ]
     if files is not None:
@@ -188,32 +211,33 @@ async def _start_loops(
     return loops
 
 
-async def _publish_all_settings(app: AppContext) -> None:
+async def _publish_all_settings(parts: Parts) -> None:
     """Publish every tenant's settings: the environment may have changed since the last start."""
-    async with app.store.reading_all_tenants() as connection:
+    async with parts.store.reading_all_tenants() as connection:
         everyone = await tenant_rows.ids(connection)
     for tenant_id in everyone:
-        await publish_settings(app.store, app.settings, tenant_id)
+        await publish_settings(parts.store, parts.settings, tenant_id)
 
 
 async def _listen(
-    parts: Assembled, installed: Installation, worker: WorkerArgs | None
+    parts: Parts, features: Features, installed: Installation, worker: WorkerArgs | None
 ) -> list[ApiListener]:
     """The API's listener, then the metrics' listener if they have their own port."""
-    app, bundles = parts.app, parts.bundles
-    settings, authenticate = app.settings, authenticator(app, installed)
-    shell = RequestShell(app.instruments, app.clock, app.entropy(4).hex())
-    standing = partial(standing_headers, app)
+    settings, clock, instruments = parts.settings, parts.clock, parts.instruments
+    bundles = features.bundles()
+    authenticate = authenticator(settings, parts.tenants, clock, instruments, installed)
+    shell = RequestShell(instruments, clock, parts.entropy(4).hex())
+    standing = partial(standing_headers, features.audit)
 
     def pipeline(routes: tuple[Route, ...]) -> RequestPipeline:
-        return RequestPipeline(routes, bundles, authenticate, app.instruments, shell, standing)
+        return RequestPipeline(routes, bundles, authenticate, instruments, shell, standing)
 
     api, metrics = (worker.api, worker.metrics) if worker else ((), ())
     tls = None if settings.tls is None else RenewingContext.of(settings.tls)
     first = worker is None or worker.index == 0  # warn once, not once per worker
     if settings.tls is not None:
-        certificate, now = settings.tls.certificate, app.clock.now
-        expiry = app.instruments.jobs.certificate_expiry
+        certificate, now = settings.tls.certificate, clock.now
+        expiry = instruments.jobs.certificate_expiry
         expiry.set_function(lambda: seconds_left(certificate, now()))
     if tls is None and not settings.control_listen.loopback and first:
         _log.warning(
@@ -224,11 +248,12 @@ async def _listen(
     name, routes = "SLUICE_CONTROL_LISTEN", routes_of(settings)
     front: RequestHandler = pipeline(routes)
     if settings.console:
-        reader = SessionReader(app, superadmin_digest(settings, installed))
-        sessions = ConsoleSessions(app, reader, authenticate)
-        front = ConsolePipeline(PAGES, app, bundles, sessions, front, shell)
+        console = features.console(parts)
+        reader = SessionReader(console.signin, superadmin_digest(settings, installed))
+        sessions = ConsoleSessions(console, reader, authenticate)
+        front = ConsolePipeline(PAGES, console, bundles, sessions, front, shell)
     budget = ConnectionBudget(settings.max_connections)
-    ConnectionMetrics(app.registry, budget)
+    ConnectionMetrics(parts.registry, budget)
     opened = [
         await ApiListener.open(settings.control_listen, name, front, inherited(api), tls, budget)
     ]
@@ -242,18 +267,18 @@ async def _listen(
     return opened
 
 
-async def _forever(loop: Callable[[], Awaitable[None]], app: AppContext) -> None:
+async def _forever(loop: Callable[[], Awaitable[None]], stopping: asyncio.Event) -> None:
     await loop()
-    if not app.stopping.is_set():
+    if not stopping.is_set():
         # Nothing keeps the loop's work up to date any more, so the task group ends the process.
         raise LoopEnded(f"loop `{getattr(loop, '__qualname__', loop)}` ended")
 
 
-async def _drain(app: AppContext, listeners: list[ApiListener]) -> None:
+async def _drain(parts: Parts, listeners: list[ApiListener]) -> None:
     """Answer the requests under way, within the deadline."""
-    app.stopping.set()
+    parts.stopping.set()
     # Answer sidecars' long polls now: they could last 25 s, longer than the drain.
-    app.tenants.wake()
+    parts.tenants.wake()
     await asyncio.gather(*(listener.drain(DRAIN_SECONDS) for listener in listeners))
 
 

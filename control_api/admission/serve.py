@@ -18,8 +18,7 @@ from typing import Protocol
 from prometheus_client import CollectorRegistry
 
 from control_api.admission.certificates.controller import CertificateController, utc
-from control_api.admission.certificates.files import CertificateFiles
-from control_api.admission.certificates.serving import ServingContext
+from control_api.admission.certificates.serving import CertificateFiles, ServingContext
 from control_api.admission.kubernetes.api import KubernetesApi
 from control_api.admission.kubernetes.events import Events
 from control_api.admission.metrics import WebhookMetrics
@@ -28,8 +27,7 @@ from control_api.admission.server.reports import event_of
 from control_api.admission.server.reviews import NamespaceFacts, Reviews
 from control_api.admission.settings import SELF, WebhookSettings
 from control_api.admission.verdict import Verdict
-from control_api.small_server.listener import Listener
-from control_api.small_server.probes import Probes
+from control_api.small_server import Listener, Probes
 from policies.ground.clock import Clock
 from policies.ground.listen_address import ListenAddress
 

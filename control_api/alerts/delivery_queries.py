@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.alerts.rule_queries import RuleType
 from control_api.store.queries.rows import Position, columns_of, newest_first, values_of
-from control_api.store.schema.alerts import alert_deliveries
+from control_api.store.schema.features import alert_deliveries
 
 Channel = Literal["webhook", "email", "none"]
 DeliveryStatus = Literal["pending", "delivered", "failed", "no_destination"]

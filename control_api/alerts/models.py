@@ -10,9 +10,9 @@ from pydantic import Field
 
 from control_api.alerts.delivery_queries import Channel, DeliveryStatus, StoredDelivery
 from control_api.alerts.rule_queries import RuleType, StoredRule
-from control_api.requests.base import Identifier, RequestModel
-from control_api.requests.idempotency import HEADER, IdempotencyKey
-from control_api.responses.times import time_or_none
+from control_api.edge.answers import time_or_none
+from control_api.edge.idempotency import HEADER, IdempotencyKey
+from control_api.edge.requests import Identifier, RequestModel
 from policies.ground.canonical import rfc3339
 
 _NOW = "2026-01-31T12:00:00.000000Z"

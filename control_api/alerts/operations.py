@@ -17,10 +17,10 @@ from control_api.alerts.models import (
 )
 from control_api.alerts.rule_queries import StoredRule
 from control_api.auth.principal import Caller
-from control_api.requests.base import ListRequest
-from control_api.requests.idempotency import Repeated, id_entropy
-from control_api.responses.audit import Empty
-from control_api.responses.paging import Page, page_of
+from control_api.edge.answers import Empty
+from control_api.edge.idempotency import Repeated, id_entropy
+from control_api.edge.paging import Page, page_of
+from control_api.edge.requests import ListRequest
 from control_api.security.egress import AllowedHosts
 from control_api.store.transaction import Transaction
 from policies.ground.errors import Conflict, NotFound, invalid

@@ -7,7 +7,7 @@ from sqlalchemy import RowMapping, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.queries.rows import Position, columns_of, newest_first, values_of
-from control_api.store.schema.alerts import alert_rules
+from control_api.store.schema.features import alert_rules
 from control_api.store.schema.log import log_heads
 from control_api.store.schema.tables import tenants
 

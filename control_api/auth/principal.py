@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from control_api.caches.tenant_state import TenantState
-from control_api.store.schema.console import SUPERADMIN_REALM
+from control_api.store.schema.features import SUPERADMIN_REALM
+from control_api.store.tenant_state import TenantState
 from policies.definitions.model import Key
 from policies.ground.errors import Forbidden
 
@@ -41,7 +41,7 @@ class Caller(NamedTuple):
         return self.key.may_speak_for_agent(agent_id)
 
     def may_speak_as_sidecar(self, sidecar_id: str) -> bool:
-        """As far as the key itself says it; `control_api.isolation` says the rest."""
+        """As far as the key itself says it; `control_api.fleet` says the rest."""
         return self.key.may_speak_as_sidecar(sidecar_id)
 
     async def live(self, now: int) -> bool:

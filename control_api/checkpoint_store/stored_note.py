@@ -1,4 +1,4 @@
-"""What every checkpoint store can do.
+"""What every checkpoint store can do, and the cosignatures that are added to a note later.
 
 A store holds one numbered series of notes per tenant. A note is put at the number after the latest
 one, and only if that number is still free. So of two writers that both saw the same latest note,
@@ -9,14 +9,17 @@ What a witness has cosigned is stored beside the series, a whole note each, so t
 itself and no note is ever replaced. A witness answers when it likes, perhaps long after the next
 note.
 
-Calls block, so a service makes them in a thread. Knows nothing of databases or signatures: the
-reader of a note verifies it.
+Calls block, so a service makes them in a thread.
+
+Blocks; verifies nothing.
 """
 
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from policies.ground.errors import Unavailable
+from policies.trail.checkpoint import BadNote
+from policies.trail.proofs import signed_note
 
 COSIGNED = "cosigned"
 """The folder of a tenant's cosigned notes, in which each witness has one."""
@@ -74,3 +77,12 @@ class CheckpointStore(Protocol):
     def tenants(self) -> list[str]:
         """Every tenant that may have a note, in order."""
         ...
+
+
+def cosigned(notes: CheckpointStore, tenant_id: str, note: str) -> str:
+    """The note with the cosignatures that the store has for it; a note that can't be read stays as
+    it is. Raises `CheckpointStoreFault`."""
+    try:
+        return signed_note.joined(note, notes.cosigned(tenant_id))
+    except BadNote:
+        return note

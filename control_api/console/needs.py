@@ -5,16 +5,16 @@ costs the same however much there is. Knows no template."""
 from typing import NamedTuple
 
 from control_api.alerts.operations import list_fired_alerts
+from control_api.audit.proof_models import Verification
 from control_api.console.visit import Visit, address
-from control_api.responses.candidates import CandidateListed
-from control_api.responses.checkpoints import Verification
-from control_api.responses.paging import Page
-from control_api.responses.sidecars import SidecarShown
-from control_api.use_cases.agents.list_agents import list_agents
-from control_api.use_cases.candidates.list_candidates import list_candidates
-from control_api.use_cases.keys.list_keys import list_keys
-from control_api.use_cases.policies.show_policy_files import show_policy_files
-from control_api.use_cases.tenants.freeze_tenant import show_freeze
+from control_api.edge.paging import Page
+from control_api.fleet.models import SidecarShown
+from control_api.policy.candidate_models import CandidateListed
+from control_api.policy.candidate_operations import list_candidates
+from control_api.policy.operations import show_policy_files
+from control_api.registry.agent_operations import list_agents
+from control_api.registry.key_operations import list_keys
+from control_api.tenants.operations import show_freeze
 from policies.ground.canonical import micros, rfc3339
 
 DAY = 86_400_000_000  # microseconds
@@ -46,7 +46,7 @@ async def needs_of(
         *await _freeze(visit),
         *_log(verification),
         *await _files(visit),
-        *_fleet(sidecars, visit.revision, visit.app.clock.now()),
+        *_fleet(sidecars, visit.revision, visit.console.clock.now()),
         *await _alerts(visit),
         *await _agents(visit),
         *await _keys(visit),
@@ -107,7 +107,7 @@ def _is_late(sidecar: SidecarShown) -> bool:
 
 async def _alerts(visit: Visit) -> list[Need]:
     fired = await visit.call(list_fired_alerts, limit="100")
-    now = visit.app.clock.now()
+    now = visit.console.clock.now()
     lately = [each for each in fired.rows if micros(each.fired_at) > now - DAY]
     failed = [each for each in lately if each.status == "failed"]
     needs = []
@@ -132,7 +132,7 @@ async def _agents(visit: Visit) -> list[Need]:
 
 
 async def _keys(visit: Visit) -> list[Need]:
-    now = visit.app.clock.now()
+    now = visit.console.clock.now()
     ending = await visit.call(list_keys, expires_before=rfc3339(now + SOON), limit="100")
     if not ending.rows:
         return []

@@ -5,12 +5,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from control_api.http.route import MAX_BODY, Route, UseCase
-from control_api.http.scopes import READ, Scope
-from control_api.responses.audit import Document
-from control_api.responses.stream import EVENTS, Stream
+from control_api.audit.event_operations import follow_events
+from control_api.edge.answers import EVENTS, Document, Stream
+from control_api.edge.route import MAX_BODY, Route, UseCase
+from control_api.edge.scopes import READ, Scope
 from control_api.routes import ROUTES
-from control_api.use_cases.audit.follow_events import follow_events
 
 if TYPE_CHECKING:
     from control_api.console.visit import Visit

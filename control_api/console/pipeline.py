@@ -2,38 +2,142 @@
 
     host > session > page > scope > form and its token > view > response
 
-What is not below `/console` goes to the API's pipeline. Knows the table of pages, and no page.
+What is not below `/console` goes to the API's pipeline.
+
+A page on the web can make its own name resolve to this service (DNS rebinding). Browsers then take
+its answers for that page's; the name stays in `Host`.
 """
 
+import hmac
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from http import HTTPStatus
-from urllib.parse import urlencode
+from ipaddress import IPv6Address, ip_address
+from urllib.parse import parse_qsl, urlencode
 
 import orjson
 from aiohttp import web
 
-from control_api.app_context import AppContext
+from control_api.audit.proof_models import Verification
+from control_api.audit.verification_operations import show_verification
+from control_api.console.bundle import Console
 from control_api.console.cookies import presented_cookie
-from control_api.console.form import read_form
-from control_api.console.origin import is_led_from_elsewhere, is_secure, require_own_origin
-from control_api.console.own_host import require_own_host
 from control_api.console.page import ROOT, Answer, Data, Html, Page, See
 from control_api.console.rendering import Renderer
 from control_api.console.sessions import ConsoleSessions
 from control_api.console.static import StaticFiles
 from control_api.console.visit import Form, SignedIn, Visit
-from control_api.http.bundles import Bundles
-from control_api.http.call import query_fields
-from control_api.http.reply import JSON, HttpReply, render_error, render_result
-from control_api.http.request_body import read_body
-from control_api.http.request_shell import RequestInfo, RequestShell
-from control_api.http.router import NoSuchMethod
-from control_api.http.server import RequestHandler
-from control_api.responses.checkpoints import Verification
-from control_api.use_cases.audit.verification import show_verification
-from control_api.use_cases.tenants.freeze_tenant import show_freeze
-from policies.ground.errors import Forbidden, NotFound, SluiceError, Unauthorized
+from control_api.edge.bundles import Bundles
+from control_api.edge.call import query_fields
+from control_api.edge.reply import JSON, HttpReply, render_error, render_result
+from control_api.edge.request_body import read_body
+from control_api.edge.request_shell import RequestInfo, RequestShell
+from control_api.edge.router import NoSuchMethod
+from control_api.edge.server import RequestHandler
+from control_api.tenants.operations import show_freeze
+from policies.ground.errors import Forbidden, Malformed, NotFound, SluiceError, Unauthorized
+
+MAX_FIELDS = 512
+_TYPE = "application/x-www-form-urlencoded"
+
+
+def read_form(body: bytes, content_type: str | None) -> Form:
+    """The fields of a form. Raises `Malformed`."""
+    kind, _, parameters = (content_type or "").partition(";")
+    if kind.strip().lower() != _TYPE:
+        raise Malformed(f"a form of the console is sent as `{_TYPE}`")
+    charset = parameters.strip().lower().removeprefix("charset=").strip('"')
+    if charset not in ("", "utf-8"):
+        raise Malformed("a form of the console is sent in UTF-8")
+    try:
+        pairs = parse_qsl(
+            body.decode("ascii"),
+            keep_blank_values=True,
+            errors="strict",
+            max_num_fields=MAX_FIELDS,
+        )
+    except UnicodeDecodeError:
+        raise Malformed("the form is not UTF-8") from None
+    except ValueError:
+        raise Malformed(f"the form has more than {MAX_FIELDS} fields") from None
+    if any("\x00" in name or "\x00" in value for name, value in pairs):
+        raise Malformed("the form contains a NUL character")
+    # Browsers end the lines of a text field by CR and LF, whatever was typed.
+    return Form([(name, value.replace("\r\n", "\n")) for name, value in pairs])
+
+
+def is_secure(request: web.BaseRequest, public: str | None) -> bool:
+    """Whether the browser sees the console by HTTPS. `public` is SLUICE_CONSOLE_URL; headers such
+    as `X-Forwarded-Proto` are not asked, since anyone may send them."""
+    return public.startswith("https:") if public is not None else request.secure
+
+
+def require_own_origin(request: web.BaseRequest, public: str | None) -> None:
+    """Refuses a form that another site sent in the visitor's name. Raises `Forbidden`.
+
+    Every browser of today sends `Origin` with a form, and over HTTPS and on loopback also
+    `Sec-Fetch-Site`. Without either it is not known where the form was, and it is refused.
+    """
+    site, origins = request.headers.get("Sec-Fetch-Site"), request.headers.getall("Origin", ())
+    if site is None and not origins:
+        raise Forbidden(
+            "this form does not say where it comes from: its header `Origin` is missing"
+        )
+    own = public or f"{'https' if request.secure else 'http'}://{request.headers.get('Host', '')}"
+    if site not in (None, "same-origin") or any(each != own.lower() for each in origins):
+        raise Forbidden(
+            "this form was sent from another site. If this is our own, behind a proxy, "
+            "SLUICE_CONSOLE_URL must be the address that browsers see"
+        )
+
+
+def is_led_from_elsewhere(request: web.BaseRequest) -> bool:
+    """Whether a link on another site leads here: browsers then send no `SameSite=Strict` cookie."""
+    return request.headers.get("Sec-Fetch-Site") in ("cross-site", "same-site")
+
+
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?", re.IGNORECASE).fullmatch
+
+
+def require_own_host(request: web.BaseRequest, own: str | None) -> None:
+    """Refuses a request for another host than `own`, and every one if that is None. Raises
+    `Forbidden`."""
+    if own is None:
+        raise Forbidden(
+            "the console has no address yet: by TLS it needs SLUICE_CONSOLE_URL, the address that "
+            "browsers see, with a host on which nothing else listens"
+        )
+    hosts = request.headers.getall("Host", ())
+    if len(hosts) != 1 or not _is_own(hosts[0], own):
+        raise Forbidden(
+            "this is not the address of the console. It is under one host alone, since browsers "
+            "send a host's cookies to every port of it. That host is SLUICE_CONSOLE_URL's, which "
+            "must be the address that browsers see, and a proxy must pass their `Host` on. Without "
+            "the setting it is the name in the file `console-host` in the data directory, on this "
+            "machine alone; `sluice up` prints it, and so does a sign-in link"
+        )
+
+
+def _is_own(text: str, own: str) -> bool:
+    found = _HOST(text)
+    # The name may be a secret; the comparison must not tell how much of it was right.
+    return found is not None and hmac.compare_digest(
+        _canonical(found[1]).encode(), _canonical(own).encode()
+    )
+
+
+def _canonical(host: str) -> str:
+    """Lower case, without a final dot; an address in its shortest form, without brackets."""
+    name = host.lower().removesuffix(".").strip("[]").partition("%")[0]
+    try:
+        address = ip_address(name)
+    except ValueError:
+        return name
+    if isinstance(address, IPv6Address):
+        address = address.ipv4_mapped or address
+    return str(address)
+
 
 HTML = "text/html; charset=utf-8"
 SIGN_IN = f"{ROOT}/sign-in"
@@ -62,7 +166,7 @@ class ConsolePipeline:
     def __init__(
         self,
         pages: Iterable[Page],
-        app: AppContext,
+        console: Console,
         bundles: Bundles,
         sessions: ConsoleSessions,
         api: RequestHandler,
@@ -71,7 +175,7 @@ class ConsolePipeline:
         self._pages: dict[tuple[str, str], Page] = {
             (page.method, page.path): page for page in pages
         }
-        self._app = app
+        self._console = console
         self._bundles = bundles
         self._sessions = sessions
         self._api = api
@@ -90,7 +194,7 @@ class ConsolePipeline:
 
     async def _serve(self, request: web.BaseRequest, info: RequestInfo) -> HttpReply:
         path, _, query = info.target.partition("?")
-        require_own_host(request, self._app.console.host)
+        require_own_host(request, self._console.address.host)
         if path.startswith(_STATIC):
             info.operation = "console_static"
             found = self._static.find(path)
@@ -107,7 +211,7 @@ class ConsolePipeline:
             if who.caller.scope not in page.scopes:
                 raise Forbidden(f"this page needs the scope {' or '.join(sorted(page.scopes))}")
         if page.method == "POST":
-            require_own_origin(request, self._app.console.public)
+            require_own_origin(request, self._console.address.public)
             body = await read_body(request, page.max_body)
             form = read_form(body, request.headers.get("Content-Type"))
             _require_token(form, who)
@@ -116,11 +220,11 @@ class ConsolePipeline:
 
     async def _visit(self, request: web.BaseRequest, path: str, query: str) -> Visit:
         """The visit, whose form is yet to be read."""
-        secure = is_secure(request, self._app.console.public)
+        secure = is_secure(request, self._console.address.public)
         cookies = request.headers.getall("Cookie", ())
         who = await self._sessions.find(presented_cookie(cookies, secure=secure))
         return Visit(
-            app=self._app,
+            console=self._console,
             bundles=self._bundles,
             path=path,
             query=query_fields(query),
@@ -147,7 +251,7 @@ class ConsolePipeline:
         location = f"{SIGN_IN}?{urlencode({'to': target})}"
         if is_led_from_elsewhere(request):
             # The browser has kept the cookie back. It sends it with what a page of ours asks for.
-            visit = Visit(self._app, self._bundles, SIGN_IN, {})
+            visit = Visit(self._console, self._bundles, SIGN_IN, {})
             body = self._renderer.page("enter.html", {"to": location}, visit)
             return HttpReply(HTTPStatus.OK, body, HTML, dict(_HEADERS))
         return HttpReply(
@@ -174,7 +278,7 @@ class ConsolePipeline:
             reply = render_error(error)
             return reply._replace(headers={**_HEADERS, **reply.headers})
         path = request.raw_path.partition("?")[0]
-        visit = request.get(_VISIT) or Visit(self._app, self._bundles, path, {})
+        visit = request.get(_VISIT) or Visit(self._console, self._bundles, path, {})
         phrase = HTTPStatus(error.status).phrase
         values = {"problem": error, "phrase": phrase, "freeze": None, "log_check": None}
         body = self._renderer.page("problem.html", values, visit)

@@ -1,19 +1,78 @@
-"""Renders the templates. Autoescape is on for all of them, and a name that a template misspells is
-an error, not an empty text. Knows no page in particular."""
+"""Renders the templates, with the navigation that every page has.
+
+Autoescape is on for all of them, and a name that a template misspells is an error, not an empty
+text.
+"""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from control_api.console.navigation import areas
+from control_api.alerts.operations import list_fired_alerts
+from control_api.audit.event_operations import list_events
+from control_api.audit.proof_operations import list_checkpoints
+from control_api.audit.stats_operations import show_stats
+from control_api.console.page import ROOT
 from control_api.console.static import StaticFiles
 from control_api.console.visit import Visit, address
-from control_api.responses.paging import write_cursor
+from control_api.edge.paging import write_cursor
+from control_api.edge.route import UseCase
+from control_api.fleet.operations import list_sidecars
+from control_api.policy.access_operations import show_access
+from control_api.policy.operations import list_policies
+from control_api.registry.agent_operations import list_agents
+from control_api.registry.key_operations import list_keys
+from control_api.sessions.operations import list_sessions
+from control_api.tenants.operations import list_tenants
 from policies import __version__
+
+
+class Area(NamedTuple):
+    """An area: its title, its first page, the operation that this page calls, and the key that
+    leads there after `g`. `current` is whether the page that is shown belongs to it."""
+
+    title: str
+    path: str
+    operation: UseCase
+    key: str
+    current: bool = False
+
+
+AREAS = (
+    Area("Overview", ROOT, show_stats, "o"),
+    Area("Decisions", f"{ROOT}/decisions", list_events, "d"),
+    Area("Agents", f"{ROOT}/agents", list_agents, "a"),
+    Area("Policies", f"{ROOT}/policies", list_policies, "p"),
+    Area("Access", f"{ROOT}/access", show_access, "c"),
+    Area("Sessions", f"{ROOT}/sessions", list_sessions, "s"),
+    Area("Keys", f"{ROOT}/keys", list_keys, "k"),
+    Area("Alerts", f"{ROOT}/alerts", list_fired_alerts, "l"),
+    Area("Fleet", f"{ROOT}/fleet", list_sidecars, "f"),
+    Area("Audit", f"{ROOT}/audit", list_checkpoints, "u"),
+    Area("Tenants", f"{ROOT}/tenants", list_tenants, "t"),
+)
+
+
+def areas(visit: Visit) -> list[Area]:
+    """The areas that this visitor may open."""
+    return [
+        area._replace(current=_belongs(visit.path, area.path))
+        for area in AREAS
+        if visit.who is not None and visit.may(area.operation)
+    ]
+
+
+def _belongs(path: str, first: str) -> bool:
+    # `/console/agent` and `/console/agent/edit` belong to `/console/agents`.
+    if first == ROOT:
+        return path == ROOT
+    singular = first[:-3] + "y" if first.endswith("ies") else first.removesuffix("s")
+    return path in (first, singular) or path.startswith((f"{first}/", f"{singular}/"))
+
 
 _SECOND = 1_000_000  # microseconds
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
@@ -52,7 +111,7 @@ class Renderer:
             visit=visit,
             who=visit.who,
             areas=areas(visit),
-            now=visit.app.clock.now(),
+            now=visit.console.clock.now(),
             here=partial(here, visit),
         )
         return shown.encode()

@@ -1,15 +1,69 @@
-"""Begins, finds and ends the sessions of the console. All state is in the store, so that every
-worker and replica agrees. Knows no page."""
+"""Begins, finds and ends the sessions of the console, and slows who fails to sign in again and
+again.
 
-from control_api.app_context import AppContext
-from control_api.auth.console_session import SessionReader
-from control_api.auth.rate_limit import NextAuthenticator, RateLimit
-from control_api.console.failed_sign_ins import FailedSignIns
+All state is in the store, so that every worker and replica agrees.
+
+What is slowed is the answer to a failure alone: a valid key is never refused nor delayed, so that
+people behind one proxy, who share an address, can't be locked out by one of them.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from control_api.auth.authenticate import NextAuthenticator, RateLimit
+from control_api.console.bundle import Console
 from control_api.console.visit import SignedIn
-from control_api.use_cases.console.end_console_session import sign_out
-from control_api.use_cases.console.sign_in import sign_in_with_key
-from control_api.use_cases.console.use_sign_in_link import use_sign_in_link
-from policies.ground.errors import Forbidden
+from control_api.metrics.labels import RefusalReason
+from control_api.metrics.metrics import Instruments
+from control_api.signin.console_session import SessionReader
+from control_api.signin.operations import sign_in_with_key, sign_out, use_sign_in_link
+from policies.ground.errors import Forbidden, TooMany
+
+FREE = 3
+"""Failures of an address that are answered at once."""
+FIRST_SECONDS = 0.25
+MOST_SECONDS = 4.0
+FORGET_SECONDS = 600.0
+"""How long after its last failure an address is slowed."""
+MAX_ADDRESSES = 4096
+MAX_WAITING = 64
+"""Failures that wait at a time in this process; any other is refused at once."""
+
+
+class FailedSignIns:
+    """Counts failures in this process. `monotonic` is in seconds."""
+
+    def __init__(
+        self,
+        monotonic: Callable[[], float],
+        instruments: Instruments,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._now = monotonic
+        self._sleep = sleep
+        self._refused = instruments.http.refusals.labels(RefusalReason.rate)
+        self._failures: dict[str, tuple[int, float]] = {}
+        self._waiting = 0
+
+    async def wait(self, address: str) -> None:
+        """Note a failure, and wait the longer the more there were. Raises `TooMany` if too many
+        wait already."""
+        now = self._now()
+        count, last = self._failures.pop(address, (0, now))
+        count = 1 if now - last > FORGET_SECONDS else count + 1
+        self._failures[address] = (count, now)
+        if len(self._failures) > MAX_ADDRESSES:
+            del self._failures[next(iter(self._failures))]
+        if count <= FREE:
+            return
+        if self._waiting >= MAX_WAITING:
+            self._refused.inc()
+            raise TooMany("too many failed attempts to sign in: try again in a few seconds")
+        self._waiting += 1
+        try:
+            await self._sleep(min(MOST_SECONDS, FIRST_SECONDS * 2 ** min(count - FREE - 1, 10)))
+        finally:
+            self._waiting -= 1
 
 
 class ConsoleSessions:
@@ -17,13 +71,13 @@ class ConsoleSessions:
     in its rate, sessions are too."""
 
     def __init__(
-        self, app: AppContext, read: SessionReader, authenticate: NextAuthenticator
+        self, console: Console, read: SessionReader, authenticate: NextAuthenticator
     ) -> None:
-        self._app = app
+        self._console = console
         self._read = read
         self._authenticate = authenticate
         self._limit = authenticate if isinstance(authenticate, RateLimit) else None
-        self.failures = FailedSignIns(app.clock.monotonic, app.instruments)
+        self.failures = FailedSignIns(console.clock.monotonic, console.instruments)
 
     async def find(self, cookie: str | None) -> SignedIn | None:
         """Who is signed in by this cookie; None if the session has ended. Raises `OverLimit`."""
@@ -38,7 +92,7 @@ class ConsoleSessions:
         """Sign in with an API key. Returns the cookie's value. Raises as the API does."""
         try:
             caller = await self._authenticate(key)
-            return (await sign_in_with_key(self._app, caller, browser)).token.write()
+            return (await sign_in_with_key(self._console.signin, caller, browser)).token.write()
         except Forbidden:
             await self.failures.wait(remote)
             raise
@@ -47,11 +101,11 @@ class ConsoleSessions:
         """Sign in with the code of a one-time link. Returns the cookie's value. Raises `Forbidden`
         if the link does not work, or not any more."""
         try:
-            return (await use_sign_in_link(self._app, code, browser)).token.write()
+            return (await use_sign_in_link(self._console.signin, code, browser)).token.write()
         except Forbidden:
             await self.failures.wait(remote)
             raise
 
     async def end(self, who: SignedIn) -> None:
         """End the session at once, in every process."""
-        await sign_out(self._app, who.visitor)
+        await sign_out(self._console.signin, who.visitor)

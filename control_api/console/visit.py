@@ -10,14 +10,14 @@ from urllib.parse import urlencode
 
 import orjson
 
-from control_api.app_context import AppContext
-from control_api.auth.console_session import Visitor
 from control_api.auth.principal import Caller, Superadmin
+from control_api.console.bundle import Console
 from control_api.console.page import ROOT, route_of
-from control_api.http.bundles import Bundles
-from control_api.http.route import UseCase
-from control_api.requests.base import UndecodedRequest
-from control_api.requests.browser import browser_label
+from control_api.edge.bundles import Bundles
+from control_api.edge.requests import UndecodedRequest
+from control_api.edge.route import UseCase
+from control_api.signin.console_session import Visitor
+from control_api.signin.models import browser_label
 from policies.ground.errors import Forbidden, Invalid, Unauthorized, invalid
 from policies.ground.typed_time import UnreadableTime, read_time_text
 
@@ -99,7 +99,7 @@ class Visit:
     `form` is empty unless the method is POST; `headers` are the request's, and `cookies` all its
     headers `Cookie`; `remote` is the peer's address."""
 
-    app: AppContext
+    console: Console
     bundles: Bundles
     path: str
     query: Mapping[str, str]
@@ -172,7 +172,7 @@ class Visit:
         found, faults = {}, []
         for name, text in self.given(*names).items():
             try:
-                found[name] = read_time_text(text.strip(), self.app.clock.now())
+                found[name] = read_time_text(text.strip(), self.console.clock.now())
             except UnreadableTime as error:
                 faults.append(f"{name}: {error}")
         if faults:

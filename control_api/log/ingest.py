@@ -2,8 +2,17 @@
 
 A spool numbers its records from 0 without gaps, and chains them. The table `sources` holds, for
 each (tenant, source, instance), the last record that the log has; the transaction that appends
-records also moves that row on. Knows nothing of receipts' signatures, or of who may act for a
-source.
+records also moves that row on.
+
+    number the records behind the cached ends, in memory
+    one statement: entries, openings, counts; head and spool move from the cached ends
+
+INVARIANT: cached ends are only guesses. The statement writes nothing if the log or the spool is
+elsewhere, and then the batch takes the slow path, which reads both (`control_api.log.ingest`). It
+also takes that path if anything about the batch is unusual; what is refused, is refused there.
+
+Reads as little of the records as possible: in most batches nothing has advanced, and one record
+shows that.
 """
 
 import asyncio
@@ -12,21 +21,102 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+import orjson
 from sqlalchemy import Connection, bindparam, insert, select, update
 
 from control_api.log.head_cache import LogHeadCache, Spool, SpoolEnd
-from control_api.log.ingest_statement import append_in_one_statement
-from control_api.log.judging.judge import Judge
-from control_api.log.policy_set.acknowledged import advances
+from control_api.log.judging import Judge
 from control_api.store.log.chain import LogChain, find_appended
 from control_api.store.log.heads import LogEnd
+from control_api.store.log.postgresql_batch import SpoolMove
 from control_api.store.queries import acknowledgements
+from control_api.store.queries.acknowledgements import Acknowledged
 from control_api.store.schema.log import sources
 from control_api.store.store import Store
 from policies.ground.canonical import b64
 from policies.ground.errors import Conflict, Invalid
 from policies.trail.record_fast_path import read
 from policies.trail.spool_chain import Spooled
+
+MAX_REVISION = 2**53
+
+
+def advances(records: Sequence[Spooled], first_seq: int, newest: int | None) -> list[Acknowledged]:
+    """For each revision after `newest` that the records show: the first record at it. The records
+    get consecutive places in the log, from `first_seq`."""
+    # A source's revision grows, so that of its last record tells whether any is new. It may fall if
+    # the sidecar gets another store; what it then acknowledges counts from the old one's end on.
+    reached = -1 if newest is None else newest
+    last = (revision_of(record) for record in reversed(records))
+    if next((revision for revision in last if revision >= 0), -1) <= reached:
+        return []
+    advanced: list[Acknowledged] = []
+    for seq, record in enumerate(records, first_seq):
+        revision = revision_of(record)
+        if revision > reached:
+            advanced.append(Acknowledged(revision, seq, record.columns.ts))
+            reached = revision
+    return advanced
+
+
+def revision_of(record: Spooled) -> int:
+    """The revision at which a record was decided, or beat; -1 if it says none."""
+    kind = record.columns.kind
+    if kind not in ("decision", "heartbeat"):
+        return -1
+    pub = orjson.loads(record.members[2])
+    revision = (pub["facts"] if kind == "decision" else pub).get("revision", -1)
+    # Any key of scope `sidecar` can send any number.
+    return revision if type(revision) is int and 0 <= revision < MAX_REVISION else -1
+
+
+MAX_RECORDS = 1024
+"""Larger batches take the slow path, which writes them part by part."""
+STRETCH = 64
+"""Records numbered between two turns of the event loop, in less than a millisecond."""
+
+
+async def append_in_one_statement(
+    store: Store, heads: LogHeadCache, spool: Spool, records: list[Spooled]
+) -> SpoolEnd | None:
+    """The new end of the spool. None if the batch is not known to be written: whether it was shows
+    in the table `sources`. The records must be a chain of their own."""
+    end = heads.take_spool(spool)
+    if end is None or not _follow(records, end):
+        return None
+    chain = heads.take(spool[0])
+    if chain is None or advances(records, chain.end.size, end.newest):
+        return None
+    now = store.clock.now()
+    if not await _number(chain, records, now):
+        return None
+    last = records[-1]
+    chain.move_spool(SpoolMove(*spool[1:], end.n, end.hash, last.n, last.hash, now))
+    # If we die here, all of it is written or nothing, and the enforcement point sends the records
+    # again: the table then says which.
+    if not await store.run_detached(heads.commit(chain)):
+        return None
+    moved = SpoolEnd(last.n, last.hash, end.newest)
+    heads.remember_spool(spool, moved)
+    return moved
+
+
+def _follow(records: list[Spooled], end: SpoolEnd) -> bool:
+    if not 0 < len(records) <= MAX_RECORDS:
+        return False
+    return records[0].n == end.n + 1 and records[0].prev == b64(end.hash)
+
+
+async def _number(chain: LogChain, records: list[Spooled], now: int) -> bool:
+    """Whether all records fit into entries."""
+    for at, record in enumerate(records, 1):
+        try:
+            chain.add_spooled(record, now)
+        except Invalid:
+            return False
+        if at % STRETCH == 0:
+            await asyncio.sleep(0)
+    return True
 
 
 class IngestReceipt(NamedTuple):
@@ -40,7 +130,6 @@ class IngestReceipt(NamedTuple):
 
 
 NOTHING_HELD = IngestReceipt(-1, b"")
-STRETCH = 64
 """Records parsed between two turns of the event loop, in about a millisecond."""
 PART = 256
 """Records written by one statement: numbering and encoding them takes about three milliseconds,

@@ -17,9 +17,8 @@ from typing import Protocol
 
 from sqlalchemy import Connection, bindparam, select
 
-from control_api.log.policy_set.cited_documents import forget_documents
-from control_api.log.proofs.prove import prove_growth
-from control_api.log.proofs.signed_tree import BrokenTree
+from control_api.log.cited_documents import forget_documents
+from control_api.log.proofs import BrokenTree, prove_growth
 from control_api.log.purge_plan import DuePurge, PurgeMismatch, before_held, cutoff_of, prove
 from control_api.store.counters.counters import drop_expired
 from control_api.store.queries import log_keys, purges

@@ -11,10 +11,10 @@ import orjson
 from sqlalchemy import bindparam, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.log.erasure import ledger
+from control_api.log import redactions
 from control_api.log.scan import LogRange, scan
 from control_api.store.counters.dimensions import DAY
-from control_api.store.queries import holds, tenants
+from control_api.store.queries import holds, tenant_rows
 from control_api.store.schema.log import log_entries, log_heads
 from control_api.store.store import Store
 from policies.ground.canonical import b64, micros
@@ -67,7 +67,7 @@ async def prove(
     found = await scan(store, tenant_id, verifier, part)
     tree, last_leaf, broken = verifier.reached()
     # An opening may have been erased long after its entry was recorded, behind the cut.
-    await ledger.excuse(store, tenant_id, verifier.erasures, cut)
+    await redactions.excuse(store, tenant_id, verifier.erasures, cut)
     missing = next(iter(verifier.erasures.findings(1)), None)
     if found := found or broken or missing:
         raise PurgeMismatch(f"log `{log}`: {found.message}")
@@ -83,7 +83,7 @@ async def prove(
 
 async def cutoff_of(connection: AsyncConnection, tenant_id: str, now: int) -> int | None:
     """Entries recorded before this time (microseconds) are due; None if all are kept forever."""
-    tenant = await tenants.get(connection, tenant_id)
+    tenant = await tenant_rows.get(connection, tenant_id)
     if tenant is None or not tenant.retention_days:
         return None
     return now - tenant.retention_days * DAY

@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Row, Select, bindparam, select
 
-from control_api.log.index_check import SpanCheck, find_unindexed
+from control_api.log.checks import SpanCheck, find_unindexed
 from control_api.store.log.chain import NO_OPENINGS, user_id_of
 from control_api.store.schema.log import entries_with_openings, log_entries, openings
 from control_api.store.store import Store

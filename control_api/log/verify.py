@@ -13,14 +13,15 @@ from typing import Any, NamedTuple
 from sqlalchemy import Row, bindparam, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.log.anchor_check import (
+from control_api.log import redactions
+from control_api.log.checks import (
     AnchorCheck,
     check_purge_entry,
     check_purged_rows,
+    counters,
+    find_ahead,
     latest_answer,
 )
-from control_api.log.counter_check import counters, find_ahead
-from control_api.log.erasure import ledger
 from control_api.log.scan import LogRange, scan
 from control_api.store.queries.purges import latest_anchor
 from control_api.store.schema.log import log_entries, log_heads, openings
@@ -117,9 +118,9 @@ async def _verify(
         verifier = check.verifier(signed.before)
         part = LogRange(check.first, head.size, head.size)
         fault = await scan(store, tenant_id, verifier, part, check.check_rows)
-        await ledger.excuse(store, tenant_id, verifier.erasures, head.size)
+        await redactions.excuse(store, tenant_id, verifier.erasures, head.size)
         broken = fault or verifier.reached()[2]
-        fault = broken or await ledger.missing(store, tenant_id, verifier.erasures)
+        fault = broken or await redactions.missing(store, tenant_id, verifier.erasures)
     report = verifier.finish(head if fault is None else None)
     if report.valid and fault is None and head is not None:
         ends, purged = verifier.source_ends, snapshot.anchor is not None

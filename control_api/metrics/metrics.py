@@ -1,20 +1,117 @@
-"""The control API's metrics, grouped by subject. README.md lists them, and a test compares both.
+"""The control API's metrics, grouped by subject.
 
-Knows nothing of how the numbers are fetched.
+README.md lists them, and a test compares both.
+
+The label `target` is the target's place in the setting, from 1.
+
+The label `witness` is a name of the operator's setting, and `outcome` comes from a closed set.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache, partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
-from control_api.metrics.export_metrics import ExportMetrics
 from control_api.metrics.labels import Enrolling, KeySetFetch, Signing
-from control_api.metrics.witness_metrics import WitnessingMetrics
 from policies import __version__
+from policies.ground.connection_budget import ConnectionBudget
+
+
+class ExportMetrics:
+    """What was pushed, and what waits."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._lag = Gauge(
+            "sluice_export_lag_entries",
+            "Entries of all logs that this target has not acknowledged.",
+            ("target",),
+            registry=registry,
+        )
+        self._decisions = Counter(
+            "sluice_export_decisions_total",
+            "Decisions pushed, by what became of them.",
+            ("target", "outcome"),
+            registry=registry,
+        )
+        self._failures = Counter(
+            "sluice_export_failures_total",
+            "Attempts to push that failed and are repeated.",
+            ("target",),
+            registry=registry,
+        )
+        self._lost = Counter(
+            "sluice_export_lost_entries_total",
+            "Entries that retention removed before this target got them.",
+            ("target",),
+            registry=registry,
+        )
+
+    def of(self, place: int) -> "TargetMetrics":
+        """Those of one target, each at 0 from the start: an alert does not see the increase of a
+        counter that is new."""
+        target = str(place)
+        return TargetMetrics(
+            self._lag.labels(target),
+            self._decisions.labels(target, "acknowledged"),
+            self._decisions.labels(target, "refused"),
+            self._failures.labels(target),
+            self._lost.labels(target),
+        )
+
+
+class TargetMetrics:
+    """The metrics of one target. A decision is `refused` if the target would not take it."""
+
+    def __init__(
+        self, lag: Gauge, acknowledged: Counter, refused: Counter, failures: Counter, lost: Counter
+    ) -> None:
+        self.lag = lag
+        self.acknowledged = acknowledged
+        self.refused = refused
+        self.failures = failures
+        self.lost = lost
+
+
+COSIGNED, FAILED = "cosigned", "failed"
+
+
+class WitnessingMetrics:
+    """Remembers the last outcome of each witness and log, so that a change is logged once."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._requests = Counter(
+            "sluice_witness_requests_total",
+            "Checkpoints offered to a witness, by what became of them.",
+            ("witness", "outcome"),
+            registry=registry,
+        )
+        self._behind = Gauge(
+            "sluice_witness_behind_seconds",
+            "Since when a log's checkpoint has waited for this witness; 0 if none waits.",
+            ("witness",),
+            registry=registry,
+        )
+        self._last: dict[tuple[str, str], str] = {}
+
+    def watch(self, witness: str, outcomes: Iterable[str], waits: Callable[[], float]) -> None:
+        """`waits` returns the seconds that the witness is behind."""
+        # Each at 0 from the start: an alert does not see the increase of a counter that is new.
+        for outcome in outcomes:
+            self._requests.labels(witness, outcome)
+        self._behind.labels(witness).set_function(waits)
+
+    def answered(self, witness: str, origin: str, outcome: str) -> bool:
+        """Counts an outcome. Returns whether it is another one than the last for this log."""
+        self._requests.labels(witness, outcome).inc()
+        before = self._last.get((witness, origin))
+        self._last[witness, origin] = outcome
+        return before != outcome
+
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
@@ -248,3 +345,31 @@ class _OptionalGauge(Gauge):
 def exposition(registry: CollectorRegistry) -> bytes:
     """The metrics in Prometheus' text format."""
     return generate_latest(registry)
+
+
+class ConnectionMetrics(Collector):
+    """Reads the counts of `budget` at each scrape."""
+
+    def __init__(self, registry: CollectorRegistry, budget: ConnectionBudget) -> None:
+        self._budget = budget
+        registry.register(self)
+
+    def collect(self) -> Iterable[Metric]:
+        budget = self._budget
+        yield GaugeMetricFamily("sluice_connections", "Connections open.", budget.open)
+        yield GaugeMetricFamily("sluice_max_connections", "The most there may be.", budget.most)
+        yield CounterMetricFamily(
+            "sluice_connections_refused_total",
+            "Connections ended at once: too many.",
+            budget.refused,
+        )
+        yield GaugeMetricFamily(
+            "sluice_unfinished_head_bytes",
+            "Bytes that arrived of request heads without an end.",
+            budget.head_bytes,
+        )
+        yield CounterMetricFamily(
+            "sluice_unfinished_heads_refused_total",
+            "Connections ended because of too many bytes of unfinished heads.",
+            budget.heads_refused,
+        )

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from control_api.api_client.key_file import ServiceUnusable
+from control_api.api_client import ServiceUnusable
 from control_api.policy_tools.commands import (
     access,
     candidate,

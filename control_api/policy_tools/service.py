@@ -13,8 +13,7 @@ import argparse
 import sys
 from urllib.parse import urlsplit
 
-from control_api.api_client.connection import RemoteApi, authority
-from control_api.api_client.key_file import ServiceUnusable, read_key, usable_key
+from control_api.api_client import RemoteApi, ServiceUnusable, authority, read_key, usable_key
 
 URL = "http://127.0.0.1:8700"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")

@@ -1,4 +1,4 @@
-"""Says under which host the console answers, and keeps the name that it makes for itself.
+"""The address by which browsers know the console, and the host under which it answers.
 
 Browsers send a host's cookies to all its ports. At 127.0.0.1, any local server that a person visits
 would get the console's session, an agent's too. So the console has one host of its own: that of
@@ -60,3 +60,15 @@ def _kept_name(path: Path, entropy: Callable[[int], bytes]) -> str:
     # A damaged file is replaced: sessions of the former name end, and nothing else depends on it.
     secret_file.write(path, f"{made}\n".encode())
     return made
+
+
+# An origin (RFC 6454, section 6.2): browsers send it in lower case, without a path.
+_ORIGIN = re.compile(r"https?://(?:[a-z0-9.-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?\Z")
+
+
+def parse_origin(text: str) -> str:
+    """The origin, as browsers send it. Raises `ValueError` if there is more to it."""
+    origin = text.removesuffix("/").lower()
+    if not _ORIGIN.match(origin):
+        raise ValueError(f"`{text}` is not an address like https://sluice.example")
+    return origin

@@ -1,15 +1,20 @@
 """TLS for the API's port, from files that are reloaded when they change: certificates expire in
-weeks, and a service runs for months. TLS 1.2 or later, HTTP/1.1 only.
+weeks.
+
+TLS 1.2 or later, HTTP/1.1 only.
 
 Knows files and contexts; opens no connection.
 """
 
 import logging
+import math
 import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from cryptography.x509 import load_pem_x509_certificates
 
 from policies.ground.os_errors import worded
 
@@ -140,3 +145,14 @@ def _readable(part: str, path: Path) -> None:
 def _reason(error: Exception) -> str:
     reason = error.reason if isinstance(error, ssl.SSLError) else None
     return (reason or "it is not PEM").lower().replace("_", " ")
+
+
+def seconds_left(certificate: Path, now: int) -> float:
+    """Seconds from `now` (microseconds) until the first certificate of the chain expires, negative
+    afterwards; NaN if the file can't be read."""
+    try:
+        chain = load_pem_x509_certificates(certificate.read_bytes())
+    except (OSError, ValueError):
+        # Half written, or replaced at this moment. The handshake that loads it logs what is wrong.
+        return math.nan
+    return min(each.not_valid_after_utc.timestamp() for each in chain) - now / 1e6

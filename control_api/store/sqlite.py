@@ -1,11 +1,14 @@
-"""SQLite: one file, one writer. Knows the pragmas that make a commit durable.
+"""SQLite: one file, one writer.
 
 WAL with `synchronous=FULL`: a commit is on disk before it returns, and readers never wait for the
 writer. One asyncio lock orders the writers of this process; `BEGIN IMMEDIATE` orders them with
 other processes. See https://www.sqlite.org/wal.html.
+
+Names the database and the cause, such as a full disk, which callers are not told.
 """
 
 import asyncio
+import logging
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable
@@ -18,9 +21,45 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from control_api.store.connection_errors import translate_error
-from control_api.store.outage import WriteOutage
+from control_api.store.errors import is_fault
 from control_api.store.schema.version import Migration, upgrade_to_head
 from control_api.store.url import UnusableDatabase
+
+PAUSE_SECONDS = 60.0
+"""The shortest time between two lines: a disk that is nearly full takes one write and not the
+next."""
+_log = logging.getLogger("sluice.store")
+
+
+class WriteOutage:
+    """The outages of the database at `url`, noticed by writes inside `with`, on the event loop."""
+
+    def __init__(self, url: URL) -> None:
+        self._url = url
+        self._ongoing = False
+        self._told_at = float("-inf")
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if error is None:
+            self._ended()
+        elif is_fault(error):
+            self._failed(error)
+
+    def _failed(self, error: BaseException) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._ongoing or now - self._told_at < PAUSE_SECONDS:
+            return
+        self._ongoing, self._told_at = True, now
+        _log.error("writes to the database fail: %s", translate_error(error, self._url) or error)
+
+    def _ended(self) -> None:
+        if self._ongoing:
+            _log.warning("recovered: `%s` takes writes again", self._url.database)
+        self._ongoing = False
+
 
 T = TypeVar("T")
 

@@ -16,8 +16,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
-from control_api.api_client.connection import RemoteApi, authority
-from control_api.api_client.key_file import ServiceUnusable, read_key
+from control_api.api_client import RemoteApi, ServiceUnusable, authority, read_key
 from control_api.verifier.file.check import CheckOptions
 from control_api.verifier.file.verify_file import verify_file
 from control_api.verifier.options import parse

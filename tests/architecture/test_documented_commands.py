@@ -14,7 +14,7 @@ from tests.support.documents import SHELL, blocks, pages
 RUN_BY = {
     "tests/control_api/test_readme_curl.py": {
         "test_each_command_is_answered_and_each_operation_is_shown": {
-            "control_api/use_cases/README.md": [
+            "control_api/OPERATIONS.md": [
                 "first", "policies", "guardrails", "sources", "agents and keys", "decisions",
                 "candidates", "holds and erasure", "alerts", "retention", "sidecars and tenants",
             ],

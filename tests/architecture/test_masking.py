@@ -13,18 +13,17 @@ ALLOWED = {
     "masked_json": set[str](),
     # One user id, of at most 256 characters, in requests of administrators and sidecars.
     "masked_user": {
-        "control_api/domain/sessions.py",
+        "control_api/sessions/operations.py",
         "control_api/store/queries/holds.py",
-        "control_api/use_cases/sessions/revoke_sessions.py",
     },
-    "recorded_user": {"control_api/domain/decisions.py", "sidecar/sessions.py"},
-    "decision_record": {"control_api/domain/decisions.py", "sidecar/recorder.py"},
-    "lineage_record": {"control_api/use_cases/context/record_lineage.py"},
+    "recorded_user": {"control_api/decisions/operations.py", "sidecar/sessions.py"},
+    "decision_record": {"control_api/decisions/operations.py", "sidecar/recorder.py"},
+    "lineage_record": {"control_api/decisions/lineage_operations.py"},
 }
 # Who masks ahead what they hand to a record. `sidecar/recorder.py` records what this enforcer has.
 AHEAD = {
-    "masked_ahead": {"control_api/domain/decisions.py", "sidecar/enforce.py"},
-    "masked_texts": {"control_api/use_cases/context/record_lineage.py"},
+    "masked_ahead": {"control_api/decisions/operations.py", "sidecar/enforce.py"},
+    "masked_texts": {"control_api/decisions/lineage_operations.py"},
 }
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlencode
 
+from control_api.audit.event_operations import follow_events
+from control_api.audit.export_operations import export_log
 from control_api.console.page import ANYONE, Page
 from control_api.console.pages import PAGES
-from control_api.use_cases.audit.export_log import export_log
-from control_api.use_cases.audit.follow_events import follow_events
 from tests.benchmarks.make_log import make_log
 from tests.control_api.console.addresses import address_of
 from tests.support.company_week import CompanyWeek, inhabited

@@ -35,7 +35,7 @@ from policies.trail.record import Record, decision_record
 from tests.benchmarks import large_log
 from tests.benchmarks.export import started
 from tests.benchmarks.measure import EVALUATE, Figure, load, request
-from tests.control_api.use_cases.impact.traffic import LEVELS, as_counted, by_hand
+from tests.control_api.policy.traffic import LEVELS, as_counted, by_hand
 from tests.support.control_api import asked
 from tests.support.stack import Service, call
 

@@ -20,12 +20,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
 from control_api.log import read
-from control_api.log.proofs.prove import prove_entry, prove_growth
+from control_api.log.proofs import prove_entry, prove_growth
 from control_api.store.migrate import migrate
 from tests.benchmarks.make_log import make_log
 from tests.benchmarks.measure import Figure
 from tests.benchmarks.postgresql import server
-from tests.control_api.checkpoints.signing import SIGNER, maker
+from tests.control_api.log.checkpoints.signing import SIGNER, maker
 from tests.support import migrated
 from tests.support.open_store import TENANT, OpenStore, opened
 from tests.support.postgres import serving

@@ -19,10 +19,10 @@ from typing import Any
 from sqlalchemy import Connection
 
 from control_api.log.log_key import open_or_make
-from control_api.maintenance.bootstrap import first_start
 from control_api.settings import Settings, read
 from control_api.store.log.chain import LogChain
 from control_api.store.store import Store
+from control_api.tenants.bootstrap import first_start
 from policies.ground.clock import Clock
 from policies.ground.ids import uuid7
 from policies.trail.record import Record, make_record

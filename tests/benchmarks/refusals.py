@@ -4,7 +4,7 @@
 Requests for either go turn about over one connection, so that whatever slows the machine slows
 both; what counts is the median of the differences, pair by pair, as a share of the median request.
 One database round trip more is a third and over. That both send the same statements is a test,
-`tests/control_api/http/test_refusals.py`.
+`tests/control_api/edge/test_refusals.py`.
 """
 
 import http.client
@@ -14,9 +14,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from control_api.http.route import Route
-from tests.control_api.http.test_walk import OWNED, ids, object_for
-from tests.control_api.http.world import Tenant, absent_like, body_of, path_of
+from control_api.edge.route import Route
+from tests.control_api.edge.test_walk import OWNED, ids, object_for
+from tests.control_api.edge.world import Tenant, absent_like, body_of, path_of
 from tests.support.control_api import running_control_api
 
 PAIRS = 400

@@ -102,7 +102,11 @@ class Needs:
 
 
 REPORT_SECONDS, CHALLENGE_SECONDS = 4.5, 2.625
-GATHER, LONGEST_GATHER, PER_REQUEST = 0.01, 0.25, 0.05  # control_api/publishing/heartbeats.py
+GATHER, LONGEST_GATHER, PER_REQUEST = (
+    0.01,
+    0.25,
+    0.05,
+)  # control_api/policy/publishing/heartbeats.py
 LINGER, MOST = 0.2, 512  # sidecar/control/shipper.py
 MAX_DELAY = 30.0
 """Seconds after which a sidecar takes a post for lost."""

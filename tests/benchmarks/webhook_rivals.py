@@ -20,9 +20,8 @@ from pathlib import Path
 import uvloop
 from aiohttp import web
 
-from control_api.admission.server.body import BodyReader
-from control_api.small_server.answers import HEADERS
-from control_api.small_server.listener import Handler, Listener
+from control_api.admission.server.reviews import BodyReader
+from control_api.small_server import HEADERS, Handler, Listener
 from policies.ground.listen_address import ListenAddress
 
 

@@ -93,7 +93,7 @@ def test_every_request_gets_an_answer_that_an_old_sidecar_reads(
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/use_cases/sidecars/test_fleet.py::test_unknown_fields_of_a_newer_sidecar_are_ignored"
+    stands_in="tests/control_api/fleet/test_fleet.py::test_unknown_fields_of_a_newer_sidecar_are_ignored"
 )
 def test_a_report_of_a_newer_sidecar_is_accepted(control: ControlApiProcess, version: str) -> None:
     """What a later minor version adds to a report, this one can't know."""

@@ -373,7 +373,7 @@ def test_a_full_or_read_only_disk_is_reported(tmp_path: Path, mount: str) -> Non
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/http/test_server_faults.py::test_each_cause_is_told_once_a_minute_and_so_is_its_end"
+    stands_in="tests/control_api/edge/test_server_faults.py::test_each_cause_is_told_once_a_minute_and_so_is_its_end"
 )
 def test_a_database_that_restarts_costs_a_line_for_each_cause_and_its_end(
     tmp_path: Path, process: Any

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from control_api.http.router import Router
+from control_api.edge.router import Router
 from control_api.routes import ROUTES
 from control_api.settings import read
 from tests.architecture.tree import ROOT
@@ -26,7 +26,7 @@ from tests.support.documents import commands as commands_of
 from tests.support.ports import free_port
 
 STAND_IN = Path(__file__).with_name("curl.py")
-OPERATIONS = "control_api/use_cases/README.md"
+OPERATIONS = "control_api/OPERATIONS.md"
 GUARDED = {route.name for route in ROUTES if route.scopes is not None}
 
 

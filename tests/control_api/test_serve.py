@@ -23,13 +23,13 @@ import asyncpg
 import pytest
 
 from control_api.__main__ import announce_start, print_keys
-from control_api.caches.tenant_cache import TenantCache
 from control_api.log import log_key
-from control_api.maintenance.bootstrap import FirstKeys
 from control_api.security import secret_file
 from control_api.security.secret_file import UnusableFile
 from control_api.serve import Started, serve
 from control_api.store.schema.version import READABLE_SINCE, Migration, head
+from control_api.store.tenant_cache import TenantCache
+from control_api.tenants.bootstrap import FirstKeys
 from tests.support.command import Command, command
 from tests.support.control_api import ControlApi, asked
 from tests.support.control_api_process import ROOT, ControlApiProcess, call, process
@@ -457,7 +457,7 @@ def test_a_log_that_was_changed_stops_the_start(process: Any) -> None:
 def test_a_loop_that_dies_ends_the_process_with_1(tmp_path: Path) -> None:
     code = (
         "import asyncio, sys\n"
-        "from control_api.caches.tenant_cache import TenantCache\n"
+        "from control_api.store.tenant_cache import TenantCache\n"
         "async def follow(self):\n"
         "    await asyncio.sleep(0.5)\n"
         "    raise RuntimeError('the loop died')\n"

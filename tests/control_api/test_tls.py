@@ -16,13 +16,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from control_api.security.certificate_expiry import seconds_left
-from control_api.security.tls_files import RenewingContext
+from control_api.security.tls_files import RenewingContext, seconds_left
 from control_api.serve import serve
 from control_api.settings import read
-from control_api.sockets import bind
+from control_api.sockets import WorkerArgs, bind
 from control_api.store.migrate import migrate
-from control_api.workers.worker_args import WorkerArgs
 from policies.ground.settings import SettingsError
 from tests.support.certificates import Authority, authority
 from tests.support.control_api import ControlApi, running_control_api

@@ -21,10 +21,10 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from control_api import supervise
 from control_api.metrics.peer_metrics import PeerMetrics
 from control_api.security.secret_file import UnusableFile
 from control_api.settings import read
-from control_api.workers import supervise
 from tests.support import migrated
 from tests.support.control_api import asked
 from tests.support.control_api_process import ControlApiProcess, call
@@ -369,7 +369,7 @@ def test_a_worker_that_dies_is_restarted_and_no_client_is_refused(
 BUSY = """
 import sys
 from control_api.__main__ import main
-from control_api.workers import supervise
+from control_api import supervise
 Supervisor = supervise.Supervisor
 supervise.Supervisor = lambda settings, clock: Supervisor(settings, lambda: 100 * clock())
 sys.exit(main([]))

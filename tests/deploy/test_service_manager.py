@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from control_api.workers import service_manager as control
+from control_api import supervise as control
 from sidecar.platform import service_manager as sidecar
 
 BOTH = pytest.mark.parametrize("notify", [control.notify_ready, sidecar.notify_ready])

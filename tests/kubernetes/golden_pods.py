@@ -9,7 +9,7 @@ from typing import Any
 from control_api.admission import template
 from control_api.admission.injection.inject import review
 from control_api.admission.injection.patch import apply
-from control_api.admission.manifests.workloads import namespace_labels, workloads
+from control_api.admission.manifests.rewrite import namespace_labels, workloads
 from control_api.admission.notation.kubernetes_yaml import load, split
 from control_api.admission.template import Fragment
 from control_api.admission.verdict import Outcome, Verdict

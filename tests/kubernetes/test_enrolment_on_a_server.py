@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.control_api.enrolment.calls import changes, enrol
+from tests.control_api.registry.enrolment.calls import changes, enrol
 from tests.kubernetes.api_server import ISSUER, ApiServer
 from tests.kubernetes.api_server import running_api_server as api_server
 from tests.support.control_api import ControlApi, running_control_api

@@ -9,7 +9,7 @@ import pytest
 
 from control_api.admission.injection.inject import review
 from control_api.admission.injection.patch import apply
-from control_api.admission.manifests.workloads import workloads
+from control_api.admission.manifests.rewrite import workloads
 from control_api.admission.notation.kubernetes_yaml import load, split
 from control_api.admission.verdict import Outcome
 from control_api.admission.vocabulary import Namespace

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from control_api.admission.refusals import refusals
+from control_api.admission.refusing.rules import refusals
 from control_api.admission.vocabulary import Namespace
 from tests.control_api.admission.governed_pods import Pod, changed, governed_pod, plain_pod
 from tests.control_api.admission.refused_pods import (

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from control_api.admission import template
 from control_api.admission.injection.inject import review
-from control_api.admission.refusals import refusals
-from control_api.admission.refusing.rules import RULES
+from control_api.admission.refusing.rules import RULES, refusals
 from control_api.admission.template import Fragment
 from control_api.admission.verdict import Outcome
 from control_api.admission.vocabulary import Namespace

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from control_api.isolation.least_documents import Reader
-from control_api.isolation.least_documents import given as given_to
-from control_api.store.queries.document_owners import KeyOwner, Owners
+from control_api.fleet.document_owners import KeyOwner, Owners
+from control_api.fleet.set_pages import Reader
+from control_api.fleet.set_pages import given as given_to
 from control_api.store.queries.documents import StoredDocument
 from policies.definitions.model import (
     AGENT_STATUSES,

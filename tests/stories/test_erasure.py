@@ -14,7 +14,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from control_api.maintenance import wal_folding
+from control_api.log import wal_folding
 from policies.ground.redis_url import RedisUrl
 from sidecar.settings.model import AgentSettings
 from tests.support import redis

@@ -19,8 +19,7 @@ from typing import Any
 import pytest
 
 from control_api.checkpoint_store.file_store import FileStore
-from control_api.maintenance.keys_directory import write_keys
-from control_api.maintenance.keys_secret import fresh_keys
+from control_api.tenants.keys_directory import fresh_keys, write_keys
 from control_api.verifier.__main__ import main as verify
 from deploy.client.run import run as operate
 from policies.ground.signing import Signer

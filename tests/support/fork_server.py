@@ -29,7 +29,7 @@ from typing import IO, Any
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = {
-    "control_api": ("serve", "workers.supervise", "maintenance.purge_command"),
+    "control_api": ("serve", "supervise", "purge"),
     "sidecar": ("__main__",),
 }
 """The services that run as a fork, and the modules of it that import all others."""

@@ -18,7 +18,7 @@ from sqlalchemy.pool import NullPool
 from control_api.database_limits import LIMITS, DatabaseLimits
 from control_api.log.append import Log
 from control_api.store.database import Database, connect
-from control_api.store.queries import tenants
+from control_api.store.queries import tenant_rows
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from control_api.store.url import parse_url
@@ -69,7 +69,7 @@ async def opened(url: str, limits: DatabaseLimits = LIMITS) -> AsyncIterator[Ope
         database = await connect(url, limits)
         store = Store(database, Clock(now, time.monotonic), group)
         async with store.reading_all_tenants() as connection:
-            new = await tenants.installed(connection) is None
+            new = await tenant_rows.installed(connection) is None
         if new:
             await _first_start(store)
         yield OpenStore(url, database, store, await Log.open(store), now)
@@ -78,12 +78,12 @@ async def opened(url: str, limits: DatabaseLimits = LIMITS) -> AsyncIterator[Ope
 
 async def _first_start(store: Store) -> None:
     async def install(tx: Transaction) -> None:
-        made = tenants.Installation("epoch", tx.now, None)
-        assert await tenants.install(tx.connection, made)
+        made = tenant_rows.Installation("epoch", tx.now, None)
+        assert await tenant_rows.install(tx.connection, made)
 
     async def make(tx: Transaction) -> None:
-        row = tenants.StoredTenant(tx.tenant_id, tx.tenant_id, tx.now, False, False, True)
-        await tenants.add(tx.connection, row)
+        row = tenant_rows.StoredTenant(tx.tenant_id, tx.tenant_id, tx.now, False, False, True)
+        await tenant_rows.add(tx.connection, row)
 
     await store.write("", install)
     for tenant_id in (TENANT, OTHER):

@@ -1,5 +1,5 @@
-"""Creates the Redis users that `control_api/publishing/README.md` recommends, so that tests have
-only the permissions that the README grants."""
+"""Creates the Redis users that `control_api/policy/publishing/README.md` recommends, so that tests
+have only the permissions that the README grants."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-import control_api.publishing
+import control_api.policy.publishing
 
-README = Path(control_api.publishing.__path__[0]) / "README.md"
+README = Path(control_api.policy.publishing.__path__[0]) / "README.md"
 SECRET = "secret"  # of a server that lives as long as its test
 CONTROL = "sluice-control"
 SIDECAR = "sluice-sidecar-acme"

@@ -4,7 +4,7 @@ and the lines that an export has only of a damaged log or an interrupted answer.
 import hashlib
 from typing import Any
 
-from control_api.verifier.remote.state import Verified
+from control_api.verifier.remote.monitor import Verified
 from control_api.verifier.report.evidence import Evidence, Item
 from policies.ground.signing import Signer
 from policies.sets.policy_set import role_document

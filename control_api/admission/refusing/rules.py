@@ -1,6 +1,12 @@
-"""The rules in order: a name, what finds the offenders, and what a pod's author is told. The chart
-writes the same table in CEL (`templates/_refusals.tpl`); a test compares names and messages, and
-another what they refuse.
+"""The rules in order, and why a pod may not run in a governed namespace.
+
+The chart writes the same table in CEL (`templates/_refusals.tpl`); a test compares names and
+messages, and another what they refuse.
+
+Pure: knows neither HTTP nor the API server.
+
+The webhook, `sluice inject --check` and the ValidatingAdmissionPolicy give the same verdict. The
+rules are in `refusing/rules.py`; README.md lists them.
 """
 
 from __future__ import annotations
@@ -9,14 +15,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from control_api.admission.refusing import (
-    identity_rules,
-    metadata_rules,
-    node_rules,
-    process_rules,
-    sidecar_rules,
-)
-from control_api.admission.refusing.pod_view import PodView
+from control_api.admission.refusing import pod_rules, sidecar_rules
+from control_api.admission.refusing.pod_view import PodView, form_of
+from control_api.admission.template import Fragment
+from control_api.admission.vocabulary import Governance, Json, Namespace, Operation, Refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,31 +40,31 @@ class Rule:
 RULES: Final = (
     Rule(
         "opt-out",
-        metadata_rules.opt_outs,
+        pod_rules.opt_outs,
         "the label `sluice/inject: disabled` has no effect in namespace `{}`: remove it, or ask for"
         " the namespace's label to be `optional`",
     ),
     Rule(
         "restricted",
-        metadata_rules.restricted,
+        pod_rules.restricted,
         "namespace `{}` enforces the Pod Security Standard `restricted`, which forbids the init"
         " container of the mode `transparent`: use the mode `explicit`, or another namespace",
     ),
     Rule(
         "windows",
-        node_rules.windows,
+        pod_rules.windows,
         "`{}` asks for Windows nodes, and the sidecar runs on Linux only: put the pod in a"
         " namespace that is not governed",
     ),
     Rule(
         "mirror",
-        node_rules.mirrors,
+        pod_rules.mirrors,
         "`{}` marks a static pod, which can't be governed, as the kubelet starts it from a file:"
         " remove the file from the node, or put the pod in a namespace that is not governed",
     ),
     Rule(
         "host-namespace",
-        process_rules.namespaces,
+        pod_rules.namespaces,
         "`{}` opens the sidecar's network or processes to others: remove it",
     ),
     Rule(
@@ -111,110 +113,110 @@ RULES: Final = (
     ),
     Rule(
         "token",
-        identity_rules.tokens,
+        pod_rules.tokens,
         "volume `{}` holds a token of the audience `sluice`, by which only sidecars enrol: use"
         " another audience",
         opted_out=True,
     ),
     Rule(
         "secret-volume",
-        identity_rules.secret_volumes,
+        pod_rules.secret_volumes,
         "volume `{}` holds a Secret `sluice-agent-…`, which only the sidecar may read: remove it",
         opted_out=True,
     ),
     Rule(
         "secret-variable",
-        identity_rules.secret_variables,
+        pod_rules.secret_variables,
         "the environment of container `{}` holds a Secret `sluice-agent-…`, which only the sidecar"
         " may read: remove it",
         opted_out=True,
     ),
     Rule(
         "host-path",
-        identity_rules.host_paths,
+        pod_rules.host_paths,
         "volume `{}` is a `hostPath`, which shows the tokens and keys of other pods: use a"
         " PersistentVolumeClaim",
     ),
     Rule(
         "host-alias",
-        identity_rules.host_aliases,
+        pod_rules.host_aliases,
         "`hostAliases` names `{}`, and the sidecar would believe it: use a Service or the cluster's"
         " DNS",
     ),
     Rule(
         "dns",
-        identity_rules.dns,
+        pod_rules.dns,
         "`{}` replaces the cluster's DNS, which the sidecar relies on: remove it",
     ),
     Rule(
         "user",
-        process_rules.users,
+        pod_rules.users,
         "`{}` runs as the sidecar's user: choose another `runAsUser`",
     ),
     Rule(
         "group",
-        process_rules.groups,
+        pod_rules.groups,
         "`{}` has the sidecar's group: choose another in `runAsGroup`, `fsGroup` and"
         " `supplementalGroups`",
     ),
     Rule(
         "user-unset",
-        process_rules.unset_users,
+        pod_rules.unset_users,
         "container `{}` leaves its user to the image: set `runAsUser`, which the mode `transparent`"
         " needs",
     ),
     Rule(
         "root",
-        process_rules.root_users,
+        pod_rules.root_users,
         "container `{}` runs as root, which can become the sidecar's user: set another `runAsUser`",
     ),
     Rule(
         "escalation",
-        process_rules.escalations,
+        pod_rules.escalations,
         "container `{}` may become root, and so the sidecar's user: set"
         " `allowPrivilegeEscalation: false`",
     ),
     Rule(
         "privileged",
-        process_rules.privileged,
+        pod_rules.privileged,
         "container `{}` is privileged: remove `privileged`",
     ),
     Rule(
         "capability",
-        process_rules.capabilities,
+        pod_rules.capabilities,
         "container `{}` asks for a capability by which the sidecar can be passed by: remove"
         " `capabilities.add`",
     ),
     Rule(
         "capability-kept",
-        process_rules.kept_capabilities,
+        pod_rules.kept_capabilities,
         "container `{}` keeps capabilities by which it can become the sidecar's user: set"
         " `capabilities.drop: [ALL]`, and add no SETUID",
     ),
     Rule(
         "proc-mount",
-        process_rules.proc_mounts,
+        pod_rules.proc_mounts,
         "container `{}` unmasks `/proc`: remove `procMount`",
     ),
     Rule(
         "host-process",
-        process_rules.host_processes,
+        pod_rules.host_processes,
         "`{}` asks for a process of the node: remove `hostProcess`",
     ),
     Rule(
         "ephemeral",
-        process_rules.ephemeral,
+        pod_rules.ephemeral,
         "container `{}` is ephemeral, and could run as the sidecar's user: debug a copy of the pod"
         " in a namespace that is not governed",
     ),
     Rule(
         "option",
-        metadata_rules.options,
+        pod_rules.options,
         "annotation `{}` is not allowed: ask for the option in the chart's `injection.options`",
     ),
     Rule(
         "option-value",
-        metadata_rules.option_values,
+        pod_rules.option_values,
         "the value of annotation `{}` has another form: `log-level` is debug, info, warning or"
         " error; `native-sidecar` true or false; `skip-outbound-ports` at most 32 ports or ranges"
         " from 1 to 65535, such as `5432,8080-8090`; `skip-subnets` at most 32 networks of /8 or"
@@ -222,3 +224,29 @@ RULES: Final = (
         " 2001:db8::/32",
     ),
 )
+
+
+def refusals(
+    pod: Json,
+    fragment: Fragment,
+    namespace: Namespace,
+    operation: Operation = "CREATE",
+    old: Json | None = None,
+) -> list[Refusal]:
+    """Every rule that `pod` breaks, in order; empty if it may run.
+
+    `pod` is judged as it would be stored: after injection. `old` is the pod before an update.
+    """
+    if namespace.governance is Governance.NONE:
+        return []
+    view = PodView(pod, form_of(pod, fragment), namespace, operation, old or {})
+    if view.unchanged:
+        return []
+    found = []
+    for rule in RULES:
+        if view.opted_out and not rule.opted_out:
+            continue
+        first = next(iter(rule.offenders(view)), None)
+        if first is not None:
+            found.append(Refusal(rule.name, rule.message.format(first)))
+    return found

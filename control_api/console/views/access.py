@@ -6,10 +6,9 @@ import orjson
 
 from control_api.console.page import ROOT, Html, Page
 from control_api.console.visit import Visit
-from control_api.console.words.access import in_words
-from control_api.use_cases.policies.list_policies import list_policies
-from control_api.use_cases.policy_tools.show_access import show_access
-from control_api.use_cases.policy_tools.show_access_matrix import show_access_matrix
+from control_api.console.words import in_words
+from control_api.policy.access_operations import show_access, show_access_matrix
+from control_api.policy.operations import list_policies
 from policies.analysis.matrix import covering
 from policies.definitions.model import SENSITIVITIES
 from policies.ground.errors import SluiceError

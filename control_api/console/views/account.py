@@ -3,8 +3,7 @@
 from control_api.console.cookies import no_cookie
 from control_api.console.page import ROOT, Html, Page, See
 from control_api.console.visit import Visit, address
-from control_api.use_cases.console.end_console_session import revoke_console_session
-from control_api.use_cases.console.list_console_sessions import list_console_sessions
+from control_api.signin.operations import list_console_sessions, revoke_console_session
 from policies.ground.errors import SluiceError
 
 DONE = {"ended": "The session has ended."}

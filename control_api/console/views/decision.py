@@ -5,24 +5,24 @@ from typing import Any
 
 import orjson
 
+from control_api.audit.event_models import AuditEvent
+from control_api.audit.event_operations import (
+    list_events,
+    show_event,
+    show_lineage,
+    show_session_trail,
+)
+from control_api.audit.proof_models import LogKeys, Verification
+from control_api.audit.proof_operations import prove_consistency, prove_event, show_log_keys
+from control_api.audit.verification_operations import show_verification
 from control_api.console.page import ROOT, Data, Html, Page
 from control_api.console.visit import Visit, address
-from control_api.console.words.decision import detail, fault, ladder
-from control_api.responses.audit import AuditEvent, Document
-from control_api.responses.checkpoints import Verification
-from control_api.responses.evaluations import Simulated
-from control_api.responses.paging import write_cursor
-from control_api.responses.proofs import LogKeys
-from control_api.use_cases.audit.list_events import list_events
-from control_api.use_cases.audit.prove_consistency import prove_consistency
-from control_api.use_cases.audit.prove_event import prove_event
-from control_api.use_cases.audit.show_event import show_event
-from control_api.use_cases.audit.show_lineage import show_lineage
-from control_api.use_cases.audit.show_log_keys import show_log_keys
-from control_api.use_cases.audit.show_session_trail import show_session_trail
-from control_api.use_cases.audit.verification import show_verification
-from control_api.use_cases.context.simulate_context import simulate_context
-from control_api.use_cases.policies.list_policies import list_policies
+from control_api.console.words import detail, fault, ladder
+from control_api.decisions.models import Simulated
+from control_api.decisions.operations import simulate_context
+from control_api.edge.answers import Document
+from control_api.edge.paging import write_cursor
+from control_api.policy.operations import list_policies
 from policies.ground.canonical import b64, unb64
 from policies.ground.errors import Conflict, Invalid, SluiceError
 from policies.trail import checkpoint

@@ -1,11 +1,10 @@
 """The console's pages of the area "Decisions": search, the live tail, export of what matches."""
 
+from control_api.audit.event_operations import follow_events, list_events
+from control_api.audit.export_operations import export_log
 from control_api.console.page import ROOT, Html, Page, See
 from control_api.console.visit import Visit, address
-from control_api.responses.stream import Stream
-from control_api.use_cases.audit.export_log import export_log
-from control_api.use_cases.audit.follow_events import follow_events
-from control_api.use_cases.audit.list_events import list_events
+from control_api.edge.answers import Stream
 from policies.ground.canonical import rfc3339
 from policies.ground.errors import SluiceError, invalid
 
@@ -66,7 +65,7 @@ async def download_decisions(visit: Visit) -> Stream:
 
 
 def _shown(visit: Visit, given: dict[str, str]) -> dict[str, object]:
-    now = visit.app.clock.now()
+    now = visit.console.clock.now()
     return {
         "given": given,
         "names": VALUES[1:],

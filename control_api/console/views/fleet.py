@@ -2,14 +2,14 @@
 
 from typing import Any, NamedTuple
 
+from control_api.audit.change_operations import show_acknowledgements
 from control_api.console.needs import LATE_MS, STALE_MS
 from control_api.console.page import ROOT, Html, Page
 from control_api.console.rendering import span
 from control_api.console.visit import Visit
-from control_api.responses.sidecars import SidecarShown
-from control_api.use_cases.audit.show_acknowledgements import show_acknowledgements
-from control_api.use_cases.sidecars.list_sidecars import list_sidecars
-from control_api.use_cases.sources.list_sources import list_sources
+from control_api.fleet.models import SidecarShown
+from control_api.fleet.operations import list_sidecars
+from control_api.policy.source_operations import list_sources
 from policies import __version__
 
 READ = 1000

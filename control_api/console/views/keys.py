@@ -8,15 +8,16 @@ from typing import Any
 
 from control_api.console.page import ROOT, Html, Page, See
 from control_api.console.visit import NULL, Visit, address
-from control_api.requests.idempotency import Repeated
-from control_api.requests.key import DEFAULT_DAYS
-from control_api.responses.keys import ListedKey
-from control_api.use_cases.keys.bind_key import bind_key
-from control_api.use_cases.keys.create_key import create_key
-from control_api.use_cases.keys.get_key import get_key
-from control_api.use_cases.keys.list_keys import list_keys
-from control_api.use_cases.keys.revoke_key import revoke_key
-from control_api.use_cases.keys.rotate_key import rotate_key
+from control_api.edge.idempotency import Repeated
+from control_api.registry.key_models import DEFAULT_DAYS, ListedKey
+from control_api.registry.key_operations import (
+    bind_key,
+    create_key,
+    get_key,
+    list_keys,
+    revoke_key,
+    rotate_key,
+)
 from policies.ground.canonical import micros
 from policies.ground.errors import Conflict, SluiceError, invalid
 
@@ -31,7 +32,7 @@ async def show_keys(visit: Visit) -> Html:
     asked = {"enrolled": "true" if enrolled else None, **visit.given("cursor")}
     page = await visit.call(list_keys, limit="50", **asked)
     values = {
-        "rows": [(key, state_of(key, visit.app.clock.now())) for key in page.rows],
+        "rows": [(key, state_of(key, visit.console.clock.now())) for key in page.rows],
         "next": page.next,
         "enrolled": enrolled,
         "may_create": visit.may(create_key),
@@ -68,7 +69,7 @@ async def show_key(visit: Visit, problem: SluiceError | None = None) -> Html:
     given = visit.form if problem is not None and "roles" in visit.form else None
     values = {
         "key": key,
-        "state": state_of(key, visit.app.clock.now()),
+        "state": state_of(key, visit.console.clock.now()),
         "agent_id": key.bound_agent_id if given is None else given.get("agent_id", ""),
         "roles": "\n".join(key.permitted_roles) if given is None else given.get("roles", ""),
         "agent_ids": "\n".join(key.agent_ids or ())
@@ -153,7 +154,7 @@ def key_fields(visit: Visit) -> dict[str, Any]:
 
 def new_idempotency_key(visit: Visit) -> str:
     """A random text, for a form that creates something with a secret."""
-    return visit.app.entropy(16).hex()
+    return visit.console.signin.entropy(16).hex()
 
 
 def lines(text: str) -> list[str]:

@@ -2,17 +2,16 @@
 
 from typing import Any
 
+from control_api.audit.event_operations import list_events
+from control_api.audit.proof_operations import list_checkpoints
+from control_api.audit.stats_operations import WINDOWS, OverTime, show_stats
+from control_api.audit.verification_operations import show_verification
 from control_api.console.charts import Series, bar_chart, line_chart
 from control_api.console.needs import needs_of
 from control_api.console.page import ROOT, SIGNED_IN, Html, Page, See
 from control_api.console.visit import Visit
-from control_api.console.words.causes import Cause, causes_of
-from control_api.responses.counts import OverTime
-from control_api.use_cases.audit.list_checkpoints import list_checkpoints
-from control_api.use_cases.audit.list_events import list_events
-from control_api.use_cases.audit.show_stats import WINDOWS, show_stats
-from control_api.use_cases.audit.verification import show_verification
-from control_api.use_cases.sidecars.list_sidecars import list_sidecars
+from control_api.console.words import Cause, causes_of
+from control_api.fleet.operations import list_sidecars
 
 DENIALS = 100
 """The most denials that the causes are counted of."""

@@ -3,13 +3,15 @@ many."""
 
 from typing import Any
 
+from control_api.audit.event_operations import show_session_trail
 from control_api.console.page import ROOT, Html, Page, See
 from control_api.console.visit import Visit, address
-from control_api.use_cases.audit.show_session_trail import show_session_trail
-from control_api.use_cases.sessions.get_session import get_session
-from control_api.use_cases.sessions.list_sessions import list_sessions
-from control_api.use_cases.sessions.revoke_session import revoke_session
-from control_api.use_cases.sessions.revoke_sessions import revoke_sessions
+from control_api.sessions.operations import (
+    get_session,
+    list_sessions,
+    revoke_session,
+    revoke_sessions,
+)
 from policies.definitions.model import SENSITIVITIES
 from policies.ground.errors import Invalid, SluiceError
 

@@ -4,8 +4,8 @@ from control_api.console.cookies import ATTEMPT, attempt_cookie, presented_cooki
 from control_api.console.page import ANYONE, ROOT, Html, Page, See
 from control_api.console.views.sign_in import own_page
 from control_api.console.visit import Visit, address
-from control_api.oidc.attempt import MAX_SECONDS, Attempt
-from control_api.use_cases.console.sign_in_by_provider import (
+from control_api.signin.attempt import MAX_SECONDS, Attempt
+from control_api.signin.operations import (
     Offer,
     begin_at_provider,
     sign_in_by_provider,
@@ -22,9 +22,9 @@ async def begin_single_sign_on(visit: Visit) -> Html | See:
     if visit.headers.get("Sec-Fetch-Site") in _FOREIGN:
         # A link on another site must not change who, or in which tenant, the visitor is.
         return See(address("/sign-in", to=to))
-    attempt = Attempt.new(visit.app.entropy, to, visit.query.get("realm", ""))
+    attempt = Attempt.new(visit.console.signin.entropy, to, visit.query.get("realm", ""))
     try:
-        location = await begin_at_provider(visit.app, attempt)
+        location = await begin_at_provider(visit.console.signin, attempt)
     except SluiceError as error:
         return _form(to, error)
     cookie = attempt_cookie(attempt.to_cookie(), MAX_SECONDS, secure=visit.secure)
@@ -40,7 +40,7 @@ async def end_single_sign_on(visit: Visit) -> Html:
     attempt = Attempt.from_cookie(presented_cookie(visit.cookies, ATTEMPT, secure=visit.secure))
     to = own_page("" if attempt is None else attempt.to)
     try:
-        began = await sign_in_by_provider(visit.app, visit.query, attempt, visit.browser)
+        began = await sign_in_by_provider(visit.console.signin, visit.query, attempt, visit.browser)
     except SluiceError as error:
         spent = attempt_cookie("", 0, secure=visit.secure)
         return _form(to, error, {"Set-Cookie": spent})
@@ -55,7 +55,7 @@ async def end_single_sign_on(visit: Visit) -> Html:
 
 async def sign_out_at_provider(visit: Visit) -> See:
     """End the browser's session at the identity provider too, where it has a page for that."""
-    return See(await sign_out_address(visit.app) or f"{ROOT}/sign-in")
+    return See(await sign_out_address(visit.console.signin) or f"{ROOT}/sign-in")
 
 
 def _choice(offer: Offer, to: str) -> dict[str, str]:

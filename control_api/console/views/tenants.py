@@ -9,14 +9,17 @@ a random text (`Idempotency-Key`).
 from control_api.console.page import ROOT, Html, Page, See
 from control_api.console.views.keys import key_fields, new_idempotency_key
 from control_api.console.visit import Visit, address
-from control_api.requests.idempotency import Repeated
-from control_api.requests.key import DEFAULT_DAYS
-from control_api.use_cases.keys.provision_key import provision_key
-from control_api.use_cases.tenants.change_tenant_settings import change_tenant_settings
-from control_api.use_cases.tenants.create_tenant import create_tenant
-from control_api.use_cases.tenants.deactivate_tenant import deactivate_tenant, reactivate_tenant
-from control_api.use_cases.tenants.get_tenant import get_tenant
-from control_api.use_cases.tenants.list_tenants import list_tenants
+from control_api.edge.idempotency import Repeated
+from control_api.registry.key_models import DEFAULT_DAYS
+from control_api.registry.key_operations import provision_key
+from control_api.tenants.operations import (
+    change_tenant_settings,
+    create_tenant,
+    deactivate_tenant,
+    get_tenant,
+    list_tenants,
+    reactivate_tenant,
+)
 from policies.ground.errors import SluiceError, invalid
 
 DONE = {
@@ -55,7 +58,7 @@ async def show_tenant(visit: Visit, problem: SluiceError | None = None) -> Html:
     tenant = await visit.call(get_tenant, tenant_id=visit.required("id"))
     values = {
         "tenant": tenant,
-        "for_all": visit.app.settings,
+        "for_all": visit.console.tenants.settings,
         "typed": visit.form.get("confirm", ""),
         "given": visit.form
         if "scope" in visit.form

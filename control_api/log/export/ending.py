@@ -1,27 +1,31 @@
-"""Writes what stands behind an export's last entry: its proof, the `purge` entry of what precedes
-the log's oldest entry, and the erasures after the file.
+"""Writes what stands behind an export's last entry: its proof, the checkpoints and keys that it
+cites, and the `purge` entry of what precedes it.
 
 An erasure deletes openings at once, and its `redact` entry comes last in the log: behind the end of
 a part, or of an export that was running. Without that entry a reader could not tell an erasure from
 openings that were removed silently, so the file brings it along, with its own proof. In the same
 way, only the `purge` entry tells retention from rows that were deleted.
+
+After an incarnation the log's checkpoints have another origin; each origin holds for a range of
+sizes.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
-from sqlalchemy import Row, select
+from sqlalchemy import Connection, Row, bindparam, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.log.export.oldest import PurgeEntry
+from control_api.log import checks
 from control_api.log.export.place import entry_proof
-from control_api.log.export.signatures import OriginSpan, StoredCheckpoint, covering, newest
-from control_api.store.queries import redactions
+from control_api.store.queries import log_keys, redactions
 from control_api.store.queries.purges import first_kept
+from control_api.store.schema.proofs import checkpoints, incarnations
 from control_api.store.store import Store
 from policies.ground.errors import Conflict, Unavailable
+from policies.ground.signing import Endorsement, KeyRing
 from policies.trail.log_file.lines import (
     CheckpointLine,
     ErasureLine,
@@ -30,8 +34,144 @@ from policies.trail.log_file.lines import (
     ProofLine,
     PurgeLine,
 )
+from policies.trail.proofs.signed_note import ED25519, VerifierKey
+from policies.trail.purge import Anchor
 from policies.trail.record import MAX_ENTRY
 from policies.trail.walk.erasures import erased_ranges
+
+
+class PurgeEntry(NamedTuple):
+    """The `purge` entry `seq`, its bytes as text."""
+
+    seq: int
+    text: str
+
+
+async def shown_purge(
+    connection: AsyncConnection,
+    tenant_id: str,
+    log: str,
+    anchor: Anchor,
+    publics: Collection[bytes],
+) -> PurgeEntry:
+    """The `purge` entry of the anchor. Raises `Conflict` if the log does not show that retention
+    removed what precedes its oldest entry, and `Unavailable` if no checkpoint covers that yet.
+    `publics` are the keys trusted to sign the log."""
+    kept, fault = anchor.purged.size, anchor.fault(log, publics)
+    raw = await checks.purge_entry(connection, tenant_id, anchor)
+    if fault is not None or raw is None:
+        why = fault or f"entry {anchor.seq} is not the `purge` entry that says so"
+        raise Conflict(
+            f"the entries before {kept} are gone as if retention had removed them, but {why}: "
+            "nothing is exported, since no such file verifies; examine the database with "
+            "`sluice verify --database`, and restore it from a backup"
+        )
+    if anchor.cover_note is None:
+        raise Unavailable(
+            f"retention is removing the entries before {kept}, and no checkpoint covers that yet: "
+            "try again in a few seconds"
+        )
+    return PurgeEntry(anchor.seq, raw.decode())
+
+
+WITHOUT_END = 2**63 - 1
+
+
+class OriginSpan(NamedTuple):
+    """The sizes above `above`, up to `most` (inclusive), whose checkpoints have this origin."""
+
+    origin: str
+    above: int
+    most: int
+
+
+class StoredCheckpoint(NamedTuple):
+    """A checkpoint's size and its signed note."""
+
+    size: int
+    note: str
+
+
+async def origin_spans(connection: AsyncConnection, tenant_id: str, log: str) -> list[OriginSpan]:
+    """The log's origins, in order of their sizes."""
+    rows = (await connection.execute(_INCARNATIONS, {"tenant": tenant_id})).all()
+    origins = [(log, -1), *((row.origin, row.seq) for row in rows)]
+    # The `incarnation` entry is the first that the new origin covers.
+    ends = [*(seq for _, seq in origins[1:]), WITHOUT_END]
+    return [
+        OriginSpan(origin, above, most) for (origin, above), most in zip(origins, ends, strict=True)
+    ]
+
+
+def newest(
+    connection: Connection, tenant_id: str, span: OriginSpan, above: int, most: int
+) -> StoredCheckpoint | None:
+    """The newest checkpoint of a size above `above` and up to `most`."""
+    wanted = {"tenant": tenant_id, "origin": span.origin, "above": above, "most": most}
+    row = connection.execute(_NEWEST, wanted).one_or_none()
+    return None if row is None else StoredCheckpoint(*row)
+
+
+async def covering(
+    connection: AsyncConnection, tenant_id: str, span: OriginSpan, size: int
+) -> StoredCheckpoint | None:
+    """The first checkpoint of at least `size` entries."""
+    wanted = {"tenant": tenant_id, "origin": span.origin, "size": size, "most": span.most}
+    row = (await connection.execute(_COVERING, wanted)).one_or_none()
+    return None if row is None else StoredCheckpoint(*row)
+
+
+async def signing_keys(
+    connection: AsyncConnection, origin: str, ring: KeyRing
+) -> list[dict[str, Any]]:
+    """The header's `keys`. `connection` must be one that sees every tenant's rows."""
+    chain = list(ring.history)
+    first = chain[0].former if chain else ring.signer.public
+    # Another replica may already sign with a successor of this process's key.
+    for each in await log_keys.endorsements(connection):
+        if each.former == (chain[-1].next if chain else first) and each.holds():
+            chain.append(each)
+    return _keys(origin, first, chain)
+
+
+def _keys(origin: str, first: bytes, chain: Sequence[Endorsement]) -> list[dict[str, Any]]:
+    keys = [(first, None), *((each.next, each.to_wire()) for each in chain)]
+    return [
+        {"key": VerifierKey(origin, ED25519, public).text(), "endorsement": endorsement}
+        for public, endorsement in keys
+    ]
+
+
+_OF_ORIGIN = (
+    checkpoints.c.tenant_id == bindparam("tenant"),
+    checkpoints.c.origin == bindparam("origin"),
+)
+_INCARNATIONS = (
+    select(incarnations.c.origin, incarnations.c.seq)
+    .where(incarnations.c.tenant_id == bindparam("tenant"))
+    .order_by(incarnations.c.number)
+)
+_NEWEST = (
+    select(checkpoints.c.size, checkpoints.c.note)
+    .where(
+        *_OF_ORIGIN,
+        checkpoints.c.size > bindparam("above"),
+        checkpoints.c.size <= bindparam("most"),
+    )
+    .order_by(checkpoints.c.size.desc())
+    .limit(1)
+)
+_COVERING = (
+    select(checkpoints.c.size, checkpoints.c.note)
+    .where(
+        *_OF_ORIGIN,
+        checkpoints.c.size >= bindparam("size"),
+        checkpoints.c.size <= bindparam("most"),
+    )
+    .order_by(checkpoints.c.size)
+    .limit(1)
+)
+
 
 PAGE = 100
 """Erasures read at a time: each takes a proof, and an entry of at most 64 KiB."""

@@ -14,25 +14,27 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, select
 
-from control_api.log.export.ahead import Ahead
-from control_api.log.export.ending import Ending, ExportStopped
-from control_api.log.export.oldest import PurgeEntry, shown_purge
-from control_api.log.export.pace import Pace
+from control_api.log.export.ending import (
+    Ending,
+    ExportStopped,
+    OriginSpan,
+    PurgeEntry,
+    StoredCheckpoint,
+    newest,
+    origin_spans,
+    shown_purge,
+    signing_keys,
+)
 from control_api.log.export.place import LogPart, Moment, find_part, tree_before
 from control_api.log.export.rows import (
+    Ahead,
     EntryLines,
     JoinedLines,
+    Pace,
     named_digests,
     read_cited,
     read_joined,
     read_rows,
-)
-from control_api.log.export.signatures import (
-    OriginSpan,
-    StoredCheckpoint,
-    newest,
-    origin_spans,
-    signing_keys,
 )
 from control_api.store.queries import cited_documents, log_keys
 from control_api.store.queries.purges import first_kept

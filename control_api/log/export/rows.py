@@ -1,19 +1,26 @@
-"""Reads the entries' lines of an export, a page at a time.
+"""Reads the entries' lines of an export, a page at a time and one page ahead, and gives way on a
+busy service.
 
 The database joins a page's lines itself, and gives them as one value: a tenth of the Python code
 that rows one by one would need, and on SQLite without the interpreter's lock. A page with a row
 that can't be joined is read again row by row. Nothing is verified or repaired: an export must not
-hide damage. Knows neither the order of the file's other lines nor who reads it.
+hide damage.
 """
 
+import asyncio
 import re
+from asyncio import sleep
+from collections.abc import Callable, Coroutine
 from functools import lru_cache
-from typing import Any, NamedTuple
+from time import thread_time
+from types import TracebackType
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import orjson
 from sqlalchemy import Connection, Row, TextClause, bindparam, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from control_api.store.group_commit import start_task
 from policies.trail.log_file.coding import encode_line, plain_entry
 from policies.trail.log_file.lines import DamagedLine, EntryLine
 from policies.trail.recompute.facts import cited_digests
@@ -209,3 +216,88 @@ _ROWS = text("""
     WHERE log_entries.tenant_id = :tenant
       AND log_entries.seq > :after AND log_entries.seq < :until
     ORDER BY log_entries.seq LIMIT :rows""")
+
+
+T = TypeVar("T")
+
+
+class Ahead(Generic[T]):
+    """At most one page that is being read, or waits to be taken.
+
+    It is read on the service's task group. If the export ends before the page is taken, it is read
+    to its end, and dropped.
+    """
+
+    def __init__(self, group: asyncio.TaskGroup) -> None:
+        self._group = group
+        self._page: asyncio.Future[T] | None = None
+
+    def start(self, read: Coroutine[Any, Any, T]) -> None:
+        """Begin to read the page that will be taken next. Raises `WriteFault` if the service is
+        stopping."""
+        self._page = asyncio.get_running_loop().create_future()
+        start_task(self._group, _complete(read, self._page))
+
+    async def take(self) -> T:
+        """The page that was started. Raises what reading it raised."""
+        assert self._page is not None
+        page, self._page = self._page, None
+        return await page
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # asyncio would log an error that is never taken as one that was overlooked.
+        if self._page is not None and not self._page.cancel():
+            self._page.exception()
+
+
+async def _complete(read: Coroutine[Any, Any, T], page: asyncio.Future[T]) -> None:
+    try:
+        result = await read
+    except Exception as error:  # noqa: BLE001  the export handles it
+        if not page.done():
+            page.set_exception(error)
+    else:
+        if not page.done():
+            page.set_result(result)
+
+
+BUSY = 0.2
+"""The share of the time from which on an event loop is busy. An export alone takes a tenth of it,
+since its pages are read and compressed in threads; requests at a decision's rate, four tenths."""
+SHARE = 20
+"""A busy service gets this many times the time that a page took."""
+LONGEST = 1.0
+"""The longest rest, in seconds: an export also advances on a service that is always busy."""
+
+
+class Pace:
+    """The pace of one export. Used on the thread of the event loop only."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._at = self._begun = monotonic()
+        self._used = thread_time()
+        self._share = 0.0
+
+    def begin(self) -> None:
+        """A page begins."""
+        self._begun = self._monotonic()
+
+    async def rest(self) -> None:
+        """Rests after a page, if the event loop had other work lately."""
+        # Over whole pages and rests, not only now: requests come in waves, and between two of them,
+        # while their records are written to the disk, a busy service looks idle.
+        now, used = self._monotonic(), thread_time()
+        share = (used - self._used) / max(now - self._at, 1e-6)
+        self._share += (share - self._share) / 2
+        self._at, self._used = now, used
+        if self._share > BUSY:
+            await sleep(min((now - self._begun) * SHARE, LONGEST))

@@ -1,7 +1,7 @@
 """One comparison of a log's counts with its entries, once a day and when it is asked for.
 
     claim      the log, so that one process at a time compares its counts
-    compare    `control_api.log.counts.compare`
+    compare    `control_api.log.counts`
     save       what it found, which stays until the next comparison
 
 It is a walk by itself and in one go, beside the verification's: what it sums up stays in this
@@ -10,10 +10,8 @@ process, which a change of the database does not reach. Does not decide when to 
 
 from collections.abc import Callable
 
-from control_api.log.counts.compare import compare_counts
-from control_api.log.counts.recount import EntriesMoved
-from control_api.log.counts.sums import SECRET_BYTES
-from control_api.log.scheduled.rounds import ROUND
+from control_api.log.counts import SECRET_BYTES, EntriesMoved, compare_counts
+from control_api.log.scheduled.self_check import ROUND
 from control_api.store.queries import count_checks
 from control_api.store.queries.count_checks import ASKED_FOR, CountCheck
 from control_api.store.store import Store

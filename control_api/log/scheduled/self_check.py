@@ -1,5 +1,4 @@
-"""One step of the scheduled verification of a log: continues where the step before it ended, which
-may have been another process's.
+"""One step of the scheduled verification of a log: continues where the step before ended.
 
     claim      the log's state, so that one replica at a time verifies it
     verify     the next entries, slowly, or from the start if a new round is due
@@ -11,6 +10,9 @@ A decision that doesn't follow from its facts is a finding, but no end: the log 
 It is told until the walk comes by again and it is gone. The walk's sources live in memory: after a
 restart, the first record of each sidecar is taken at its word in that round. Does not decide when
 to run.
+
+A round is a walk over the whole log, from where it begins after purges. Between rounds, what is new
+is verified.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -19,12 +21,12 @@ from typing import Any
 
 from sqlalchemy import Row, bindparam, select
 
-from control_api.log.anchor_check import AnchorCheck, check_purge_entry, check_purged_rows
-from control_api.log.erasure import ledger
+from control_api.log import redactions
+from control_api.log.checks import AnchorCheck, check_purge_entry, check_purged_rows
 from control_api.log.scan import LogRange, scan
 from control_api.log.scheduled.node_repair import NodeRepair, StepNodes
-from control_api.log.scheduled.rederivation import Derivations
-from control_api.log.scheduled.rounds import due_state, is_fresh, tree_of
+from control_api.log.scheduled.rederivation import Derivations, stopped
+from control_api.store.counters.dimensions import DAY
 from control_api.store.queries import self_checks
 from control_api.store.queries.purges import latest_anchor
 from control_api.store.queries.self_checks import SelfCheck
@@ -37,6 +39,58 @@ from policies.trail.merkle_tree import Frontier
 from policies.trail.purge import Anchor, Purged
 from policies.trail.recompute.recomputer import RecomputeCounts
 from policies.trail.verify import LogHead, Verifier
+
+ROUND = DAY
+"""A full round begins at most this often; entries that are new are verified within minutes."""
+IDLE = 600_000_000
+"""Microseconds after which a log without new entries is looked at again."""
+
+
+def is_fresh(state: SelfCheck, size: int, now: int) -> bool:
+    """Whether an idle log was verified lately: it is not worth another write."""
+    return (
+        not stopped(state)
+        and state.finished_at is not None
+        # Otherwise a round is under way.
+        and state.size == state.finished_size == size
+        and _within(state.finished_at, now, IDLE)
+        and _within(state.started_at, now, ROUND)
+    )
+
+
+def _within(time: int, now: int, most: int) -> bool:
+    """Whether `time` was at most so long ago. One that is yet to come, by more than clocks differ,
+    was set by a clock that ran ahead, or by hand: a log would not be verified until then."""
+    return -IDLE < now - time < most
+
+
+def tree_of(state: SelfCheck) -> Frontier:
+    """The tree as far as the walk has come. Raises `ValueError` or `TypeError` if the stored state
+    was changed to be none."""
+    return Frontier.from_bytes(state.size, state.frontier)
+
+
+def due_state(
+    before: SelfCheck, anchor: Anchor | None, size: int, now: int, lost: bool
+) -> SelfCheck:
+    """Where the next step begins: after a purge, and once a round is due, at the anchor. A round is
+    due a day after the one before, or if nodes of the tree are `lost`."""
+    first, frontier, leaf = 0, b"", b""
+    if anchor is not None:
+        first, frontier, leaf = anchor.purged.size, anchor.purged.frontier, anchor.purged.last_leaf
+    old = lost or not _within(before.started_at, now, ROUND)
+    # Not only where nothing is new: a busy log would have no second round.
+    ended = before.size >= size or before.size == before.finished_size
+    due = ended and not stopped(before) and old
+    try:
+        tree_of(before)
+        readable = True
+    except (ValueError, TypeError):
+        readable = False  # it was changed by hand: nothing of it is trusted
+    if readable and not due and first <= before.size <= size:
+        return before
+    return replace(before, size=first, frontier=frontier, last_leaf=leaf, started_at=now)
+
 
 ENTRIES = 20_000
 """Entries of one step."""
@@ -186,8 +240,10 @@ class SelfChecker:
         part = LogRange(state.size, until, head.size, PAUSE, PAGE_ROWS, STRETCH, self._rest)
         found = await scan(self._store, tenant_id, verifier, part, check.check_rows, follow)
         tree, leaf, broken = verifier.reached()
-        await ledger.excuse(self._store, tenant_id, verifier.erasures, until)
-        found = found or broken or await ledger.missing(self._store, tenant_id, verifier.erasures)
+        await redactions.excuse(self._store, tenant_id, verifier.erasures, until)
+        found = (
+            found or broken or await redactions.missing(self._store, tenant_id, verifier.erasures)
+        )
         if found is None and tree.size < until:
             gone = f"seq {tree.size}: missing, though the head counts {head.size} entries"
             found = Finding(tree.size, Reason.ENTRIES_MISSING, gone)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from control_api.api_client.connection import RemoteApi, RequestRefused
+from control_api.api_client import RemoteApi, RequestRefused
 from control_api.policy_tools import text
 from control_api.policy_tools.options import AddCommand
 from control_api.policy_tools.service import add_service, connect

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, TextIO
 
-from control_api.api_client.connection import RemoteApi
+from control_api.api_client import RemoteApi
 from control_api.policy_tools import text
 from control_api.policy_tools.options import AddCommand, add_output, typed_time
 from control_api.policy_tools.service import add_service, connect

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from control_api.policy_tools.options import AddCommand
 from control_api.policy_tools.sources import Unusable
-from control_api.policy_tools.testing import changes, output, tenants
-from control_api.policy_tools.testing.junit import Report
-from control_api.policy_tools.testing.outcome import Outcome
+from control_api.policy_tools.testing import outcome as changes
+from control_api.policy_tools.testing import outcome as output
+from control_api.policy_tools.testing import tenants
+from control_api.policy_tools.testing.outcome import Outcome, Report
 from policies.definitions.definition import LoadError
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection, ScalarSelect, and_, bindparam, delete, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.store.queries.fleet import LIVE
+from control_api.store.queries.sidecar_rows import LIVE
 from control_api.store.schema.log import log_entries
 from control_api.store.schema.proofs import acknowledgements
 from control_api.store.schema.tables import sidecars

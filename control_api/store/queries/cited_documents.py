@@ -1,5 +1,5 @@
 """Queries over the documents of roles that decisions cite, which `Transaction.publish` keeps. Knows
-nothing of their content, nor of when one may go (`control_api.log.policy_set.cited_documents`)."""
+nothing of their content, nor of when one may go (`control_api.log.cited_documents`)."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple

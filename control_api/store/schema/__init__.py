@@ -4,14 +4,10 @@ Importing any module of this package makes `columns.metadata` complete.
 """
 
 from control_api.store.schema import (
-    alerts,
-    console,
-    exports,
-    impact,
+    features,
     log,
-    policy_tools,
     proofs,
     tables,
 )
 
-__all__ = ["alerts", "console", "exports", "impact", "log", "policy_tools", "proofs", "tables"]
+__all__ = ["features", "log", "proofs", "tables"]

@@ -40,8 +40,8 @@ log_keys = table(
 
 # `revision` counts published documents. A sidecar below `reset_below` must reload its policy set:
 # an older database was restored, and the revision jumped past every revision ever published
-# (`control_api.maintenance.rollback_recovery`). `frozen_at` is null unless the tenant is frozen.
-# `candidates` is null without any (`control_api.store.queries.candidates`).
+# (`control_api.rollback_recovery`). `frozen_at` is null unless the tenant is frozen.
+# `candidates` is null without any (`control_api.store.queries.candidate_rows`).
 tenants = table(
     "tenants",
     string("name"),
@@ -122,7 +122,7 @@ policy_versions = table(
 
 # `permitted_roles` is a canonical JSON list. `bound_key_id`, if set, names the only key that may
 # speak for the agent. Pods that run as `workload` enrol as the agent; `enrolment` is the generation
-# of their keys (`control_api.domain.enrolment`), null while no pod may hold one.
+# of their keys (`control_api.registry.enrolment`), null while no pod may hold one.
 agents = table(
     "agents",
     string("agent_id"),

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError
 
-from control_api.checkpoint_store.cosigned import cosigned
 from control_api.checkpoint_store.location import StoreLocation, open_store
-from control_api.checkpoint_store.stored_note import CheckpointStore, CheckpointStoreFault
+from control_api.checkpoint_store.stored_note import CheckpointStore, CheckpointStoreFault, cosigned
 from control_api.log import verify as online
 from control_api.store.connection_errors import DatabaseUnreachable
 from control_api.store.errors import ReadFault
@@ -29,8 +28,8 @@ from control_api.store.url import UnusableDatabase
 from control_api.verifier.checkpoint_judge import CheckpointJudge
 from control_api.verifier.database.rows import last_entry, neighbour_rows, published_notes, roots_at
 from control_api.verifier.known_notes import KnownNotes
-from control_api.verifier.neighbours import describe
 from control_api.verifier.outcome import Outcome, Unusable
+from control_api.verifier.summary import describe
 from control_api.verifier.trusted_keys import TrustedKeys, witnessed
 from policies.ground.clock import Clock
 from policies.ground.signing import Endorsement

@@ -1,33 +1,42 @@
-"""Verifies an export file: its lines, its entries, its checkpoints and its end.
+"""Verifies an export file from its first line on: the header, its entries, its checkpoints and its
+end.
 
-Knows the order of a file's lines. `walk` knows what makes an entry valid, `checkpoint_judge` what a
-checkpoint proves.
+`walk` knows what makes an entry valid, `checkpoint_judge` what a checkpoint proves.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from control_api.verifier.checkpoint_judge import CheckpointJudge
-from control_api.verifier.file.beginning import read_frontier, read_header
 from control_api.verifier.file.duplicates import IdBuckets
-from control_api.verifier.file.ending import Ending, end_fault
+from control_api.verifier.file.ending import (
+    Ending,
+    FileStart,
+    end_fault,
+    purge_findings,
+    purged_before,
+    seen,
+)
 from control_api.verifier.file.policy_check import PolicyCheck
 from control_api.verifier.file.pool import Walked, WalkOptions, walk_chunks
-from control_api.verifier.file.purge_check import FileStart, purge_findings, purged_before, seen
 from control_api.verifier.file.source import LineChunks
 from control_api.verifier.known_notes import KnownNotes, earlier_roots
-from control_api.verifier.neighbours import neighbours
-from control_api.verifier.outcome import Outcome
+from control_api.verifier.outcome import Outcome, Unusable
 from control_api.verifier.progress import Progress
+from control_api.verifier.summary import neighbours
 from control_api.verifier.trusted_keys import TrustedKeys
 from policies.trail.checkpoint import Checkpoint
 from policies.trail.findings import Finding, Reason
-from policies.trail.log_file.coding import BadLine, parse_line
+from policies.trail.log_file.coding import BadHeader, BadLine, parse_line
 from policies.trail.log_file.lines import (
+    MAX_OTHER,
     CheckpointLine,
     DamagedLine,
     EndLine,
     ErasureLine,
+    FrontierLine,
+    HeaderLine,
+    Line,
     PolicyLine,
     ProofLine,
     PurgeLine,
@@ -37,6 +46,56 @@ from policies.trail.merkle_tree import Frontier
 from policies.trail.proofs.signed_note import VerifierKey
 from policies.trail.walk.joined_walk import JoinedWalk
 from policies.trail.walk.tail_proof import proves_tail
+
+
+def read_header(chunks: LineChunks, subject: str) -> HeaderLine:
+    """Raises `Unusable` if the file does not begin like an export."""
+    raw = chunks.line(MAX_OTHER)
+    # A parser would need many times the line's length, before anything is known of the file.
+    if len(chunks.rest if raw is None else raw) > MAX_OTHER:
+        raise Unusable(
+            f"{subject} can't be verified: its first line is longer than {MAX_OTHER} bytes, which "
+            "no export's header is"
+        )
+    try:
+        line = None if raw is None else parse_line(raw)
+    except BadHeader as error:
+        raise Unusable(f"{subject} can't be verified: {error}") from error
+    except BadLine:
+        line = None
+    if isinstance(line, HeaderLine):
+        return line
+    why = "" if chunks.fault is None else f": {chunks.fault}"
+    raise Unusable(
+        f"{subject} is not an export of a log: it does not begin with "
+        f'{{"format":"sluice-log/1",…}}{why}'
+    )
+
+
+def read_frontier(chunks: LineChunks, header: HeaderLine) -> Frontier | Finding:
+    """The tree before the first entry; a finding if a part does not say it."""
+    first = header.first
+    if not first:
+        return Frontier()
+    raw = chunks.line()
+    if raw is None:
+        return Finding(None, Reason.FILE_TRUNCATED, "the file ends after its first line")
+    line = _parsed(raw)
+    if isinstance(line, FrontierLine) and line.size == first:
+        try:
+            return Frontier.from_bytes(first, b"".join(line.hashes))
+        except ValueError:
+            pass  # it does not fit its size
+    message = f"line 2: the frontier of the {first} entries before the file is missing or wrong"
+    return Finding(None, Reason.FILE_MALFORMED, message)
+
+
+def _parsed(raw: bytes | None) -> Line | None:
+    try:
+        return None if raw is None else parse_line(raw)
+    except BadLine:
+        return None
+
 
 MOST_FINDINGS = 100
 MOST_SOURCES = 200_000

@@ -19,13 +19,17 @@ from prometheus_client import CollectorRegistry
 
 from control_api.admission.certificates import controller
 from control_api.admission.certificates.authority import issue, make_authority
-from control_api.admission.certificates.controller import CertificateController
-from control_api.admission.certificates.plan import LONGEST_LEAF, SETTLE_SECONDS
+from control_api.admission.certificates.controller import DURATION_SECONDS, CertificateController
 from control_api.admission.certificates.serving import ServingContext
-from control_api.admission.certificates.stored import Stored, signed, valid
+from control_api.admission.certificates.stored import (
+    LONGEST_LEAF,
+    SETTLE_SECONDS,
+    Stored,
+    signed,
+    valid,
+)
 from control_api.admission.kubernetes import api as kubernetes_api
 from control_api.admission.kubernetes.api import KubernetesApi
-from control_api.admission.kubernetes.lease import DURATION_SECONDS
 from control_api.admission.metrics import WebhookMetrics
 from control_api.admission.settings import read
 from policies.ground.clock import Clock

@@ -7,7 +7,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 
-from control_api.admission.manifests.workloads import workloads
+from control_api.admission.manifests.rewrite import workloads
 from control_api.admission.notation.kubernetes_yaml import load, split
 from tests.control_api.admission.goldens import cases
 

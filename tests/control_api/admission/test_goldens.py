@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from control_api.admission.injection.inject import review
-from control_api.admission.manifests.workloads import workloads
+from control_api.admission.manifests.rewrite import workloads
 from control_api.admission.notation.kubernetes_yaml import load, split
 from control_api.admission.review import answer, parse
 from control_api.admission.template import PACKAGED

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from control_api.admission.notation.kubernetes_yaml import dump, load
-from control_api.admission.notation.quantities import canonical
+from control_api.admission.template import canonical
 from tests.servers import need
 
 QUANTITIES = {

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from control_api.admission import template
-from control_api.admission.refusals import refusals
-from control_api.admission.refusing.rules import RULES
+from control_api.admission.refusing.rules import RULES, refusals
 from control_api.admission.template import Fragment
 from control_api.admission.vocabulary import Namespace, Operation
 from tests.control_api.admission.goldens import fragment

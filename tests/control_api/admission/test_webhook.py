@@ -11,13 +11,12 @@ from typing import Any
 import aiohttp
 import pytest
 
-from control_api.admission.certificates import files
+from control_api import small_server
+from control_api.admission.certificates import serving
 from control_api.admission.review import Review
-from control_api.admission.server import body
-from control_api.admission.server.body import MAX_BODY, SMALL
-from control_api.admission.server.reviews import PATHS, NamespaceFacts
+from control_api.admission.server import reviews
+from control_api.admission.server.reviews import MAX_BODY, PATHS, SMALL, NamespaceFacts
 from control_api.admission.verdict import Outcome, SkipReason, Verdict
-from control_api.small_server import connections, listener
 from policies.ground.listen_address import ListenAddress
 from tests.control_api.admission.reviews import encoded, review
 from tests.control_api.admission.running_webhook import (
@@ -146,7 +145,7 @@ async def test_a_compressed_body_is_refused_unread(webhook: Webhook) -> None:
 async def test_many_large_bodies_at_once_get_503_and_not_memory(
     webhook: Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(body, "MAX_HELD", 2 * MAX_BODY)
+    monkeypatch.setattr(reviews, "MAX_HELD", 2 * MAX_BODY)
     head = (
         b"POST /inject HTTP/1.1\r\nHost: w\r\nContent-Type: application/json\r\n"
         b"Content-Length: %d\r\n\r\n" % MAX_BODY
@@ -168,7 +167,7 @@ async def test_many_large_bodies_at_once_get_503_and_not_memory(
 async def test_a_body_that_does_not_arrive_is_given_up(
     webhook: Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(body, "BODY_SECONDS", 0.1)
+    monkeypatch.setattr(reviews, "BODY_SECONDS", 0.1)
     reader, writer = await webhook.raw()
     writer.write(b"POST /inject HTTP/1.1\r\nHost: w\r\nContent-Length: 10\r\n\r\n{")
     assert (await reader.readline()).startswith(b"HTTP/1.1 400 ")
@@ -213,7 +212,7 @@ async def test_what_is_not_http_gets_an_error_and_the_connection_ends(webhook: W
 async def test_a_connection_without_a_request_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "FIRST_REQUEST_SECONDS", 0.1)
+    monkeypatch.setattr(small_server, "FIRST_REQUEST_SECONDS", 0.1)
     async with running_webhook(tmp_path) as webhook:
         reader, writer = await webhook.raw()
         writer.write(b"POST /inject HTTP/1.1\r\nHost:")
@@ -224,7 +223,7 @@ async def test_a_connection_without_a_request_is_closed(
 async def test_silent_connections_do_not_keep_others_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 8)
+    monkeypatch.setattr(small_server, "MAX_CONNECTIONS", 8)
     async with running_webhook(tmp_path) as webhook:
         await webhook.ask()
         silent = [await webhook.raw() for _ in range(12)]
@@ -244,7 +243,7 @@ async def test_silent_connections_do_not_keep_others_out(
 async def test_idle_connections_do_not_keep_others_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 4)
+    monkeypatch.setattr(small_server, "MAX_CONNECTIONS", 4)
     async with running_webhook(tmp_path) as webhook:
         raw = encoded(review())
         head = b"POST /inject HTTP/1.1\r\nHost: w\r\nContent-Length: %d\r\n\r\n" % len(raw)
@@ -262,7 +261,7 @@ async def test_idle_connections_do_not_keep_others_out(
 async def test_a_client_that_reads_no_answers_is_disconnected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener, "UNREAD_SECONDS", 0.1)
+    monkeypatch.setattr(small_server, "UNREAD_SECONDS", 0.1)
     async with running_webhook(tmp_path) as webhook:
         # Answers that fill the buffers of both ends soon.
         long = ({"op": "add", "path": "/a", "value": "x" * 2_000_000},)
@@ -323,7 +322,7 @@ async def test_without_a_certificate_it_is_alive_and_not_ready(tmp_path: Path) -
 async def test_a_renewed_certificate_is_served_and_open_connections_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(serving, "POLL_SECONDS", 0.02)
     async with running_webhook(tmp_path) as webhook:
         first = await _served(webhook)
         await webhook.ask()

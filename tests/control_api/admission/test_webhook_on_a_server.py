@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from control_api.admission.certificates import controller, plan
+from control_api.admission.certificates import controller, stored
 from control_api.admission.verdict import Outcome, Verdict
 from tests.control_api.admission.running_webhook import Webhook, running_webhook
 from tests.kubernetes.api_server import ApiServer, Refused, running_api_server
@@ -188,7 +188,7 @@ async def test_an_authority_is_replaced_without_a_pod_that_is_not_injected(
     server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(controller, "POLL_SECONDS", 0.2)
-    monkeypatch.setattr(plan, "SETTLE_SECONDS", 1.5)
+    monkeypatch.setattr(stored, "SETTLE_SECONDS", 1.5)
     async with installed(server, tmp_path) as webhook:
         await until_injected(server)
         first = server.call("GET", SECRET)["data"]

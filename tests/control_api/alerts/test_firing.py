@@ -18,7 +18,7 @@ from control_api.store.counters.dimensions import DAY
 from control_api.store.transaction import Transaction
 from tests.control_api.alerts.receiver import hook, mailbox
 from tests.control_api.alerts.rounds import Rounds
-from tests.control_api.use_cases.audit.test_judged_records import Sidecar
+from tests.control_api.audit.test_judged_records import Sidecar
 from tests.support.control_api import ControlApi, running_control_api
 from tests.support.open_store import TENANT, OpenStore
 from tests.support.waiting import until

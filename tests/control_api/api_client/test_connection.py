@@ -4,15 +4,14 @@ import socket
 
 import pytest
 
-from control_api.api_client import connection
-from control_api.api_client.connection import RemoteApi
-from control_api.api_client.key_file import ServiceUnusable
+from control_api import api_client
+from control_api.api_client import RemoteApi, ServiceUnusable
 
 
 def test_a_request_says_that_it_waits(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(connection, "AFTER", 0.01)
+    monkeypatch.setattr(api_client, "AFTER", 0.01)
     with socket.create_server(("127.0.0.1", 0)) as hung:  # nothing accepts
         url = f"http://127.0.0.1:{hung.getsockname()[1]}"
         with pytest.raises(ServiceUnusable, match="it took too long"):

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from prometheus_client import CollectorRegistry
 
-from control_api.app_context import AppContext
 from control_api.assembly import authenticator
-from control_api.auth import rate_limit
+from control_api.auth import authenticate
+from control_api.auth.authenticate import OverLimit, RateLimit
 from control_api.auth.principal import Caller
-from control_api.auth.rate_limit import OverLimit, RateLimit
 from control_api.metrics.metrics import Instruments
 from control_api.settings import read
-from control_api.store.queries.tenants import Installation
+from control_api.store.queries.tenant_rows import Installation
+from control_api.store.tenant_cache import TenantCache
 from policies.ground.clock import Clock
 from tests.support.control_api import SUPERADMIN, ControlApi, asked, running_control_api
 
@@ -94,7 +93,7 @@ async def test_sidecars_and_the_superadmin_are_not_limited(scope: str) -> None:
 
 
 async def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rate_limit, "MAX_BUCKETS", 100)
+    monkeypatch.setattr(authenticate, "MAX_BUCKETS", 100)
     limited = Limited(5)
     for number in range(1000):
         await limited.admitted(1, f"key_{number}")
@@ -150,13 +149,13 @@ def test_without_the_setting_nothing_is_limited(tmp_path: Path) -> None:
 
 def test_keys_are_limited_by_the_setting_alone() -> None:
     for given, limited in (({}, False), ({"SLUICE_RATE_LIMIT": "3"}, True)):
-        parts = SimpleNamespace(
-            settings=read(given),
-            tenants=None,
-            clock=Clock(lambda: 0, lambda: 0.0),
-            instruments=Instruments(CollectorRegistry()),
+        made = authenticator(
+            read(given),
+            cast(TenantCache, None),
+            Clock(lambda: 0, lambda: 0.0),
+            Instruments(CollectorRegistry()),
+            Installation("epoch", 0, bytes(32)),
         )
-        made = authenticator(cast(AppContext, parts), Installation("epoch", 0, bytes(32)))
         assert isinstance(made, RateLimit) == limited
 
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.control_api.console.reader import Shown, Visitor
-from tests.control_api.oidc.browser import Browser
-from tests.control_api.oidc.real_provider import SECRET, RealProvider
+from tests.control_api.signin.browser import Browser
+from tests.control_api.signin.real_provider import SECRET, RealProvider
 from tests.support.control_api import ControlApi
 from tests.support.ports import free_port
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from control_api.console.visit import Visit
-from control_api.http.route import UseCase
+from control_api.edge.route import UseCase
 from tests.control_api.console.reader import Visitor
 from tests.support.company_week import CompanyWeek, inhabited
 from tests.support.control_api import SUPERADMIN, ControlApi

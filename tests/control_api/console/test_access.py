@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from control_api.console.words.access import covers, in_words, item_in_words
+from control_api.console.words import covers, in_words, item_in_words
 from tests.control_api.console.reader import Visitor
 from tests.support.control_api import ControlApi
 

@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from control_api.console.failed_sign_ins import FailedSignIns
 from control_api.console.pages import PAGES
+from control_api.console.sessions import FailedSignIns
 from control_api.console.static import StaticFiles
 from tests.control_api.console.reader import Shown, Visitor
 from tests.support.certificates import authority

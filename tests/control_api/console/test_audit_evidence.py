@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from control_api.console.views.audit import evidence, report
-from control_api.responses.stream import Stream
+from control_api.console.views.audit import evidence
+from control_api.edge.answers import Stream
 from control_api.verifier.__main__ import main as verifier
 from policies.ground.errors import Conflict, TooLarge, Unavailable
 from tests.control_api.console.reader import Shown, Visitor
@@ -196,7 +196,7 @@ async def _given(*pieces: bytes, wait: float = 0) -> AsyncGenerator[bytes, None]
 
 async def test_what_is_no_export_is_refused() -> None:
     with pytest.raises(Conflict) as raised:
-        await report.make_report(Stream("", _given(b"no export")), "event", "e")
+        await evidence.make_report(Stream("", _given(b"no export")), "event", "e")
     assert raised.value.details
     assert "/" not in raised.value.details.partition("`")[2].partition("`")[0]
 
@@ -206,9 +206,9 @@ async def test_an_export_that_does_not_hold_gives_no_report(
     monkeypatch: pytest.MonkeyPatch, code: int, told: str
 ) -> None:
     says = f"import sys; print('entry 3 is damaged'); sys.exit({code})"
-    monkeypatch.setattr(report, "this_program", lambda _: (sys.executable, "-S", "-c", says))
+    monkeypatch.setattr(evidence, "this_program", lambda _: (sys.executable, "-S", "-c", says))
     with pytest.raises(Conflict, match=told) as raised:
-        await report.make_report(Stream("", _given(b"an export")), "event", "e")
+        await evidence.make_report(Stream("", _given(b"an export")), "event", "e")
     assert raised.value.details == ("entry 3 is damaged" if code == 1 else "")
 
 
@@ -218,25 +218,25 @@ async def test_a_report_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> N
         "for name in ('report.html', 'report.json'):\n"
         "    open(f'{sys.argv[-1]}/{name}', 'w').write('12345')\n"
     )
-    monkeypatch.setattr(report, "this_program", lambda _: (sys.executable, "-S", "-c", writes))
-    monkeypatch.setattr(report, "MAX_REPORT", 10)
-    made = await report.make_report(Stream("", _given(b"an export")), "event", "e")
+    monkeypatch.setattr(evidence, "this_program", lambda _: (sys.executable, "-S", "-c", writes))
+    monkeypatch.setattr(evidence, "MAX_REPORT", 10)
+    made = await evidence.make_report(Stream("", _given(b"an export")), "event", "e")
     assert [piece[:2] async for piece in made.pieces] == [b"PK"]
-    monkeypatch.setattr(report, "MAX_REPORT", 9)
+    monkeypatch.setattr(evidence, "MAX_REPORT", 9)
     with pytest.raises(TooLarge):
-        await report.make_report(Stream("", _given(b"an export")), "event", "e")
+        await evidence.make_report(Stream("", _given(b"an export")), "event", "e")
 
 
 async def test_a_report_takes_no_longer_than_it_may() -> None:
     slow = Stream("", _given(b"a", wait=30))
     with pytest.raises(Unavailable, match="not made within"):
-        await report.make_report(slow, "event", "e", seconds=0.05)
+        await evidence.make_report(slow, "event", "e", seconds=0.05)
 
 
 async def test_an_export_is_no_larger_than_it_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "MAX_EXPORT", 10)
+    monkeypatch.setattr(evidence, "MAX_EXPORT", 10)
     with pytest.raises(TooLarge):
-        await report.make_report(Stream("", _given(b"a" * 11)), "event", "e")
+        await evidence.make_report(Stream("", _given(b"a" * 11)), "event", "e")
 
 
 @pytest.mark.deep(stands_in="test_a_report_has_a_largest_size")
@@ -245,7 +245,7 @@ async def test_a_report_is_no_larger_than_it_may_be(
 ) -> None:
     event_id = api.evaluate()["event_id"]
     await asyncio.to_thread(_signed, api, event_id)
-    monkeypatch.setattr(report, "MAX_REPORT", 10)
+    monkeypatch.setattr(evidence, "MAX_REPORT", 10)
     where = f"/console/audit/report?kind=event&id={event_id}"
     shown = await asyncio.to_thread(console.get, where)
     assert shown.status == 413

@@ -8,15 +8,15 @@ from typing import Any, cast
 
 import pytest
 
-from control_api.app_context import AppContext
+from control_api import purge
+from control_api.audit.event_models import PurgeAnchor, Retention
+from control_api.audit.retention_operations import show_retention
+from control_api.console.bundle import Console
 from control_api.console.views.audit.changes import show_changes
 from control_api.console.visit import Visit
-from control_api.http.bundles import Bundles
-from control_api.http.route import UseCase
-from control_api.maintenance import retention
-from control_api.responses.audit import PurgeAnchor, Retention
-from control_api.responses.paging import Page
-from control_api.use_cases.audit.show_retention import show_retention
+from control_api.edge.bundles import Bundles
+from control_api.edge.paging import Page
+from control_api.edge.route import UseCase
 from tests.control_api.console.reader import Element, Visitor
 from tests.support.control_api import ControlApi
 from tests.support.waiting import until
@@ -54,7 +54,7 @@ async def test_changes_are_asked_for_by_page_and_filter(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(Visit, "call", call)
     query = {"object_type": "agent", "object_id": "a", "cursor": "here", "colour": "red", "to": ""}
-    shown = await show_changes(Visit(cast(AppContext, None), Bundles(), "/audit/changes", query))
+    shown = await show_changes(Visit(cast(Console, None), Bundles(), "/audit/changes", query))
     filters = {"object_type": "agent", "object_id": "a"}
     assert asked["list_changes"] == {"limit": "50", "cursor": "here", **filters}
     assert shown.values["given"] == filters
@@ -234,7 +234,7 @@ def test_the_proof_that_is_offered_begins_with_what_was_purged(
 def test_what_was_purged_is_shown_with_its_proof(
     fresh: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retention, "FIRST_SECONDS", 0.2)
+    monkeypatch.setattr(purge, "FIRST_SECONDS", 0.2)
     fresh.evaluate()
     until("a checkpoint", lambda: fresh.admin("GET", "/v1/audit/checkpoints"))
     fresh.time.ahead = 400 * DAY

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from control_api.console.views.fleet import troubles
-from control_api.responses.sidecars import SidecarShown
+from control_api.fleet.models import SidecarShown
 from sidecar.policy_cache.feed_loop import MAX_WAIT
 from tests.control_api.console.reader import Visitor
 from tests.support.control_api import ControlApi

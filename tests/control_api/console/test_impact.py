@@ -8,7 +8,7 @@ import sqlite3
 import pytest
 
 from control_api.console.views.policies.policy_text import read
-from control_api.domain.impact_counts import ImpactCounts
+from control_api.policy.impact_counts import ImpactCounts
 from policies.definitions.model import Policy
 from policies.trail.recompute.replay import Replay
 from tests.control_api.console.reader import Shown, Visitor

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from control_api.console import failed_sign_ins
-from control_api.console.failed_sign_ins import FailedSignIns
+from control_api.console import sessions
+from control_api.console.sessions import FailedSignIns
 from control_api.metrics.metrics import Instruments
 from policies.ground.clock import Clock
 from policies.ground.errors import TooMany
@@ -48,14 +48,14 @@ async def test_an_address_that_fails_again_and_again_is_answered_later_and_later
     slowed = Slowed()
     assert await slowed.fail(10) == [0.25, 0.5, 1, 2, 4, 4, 4]
     assert await slowed.fail(3, "192.0.2.2") == []
-    slowed.now += failed_sign_ins.FORGET_SECONDS
+    slowed.now += sessions.FORGET_SECONDS
     assert await slowed.fail(1) == [4]
-    slowed.now += failed_sign_ins.FORGET_SECONDS + 1
+    slowed.now += sessions.FORGET_SECONDS + 1
     assert await slowed.fail(3) == []
 
 
 async def test_failures_from_everywhere_take_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failed_sign_ins, "MAX_ADDRESSES", 100)
+    monkeypatch.setattr(sessions, "MAX_ADDRESSES", 100)
     slowed = Slowed()
     await slowed.fail(4, "192.0.2.1")
     for number in range(99):
@@ -70,9 +70,7 @@ async def test_no_more_failures_wait_than_there_is_room_for() -> None:
     slowed = Slowed(hold=asyncio.Event())
     assert slowed.hold
     waiting = [asyncio.ensure_future(slowed.fail(4, f"192.0.2.{number}")) for number in range(64)]
-    await until_async(
-        "there is no more room", lambda: len(slowed.slept) >= failed_sign_ins.MAX_WAITING
-    )
+    await until_async("there is no more room", lambda: len(slowed.slept) >= sessions.MAX_WAITING)
     with pytest.raises(TooMany):
         await slowed.fail(4, "198.51.100.1")
     slowed.hold.set()

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from control_api.log.follow import tails
-from control_api.use_cases.audit import follow_events
+from control_api.audit import event_operations
+from control_api.log import tails
 from tests.control_api.console.reader import Visitor
 from tests.support.control_api import ControlApi, running_control_api
 from tests.support.waiting import until
@@ -56,7 +56,7 @@ def test_a_tail_ends_with_its_session(
     monkeypatch: pytest.MonkeyPatch,
     end: Callable[[ControlApi, str, Visitor], None],
 ) -> None:
-    monkeypatch.setattr(follow_events, "CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(event_operations, "CHECK_SECONDS", 0.05)
     made = api.admin("POST", "/v1/keys", {"name": "watcher", "scope": "read"})
     visitor = Visitor(api).sign_in(made["key"])
     connection = opened(api, visitor)
@@ -80,7 +80,7 @@ def test_a_busy_tail_ends_with_its_session(
     api: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Decisions that go on arriving do not put off the question."""
-    monkeypatch.setattr(follow_events, "CHECK_SECONDS", 0.2)
+    monkeypatch.setattr(event_operations, "CHECK_SECONDS", 0.2)
     visitor = Visitor(api).sign_in(api.new_key("read"))
     connection = opened(api, visitor)
     answer = connection.getresponse()
@@ -104,7 +104,7 @@ def test_a_busy_tail_ends_with_its_session(
 def test_too_many_tails_are_answered_and_a_closed_one_makes_room(
     api: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follow_events, "CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(event_operations, "CHECK_SECONDS", 0.05)
     monkeypatch.setattr(tails, "MAX_OF_OWNER", 1)
     visitor = Visitor(api).sign_in(api.new_key("read"))
     connection = opened(api, visitor)

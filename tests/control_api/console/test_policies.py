@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from control_api.console.views.policies.differences import line_changes
+from control_api.console.views.policies.one import line_changes
 from control_api.console.views.policies.policy_text import read, written
 from policies.definitions.policy_form import FIELDS, LISTS
 from tests.control_api.console.payloads import NAMES

@@ -9,15 +9,15 @@ from typing import Any, cast
 
 import pytest
 
-from control_api.app_context import AppContext
-from control_api.console.views.audit.refused import WORDS, show_refused
+from control_api.audit.change_models import RejectedRecord
+from control_api.audit.change_operations import list_rejected_records
+from control_api.console.bundle import Console
+from control_api.console.views.audit.changes import WORDS, show_refused
 from control_api.console.visit import Visit
-from control_api.http.bundles import Bundles
-from control_api.responses.paging import Page
-from control_api.responses.rejected import RejectedRecord
-from control_api.use_cases.audit.list_rejected_records import list_rejected_records
+from control_api.edge.bundles import Bundles
+from control_api.edge.paging import Page
+from tests.control_api.audit.test_judged_records import DAY, Sidecar, agent, ids, now
 from tests.control_api.console.reader import Element, Visitor
-from tests.control_api.use_cases.audit.test_judged_records import DAY, Sidecar, agent, ids, now
 from tests.support.control_api import ControlApi
 from tests.support.waiting import until
 
@@ -47,7 +47,7 @@ async def test_a_refused_record_is_shown_in_words(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(Visit, "call", call)
     query = {"cursor": "here", "colour": "red"}
-    shown = await show_refused(Visit(cast(AppContext, None), Bundles(), "/audit/refused", query))
+    shown = await show_refused(Visit(cast(Console, None), Bundles(), "/audit/refused", query))
     (row,) = shown.values["rows"]
     assert (row.record, row.person, row.words) == (record, None, WORDS["foreign_agent"])
     assert '"a": "<b>"' in row.text

@@ -12,7 +12,7 @@ from control_api.console.cookies import presented_cookie, session_cookie
 from control_api.console.page import Page
 from control_api.console.pages import PAGES
 from control_api.console.views.sign_in import own_page
-from control_api.use_cases.console import use_sign_in_link
+from control_api.signin import operations
 from tests.control_api.console.reader import Visitor
 from tests.support.control_api import SUPERADMIN, ControlApi
 
@@ -197,7 +197,7 @@ def test_a_link_that_another_browser_uses_meanwhile_is_refused(
 ) -> None:
     """Both have read it before either has used it: the write decides."""
     code = api.admin("POST", "/v1/console/sign-in-links")["url"].partition("#code=")[2]
-    monkeypatch.setattr(use_sign_in_link, "_refuse_spent", lambda *_: None)
+    monkeypatch.setattr(operations, "_refuse_spent", lambda *_: None)
     first, second = Visitor(api), Visitor(api)
     assert first.post("/console/sign-in/link", {"code": code}, follow=False).status == 303
     assert second.post("/console/sign-in/link", {"code": code}, follow=False).status == 403

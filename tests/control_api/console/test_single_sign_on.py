@@ -19,7 +19,7 @@ from tests.control_api.console.company import (
     founded,
 )
 from tests.control_api.console.reader import Visitor
-from tests.control_api.oidc.real_provider import SECRET
+from tests.control_api.signin.real_provider import SECRET
 from tests.support.control_api import ControlApi, running_control_api
 from tests.support.ports import free_port
 

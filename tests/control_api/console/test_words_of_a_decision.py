@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from control_api.console.words.decision import detail, fault, ladder
-from control_api.responses.audit import AuditEvent, LineageAction
-from control_api.responses.checkpoints import Verification
-from control_api.responses.evaluations import CheckShown
+from control_api.audit.event_models import AuditEvent, LineageAction
+from control_api.audit.explanation import CheckShown
+from control_api.audit.proof_models import Verification
+from control_api.console.words import detail, fault, ladder
 from policies.trail.findings import SENTENCES, Reason
 
 EVENT = AuditEvent(**AuditEvent.example)

@@ -9,13 +9,13 @@ from enum import IntEnum
 from pathlib import Path
 
 from control_api.checkpoint_store.file_store import FileStore
-from control_api.checkpoints.maker import CheckpointMaker
 from control_api.log.append import Log
+from control_api.log.checkpoints.maker import CheckpointMaker
 from control_api.log.purge import Purge
 from control_api.log.verify import verify
 from policies.ground.signing import Signer
 from policies.trail.findings import Reason
-from tests.control_api.checkpoints.signing import RING, SIGNER, grow, maker
+from tests.control_api.log.checkpoints.signing import RING, SIGNER, grow, maker
 from tests.control_api.log.insider import Copy, Insider, Line, chain_sources
 from tests.control_api.log.purging import DAY, keep_days
 from tests.support.open_store import TENANT, OpenStore, event_id

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from control_api.log.erasure import erase as erase_module
+from control_api.log import erasure as erase_module
 from control_api.store.transaction import Transaction
 from tests.control_api.log.erasing import erase
 from tests.support.open_store import opened

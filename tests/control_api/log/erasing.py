@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from control_api.log.erasure.erase import Erased, Erasure, ErasureRequest
+from control_api.log.erasure import Erased, Erasure, ErasureRequest
 from control_api.store.queries import holds
 from control_api.store.queries.holds import StoredHold
 from control_api.store.queries.redactions import ErasureTarget

@@ -13,8 +13,8 @@ import pytest
 from sqlalchemy import update
 
 from control_api.checkpoint_store.file_store import FileStore
-from control_api.checkpoints.maker import CheckpointMaker
 from control_api.log import purge as purge_module
+from control_api.log.checkpoints.maker import CheckpointMaker
 from control_api.log.ingest import ingest
 from control_api.log.purge import Purge
 from control_api.log.verify import verify

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from control_api.log import ingest as acknowledged
 from control_api.log.ingest import ingest
-from control_api.log.policy_set import acknowledged
 from control_api.store.queries.acknowledgements import of_live
-from control_api.store.queries.fleet import FleetReports, StoredSidecar
+from control_api.store.queries.sidecar_rows import FleetReports, StoredSidecar
 from policies.checks.finding import Facts
 from policies.definitions.model import Key, TenantSettings
 from policies.evaluate import evaluate

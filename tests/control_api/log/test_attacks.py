@@ -18,15 +18,13 @@ import orjson
 import pytest
 
 from control_api.checkpoint_store.file_store import FileStore
-from control_api.checkpoints.level import Level, level_of
 from control_api.log.append import Log
+from control_api.log.checkpoints.level import Level, level_of
 from control_api.log.ingest import ingest
 from policies.sets.policy_set import role_document
 from policies.trail.findings import Finding, Reason
 from policies.trail.proofs.signed_note import ED25519, VerifierKey
 from policies.trail.recompute.recomputer import Recomputer
-from tests.control_api.checkpoints.signing import LOG, SIGNER, grow, maker
-from tests.control_api.checkpoints.test_witnesses import Asking, address
 from tests.control_api.log.attacks import (
     DENIED,
     OPENED,
@@ -39,6 +37,8 @@ from tests.control_api.log.attacks import (
     responded,
     rewritten,
 )
+from tests.control_api.log.checkpoints.signing import LOG, SIGNER, grow, maker
+from tests.control_api.log.checkpoints.test_witnesses import Asking, address
 from tests.control_api.log.erasing import erase
 from tests.control_api.log.insider import Copy, Insider
 from tests.control_api.log.purging import DAY
@@ -171,7 +171,7 @@ FORKS = (
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/checkpoints/test_witnesses.py::test_a_log_rewritten_with_its_key_is_refused_and_its_level_says_so"
+    stands_in="tests/control_api/log/checkpoints/test_witnesses.py::test_a_log_rewritten_with_its_key_is_refused_and_its_level_says_so"
 )
 async def test_a_witness_refuses_what_it_is_shown_after_an_attack_with_every_key(
     attacked: Attacked, tmp_path: Path

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event, text
 
-from control_api.log.policy_set import changes as module
-from control_api.log.policy_set.changes import ChangeFilters, changes
+from control_api.log import change_history as module
+from control_api.log.change_history import ChangeFilters, changes
 from policies.trail.change import ObjectChange, change_record
 from policies.trail.incarnation import accepted_incarnation_record
 from policies.trail.record import incarnation_record

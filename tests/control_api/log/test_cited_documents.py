@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from control_api.domain.tenants import publish_settings
+from control_api.log import cited_documents
 from control_api.log.ingest import ingest
-from control_api.log.policy_set import cited_documents
+from control_api.log.tenant_change import publish_settings
 from control_api.settings import read
 from control_api.store.queries.cited_documents import by_digests
 from control_api.store.transaction import Transaction

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from control_api.log.counts.compare import compare_counts
-from control_api.log.counts.sums import SECRET_BYTES
+from control_api.log.counts import SECRET_BYTES, compare_counts
 from control_api.log.ingest import ingest
 from control_api.log.verify import verify
 from tests.control_api.log.purging import SIGNER, aged, purge

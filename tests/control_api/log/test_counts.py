@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from control_api.log.counts import recount
-from control_api.log.counts.compare import compare_counts
-from control_api.log.counts.recount import EntriesMoved, Recount
+from control_api.log import counts
+from control_api.log.counts import EntriesMoved, Recount, compare_counts
 from control_api.log.ingest import ingest
-from control_api.log.judging.judge import Judge, Lookup
+from control_api.log.judging import Judge, Lookup
 from control_api.log.scheduled import count_check
 from control_api.log.scheduled.count_check import CountChecker
 from control_api.store.queries import count_checks
@@ -29,8 +28,8 @@ from tests.support.open_store import TENANT, OpenStore, Spool, decision, event_i
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch, small_steps: None) -> None:
-    monkeypatch.setattr(recount, "ROWS", 7)
-    monkeypatch.setattr(recount, "TAIL", 3)
+    monkeypatch.setattr(counts, "RECOUNTED_ROWS", 7)
+    monkeypatch.setattr(counts, "TAIL", 3)
 
 
 async def compared(world: OpenStore) -> Finding | None:

@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
+from control_api.log import erasure as erase_module
 from control_api.log import read
-from control_api.log.erasure import erase as erase_module
 from control_api.log.ingest import ingest
 from control_api.log.verify import verify
 from policies.ground.errors import Conflict

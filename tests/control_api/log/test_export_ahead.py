@@ -5,7 +5,7 @@ import gc
 
 import pytest
 
-from control_api.log.export.ahead import Ahead
+from control_api.log.export.rows import Ahead
 
 
 async def _page(number: int, ready: asyncio.Event) -> int:

@@ -7,7 +7,7 @@ from time import thread_time
 
 import pytest
 
-from control_api.log.export.pace import Pace
+from control_api.log.export.rows import Pace
 
 WORK = 0.002
 

@@ -10,10 +10,10 @@ from typing import Any
 import orjson
 import pytest
 
-from control_api.log.follow import tails as follow
-from control_api.log.follow.matching import columns_of, match
-from control_api.log.follow.tails import MAX_OF_OWNER, EventTails, Tail
+from control_api.log import tails as follow
 from control_api.log.search import EVERY_EVENT, EventFilters
+from control_api.log.tail_reading import columns_of, match
+from control_api.log.tails import MAX_OF_OWNER, EventTails, Tail
 from policies.ground.errors import Unavailable
 from tests.support.open_store import OTHER, TENANT, OpenStore, decision
 

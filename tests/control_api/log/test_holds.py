@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from control_api.log.purge_plan import before_held
-from control_api.maintenance.session_purge import purge_sessions
-from control_api.store.queries.sessions import SessionClaimer
+from control_api.sessions.purge import purge_sessions
+from control_api.store.queries.session_rows import SessionClaimer
 from control_api.store.transaction import Transaction
 from tests.control_api.log.erasing import hold, release
 from tests.control_api.log.purging import DAY, keep_days, purge, seqs, valid

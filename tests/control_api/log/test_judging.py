@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from control_api.log.ingest import ingest
-from control_api.log.judging.judge import Judge, Lookup
+from control_api.log.judging import Judge, Lookup
 from policies.definitions.model import Key
 from policies.trail.lineage import retrieval_lineage
 from tests.support.open_store import TENANT, OpenStore, Spool, decision, event_id

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from control_api.log import log_key
-from control_api.maintenance.purge_command import purge
+from control_api.purge import purge
 from control_api.security import secret_file
 from control_api.security.secret_file import UnusableFile
 from control_api.store.queries import log_keys

@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from control_api.log.proofs import prove
-from control_api.log.proofs.prove import IncompleteTree, prove_entry, prove_growth
-from control_api.log.proofs.signed_tree import BrokenTree
+from control_api.log import proofs
+from control_api.log.proofs import BrokenTree, IncompleteTree, prove_entry, prove_growth
 from control_api.log.scheduled import node_repair, self_check
-from control_api.log.scheduled.rounds import IDLE
-from control_api.log.scheduled.self_check import SelfChecker
+from control_api.log.scheduled.self_check import IDLE, SelfChecker
 from control_api.store.queries import self_checks, tree_nodes
 from control_api.store.queries.self_checks import SelfCheck
 from policies.ground.errors import Conflict
@@ -38,7 +36,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch, small_steps: None) -> None:
     monkeypatch.setattr(self_check, "ENTRIES", 20)
     monkeypatch.setattr(self_check, "PAUSE", 0.0)
     monkeypatch.setattr(self_check, "REST", 0.0)
-    for module in (wide_tree, tree_nodes, node_repair, prove):
+    for module in (wide_tree, tree_nodes, node_repair, proofs):
         monkeypatch.setattr(module, "WIDTH", 4)
     for module in (wide_tree, tree_nodes):
         monkeypatch.setattr(module, "LEVELS", 2)

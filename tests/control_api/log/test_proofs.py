@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from control_api.log.proofs.prove import IncompleteTree, NotCovered, prove_entry, prove_growth
-from control_api.log.proofs.signed_tree import BrokenTree
+from control_api.log.proofs import BrokenTree, IncompleteTree, NotCovered, prove_entry, prove_growth
 from control_api.store.queries import tree_nodes
 from policies.ground.errors import Conflict, NotFound
 from policies.trail import checkpoint

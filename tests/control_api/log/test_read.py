@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from control_api.domain.event_filters import event_filters
+from control_api.audit.event_models import EventValues
+from control_api.audit.event_operations import event_filters
 from control_api.log.ingest import ingest
 from control_api.log.read import EventFilters, event, events, lineage, session_trail
 from control_api.log.verify import verify
-from control_api.requests.event_filters import EventValues
 from control_api.store.log import index as log_index
-from control_api.store.queries.sessions import SessionClaimer
+from control_api.store.queries.session_rows import SessionClaimer
 from policies.ground.canonical import micros, rfc3339
 from policies.ground.errors import NotFound
 from policies.trail.change import change_record

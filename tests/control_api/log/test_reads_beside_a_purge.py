@@ -11,8 +11,8 @@ from functools import partial
 
 import pytest
 
+from control_api.log.append import check_heads
 from control_api.log.export.file import Wanted, open_export
-from control_api.log.head_check import check_heads
 from control_api.verifier.database.rows import roots_at
 from policies.ground.signing import KeyRing
 from tests.control_api.log.purging import SIGNER, aged, purge, seqs

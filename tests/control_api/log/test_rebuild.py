@@ -10,11 +10,11 @@ import random
 import orjson
 import pytest
 
-from control_api.log.counts import recount
-from control_api.log.counts.compare import compare_counts
+from control_api.log import counts
+from control_api.log import rebuild as rebuilt_counts
+from control_api.log.counts import compare_counts
 from control_api.log.read import EventFilters, events
-from control_api.log.rebuild import counts as rebuilt_counts
-from control_api.log.rebuild.rebuild import Rebuilt, rebuild
+from control_api.log.rebuild import Rebuilt, rebuild
 from control_api.log.scheduled.self_check import SelfChecker
 from control_api.store.queries import count_checks, self_checks
 from policies.trail.findings import Finding
@@ -104,7 +104,7 @@ async def test_two_entries_that_exchanged_their_ids_get_them_back(world: OpenSto
 async def test_a_short_purged_log_is_rebuilt_beside_appends(
     world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recount, "ROWS", 7)
+    monkeypatch.setattr(counts, "RECOUNTED_ROWS", 7)
     await aged(world, 10, 30)
     await purge(world).run(TENANT)
     await spoil(world, *COLUMNS, *COUNTS, "UPDATE log_spans SET last_ts = 0")

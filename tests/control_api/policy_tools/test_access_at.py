@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from control_api.api_client.connection import RemoteApi
+from control_api.api_client import RemoteApi
 from control_api.policy_tools.__main__ import main
-from control_api.policy_tools.proof import prove, read_keys
+from control_api.policy_tools.history import prove, read_keys
 from control_api.policy_tools.sources import Unusable
 from policies.ground.canonical import rfc3339
 from policies.trail.proofs.signed_note import COSIGNATURE, ED25519, VerifierKey

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from control_api.policy_tools.git_tree import GitFailed, checked_out
-from control_api.policy_tools.sources import Unusable, read
+from control_api.policy_tools.sources import GitFailed, Unusable, checked_out, read
 
 FILE = "policies/default/lending/loans.yaml"
 POLICIES = """\

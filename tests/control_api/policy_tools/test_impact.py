@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from control_api.api_client.connection import RemoteApi
+from control_api.api_client import RemoteApi
 from control_api.policy_tools.__main__ import main
 from control_api.policy_tools.commands import impact
 from tests.support.control_api import ControlApi

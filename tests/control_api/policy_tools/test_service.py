@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from control_api.api_client.connection import RequestRefused
-from control_api.api_client.key_file import ServiceUnusable
+from control_api.api_client import RequestRefused, ServiceUnusable
 from control_api.policy_tools.service import add_service, connect, names_service
 from tests.support.control_api import ControlApi
 

@@ -10,8 +10,8 @@ import pytest
 from control_api.security import file_lock
 from control_api.security.secret_file import UnusableFile
 from control_api.verifier.outcome import Unusable
-from control_api.verifier.remote import state
-from control_api.witness import files
+from control_api.verifier.remote import monitor
+from control_api.witness import serve
 
 
 def test_a_lock_is_held_once_and_free_again(tmp_path: Path) -> None:
@@ -26,7 +26,7 @@ def test_a_lock_is_held_once_and_free_again(tmp_path: Path) -> None:
 
 
 def test_who_meets_a_held_lock_says_what_is_in_use(tmp_path: Path) -> None:
-    for locked, refusal in ((state.locked, Unusable), (files.locked, UnusableFile)):
+    for locked, refusal in ((monitor.locked, Unusable), (serve.locked, UnusableFile)):
         path = tmp_path / locked.__module__
         with locked(path), pytest.raises(refusal, match="in use by another"), locked(path):
             pass

@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 from sqlalchemy.exc import IntegrityError, OperationalError
 
-from control_api.store.outage import WriteOutage
+from control_api.store.sqlite import WriteOutage
 from control_api.store.url import parse_url
 
 URL = parse_url("sqlite+aiosqlite:////disk/sluice.db")

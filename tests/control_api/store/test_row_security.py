@@ -15,8 +15,8 @@ from sqlalchemy.exc import ProgrammingError
 from control_api.store.migrate import migrate
 from control_api.store.postgresql.role import GRANTS
 from control_api.store.postgresql.transaction import ALL_TENANTS
-from control_api.store.queries import keys, tenants
-from control_api.store.queries.keys import StoredKey
+from control_api.store.queries import key_rows, tenant_rows
+from control_api.store.queries.key_rows import StoredKey
 from control_api.store.schema.columns import metadata
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
@@ -52,7 +52,7 @@ async def two(postgresql_url: str) -> AsyncIterator[OpenStore]:
 
 async def _with_key(tx: Transaction) -> None:
     key = StoredKey("key_1", "a", "read", digest(tx.tenant_id), None, (), None, tx.now)
-    await keys.add(tx.connection, tx.tenant_id, key)
+    await key_rows.add(tx.connection, tx.tenant_id, key)
 
 
 def digest(tenant_id: str) -> bytes:
@@ -87,11 +87,11 @@ async def test_only_the_listed_tables_can_be_read_across_tenants(two: OpenStore)
             found = await connection.execute(text(f"SELECT DISTINCT tenant_id FROM {table}"))
             if table not in ACROSS:
                 assert found.all() == [], table
-        assert set(await tenants.ids(connection)) == {TENANT, OTHER}
+        assert set(await tenant_rows.ids(connection)) == {TENANT, OTHER}
     assert await with_a_policy_across(two) == ACROSS & set(metadata.tables)
     assert set(GRANTS) == {*metadata.tables, "alembic_version"}
     async with two.store.reading_key(digest(OTHER)) as connection:
-        assert await keys.tenant_of(connection, digest(OTHER)) == OTHER
+        assert await key_rows.tenant_of(connection, digest(OTHER)) == OTHER
         found = await connection.execute(text("SELECT tenant_id FROM api_keys"))
         assert found.all() == [(OTHER,)]
         assert (await connection.execute(text("SELECT 1 FROM log_entries"))).all() == []
@@ -99,8 +99,8 @@ async def test_only_the_listed_tables_can_be_read_across_tenants(two: OpenStore)
 
 async def test_a_key_is_found_only_by_its_digest(two: OpenStore) -> None:
     async with two.store.reading_key(digest(OTHER)) as connection:
-        assert await keys.tenant_of(connection, digest(OTHER)) == OTHER
-        assert await keys.tenant_of(connection, digest(TENANT)) is None
+        assert await key_rows.tenant_of(connection, digest(OTHER)) == OTHER
+        assert await key_rows.tenant_of(connection, digest(TENANT)) is None
         assert (await connection.execute(text("SELECT tenant_id FROM api_keys"))).all() == [
             (OTHER,)
         ]

@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from control_api.checkpoint_store.file_store import FileStore
 from control_api.checkpoint_store.stored_note import CosignedNote
-from control_api.checkpoints.maker import CheckpointMaker
+from control_api.log.checkpoints.maker import CheckpointMaker
 from control_api.log.ingest import ingest
 from control_api.log.purge import Purge
 from policies.ground.signing import KeyRing, Signer

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from control_api.verifier.remote.state import Verified
+from control_api.verifier.remote.monitor import Verified
 from policies.trail.log_file.coding import encode_line, parse_line
 from tests.control_api.verifier.world import put, run
 from tests.policies.test_vectors import vector

@@ -15,12 +15,11 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from control_api.api_client.connection import RemoteApi
+from control_api.api_client import RemoteApi
 from control_api.verifier.file.source import pieces
 from control_api.verifier.outcome import Outcome
-from control_api.verifier.remote.monitor import MonitorOptions
+from control_api.verifier.remote.monitor import MonitorOptions, read_state
 from control_api.verifier.remote.monitor import monitor as watch
-from control_api.verifier.remote.state import read_state
 from policies.ground.canonical import b64
 from policies.trail.proofs.signed_note import ED25519, VerifierKey
 from tests.control_api.verifier.world import ROWS, Answer, export, note, rotated_keys, run

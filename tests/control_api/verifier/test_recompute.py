@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
-from control_api.verifier.file import derivation
-from control_api.verifier.file.documents import Documents
+from control_api.verifier.file import policy_check
+from control_api.verifier.file.policy_check import Documents
 from control_api.verifier.file.pool import Walked
 from policies.ground.canonical import b64, encode
 from policies.sets.policy_set import role_document
@@ -282,7 +282,7 @@ def test_only_what_is_signed_tells_of_another_incarnation(
 def test_more_documents_than_can_be_held_are_told(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(derivation, "MOST_BYTES", 10)
+    monkeypatch.setattr(policy_check, "MOST_BYTES", 10)
     monkeypatch.setattr(recomputer, "MAX_DOCUMENTS", 0)
     log, other = Log(), replace(POLICY, name="others")
     for number in range(2):

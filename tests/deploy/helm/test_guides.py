@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from control_api.maintenance.keys_secret import fresh_keys
+from control_api.tenants.keys_directory import fresh_keys
 from deploy.overview import COMMANDS
 from tests import servers
 from tests.deploy.helm.chart import DEV, ROOT, find, rendered

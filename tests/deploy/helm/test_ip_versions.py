@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from control_api.admission.template import read
-from control_api.maintenance.keys_secret import fresh_keys
+from control_api.tenants.keys_directory import fresh_keys
 from deploy.local.provision import AGENT_ID, ROLE
 from tests.deploy.helm.chart import DEV, Choice, Manifest, find, rendered
 from tests.deploy.helm.container import Container, Files

@@ -17,9 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from control_api.maintenance.keys_directory import write_keys
-from control_api.maintenance.keys_secret import fresh_keys
 from control_api.security.console_address import ConsoleAddress
+from control_api.tenants.keys_directory import fresh_keys, write_keys
 from deploy.init import run, systemd
 from policies.ground.keys import make_key
 from policies.ground.listen_address import ListenAddress

@@ -93,7 +93,7 @@ from deploy.local.sample_policies import policy_folder
 from deploy.module_command import module_command
 from deploy.local.settings import read
 from deploy.local.welcome import hidden_keys, text
-from control_api.analyses.this_program import this_program
+from control_api.this_program import this_program
 data = Path(sys.argv[2])
 print(policy_folder({}, data), *module_command("sidecar", "--example"), sep="\\n")
 print("a worker", *this_program(), sep="\\n")

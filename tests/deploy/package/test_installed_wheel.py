@@ -13,7 +13,7 @@ from tests.deploy.package.distribution import OUTSIDE
 SHOWN = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from control_api.console.views.audit.installing import installing
+from control_api.console.views.audit.checkpoints import installing
 from control_api.verifier.report import page
 print(installing()["digest"], page.wheel_digest())
 """

@@ -95,9 +95,8 @@ async def test_an_agent_that_leaves_as_its_answer_comes_is_noted_once(
     [lineage] = await made.sidecar.lineage()
     assert lineage["outcome"] == "truncated"
     [counted] = made.sidecar.metrics.requests.collect()
-    assert [(list(each.labels.values()), each.value) for each in counted.samples] == [
-        (["rest", "ALLOW", "none"], 1)
-    ]
+    counts = [(list(each.labels.values()), each.value) for each in counted.samples if each.value]
+    assert counts == [(["rest", "ALLOW", "none"], 1)]
 
 
 @pytest.mark.parametrize("parts", [1, 2])

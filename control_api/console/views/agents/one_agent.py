@@ -5,21 +5,18 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from control_api.audit.change_operations import list_changes
+from control_api.audit.event_operations import list_events
 from control_api.console.charts import Series, bar_chart
 from control_api.console.page import ROOT, Html, Page, See
 from control_api.console.views.agents.registry import FIELDS, roles
 from control_api.console.visit import NULL, Visit, address
-from control_api.console.words.access import covers, in_words, item_in_words
-from control_api.console.words.causes import causes_of
-from control_api.responses.agents import AgentDetail
-from control_api.use_cases.agents.change_agent_status import change_agent_status
-from control_api.use_cases.agents.get_agent import get_agent
-from control_api.use_cases.agents.update_agent import update_agent
-from control_api.use_cases.audit.list_changes import list_changes
-from control_api.use_cases.audit.list_events import list_events
-from control_api.use_cases.keys.list_keys import list_keys
-from control_api.use_cases.policy_tools.show_access import show_access
-from control_api.use_cases.sidecars.list_sidecars import list_sidecars
+from control_api.console.words import causes_of, covers, in_words, item_in_words
+from control_api.fleet.operations import list_sidecars
+from control_api.policy.access_operations import show_access
+from control_api.registry.agent_models import AgentDetail
+from control_api.registry.agent_operations import change_agent_status, get_agent, update_agent
+from control_api.registry.key_operations import list_keys
 from policies.ground.errors import Invalid, SluiceError
 
 DENIALS = 200

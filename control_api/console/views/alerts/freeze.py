@@ -1,10 +1,10 @@
 """The page of the emergency freeze: freeze the tenant, see since when, why and by whom,
 lift it. Each page of the console says so while one holds (`pipeline.py`)."""
 
+from control_api.audit.change_operations import list_changes
 from control_api.console.page import ROOT, Html, Page, See
 from control_api.console.visit import Visit, address
-from control_api.use_cases.audit.list_changes import list_changes
-from control_api.use_cases.tenants.freeze_tenant import freeze_tenant, lift_freeze, show_freeze
+from control_api.tenants.operations import freeze_tenant, lift_freeze, show_freeze
 from policies.ground.canonical import micros, rfc3339
 from policies.ground.errors import SluiceError, invalid
 

@@ -20,7 +20,7 @@ from control_api.alerts.operations import (
 )
 from control_api.console.page import ROOT, Html, Page, See
 from control_api.console.visit import NULL, Visit, address
-from control_api.requests.idempotency import Repeated
+from control_api.edge.idempotency import Repeated
 from policies.ground.errors import Conflict, SluiceError, invalid
 
 DONE = {
@@ -64,7 +64,7 @@ async def show_new_rule(visit: Visit, problem: SluiceError | None = None) -> Htm
     """The form for a new rule."""
     values = {
         "given": visit.form or _NEW,
-        "idempotency_key": visit.app.entropy(16).hex(),
+        "idempotency_key": visit.console.signin.entropy(16).hex(),
         "problem": problem,
     }
     return Html("alerts/new.html", values, 200 if problem is None else problem.status)

@@ -15,11 +15,7 @@ from control_api.console.page import Page
 from control_api.console.views.audit import (
     changes,
     checkpoints,
-    downloads,
-    erasures,
     evidence,
-    holds,
-    refused,
     retention,
     state,
 )
@@ -28,10 +24,6 @@ PAGES: tuple[Page, ...] = (
     *state.PAGES,
     *checkpoints.PAGES,
     *changes.PAGES,
-    *refused.PAGES,
-    *holds.PAGES,
-    *erasures.PAGES,
     *retention.PAGES,
     *evidence.PAGES,
-    *downloads.PAGES,
 )

@@ -1,15 +1,16 @@
-"""Administrative changes: who changed what, when, and from what to what."""
+"""The console's pages of the audit trail: administrative changes, and refused records of
+sidecars."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import orjson
 
+from control_api.audit.change_models import ChangeShown, RejectedRecord
+from control_api.audit.change_operations import list_changes, list_rejected_records
 from control_api.console.page import ROOT, Html, Page
 from control_api.console.visit import Visit
-from control_api.responses.changes import ChangeShown
-from control_api.use_cases.audit.list_changes import list_changes
-from control_api.use_cases.keys.list_keys import list_keys
+from control_api.registry.key_operations import list_keys
 from policies.ground.errors import SluiceError
 
 VALUES = ("object_type", "object_id", "action", "actor")
@@ -69,4 +70,75 @@ def _text(held: Mapping[str, Any], name: str) -> str | None:
     return text if len(text) <= _MOST else f"{text[:_MOST]}…"
 
 
-PAGES = (Page("GET", f"{ROOT}/audit/changes", list_changes, show_changes),)
+WORDS = {
+    "not_a_record": "It lacks a part, has a wrong one, or does not open what it commits to.",
+    "foreign_spool": "It says that it is of another sidecar than the one that delivered it.",
+    "event_id": "Its id is not of the form that sidecars make.",
+    "duplicate_id": "Its id is that of another entry. One of the two may be forged: compare them.",
+    "foreign_agent": "It allows an agent that the key does not speak for.",
+    "foreign_role": "It allows an agent in a role that the agent did not have.",
+    "foreign_event": "It follows from a decision that is not this sidecar's own.",
+    "unknown_event": "It follows from a decision that was not delivered before it.",
+}
+"""What each reason says, as in `control_api/log/README.md`."""
+_TAKEN = "duplicate_id"
+_MOST_REFUSED = 4000
+"""Characters of a record that are shown."""
+
+
+class Row(NamedTuple):
+    """A refused record. `person` is the name of the key that delivered it, None if it is no key in
+    use; `words` says why it was refused; `text` is what it said, None if that was not kept.
+    `decision` is the decision that it says was made, None if it says none; `event_id` its id, if
+    another entry has that."""
+
+    record: RejectedRecord
+    person: str | None
+    words: str
+    text: str | None
+    decision: str | None
+    event_id: str | None
+
+
+async def show_refused(visit: Visit) -> Html:
+    """The refused records, newest first."""
+    values: dict[str, Any] = {"rows": [], "next": None, "problem": None}
+    try:
+        page = await visit.call(list_rejected_records, limit="50", **visit.given("cursor"))
+        keys = await visit.call(list_keys, limit="1000")
+    except SluiceError as error:
+        return Html("audit/refused.html", {**values, "problem": error}, error.status)
+    names = {each.key_id: each.name for each in keys.rows}
+    rows = [_row(each, names.get(each.key_id)) for each in page.rows]
+    return Html("audit/refused.html", {**values, "rows": rows, "next": page.next})
+
+
+def _row(refused: RejectedRecord, person: str | None) -> Row:
+    record, words = refused.record, WORDS.get(refused.reason, refused.reason)
+    taken = record is not None and refused.reason == _TAKEN
+    event_id = str(record["eid"]) if record is not None and taken else None
+    return Row(refused, person, words, _refused_text(record), _decision(record), event_id)
+
+
+def _decision(record: dict[str, Any] | None) -> str | None:
+    """The decision of a record, and what it was about; None of one that can't be read as such."""
+    try:
+        pub = (record or {})["pub"]
+        asked, answer = pub["request"], pub["response"]["decision"]
+        agent_id, source_id = asked.get("agent_id"), asked["source_id"]
+    except (LookupError, TypeError, AttributeError):
+        return None
+    return f"{answer}: {agent_id or 'no agent'} from {source_id}"[:_MOST_REFUSED]
+
+
+def _refused_text(record: dict[str, Any] | None) -> str | None:
+    if record is None:
+        return None
+    text = orjson.dumps(record, option=orjson.OPT_INDENT_2).decode()
+    return text if len(text) <= _MOST_REFUSED else f"{text[:_MOST_REFUSED]}…"
+
+
+PAGES = (
+    Page("GET", f"{ROOT}/audit/changes", list_changes, show_changes),
+    Page("GET", f"{ROOT}/audit/refused", list_rejected_records, show_refused),
+)

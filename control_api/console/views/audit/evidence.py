@@ -1,15 +1,166 @@
-"""Evidence reports: what the log says of one event or session, to read and to verify offline."""
+"""The console's pages of the audit trail: evidence reports, and downloads of the log.
 
+    export > a file, at most MAX_EXPORT bytes > sluice report > report.html and report.json > a ZIP
+
+The verifier is a program apart, which this service starts and does not import.
+"""
+
+import asyncio
+import contextlib
+import io
+import os
+import tempfile
+import zipfile
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+from control_api.audit.event_operations import list_events, show_lineage, show_session_trail
+from control_api.audit.export_operations import export_log
 from control_api.console.page import ROOT, Answer, Html, Page
-from control_api.console.views.audit.installing import installing
-from control_api.console.views.audit.report import make_report
+from control_api.console.views.audit.checkpoints import installing, key_text, latest
+from control_api.console.views.decisions import FORMS, VALUES
 from control_api.console.visit import Visit
-from control_api.responses.stream import Stream
-from control_api.use_cases.audit.export_log import export_log
-from control_api.use_cases.audit.list_events import list_events
-from control_api.use_cases.audit.show_lineage import show_lineage
-from control_api.use_cases.audit.show_session_trail import show_session_trail
-from policies.ground.errors import Invalid, SluiceError, TooLarge, invalid
+from control_api.edge.answers import Stream
+from control_api.this_program import this_program
+from policies.ground.errors import Conflict, Invalid, SluiceError, TooLarge, Unavailable, invalid
+
+PLACES, TIMES = ("from", "to"), ("since", "before")
+REST = ("openings", "limit", "format", *VALUES)
+FIELDS = (*PLACES, *TIMES, *REST)
+"""What a download may be asked by: all fields of the export, but none twice."""
+
+
+async def show_downloads(visit: Visit, problem: SluiceError | None = None) -> Html:
+    """What can be downloaded, and how it is verified offline."""
+    key = None
+    try:
+        signed = await latest(visit)
+        key = None if signed is None else await key_text(visit, signed.origin)
+    except SluiceError as error:
+        problem = problem or error
+    values = {
+        **installing(),
+        "given": visit.given(*FIELDS),
+        "problem": problem,
+        "key": key,
+        "forms": list(FORMS.items()),
+        "names": VALUES[1:],
+    }
+    return Html("audit/downloads.html", values, 200 if problem is None else problem.status)
+
+
+async def download_log(visit: Visit) -> Answer:
+    """The log, or a part of it; or the decisions that match, if a format is given."""
+    try:
+        # `from` and `to` may be the number of an entry, which is no time.
+        times = [name for name in PLACES if not _is_entry(visit.query.get(name, ""))]
+        fields = visit.given(*FIELDS) | visit.times(*times, *TIMES)
+        stream: Stream = await visit.call(export_log, **fields)
+    except SluiceError as error:
+        return await show_downloads(visit, error)
+    return stream
+
+
+def _is_entry(text: str) -> bool:
+    return text.isascii() and text.isdecimal()
+
+
+MODULE = "control_api.verifier.report"
+SECONDS = 60.0
+"""How long the export and the report may take together."""
+MAX_EXPORT = 256 * 1024 * 1024
+"""How many bytes of an export are written."""
+MAX_REPORT = 64 * 1024 * 1024
+"""How many bytes a report may have."""
+NICE = 10
+NAMES = ("report.html", "report.json")
+_FAILED = 1
+"""The exit code if the export does not hold."""
+_TOLD = 4000
+_PIECE = 1024 * 1024
+
+
+async def make_report(export: Stream, by: str, name: str, seconds: float = SECONDS) -> Stream:
+    """A ZIP of the report on the event or session (`by`) with this id. Raises `Conflict` if the
+    export does not hold or can't be proven yet, `TooLarge`, and `Unavailable` if it takes too
+    long."""
+    with tempfile.TemporaryDirectory(prefix="sluice-report-") as made:
+        folder = Path(made)
+        try:
+            async with asyncio.timeout(seconds):
+                await _write(export, folder / "log.ndjson")
+                await _run(folder, f"--{by}={name}")
+        except TimeoutError:
+            raise Unavailable(
+                f"the report was not made within {seconds:.0f} s: download the log, and make it "
+                "by `sluice report`"
+            ) from None
+        zipped = await asyncio.to_thread(_zipped, folder)
+    return Stream("application/zip", _pieces(zipped), f"evidence-{by}.zip")
+
+
+async def _write(export: Stream, path: Path) -> None:
+    written = 0
+    with path.open("wb") as file:
+        async with contextlib.aclosing(export.pieces) as pieces:
+            async for piece in pieces:
+                written += len(piece)
+                if written > MAX_EXPORT:
+                    raise TooLarge(
+                        f"the report needs more than {MAX_EXPORT >> 20} MiB of the log: download "
+                        "it, and make the report by `sluice report`"
+                    )
+                await asyncio.to_thread(file.write, piece)
+
+
+async def _run(folder: Path, selection: str) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *this_program(MODULE),
+        str(folder / "log.ndjson"),
+        selection,
+        "-o",
+        str(folder),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        # A Ctrl-C in a terminal is for the service, which then ends this process.
+        start_new_session=True,
+    )
+    try:
+        with contextlib.suppress(OSError):  # where a sandbox forbids it, or it has ended already
+            os.setpriority(os.PRIO_PROCESS, process.pid, NICE)  # evaluations come first
+        out, err = await process.communicate()
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    if process.returncode == 0:
+        return
+    told = (out if process.returncode == _FAILED else err)[:_TOLD].decode(errors="replace")
+    told = told.replace(f"{folder}/", "").strip()
+    if process.returncode == _FAILED:
+        raise Conflict("FAILED: the log does not hold, so there is no report", details=told)
+    raise Conflict("the report can't be made", details=told)
+
+
+def _zipped(folder: Path) -> bytes:
+    if sum((folder / name).stat().st_size for name in NAMES) > MAX_REPORT:
+        raise TooLarge(
+            f"the report has more than {MAX_REPORT >> 20} MiB: download the log, and make it by "
+            "`sluice report` for a shorter time"
+        )
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in NAMES:
+            archive.write(folder / name, name)
+    return made.getvalue()
+
+
+async def _pieces(whole: bytes) -> AsyncGenerator[bytes, None]:
+    for begin in range(0, len(whole), _PIECE):
+        yield whole[begin : begin + _PIECE]
+
 
 KINDS = {"event": "Event", "session": "Session"}
 MAX_ENTRIES = 50_000
@@ -44,7 +195,7 @@ async def _report(visit: Visit) -> Stream:
     name = visit.required("id")
     part = await (_part_of_event if kind == "event" else _part_of_session)(visit, name)
     # One at a time of a tenant, as of its analyses: each is a process, and a file on the disk.
-    with visit.app.analyses.room(visit.signed_in.tenant_id or ""):
+    with visit.console.analyses.room(visit.signed_in.tenant_id or ""):
         export: Stream = await visit.call(export_log, **part)
         return await make_report(export, kind, name)
 
@@ -80,6 +231,8 @@ def _too_large() -> TooLarge:
 
 
 PAGES = (
+    Page("GET", f"{ROOT}/audit/downloads", export_log, show_downloads),
+    Page("GET", f"{ROOT}/audit/download", export_log, download_log),
     Page("GET", f"{ROOT}/audit/evidence", export_log, show_evidence),
     Page("GET", f"{ROOT}/audit/report", export_log, download_report),
 )

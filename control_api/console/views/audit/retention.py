@@ -1,14 +1,25 @@
-"""Retention: how long records are kept, what was purged with its proof, and what a hold keeps."""
+"""The console's pages of the audit trail: retention, erasures and legal holds."""
 
-from control_api.console.page import ROOT, Html, Page, See
-from control_api.console.visit import Visit, address
-from control_api.responses.audit import Retention
-from control_api.responses.management import RetentionSettings
-from control_api.use_cases.audit.retention_settings import (
+from typing import Any
+
+from control_api.audit.erasure_models import HoldShown, RedactionShown
+from control_api.audit.erasure_operations import (
+    list_holds,
+    list_redactions,
+    place_hold,
+    redact_events,
+    release_hold,
+)
+from control_api.audit.event_models import Retention
+from control_api.audit.retention_operations import (
+    RetentionSettings,
     change_retention_settings,
+    show_retention,
     show_retention_settings,
 )
-from control_api.use_cases.audit.show_retention import show_retention
+from control_api.console.page import ROOT, Html, Page, See
+from control_api.console.visit import Visit, address
+from control_api.edge.paging import Page as Listed
 from policies.ground.errors import Invalid, SluiceError
 
 DONE = {"changed": "Changed. The next purge, within an hour, applies it."}
@@ -56,7 +67,121 @@ def _days(visit: Visit, name: str) -> int:
     return int(text)
 
 
+ERASURE_KINDS = (
+    ("user_id", "User"),
+    ("session_id", "Session"),
+    ("event_ids", "Events, one id a line"),
+)
+ERASURES_DONE = {
+    "erased": "Erased. The newest erasure below says of which entries.",
+    "more": "A part is erased, and more remains: send the same request again.",
+    "nothing": "There was nothing to erase: no stored value matches, or all is erased already.",
+}
+
+
+async def show_erasures(visit: Visit, problem: SluiceError | None = None) -> Html:
+    """The erasures that the log records, newest first."""
+    page: Listed[RedactionShown] = Listed([])
+    try:
+        page = await visit.call(list_redactions, limit="50", **visit.given("cursor"))
+    except SluiceError as error:
+        problem = problem or error
+    done = visit.query.get("done", "")
+    values = {
+        "erasures": page.rows,
+        "next": page.next,
+        "problem": problem,
+        "done_text": ERASURES_DONE.get(done),
+        "is_partial": done == "more",
+        "may_erase": visit.may(redact_events),
+        "kinds": ERASURE_KINDS,
+        "typed": visit.form,
+    }
+    return Html("audit/erasures.html", values, 200 if problem is None else problem.status)
+
+
+async def erase(visit: Visit) -> Html | See:
+    """Erase the personal values of a user, a session, or some events."""
+    try:
+        done = await visit.call(redact_events, **_asked(visit))
+    except SluiceError as error:
+        return await show_erasures(visit, error)
+    if not done.redacted and not done.sessions:
+        return See(address("/audit/erasures", done="nothing"))
+    return See(address("/audit/erasures", done="more" if done.more else "erased"))
+
+
+def _asked(visit: Visit) -> dict[str, Any]:
+    form = visit.form
+    kind, whose = form.get("kind"), form.text("whose")
+    if kind not in dict(ERASURE_KINDS):
+        raise Invalid("choose whose values to erase")
+    if form.get("final") != "yes":
+        raise Invalid("confirm that this can't be undone")
+    target = whose.split() if whose is not None and kind == "event_ids" else whose
+    return {kind: target, "reason": form.text("reason")}
+
+
+HOLD_KINDS = (("session", "Session"), ("agent", "Agent"), ("user", "User"))
+HOLDS_DONE = {
+    "placed": "The hold is placed: nothing of it is removed or erased until it is released.",
+    "released": "The hold is released.",
+}
+
+
+async def show_holds(visit: Visit, problem: SluiceError | None = None) -> Html:
+    """The holds, newest first: those in force, or all."""
+    is_all = visit.query.get("all") == "yes"
+    page: Listed[HoldShown] = Listed([])
+    try:
+        active = None if is_all else "true"
+        page = await visit.call(list_holds, limit="50", active=active, **visit.given("cursor"))
+    except SluiceError as error:
+        problem = problem or error
+    values = {
+        "holds": page.rows,
+        "next": page.next,
+        "is_all": is_all,
+        "problem": problem,
+        "done_text": HOLDS_DONE.get(visit.query.get("done", "")),
+        "may_place": visit.may(place_hold),
+        "kinds": HOLD_KINDS,
+        "typed": visit.form,
+    }
+    return Html("audit/holds.html", values, 200 if problem is None else problem.status)
+
+
+async def place(visit: Visit) -> Html | See:
+    """Place a hold."""
+    form = visit.form
+    try:
+        await visit.call(
+            place_hold,
+            object_type=form.get("object_type"),
+            object_id=form.text("object_id"),
+            reason=form.text("reason"),
+        )
+    except SluiceError as error:
+        return await show_holds(visit, error)
+    return See(address("/audit/holds", done="placed"))
+
+
+async def release(visit: Visit) -> Html | See:
+    """Release a hold."""
+    form = visit.form
+    try:
+        await visit.call(release_hold, hold_id=form.get("hold_id"), reason=form.text("why"))
+    except SluiceError as error:
+        return await show_holds(visit, error)
+    return See(address("/audit/holds", done="released"))
+
+
 PAGES = (
     Page("GET", f"{ROOT}/audit/retention", show_retention, show_retention_page),
     Page("POST", f"{ROOT}/audit/retention/change", change_retention_settings, change),
+    Page("GET", f"{ROOT}/audit/erasures", list_redactions, show_erasures),
+    Page("POST", f"{ROOT}/audit/erasures/erase", redact_events, erase),
+    Page("GET", f"{ROOT}/audit/holds", list_holds, show_holds),
+    Page("POST", f"{ROOT}/audit/holds/place", place_hold, place),
+    Page("POST", f"{ROOT}/audit/holds/release", release_hold, release),
 )

@@ -3,17 +3,14 @@
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
+from control_api.audit.event_operations import show_event
+from control_api.audit.proof_models import Verification
+from control_api.audit.proof_operations import list_checkpoints, show_checkpoint
+from control_api.audit.verification_operations import show_verification, start_verification
 from control_api.console.page import ROOT, Data, Html, Page, See
-from control_api.console.views.audit.checkpoints import latest
-from control_api.console.views.audit.keys import key_text
-from control_api.console.views.audit.log_state import Signed, cosigned, verdicts
+from control_api.console.views.audit.checkpoints import Signed, cosigned, key_text, latest, verdicts
 from control_api.console.visit import Visit, address
-from control_api.responses.audit import Document
-from control_api.responses.checkpoints import Verification
-from control_api.use_cases.audit.list_checkpoints import list_checkpoints
-from control_api.use_cases.audit.show_checkpoint import show_checkpoint
-from control_api.use_cases.audit.show_event import show_event
-from control_api.use_cases.audit.verification import show_verification, start_verification
+from control_api.edge.answers import Document
 from policies.ground.errors import NotFound, SluiceError
 from policies.trail.proofs.signed_note import VerifierKey
 
@@ -51,12 +48,12 @@ async def show_audit(visit: Visit, problem: SluiceError | None = None) -> Html:
     values = {
         "problem": problem,
         "done_text": DONE.get(visit.query.get("done", "")),
-        "verdicts": verdicts(found, signed, unread, visit.app.clock.now()),
+        "verdicts": verdicts(found, signed, unread, visit.console.clock.now()),
         "found": found,
         "broken": await _broken(visit, found),
         "signed": signed,
         "witnesses": witnesses,
-        "quorum": visit.app.settings.witness_quorum,
+        "quorum": visit.console.audit.witness_quorum,
         "key": key,
         "may_verify": visit.may(start_verification),
         "tenant": visit.signed_in.tenant_id,
@@ -101,7 +98,7 @@ async def _broken(visit: Visit, found: Verification | None) -> dict[str, Any] | 
 
 
 async def _witnesses(visit: Visit, signed: Signed) -> list[WitnessShown]:
-    keys = [each.key for each in visit.app.settings.witnesses]
+    keys = [each.key for each in visit.console.audit.witnesses]
     newest = {key: (signed.size, at) for key, at in signed.cosigned.items()}
     if len(newest) < len(keys):
         newest = await _looked_back(visit, keys) | newest

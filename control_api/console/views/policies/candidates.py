@@ -1,14 +1,104 @@
-"""The console's pages of policies: the candidates, and a new one."""
+"""The console's pages of policies: the candidates, one with its review, promoting and discarding
+it."""
+
+from typing import Any
+
+import orjson
 
 from control_api.console.page import ROOT, Html, Page, See
+from control_api.console.views.policies.editor import broken_guardrail
 from control_api.console.views.policies.policy_text import MAX_FORM, read_policies, whole_or_part
 from control_api.console.visit import Visit, address
-from control_api.use_cases.candidates.list_candidates import list_candidates
-from control_api.use_cases.candidates.publish_candidate import publish_candidate
+from control_api.policy.candidate_operations import (
+    drop_candidate,
+    get_candidate,
+    list_candidates,
+    promote_candidate,
+    publish_candidate,
+    review_candidate,
+)
 from policies.definitions.model import MAX_CANDIDATES
-from policies.ground.errors import Conflict, SluiceError
+from policies.ground.errors import Conflict, Invalid, SluiceError
 
+GROUPS = 50
+"""Groups of decisions that are shown at first."""
+ROWS = 200
+"""Rows of what changes that are shown of each direction."""
+NAMES = 100
+"""Names of policies that are shown of each kind."""
 DONE = {
+    "created": "The candidate is evaluated from now on. Its counts begin with the next decision.",
+}
+
+
+async def show_candidate(visit: Visit, problem: SluiceError | None = None) -> Html:
+    """What a candidate decided otherwise so far."""
+    found = await visit.call(get_candidate, name=visit.required("id"))
+    shown = len(found.groups) if visit.query.get("groups") == "all" else GROUPS
+    values = {
+        "candidate": found,
+        "groups": found.groups[:shown],
+        "more": len(found.groups) > shown,
+        "may_change": visit.may(promote_candidate),
+        "done_text": DONE.get(visit.query.get("done", "")),
+        "problem": problem,
+    }
+    return Html("policies/candidate.html", values, 200 if problem is None else problem.status)
+
+
+async def review(visit: Visit, problem: SluiceError | None = None) -> Html:
+    """Exactly what a candidate would change, if it were promoted now."""
+    name = visit.required("id")
+    answer = await visit.call(review_candidate, name=name)
+    found = orjson.loads(answer.body)
+    values: dict[str, Any] = {
+        "name": name,
+        "reviewed": found["version"],
+        "broken": found["broken_guardrails"],
+        "may_promote": visit.may(promote_candidate),
+        "problem": problem,
+        "refused_by": broken_guardrail(problem),
+        "changed_since": found["changed_since"],
+    }
+    for kind in ("newly_allowed", "newly_denied"):
+        values[kind] = found[kind][:ROWS]
+        values[f"more_{kind}"] = max(0, len(found[kind]) - ROWS)
+    values["kinds"] = [
+        (title, found[kind][:NAMES], max(0, len(found[kind]) - NAMES))
+        for title, kind in (("Added", "added"), ("Changed", "updated"), ("Removed", "removed"))
+        if found[kind]
+    ]
+    return Html(
+        "policies/review_candidate.html", values, 200 if problem is None else problem.status
+    )
+
+
+async def promote(visit: Visit) -> Html | See:
+    """Put a candidate's policies in force, as they were reviewed."""
+    name = visit.required("id")
+    try:
+        if visit.form.get("confirm") != "yes":
+            raise Invalid("confirm that you have read what it changes")
+        reviewed = visit.required("reviewed")
+        await visit.call(promote_candidate, name=name, if_match=f'"{reviewed}"')
+    except SluiceError as error:
+        return await review(visit, error)
+    return See(address("/policies/candidates", done="promoted"))
+
+
+async def discard(visit: Visit) -> Html | See:
+    """Drop a candidate, with everything that was counted of it."""
+    name = visit.required("id")
+    try:
+        if visit.form.get("confirm") != "yes":
+            raise Invalid("confirm that the candidate and its counts may go")
+        await visit.call(drop_candidate, name=name)
+    except SluiceError as error:
+        return await show_candidate(visit, error)
+    return See(address("/policies/candidates", done="discarded"))
+
+
+CANDIDATES_DONE = {
     "promoted": "The candidate's policies are in force now.",
     "discarded": "The candidate is gone. What is in force stayed as it was.",
 }
@@ -21,7 +111,7 @@ async def show_candidates(visit: Visit) -> Html:
         "candidates": found.rows,
         "may_create": visit.may(publish_candidate),
         "most": MAX_CANDIDATES,
-        "done_text": DONE.get(visit.query.get("done", "")),
+        "done_text": CANDIDATES_DONE.get(visit.query.get("done", "")),
     }
     return Html("policies/candidates.html", values)
 
@@ -66,6 +156,10 @@ def _form(given: dict[str, str], problem: SluiceError | None = None) -> Html:
 
 
 PAGES = (
+    Page("GET", f"{ROOT}/policies/candidate", get_candidate, show_candidate),
+    Page("GET", f"{ROOT}/policies/candidate/review", review_candidate, review),
+    Page("POST", f"{ROOT}/candidate/promote", promote_candidate, promote),
+    Page("POST", f"{ROOT}/candidate/discard", drop_candidate, discard),
     Page("GET", f"{ROOT}/policies/candidates", list_candidates, show_candidates),
     Page("GET", f"{ROOT}/policies/candidates/new", publish_candidate, show_new_candidate),
     Page("POST", f"{ROOT}/candidate/create", publish_candidate, create_candidate, MAX_FORM),

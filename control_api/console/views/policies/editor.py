@@ -1,4 +1,5 @@
-"""The console's pages of policies: write one, review what it would do, save it.
+"""The console's pages of policies: write one, review what it would do, save it; restore it from its
+file.
 
 What was typed is never lost: every refusal shows it again. What is saved is the text that was
 reviewed, in place of the version that it was reviewed against.
@@ -10,26 +11,32 @@ from typing import Any
 import orjson
 
 from control_api.console.page import ROOT, Data, Html, Page, See
-from control_api.console.views.policies.differences import (
+from control_api.console.views.policies.one import (
     FieldChange,
+    body_of,
     field_changes,
     line_changes,
+    read_version,
     shortened,
+    version_of,
 )
 from control_api.console.views.policies.policy_text import read, written
-from control_api.console.views.policies.versions import body_of, read_version, version_of
 from control_api.console.visit import Visit, address
-from control_api.responses.management import PolicyShown, PolicyVersion
-from control_api.use_cases.candidates.publish_candidate import publish_candidate
-from control_api.use_cases.impact.start_impact import start_impact
-from control_api.use_cases.policies.create_policy import create_policy
-from control_api.use_cases.policies.get_policy import get_policy
-from control_api.use_cases.policies.list_policies import list_policies
-from control_api.use_cases.policies.replace_policy import replace_policy
-from control_api.use_cases.policy_tools.review_policies import review_policies
+from control_api.policy.access_operations import review_policies
+from control_api.policy.candidate_operations import publish_candidate
+from control_api.policy.impact_operations import start_impact
+from control_api.policy.models import PolicyShown, PolicyVersion
+from control_api.policy.operations import (
+    create_policy,
+    get_policy,
+    list_policies,
+    replace_policy,
+    restore_policy,
+    show_policy_file,
+)
 from policies.definitions.definition import DefinitionFault
 from policies.definitions.policy_form import POLICY_FILE
-from policies.ground.errors import Conflict, PreconditionFailed, SluiceError
+from policies.ground.errors import Conflict, NotFound, PreconditionFailed, SluiceError
 
 FAILURES = 50
 """Failed tests that are shown."""
@@ -219,9 +226,57 @@ def _form(draft: Draft) -> dict[str, Any]:
     return {"draft": draft, "schema": SCHEMA, "faults": []}
 
 
+async def review_restore(visit: Visit, problem: SluiceError | None = None) -> Html:
+    """What a restore of the file's definition would do."""
+    policy_id = visit.required("id")
+    filed = body_of(await visit.call(show_policy_file, policy_id=policy_id))
+    try:
+        current = body_of(await visit.call(get_policy, policy_id=policy_id))
+    except NotFound:
+        current = None
+    renamed = current is not None and current["name"] != filed["name"]
+    answer = await visit.call(
+        review_policies,
+        policies=[filed],
+        keep_others=True,
+        without=[current["name"]] if current is not None and renamed else [],
+    )
+    values = {
+        "policy_id": policy_id,
+        "name": filed["name"],
+        "deleted": current is None,
+        "changed": field_changes(current, filed),
+        "changed_lines": line_changes("" if current is None else written(current), written(filed)),
+        **shortened(orjson.loads(answer.body)),
+        "problem": problem,
+    }
+    return Html("policies/restore.html", values, 200 if problem is None else problem.status)
+
+
+async def restore(visit: Visit) -> Html | See:
+    """Restore the file's definition."""
+    policy_id = visit.required("id")
+    try:
+        await visit.call(restore_policy, policy_id=policy_id)
+    except SluiceError as error:
+        return await review_restore(visit, error)
+    return See(address("/policy", id=policy_id, done="restored"))
+
+
+def broken_guardrail(error: SluiceError | None) -> dict[str, Any] | None:
+    """`{guardrail, counterexample}` if a guardrail refused the change (`policy-tools.md`,
+    section 7)."""
+    if not isinstance(error, Conflict) or not (error.details or "").startswith("{"):
+        return None
+    found: dict[str, Any] = orjson.loads(error.details or "")
+    return found
+
+
 PAGES = (
     Page("GET", f"{ROOT}/policy/new", review_policies, show_new),
     Page("GET", f"{ROOT}/policy/edit", review_policies, show_editor),
     Page("POST", f"{ROOT}/policy/review", review_policies, review),
     Page("POST", f"{ROOT}/policy/save", replace_policy, save),
+    Page("GET", f"{ROOT}/policy/restore", restore_policy, review_restore),
+    Page("POST", f"{ROOT}/policy/restore", restore_policy, restore),
 )

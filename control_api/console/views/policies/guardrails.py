@@ -3,13 +3,15 @@
 from typing import Any
 
 from control_api.console.page import ROOT, Html, Page, See
-from control_api.console.views.policies.refusal import broken_guardrail
+from control_api.console.views.policies.editor import broken_guardrail
 from control_api.console.visit import Form, Visit, address
-from control_api.use_cases.guardrails.create_guardrail import create_guardrail
-from control_api.use_cases.guardrails.delete_guardrail import delete_guardrail
-from control_api.use_cases.guardrails.get_guardrail import get_guardrail
-from control_api.use_cases.guardrails.list_guardrails import list_guardrails
-from control_api.use_cases.guardrails.replace_guardrail import replace_guardrail
+from control_api.policy.guardrail_operations import (
+    create_guardrail,
+    delete_guardrail,
+    get_guardrail,
+    list_guardrails,
+    replace_guardrail,
+)
 from policies.definitions.guardrail import KINDS
 from policies.definitions.model import SENSITIVITIES
 from policies.ground.errors import Invalid, SluiceError

@@ -1,12 +1,15 @@
-"""The console's pages of policies: what recorded decisions would be under other policies."""
+"""The console's pages of policies: tests, and what recorded decisions would be under other
+policies."""
 
 from typing import Any
+
+import orjson
 
 from control_api.console.page import ROOT, Data, Html, Page, See
 from control_api.console.views.policies.policy_text import MAX_FORM, read_policies, whole_or_part
 from control_api.console.visit import Visit, address
-from control_api.use_cases.impact.show_impact import cancel_impact, show_impact
-from control_api.use_cases.impact.start_impact import start_impact
+from control_api.policy.access_operations import review_policies
+from control_api.policy.impact_operations import cancel_impact, show_impact, start_impact
 from policies.ground.canonical import rfc3339
 from policies.ground.errors import SluiceError
 
@@ -50,7 +53,7 @@ async def start(visit: Visit) -> Html | See:
         fields["policies"] = await read_policies(form.get("policies", ""))
         _, span = SINCE.get(form.get("since", ""), SINCE["week"])
         if span is not None:
-            fields["from"] = rfc3339(visit.app.clock.now() - span)
+            fields["from"] = rfc3339(visit.console.clock.now() - span)
         started = await visit.call(start_impact, **fields)
     except SluiceError as error:
         return await show_impact_page(visit, error)
@@ -74,9 +77,40 @@ def _result(visit: Visit, run: Any) -> dict[str, Any]:
     }
 
 
+FAILURES = 100
+"""Failed cases that are shown."""
+
+
+async def show_tests(visit: Visit) -> Html:
+    """The form for a file of tests."""
+    return _page(visit, None, None)
+
+
+async def run_tests(visit: Visit) -> Html:
+    """Decide the cases of a file of tests, by the policies in force or by a change of them."""
+    form = visit.form
+    try:
+        fields = whole_or_part(form)
+        text = form.text("policies")
+        fields["policies"] = [] if text is None else await read_policies(text)
+        if text is None:
+            fields["keep_others"] = True
+        answer = await visit.call(review_policies, tests=visit.required("tests"), **fields)
+    except SluiceError as error:
+        return _page(visit, None, error)
+    return _page(visit, orjson.loads(answer.body)["tests"], None)
+
+
+def _page(visit: Visit, result: dict[str, object] | None, problem: SluiceError | None) -> Html:
+    values = {"given": visit.form, "result": result, "shown_failures": FAILURES, "problem": problem}
+    return Html("policies/tests.html", values, 200 if problem is None else problem.status)
+
+
 PAGES = (
     Page("GET", f"{ROOT}/policies/impact", show_impact, show_impact_page),
     Page("GET", f"{ROOT}/policies/impact/progress", show_impact, show_progress),
     Page("POST", f"{ROOT}/impact/start", start_impact, start, MAX_FORM),
     Page("POST", f"{ROOT}/impact/cancel", cancel_impact, cancel),
+    Page("GET", f"{ROOT}/policies/tests", review_policies, show_tests),
+    Page("POST", f"{ROOT}/policies/tests/run", review_policies, run_tests, MAX_FORM),
 )

@@ -1,24 +1,143 @@
-"""The console's pages of policies: one of them, and its deletion."""
+"""The console's pages of policies: all of them, one, its versions and their differences, its
+deletion."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
+from difflib import unified_diff
+from typing import Any, NamedTuple
 
 import orjson
 
 from control_api.console.page import ROOT, Html, Page, See
-from control_api.console.views.policies.differences import shortened
 from control_api.console.views.policies.policy_text import written
-from control_api.console.views.policies.versions import body_of
 from control_api.console.visit import Visit, address
-from control_api.responses.management import PolicyShown
-from control_api.use_cases.policies.delete_policy import delete_policy
-from control_api.use_cases.policies.get_policy import get_policy
-from control_api.use_cases.policies.list_policies import list_policies
-from control_api.use_cases.policies.replace_policy import replace_policy
-from control_api.use_cases.policies.restore_policy import restore_policy
-from control_api.use_cases.policy_tools.review_policies import review_policies
+from control_api.edge.paging import write_cursor
+from control_api.policy.access_operations import diff_policies, review_policies
+from control_api.policy.models import PolicyFields, PolicyShown, PolicyVersion
+from control_api.policy.operations import (
+    create_policy,
+    delete_policy,
+    get_policy,
+    list_policies,
+    list_policy_versions,
+    reload_policies,
+    replace_policy,
+    restore_policy,
+)
 from policies.analysis.agentless import Escape, escapes
 from policies.definitions.model import Policy
-from policies.ground.errors import SluiceError
+from policies.definitions.policy_form import FIELDS, LISTS
+from policies.ground.errors import Invalid, NotFound, SluiceError
+
+FILTERS = ("name", "source", "agent_role", "industry", "process_group")
+SOURCES = 4
+"""Sources of a policy that the list names."""
+
+
+async def show_policies(visit: Visit, problem: SluiceError | None = None) -> Html:
+    """The policies in force that match the query, newest first, 50 on a page."""
+    given = visit.given(*FILTERS)
+    found = None
+    try:
+        found = await visit.call(list_policies, limit="50", **given, **visit.given("cursor"))
+    except SluiceError as error:
+        problem = problem or error
+    values = {
+        "policies": found,
+        "given": given,
+        "shown_sources": SOURCES,
+        "may_create": visit.may(create_policy),
+        "may_reload": visit.may(reload_policies),
+        "reloaded": visit.query.get("reloaded") == "yes",
+        "problem": problem,
+    }
+    return Html("policies/list.html", values, 200 if problem is None else problem.status)
+
+
+async def reload_files(visit: Visit) -> Html | See:
+    """Take over what the policy files say now."""
+    try:
+        await visit.call(reload_policies)
+    except SluiceError as error:
+        return await show_policies(visit, error)
+    return See(address("/policies", reloaded="yes"))
+
+
+def body_of(policy: PolicyShown | PolicyFields) -> dict[str, Any]:
+    """What an author writes of a policy."""
+    return {name: getattr(policy, name) for name in FIELDS}
+
+
+def read_version(text: str) -> int:
+    """The number of a version. Raises `Invalid`."""
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise Invalid("a version is a number")
+    return int(text)
+
+
+async def version_of(visit: Visit, policy_id: str, number: int) -> PolicyVersion:
+    """Raises `NotFound` if the policy has no such version."""
+    found = await newest_before(visit, policy_id, number + 1)
+    if found is None or found.version != number:
+        raise NotFound(f"the policy has no version {number}")
+    return found
+
+
+async def newest_before(visit: Visit, policy_id: str, number: int) -> PolicyVersion | None:
+    """The newest version below `number`."""
+    cursor = write_cursor((number,))
+    page = await visit.call(list_policy_versions, policy_id=policy_id, limit="1", cursor=cursor)
+    return page.rows[0] if page.rows else None
+
+
+ROWS = 100
+"""Rows of what is newly allowed, and of what is newly denied."""
+
+
+class FieldChange(NamedTuple):
+    """One field's change: items of a list that came and went, or a value before and after, of
+    which None is an absent one."""
+
+    field: str
+    added: list[str]
+    removed: list[str]
+    before: str | int | None
+    after: str | int | None
+    is_list: bool
+
+
+def field_changes(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> list[FieldChange]:
+    """The fields that differ, in the order of a policy file. Without `old` everything is new."""
+    found = []
+    for field in FIELDS:
+        before, after = None if old is None else old[field], new[field]
+        if field in LISTS:
+            was, is_now = before or [], after or []
+            if was != is_now:
+                added = [each for each in is_now if each not in set(was)]
+                removed = [each for each in was if each not in set(is_now)]
+                found.append(FieldChange(field, added, removed, None, None, is_list=True))
+        elif before != after:
+            found.append(FieldChange(field, [], [], before, after, is_list=False))
+    return found
+
+
+def line_changes(old: str, new: str) -> list[tuple[str, str]]:
+    """Lines of `new` and `old` with `+`, `-` or a space before each, and three around each change;
+    `@` stands for lines that are left out. Empty if they are alike."""
+    lines = list(unified_diff(old.splitlines(), new.splitlines(), lineterm=""))[2:]
+    return [("@", "") if each.startswith("@@") else (each[0], each[1:]) for each in lines]
+
+
+def shortened(found: dict[str, Any]) -> dict[str, Any]:
+    """The answer of a diff or a review with at most `ROWS` rows of each kind, and how many there
+    are `more`."""
+    kinds = ("newly_allowed", "newly_denied")
+    return {
+        "found": found | {kind: found[kind][:ROWS] for kind in kinds},
+        "more": {kind: max(0, len(found[kind]) - ROWS) for kind in kinds},
+    }
+
 
 DONE = {
     "created": "The policy is in force.",
@@ -70,8 +189,76 @@ async def delete(visit: Visit) -> Html | See:
     return See(address("/policy/history", id=policy_id, done="deleted"))
 
 
+VERSIONS = 25
+"""Versions on a page."""
+HISTORY_DONE = {
+    "deleted": "The policy is deleted: it decides nothing any more. Its history remains."
+}
+
+
+async def show_history(visit: Visit) -> Html:
+    """A policy's versions, newest first, each with what it changed."""
+    policy_id = visit.required("id")
+    page = await visit.call(
+        list_policy_versions, policy_id=policy_id, limit=str(VERSIONS), **visit.given("cursor")
+    )
+    rows: list[PolicyVersion] = page.rows
+    last = await newest_before(visit, policy_id, rows[-1].version) if page.next else None
+    current = await _current(visit, policy_id)
+    values = {
+        "policy_id": policy_id,
+        "name": rows[0].policy.name if rows else policy_id,
+        "current": current,
+        "next": page.next,
+        "versions": [
+            (row, None if before is None else before.version, _changes(before, row))
+            for row, before in zip(rows, [*rows[1:], last], strict=True)
+        ],
+        "texts": {row.version: written(body_of(row.policy)) for row in rows},
+        "may_restore": visit.may(replace_policy),
+        "done_text": HISTORY_DONE.get(visit.query.get("done", "")),
+    }
+    return Html("policies/history.html", values)
+
+
+async def compare(visit: Visit) -> Html:
+    """What differs between two versions: the text, and exactly what each allows."""
+    policy_id = visit.required("id")
+    old = await version_of(visit, policy_id, read_version(visit.required("from")))
+    new = await version_of(visit, policy_id, read_version(visit.required("to")))
+    before, after = body_of(old.policy), body_of(new.policy)
+    answer = await visit.call(diff_policies, policies=[after], against=[before])
+    values = {
+        "policy_id": policy_id,
+        "name": new.policy.name,
+        "old": old,
+        "new": new,
+        "changed": field_changes(before, after),
+        "changed_lines": line_changes(written(before), written(after)),
+        **shortened(orjson.loads(answer.body)),
+    }
+    return Html("policies/compare.html", values)
+
+
+async def _current(visit: Visit, policy_id: str) -> int | None:
+    """The version in force; None if the policy is deleted."""
+    try:
+        version: int = (await visit.call(get_policy, policy_id=policy_id)).version
+    except NotFound:
+        return None
+    return version
+
+
+def _changes(before: PolicyVersion | None, row: PolicyVersion) -> list[Any]:
+    return field_changes(None if before is None else body_of(before.policy), body_of(row.policy))
+
+
 PAGES = (
+    Page("GET", f"{ROOT}/policies", list_policies, show_policies),
+    Page("POST", f"{ROOT}/policies/reload", reload_policies, reload_files),
     Page("GET", f"{ROOT}/policy", get_policy, show_policy),
     Page("GET", f"{ROOT}/policy/delete", delete_policy, review_deletion),
     Page("POST", f"{ROOT}/policy/delete", delete_policy, delete),
+    Page("GET", f"{ROOT}/policy/history", list_policy_versions, show_history),
+    Page("GET", f"{ROOT}/policy/compare", list_policy_versions, compare),
 )

@@ -4,11 +4,13 @@ from typing import Any
 
 from control_api.console.page import ROOT, Html, Page, See
 from control_api.console.visit import Visit, address
-from control_api.domain.source_levels import MAX_LEVELS
-from control_api.responses.sources import SourceShown
-from control_api.use_cases.sources.delete_source import delete_source
-from control_api.use_cases.sources.list_sources import list_sources
-from control_api.use_cases.sources.put_source import put_source
+from control_api.policy.source_operations import (
+    MAX_LEVELS,
+    SourceShown,
+    delete_source,
+    list_sources,
+    put_source,
+)
 from policies.definitions.model import SENSITIVITIES
 from policies.ground.errors import Invalid, NotFound, SluiceError
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Page, expect
 
-from control_api.maintenance import retention
-from control_api.maintenance.accept_command import accept_incarnation
+from control_api import purge
+from control_api.log.commands import accept_incarnation
 from policies.ground.canonical import unb64
 from policies.trail import checkpoint
 from policies.trail.proofs.signed_note import ED25519, VerifierKey
@@ -51,8 +51,8 @@ async def _go_on(tab: Page) -> None:
 async def test_growth_that_a_purge_made_unprovable_is_the_readers_to_judge(
     fresh: ControlApi, tabs: Tabs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retention, "FIRST_SECONDS", 0.2)
-    monkeypatch.setattr(retention, "INTERVAL_SECONDS", 0.2)
+    monkeypatch.setattr(purge, "FIRST_SECONDS", 0.2)
+    monkeypatch.setattr(purge, "INTERVAL_SECONDS", 0.2)
     fresh.restart()
     async with watching(tabs, fresh.console) as watched:
         tab = await watched.page()

@@ -6,10 +6,10 @@ from __future__ import annotations
 import pytest
 from playwright.async_api import Page, expect
 
-from control_api.log.follow import tails
-from control_api.log.follow.reading import read_new
+from control_api.log import tails
+from control_api.log.tail_reading import read_new
 from policies.ground.errors import Unavailable
-from tests.control_api.use_cases.audit.test_judged_records import DAY, Sidecar, agent, now
+from tests.control_api.audit.test_judged_records import DAY, Sidecar, agent, now
 from tests.support.browsing import Watched
 from tests.support.company_week import CompanyWeek
 

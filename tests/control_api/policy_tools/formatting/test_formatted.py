@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from control_api.policy_tools.formatting.comments import attach
-from control_api.policy_tools.formatting.files import Unformattable, formatted
-from control_api.policy_tools.formatting.source import Collection, Entry, parse
+from control_api.policy_tools.formatting.files import Unformattable, attach, formatted
+from control_api.policy_tools.formatting.layout import Collection, Entry, parse
 from control_api.policy_tools.schemas import schema
 from policies.definitions.definition import LoadError
 from policies.definitions.load import load_file

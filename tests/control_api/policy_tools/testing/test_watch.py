@@ -11,7 +11,7 @@ from threading import Timer
 
 import pytest
 
-from control_api.policy_tools.testing.changes import state, wait_for_change
+from control_api.policy_tools.testing.outcome import state, wait_for_change
 from tests.control_api.policy_tools.testing.trees import (
     FAILING,
     POLICIES,

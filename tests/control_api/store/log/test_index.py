@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from control_api.log.erasure.erase import Erasure, ErasureRequest
+from control_api.log.erasure import Erasure, ErasureRequest
 from control_api.log.search import EventFilters, search
 from control_api.log.verify import verify
 from control_api.store.log import index as log_index

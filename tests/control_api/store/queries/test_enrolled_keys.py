@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from control_api.maintenance.enrolled_key_purge import forget_expired_keys
+from control_api.registry.key_expiry import forget_expired_keys
 from control_api.store.queries import enrolled_keys
 from control_api.store.queries.enrolled_keys import EnrolledKey
 from control_api.store.transaction import Transaction

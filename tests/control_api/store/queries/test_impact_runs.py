@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from control_api.domain import impact_retention
-from control_api.domain.impact_retention import KEPT, forget_ended_runs
-from control_api.store.queries import impact_runs
-from control_api.store.queries.impact_runs import Reached, RunState, StoredRun
+from control_api.policy import impact_counts, impact_queries
+from control_api.policy.impact_counts import KEPT, forget_ended_runs
+from control_api.policy.impact_queries import Reached, RunState, StoredRun
 from control_api.store.transaction import Transaction
 from tests.support.open_store import OTHER, TENANT, OpenStore, opened
 
@@ -29,7 +28,7 @@ def run_of(impact_id: str, now: int, **changed: Any) -> StoredRun:
 
 async def add(world: OpenStore, run: StoredRun, tenant_id: str = TENANT) -> None:
     async def work(tx: Transaction) -> None:
-        await impact_runs.add(tx.connection, tx.tenant_id, run, b"[]")
+        await impact_queries.add(tx.connection, tx.tenant_id, run, b"[]")
 
     await world.store.write(tenant_id, work)
 
@@ -37,7 +36,9 @@ async def add(world: OpenStore, run: StoredRun, tenant_id: str = TENANT) -> None
 async def claim(world: OpenStore, lease: str, *, seconds: int = 5) -> StoredRun | None:
     async def work(tx: Transaction) -> StoredRun | None:
         until = tx.now + seconds * 1_000_000
-        return await impact_runs.claim(tx.connection, tx.tenant_id, "imp_1", lease, tx.now, until)
+        return await impact_queries.claim(
+            tx.connection, tx.tenant_id, "imp_1", lease, tx.now, until
+        )
 
     return await world.store.write(TENANT, work)
 
@@ -45,14 +46,16 @@ async def claim(world: OpenStore, lease: str, *, seconds: int = 5) -> StoredRun 
 async def save(world: OpenStore, lease: str, reached: Reached = REACHED) -> bool:
     async def work(tx: Transaction) -> bool:
         until = tx.now + 5_000_000
-        return await impact_runs.save(tx.connection, tx.tenant_id, "imp_1", lease, reached, until)
+        return await impact_queries.save(
+            tx.connection, tx.tenant_id, "imp_1", lease, reached, until
+        )
 
     return await world.store.write(TENANT, work)
 
 
 async def stored(world: OpenStore) -> StoredRun:
     async with world.store.reading(TENANT) as connection:
-        found = await impact_runs.find(connection, TENANT, "imp_1")
+        found = await impact_queries.find(connection, TENANT, "imp_1")
     assert found is not None
     return found
 
@@ -98,21 +101,21 @@ async def test_an_ended_run_stays_as_it_is(either_url: str) -> None:
 
         async def cancel(tx: Transaction) -> bool:
             ended = {"state": RunState.cancelled, "ended_at": tx.now}
-            return await impact_runs.end(tx.connection, tx.tenant_id, "imp_1", None, ended)
+            return await impact_queries.end(tx.connection, tx.tenant_id, "imp_1", None, ended)
 
         async def finish(tx: Transaction) -> bool:
             ended = {"state": RunState.done, "ended_at": tx.now}
-            return await impact_runs.end(tx.connection, tx.tenant_id, "imp_1", "mine", ended)
+            return await impact_queries.end(tx.connection, tx.tenant_id, "imp_1", "mine", ended)
 
         assert await world.store.write(TENANT, cancel)
         assert not await save(world, "mine")
         assert not await world.store.write(TENANT, finish)
         assert (await stored(world)).state == "cancelled"
         async with world.store.reading(TENANT) as connection:
-            assert await impact_runs.policies_of(connection, TENANT, "imp_1") is None
+            assert await impact_queries.policies_of(connection, TENANT, "imp_1") is None
         world.now.ahead += 6_000_000
         async with world.store.reading_all_tenants() as connection:
-            assert await impact_runs.due(connection, world.now(), 10) == []
+            assert await impact_queries.due(connection, world.now(), 10) == []
 
 
 async def test_runs_of_all_tenants_are_found_longest_waiting_first(
@@ -124,7 +127,7 @@ async def test_runs_of_all_tenants_are_found_longest_waiting_first(
         await add(world, run_of("imp_a", now - 5))
         await add(world, run_of("imp_c", now, leased_until=now + 60_000_000))
         async with world.store.reading_all_tenants() as connection:
-            found = await impact_runs.due(connection, world.now(), 10)
+            found = await impact_queries.due(connection, world.now(), 10)
         assert found == [(TENANT, "imp_a"), (OTHER, "imp_b")]
         # Only runs that have ended long ago are forgotten.
         for name, since in (("imp_d", KEPT + 1), ("imp_e", 0)):
@@ -134,7 +137,7 @@ async def test_runs_of_all_tenants_are_found_longest_waiting_first(
         rows = await world.rows("SELECT impact_id FROM impact_runs ORDER BY impact_id")
         assert [row.impact_id for row in rows] == ["imp_a", "imp_b", "imp_c", "imp_e"]
         # Nor are there more of those than that.
-        monkeypatch.setattr(impact_retention, "MOST", 1)
+        monkeypatch.setattr(impact_counts, "MOST", 1)
         await add(world, run_of("imp_f", now, state="done", ended_at=now - 9, leased_until=None))
         assert await forget_ended_runs(world.store, TENANT) == 1
         rows = await world.rows("SELECT impact_id FROM impact_runs ORDER BY impact_id")
@@ -146,7 +149,7 @@ async def test_ended_runs_are_forgotten_by_age_and_by_number(
     either_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     most = 1
-    monkeypatch.setattr(impact_retention, "MOST", most)
+    monkeypatch.setattr(impact_counts, "MOST", most)
     async with opened(either_url) as world:
         now = world.now()
         for number in range(most + 2):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from control_api.verifier.report import page as report_page
-from control_api.verifier.report.change import changed
+from control_api.verifier.report.rows import changed
 from control_api.verifier.report.shown import shown
 from policies.ground.distribution import install_command
 from tests.control_api.verifier.report.made import Capture, made, report, seqs

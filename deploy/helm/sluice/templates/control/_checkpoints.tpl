@@ -1,5 +1,5 @@
 {{/* Where the control API keeps the audit trail's checkpoints, and who cosigns them
-(`control_api/checkpoints/README.md`). The schema has checked each value by itself. */}}
+(`control_api/log/checkpoints/README.md`). The schema has checked each value by itself. */}}
 
 {{/* Settings and credentials, as environment variables. Fails if values contradict each other. */}}
 {{- define "sluice.checkpoints.environment" -}}

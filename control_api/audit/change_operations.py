@@ -1,0 +1,136 @@
+"""Lists administrative changes, who has applied them, and records of sidecars that were refused."""
+
+from typing import Any
+
+from pydantic import Field
+
+from control_api.audit.bundle import Audit
+from control_api.audit.change_models import (
+    Acknowledgements,
+    Applied,
+    ChangeShown,
+    NotApplied,
+    RejectedRecord,
+)
+from control_api.auth.principal import Caller
+from control_api.departure import ends_with_client
+from control_api.edge.paging import Page, PagedPart
+from control_api.edge.requests import Identifier, ListRequest, QueryInt, Time
+from control_api.log import change_history
+from control_api.log.change_history import Change, ChangeFilters
+from control_api.log.judging import rejected_records
+from control_api.store.queries import acknowledgements
+from policies.ground.canonical import micros, rfc3339
+
+
+class ChangesRequest(ListRequest):
+    """Every filter is an exact match; a change must match all that are given. `from` is inclusive,
+    `to` exclusive."""
+
+    object_type: Identifier | None = None
+    object_id: Identifier | None = None
+    action: Identifier | None = None
+    actor: Identifier | None = None
+    since: Time | None = Field(None, alias="from")
+    until: Time | None = Field(None, alias="to")
+
+
+@ends_with_client
+async def list_changes(audit: Audit, caller: Caller, request: ChangesRequest) -> Page[ChangeShown]:
+    """List administrative changes, newest first.
+
+    `before` and `after` are the whole policy, from its history, if it has the digest that the audit
+    trail holds; of other objects the members that differ. Where the database was put back to an
+    older state, that is a change of the object type `log`: `restored` if the service noticed,
+    `incarnation_accepted` if an operator accepted that the log goes on. A page may be shorter than
+    `limit`, or empty, and still have a next one.
+    """
+    filters = ChangeFilters(
+        request.object_type,
+        request.object_id,
+        request.action,
+        request.actor,
+        None if request.since is None else micros(request.since),
+        None if request.until is None else micros(request.until),
+    )
+    page = await change_history.changes(
+        audit.store, caller.tenant_id, filters, request.limit, request.seq()
+    )
+    after = None if page.next is None else (page.next,)
+    return Page([_change(each) for each in page.changes], after)
+
+
+def _change(change: Change) -> ChangeShown:
+    shown = {name: getattr(change, name) for name in Change._fields if name != "leaf_hash"}
+    return ChangeShown(hash=change.leaf_hash.hex(), **shown)
+
+
+class RejectedRequest(ListRequest):
+    """A page of refused records."""
+
+
+@ends_with_client
+async def list_rejected_records(
+    audit: Audit, caller: Caller, request: RejectedRequest
+) -> Page[RejectedRecord]:
+    """List the records of sidecars that were refused, newest first.
+
+    Each is an entry of the log. A page may be shorter than `limit` and still have a next one.
+    """
+    page = await rejected_records(audit.store, caller.tenant_id, request.limit, request.seq())
+    after = None if page.next is None else (page.next,)
+    return Page([_rejected_record(*each) for each in page.entries], after)
+
+
+def _rejected_record(entry: dict[str, Any], leaf_hash: bytes) -> RejectedRecord:
+    pub, src = entry["pub"], entry["src"]
+    return RejectedRecord(
+        entry["seq"],
+        leaf_hash.hex(),
+        entry["ts"],
+        src["id"],
+        src["inst"],
+        src["n"],
+        pub["key_id"],
+        pub["reason"],
+        pub["core"],
+    )
+
+
+class AcknowledgementsRequest(ListRequest):
+    """`revision` is the one to look for, for example from `X-Sluice-Revision`."""
+
+    revision: QueryInt | None = Field(
+        None, ge=0, lt=1 << 53, description="The revision to look for; the tenant's by default."
+    )
+
+
+async def show_acknowledgements(
+    audit: Audit, caller: Caller, request: AcknowledgementsRequest
+) -> PagedPart[Acknowledgements]:
+    """Show which sidecars have applied a revision, and when, by their own hash-chained records.
+
+    Lists the sidecars that reported within the last 15 seconds, by id. Each is in one of the two
+    lists; a page holds `limit` of both together.
+    """
+    after, revision = request.after(str), request.revision
+    if revision is None:
+        revision = caller.tenant.policy_set.revision
+    async with audit.store.reading(caller.tenant_id) as connection:
+        rows = await acknowledgements.of_live(
+            connection,
+            caller.tenant_id,
+            revision,
+            audit.clock.now(),
+            "" if after is None else str(after[0]),
+            request.limit + 1,
+        )
+    page, applied, missing = rows[: request.limit], [], []
+    for row in page:
+        if row.seq is None or row.at is None:
+            missing.append(NotApplied(row.sidecar_id, row.newest, rfc3339(row.last_seen)))
+        else:
+            leaf = None if row.hash is None else row.hash.hex()
+            applied.append(Applied(row.sidecar_id, row.seq, leaf, rfc3339(row.at)))
+    more = (page[-1].sidecar_id,) if len(rows) > request.limit else None
+    return PagedPart(Acknowledgements(revision, applied, missing), more)

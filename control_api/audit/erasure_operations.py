@@ -1,0 +1,204 @@
+"""Erases personal values of audit events, and places the legal holds that keep them (`audit-
+trail.md`, Commitments)."""
+
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar
+
+import orjson
+from pydantic import Field
+from sqlalchemy import Row
+
+from control_api.audit.bundle import Audit
+from control_api.audit.erasure_models import HeldObject, HoldShown, Redacted, RedactionShown
+from control_api.auth.principal import Caller
+from control_api.edge.answers import time_or_none
+from control_api.edge.paging import Page, page_of
+from control_api.edge.requests import Flag, Identifier, ListRequest, Reason, RequestModel
+from control_api.log.erasure import Erasure, ErasureRequest
+from control_api.store.queries import holds, redactions
+from control_api.store.queries.holds import StoredHold
+from control_api.store.queries.redactions import ErasureTarget
+from control_api.store.transaction import Transaction
+from policies.ground.canonical import rfc3339
+from policies.ground.errors import Conflict, NotFound, invalid
+from policies.ground.ids import prefixed
+from policies.trail.erasure.hold import Hold, hold_placed, hold_released
+
+MAX_HOLDS = 1000
+"""The most active holds of one tenant: each is compared with what a purge or an erasure removes."""
+
+
+class NewHold(RequestModel):
+    """What to hold, and why. The log keeps `reason` forever: it must hold nothing personal."""
+
+    example: ClassVar[dict[str, Any]] = {
+        "object_type": "session",
+        "object_id": "s-77",
+        "reason": "litigation 2026-9",
+    }
+
+    object_type: HeldObject
+    object_id: Identifier
+    reason: Reason
+
+
+class HoldsRequest(ListRequest):
+    """With `active`, only holds that are not released; without it, all."""
+
+    active: Flag = False
+
+
+class Release(RequestModel):
+    """Why the hold ends. The log keeps `reason` forever: it must hold nothing personal."""
+
+    example: ClassVar[dict[str, Any]] = {"reason": "litigation 2026-9 is settled"}
+
+    hold_id: Identifier
+    reason: Reason
+
+
+async def place_hold(audit: Audit, caller: Caller, request: NewHold) -> HoldShown:
+    """Keep a session's, an agent's or a user's entries from retention and erasure until released.
+
+    Retention removes only the oldest entries, so it stops before the first that is held. A user's
+    id is matched as recorded, and as masking would record it.
+    """
+
+    async def work(tx: Transaction) -> StoredHold:
+        # Under the tenant's lock: a purge or an erasure either sees the hold, or has committed.
+        await tx.lock()
+        if await holds.count_active(tx.connection, tx.tenant_id) >= MAX_HOLDS:
+            raise Conflict(
+                f"the tenant already has {MAX_HOLDS} active holds, the most allowed: release one"
+            )
+        given = (request.object_type, request.object_id, request.reason)
+        hold = Hold(prefixed("hld_", audit.entropy(16)), *given, caller.by, tx.now)
+        record = hold_placed(hold, record_id=audit.changes.new_id(), salt=audit.entropy(32))
+        stored = StoredHold(*hold[:6], (await tx.append(record)).seq)
+        await holds.add(tx.connection, tx.tenant_id, stored)
+        return stored
+
+    return _hold(await audit.store.write(caller.tenant_id, work))
+
+
+async def list_holds(audit: Audit, caller: Caller, request: HoldsRequest) -> Page[HoldShown]:
+    """List legal holds, newest first."""
+    async with audit.store.reading(caller.tenant_id) as connection:
+        rows = await holds.page(
+            connection,
+            caller.tenant_id,
+            is_active=True if request.active else None,
+            after=request.after(int, str),
+            limit=request.limit + 1,
+        )
+    return page_of(rows, request.limit, lambda hold: (hold.placed_at, hold.hold_id), _hold)
+
+
+async def release_hold(audit: Audit, caller: Caller, request: Release) -> HoldShown:
+    """Release a legal hold. Released already, it stays as it is."""
+
+    async def work(tx: Transaction) -> StoredHold:
+        await tx.lock()
+        hold = await holds.find(tx.connection, tx.tenant_id, request.hold_id)
+        if hold is None:
+            raise NotFound(f"no such hold: `{request.hold_id}`")
+        if hold.released_at is not None:
+            return hold
+        await tx.append(
+            hold_released(
+                hold.recorded(), caller.by, tx.now, request.reason, record_id=audit.changes.new_id()
+            )
+        )
+        await holds.release(tx.connection, tx.tenant_id, hold.hold_id, caller.by, tx.now)
+        return replace(hold, released_by=caller.by, released_at=tx.now)
+
+    return _hold(await audit.store.write(caller.tenant_id, work))
+
+
+def _hold(hold: StoredHold) -> HoldShown:
+    return HoldShown(
+        hold.hold_id,
+        hold.object_type,  # type: ignore[arg-type]  # only what `NewHold` accepts is stored
+        hold.object_id,
+        hold.reason,
+        hold.placed_by,
+        rfc3339(hold.placed_at),
+        hold.seq,
+        hold.released_by,
+        time_or_none(hold.released_at),
+    )
+
+
+class RedactionsRequest(ListRequest):
+    """`limit` and `cursor` select the page."""
+
+
+async def list_redactions(
+    audit: Audit, caller: Caller, request: RedactionsRequest
+) -> Page[RedactionShown]:
+    """List the erasures that the log records, newest first."""
+    async with audit.store.reading(caller.tenant_id) as connection:
+        rows = await redactions.page(
+            connection,
+            caller.tenant_id,
+            before=request.seq(),
+            after=None,
+            limit=request.limit + 1,
+        )
+    return page_of(rows, request.limit, lambda row: (row.seq,), _redaction)
+
+
+def _redaction(row: Row[Any]) -> RedactionShown:
+    entry = orjson.loads(row.entry)
+    pub = entry["pub"]
+    return RedactionShown(
+        row.seq, row.hash.hex(), entry["ts"], pub["by"], pub["reason"], pub["events"]
+    )
+
+
+MAX_IDS = 1000
+ONE = "event_ids, user_id, session_id: exactly one is required"
+
+
+class Redaction(RequestModel):
+    """Whose values to erase: exactly one of the three. The log keeps `reason`, and the id of the
+    key that asked, forever: neither may hold anything personal."""
+
+    example: ClassVar[dict[str, Any]] = {"user_id": "u-1001", "reason": "erasure request 2026-114"}
+
+    event_ids: Annotated[list[Identifier], Field(min_length=1, max_length=MAX_IDS)] | None = None
+    user_id: Identifier | None = None
+    session_id: Identifier | None = None
+    reason: Reason
+
+
+async def redact_events(audit: Audit, caller: Caller, request: Redaction) -> Redacted:
+    """Erase what events hold of a person: `user_id` and `query`, and the `detail` of their lineage.
+
+    Every hash still verifies. A session loses its `user_id` with its last event's. A legal hold on
+    any of it refuses all of it. Repeatable: what is gone already counts 0. While `more` is true,
+    send the same request again. The user's id is matched exactly as recorded, and is not recorded
+    anew; `reason` is, so it must hold nothing personal.
+    """
+    erasure = Erasure(
+        audit.store,
+        ErasureRequest(caller.tenant_id, _target(request), caller.by, request.reason),
+        audit.changes.new_id,
+    )
+    try:
+        done = await erasure.run()
+    finally:
+        # Also after a failure half way: what was erased has to go from the files.
+        audit.folding.start()
+    return Redacted(done.entries, done.sessions, done.seq, done.more)
+
+
+def _target(request: Redaction) -> ErasureTarget:
+    given = [request.event_ids, request.user_id, request.session_id]
+    if sum(each is not None for each in given) != 1:
+        raise invalid([ONE])
+    if request.user_id is not None:
+        return ErasureTarget("user_id", request.user_id)
+    if request.session_id is not None:
+        return ErasureTarget("session_id", request.session_id)
+    return ErasureTarget(None, "", tuple(request.event_ids or ()))

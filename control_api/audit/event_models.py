@@ -1,0 +1,265 @@
+"""Responses about audit events and their lineage, the checkpoint that covers them, and the filters
+that select them.
+
+All response types are the nouns of `service.md` section 2 in the form in which they are sent. The
+API's description is made from them, and orjson writes them unchanged, so the description matches
+the responses. Times are RFC 3339 text.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, BaseModel, Field
+
+from control_api.audit.explanation import Explanation
+from control_api.edge.paging import Page
+from control_api.edge.requests import Identifier, log_time
+from control_api.log.read import EventPage
+from policies.definitions.model import Sensitivity
+
+_NOW = "2026-01-31T12:00:00.000000Z"
+_EVENT_ID = "0194bd6e-7c00-7a1b-8c2d-3e4f5a6b7c8d"
+_HASH = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEvent:
+    """An audit event (2.4, contract section 4). `user_id` and `query` are null if they were erased;
+    hashes are leaf hashes in hex."""
+
+    event_id: str
+    seq: int
+    timestamp: str
+    time_doubtful: bool
+    agent_foreign: bool
+    decision: Literal["ALLOW", "DENY"]
+    policy_name: str
+    reason: str
+    check: str | None
+    policy_version: int | None
+    agent_role: str
+    agent_id: str | None
+    user_id: str | None
+    source_id: str
+    source_type: str
+    sensitivity_level: Sensitivity
+    session_id: str | None
+    task_type: str | None
+    query: str | None
+    context_hash: str
+    pii_masked: bool
+    sidecar_id: str | None
+    hash: str
+    prev_hash: str
+
+    example: ClassVar[dict[str, Any]] = {
+        "event_id": _EVENT_ID,
+        "seq": 17,
+        "timestamp": _NOW,
+        "time_doubtful": False,
+        "agent_foreign": False,
+        "decision": "ALLOW",
+        "policy_name": "loan-underwriting",
+        "reason": "policy `loan-underwriting` allows role `loan_underwriter` to read `contracts` "
+        "at `high`",
+        "check": None,
+        "policy_version": 1,
+        "agent_role": "loan_underwriter",
+        "agent_id": "agt_loans",
+        "user_id": "u-1001",
+        "source_id": "contracts",
+        "source_type": "api",
+        "sensitivity_level": "high",
+        "session_id": None,
+        "task_type": None,
+        "query": "terms of contract 4711",
+        "context_hash": _HASH,
+        "pii_masked": False,
+        "sidecar_id": None,
+        "hash": _HASH,
+        "prev_hash": _HASH,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class LineageAction:
+    """A downstream action (2.5) and when it was recorded."""
+
+    event_id: str
+    action_type: str
+    detail: dict[str, Any] | None
+    outcome: str | None
+    timestamp: str
+    seq: int
+
+    example: ClassVar[dict[str, Any]] = {
+        "event_id": _EVENT_ID,
+        "action_type": "summary_sent",
+        "detail": {"channel": "email"},
+        "outcome": "completed",
+        "timestamp": _NOW,
+        "seq": 18,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """An event and the actions recorded on it, in order (4.2)."""
+
+    event: AuditEvent
+    actions: list[LineageAction]
+
+    example: ClassVar[dict[str, Any]] = {
+        "event": AuditEvent.example,
+        "actions": [LineageAction.example],
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeAnchor:
+    """Where the last purge cut the log: the size and root of its tree there, and the hash of the
+    last purged entry (contract, section 4)."""
+
+    last_seq: int
+    last_hash: str
+    tree_size: int
+    root_hash: str
+    purged_count: int
+    purged_before: str
+    purged_at: str
+
+    example: ClassVar[dict[str, Any]] = {
+        "last_seq": 999,
+        "last_hash": _HASH,
+        "tree_size": 1000,
+        "root_hash": _HASH,
+        "purged_count": 1000,
+        "purged_before": _NOW,
+        "purged_at": _NOW,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class SignedCheckpoint:
+    """The log's latest signed note (C2SP `tlog-checkpoint`) and its contents."""
+
+    size: int
+    root_hash: str
+    note: str
+
+    example: ClassVar[dict[str, Any]] = {
+        "size": 1019,
+        "root_hash": _HASH,
+        "note": "sluice/0194bd6e/default\n1019\n…\n\n— sluice/0194bd6e/default …\n",
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long audit events are kept, and the anchor of the last purge (contract, section 4)."""
+
+    retention_days: int
+    policy: str
+    anchor: PurgeAnchor | None
+    held_from: int | None
+
+    example: ClassVar[dict[str, Any]] = {
+        "retention_days": 365,
+        "policy": "audit events recorded more than 365 days ago are removed every hour, the "
+        "oldest first; the rest still verifies, from the anchor on",
+        "anchor": PurgeAnchor.example,
+        "held_from": 1017,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """Whether the log is valid, and where it first fails (contract, section 4). `total` counts
+    entries of every kind, `events` audit events. `level` is of the latest checkpoint, and
+    `witnesses` have cosigned it."""
+
+    valid: bool
+    total: int
+    events: int
+    first_seq: int | None
+    last_seq: int | None
+    head_hash: str | None
+    broken_at: str | None
+    reason: str | None
+    anchor: PurgeAnchor | None
+    checkpoint: SignedCheckpoint | None
+    level: Literal["unsigned", "signed", "witnessed"]
+    witnesses: int
+    checked_at: str
+
+    example: ClassVar[dict[str, Any]] = {
+        "valid": True,
+        "total": 19,
+        "events": 17,
+        "first_seq": 0,
+        "last_seq": 18,
+        "head_hash": _HASH,
+        "broken_at": None,
+        "reason": None,
+        "anchor": None,
+        "checkpoint": None,
+        "level": "signed",
+        "witnesses": 0,
+        "checked_at": _NOW,
+    }
+
+
+class EventValues(BaseModel):
+    """The values that an event must have: each is an exact match, and all must match."""
+
+    agent_role: Identifier | None = None
+    decision: Literal["ALLOW", "DENY"] | None = None
+    source_id: Identifier | None = None
+    user_id: Identifier | None = None
+    agent_id: Identifier | None = None
+    session_id: Identifier | None = None
+    policy_name: Identifier | None = None
+
+
+_SEQ = re.compile(r"[0-9]{1,15}\Z")
+_FORMS = [{"pattern": "^[0-9]{1,15}$"}, {"format": "date-time"}]
+
+
+def _place(text: str) -> str:
+    """A number as it is, a time in the log's own form."""
+    if _SEQ.match(text):
+        return text
+    try:
+        return log_time(text)
+    except ValueError as error:
+        raise ValueError(f"must be a `seq` of at most 15 digits; or else {error}") from None
+
+
+Place = Annotated[
+    str, Field(max_length=64, json_schema_extra={"anyOf": _FORMS}), AfterValidator(_place)
+]
+
+
+def event_page(trail: EventPage) -> Page[AuditEvent]:
+    return Page(
+        [AuditEvent(**event) for event in trail.events],
+        None if trail.next is None else (trail.next,),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedEvent:
+    """An audit event with the explanation of its decision, or why it has no explanation."""
+
+    event: AuditEvent
+    explain: Explanation | None
+    unexplained: str | None
+    suggestion: str | None
+
+    example: ClassVar[dict[str, Any]] = {
+        "event": AuditEvent.example,
+        "explain": Explanation.example,
+        "unexplained": None,
+        "suggestion": None,
+    }

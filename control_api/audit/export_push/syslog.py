@@ -1,0 +1,238 @@
+"""Sends decisions to a syslog receiver over TCP or TLS (RFC 5424, RFC 5425, RFC 6587).
+
+Syslog has no acknowledgement, and what TCP acknowledges has only reached the receiver's kernel. So
+each turn has a connection of its own, which ends in an orderly way: we close our side, and the
+receiver closes its own once it has read all, with TLS by a `close_notify`. A receiver that died
+before resets the connection, closes it too early or without that; then everything of the connection
+is sent again, over another.
+
+What this can't see: a receiver that has closed in order and dies before it has stored everything.
+
+asyncio's transports can't close only their own side of a TLS connection, so this works on the
+socket.
+"""
+
+import asyncio
+import re
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar
+
+from control_api.audit.export_push.sender import AuditEvent, TargetAway
+from control_api.audit.export_push.target_tls import TargetTls
+from control_api.log.formats.formats import FORMATS
+from control_api.security.export_targets import ExportTarget
+
+ENTERPRISE = 32473
+"""RFC 5612: the number for examples, until there is one of our own."""
+_LOG_AUDIT, _INFORMATIONAL, _WARNING = 13, 6, 4
+_ESCAPED = re.compile(r'["\\\]]')
+"""Characters that a parameter escapes with a backslash (RFC 5424, section 6.3.3). Needed, since an
+event's id comes from a sidecar."""
+_PARAMETERS = ("event_id", "seq", "hash")
+_NOT_IN_HOSTNAME = re.compile(r"[^!-~]")
+
+
+def framed_message(
+    event: AuditEvent, tenant_id: str, hostname: str, line: Callable[[AuditEvent, str], bytes]
+) -> bytes:
+    """The message in its frame. `line` makes its text, without a byte order mark before it: what
+    reads the text as JSON would stumble over one."""
+    severity = _INFORMATIONAL if event["decision"] == "ALLOW" else _WARNING
+    host = _NOT_IN_HOSTNAME.sub("", hostname)[:255] or "-"
+    parameters = " ".join(
+        f'{name}="{_ESCAPED.sub(_escape, str(event[name]))}"'
+        for name in ("event_id", "seq", "hash")
+    )
+    head = (
+        f"<{_LOG_AUDIT * 8 + severity}>1 {event['timestamp']} {host} sluice - decision "
+        f"[sluice@{ENTERPRISE} {parameters}] "
+    )
+    message = head.encode() + line(event, tenant_id)
+    return b"%d %b" % (len(message), message)
+
+
+def _escape(found: re.Match[str]) -> str:
+    return f"\\{found.group()}"
+
+
+T = TypeVar("T")
+_PIECE = 65_536
+
+
+class EndedEarly(ConnectionError):
+    """the receiver closed the connection before its end"""
+
+
+class Stream:
+    """One connection. Every method but `close` raises `OSError` if it breaks."""
+
+    def __init__(self, connection: socket.socket, tls: "_Tls | None") -> None:
+        self._socket = connection
+        self._tls = tls
+        self._loop = asyncio.get_running_loop()
+
+    async def handshake(self) -> None:
+        if self._tls is not None:
+            await self._step(self._tls.engine.do_handshake)
+
+    async def write(self, data: bytes) -> None:
+        if self._tls is None:
+            await self._loop.sock_sendall(self._socket, data)
+            return
+        for at in range(0, len(data), _PIECE):
+            await self._step(partial(self._tls.engine.write, data[at : at + _PIECE]))
+
+    async def end(self, close_notify: bool = True) -> None:
+        """Close our side, and wait until the receiver has read everything and closed its own: with
+        TLS by a `close_notify`, which no one between can forge, unless that is not asked for."""
+        # A receiver that closed first has not read what came after, or was killed.
+        self._require_open()
+        if self._tls is not None:
+            self._tls.close_notify()
+            await self._flush()
+        self._socket.shutdown(socket.SHUT_WR)
+        # One that leaves something unread resets the connection, and one that refuses our
+        # certificate, which it may do as late as this, sends an alert. Both raise.
+        orderly = self._tls is None or not close_notify
+        while raw := await self._loop.sock_recv(self._socket, _PIECE):
+            if self._tls is not None:
+                orderly = self._tls.take(raw) or orderly
+        if not orderly:
+            raise EndedEarly(
+                "the receiver ended TLS without a close_notify, which RFC 5425 demands of it (see "
+                "`close_notify` in the README of export_push)"
+            )
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _require_open(self) -> None:
+        try:
+            while True:
+                raw = self._socket.recv(_PIECE)
+                if not raw:
+                    raise EndedEarly("the receiver closed it early")
+                if self._tls is not None and self._tls.take(raw):
+                    raise EndedEarly("the receiver closed it early")
+        except BlockingIOError:
+            pass
+
+    async def _step(self, step: Callable[[], T]) -> T:
+        """Runs a step of the TLS engine until it needs nothing from the receiver."""
+        assert self._tls is not None
+        while True:
+            try:
+                result = step()
+            except ssl.SSLWantReadError:
+                await self._flush()
+                raw = await self._loop.sock_recv(self._socket, _PIECE)
+                if not raw:
+                    raise EndedEarly("the receiver closed it early") from None
+                self._tls.incoming.write(raw)
+            except ssl.SSLError:
+                await self._flush()  # the alert that says why
+                raise
+            else:
+                await self._flush()
+                return result
+
+    async def _flush(self) -> None:
+        assert self._tls is not None
+        if data := self._tls.outgoing.read():
+            await self._loop.sock_sendall(self._socket, data)
+
+
+class _Tls:
+    """TLS between two buffers."""
+
+    def __init__(self, context: ssl.SSLContext, host: str) -> None:
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.engine = context.wrap_bio(self.incoming, self.outgoing, server_hostname=host)
+
+    def take(self, raw: bytes) -> bool:
+        """Takes what the receiver sent. Returns whether its `close_notify` is there; raises
+        `ssl.SSLError` for an alert."""
+        self.incoming.write(raw)
+        try:
+            while self.engine.read(_PIECE):
+                pass
+        except ssl.SSLWantReadError:
+            return False
+        except ssl.SSLZeroReturnError:
+            pass
+        return True
+
+    def close_notify(self) -> None:
+        with suppress(ssl.SSLWantReadError):  # it would wait for the receiver's
+            self.engine.unwrap()
+
+
+async def open_stream(host: str, port: int, tls: ssl.SSLContext | None) -> Stream:
+    """A connection to the first address of `host` that answers. Raises `OSError`."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    failure = OSError("the name has no address")
+    for family, kind, protocol, _, address in found:
+        connection = socket.socket(family, kind, protocol)
+        connection.setblocking(False)
+        stream = Stream(connection, None if tls is None else _Tls(tls, host))
+        try:
+            await loop.sock_connect(connection, address)
+            await stream.handshake()
+        except OSError as error:
+            stream.close()
+            failure = error
+        except BaseException:
+            stream.close()
+            raise
+        else:
+            return stream
+    raise failure
+
+
+class SyslogSender:
+    """The connection of the turn, opened when there is something to send."""
+
+    def __init__(self, target: ExportTarget) -> None:
+        self._target = target
+        self._tls = TargetTls(target) if target.tls else None
+        self._stream: Stream | None = None
+        line = FORMATS[target.format].encode
+        self.encode = partial(framed_message, hostname=socket.gethostname(), line=line)
+
+    async def send(self, encoded: list[bytes]) -> int:
+        try:
+            if self._stream is None:
+                tls = None if self._tls is None else await self._tls.context()
+                host, port = self._target.host, self._target.port
+                assert port is not None
+                self._stream = await open_stream(host, port, tls)
+            await self._stream.write(b"".join(encoded))
+        except OSError as error:
+            raise TargetAway(_reason(error)) from error
+        return 0
+
+    async def settle(self) -> None:
+        if self._stream is None:
+            return
+        try:
+            await self._stream.end(self._target.close_notify)
+        except OSError as error:
+            raise TargetAway(_reason(error)) from error
+        self._stream.close()
+        self._stream = None
+
+    async def abandon(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+
+def _reason(error: OSError) -> str:
+    words = getattr(error, "verify_message", None) or getattr(error, "reason", None)
+    words = words or error.strerror or str(error) or type(error).__name__
+    return f"the connection failed: {words}"

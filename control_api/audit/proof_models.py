@@ -1,0 +1,206 @@
+"""Responses that prove something about the log, and about its checkpoints (`audit-trail.md`).
+
+Hashes are base64 here, as in the text forms of C2SP; `policies/trail/README.md` says how to check
+them.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, WithJsonSchema
+
+
+@dataclass(frozen=True, slots=True)
+class KeptCheckpoint:
+    """A signed checkpoint that is kept; `GET /v1/audit/checkpoint?size=` shows its note.
+    `witnesses` counts the cosignatures as they arrived; `witness_names` are the witnesses that the
+    service asks now and whose cosignatures are on the note."""
+
+    size: int
+    root: str
+    signed_at: str
+    witnesses: int
+    witness_names: list[str]
+    level: Literal["unsigned", "signed", "witnessed"]
+    origin: str
+
+    example: ClassVar[dict[str, Any]] = {
+        "size": 1019,
+        "root": "rE6r8lJ2OtDEFlyJGsRPjU2KGcJ3TqTbeWUUJzXNDEE=",
+        "signed_at": "2026-01-31T12:00:00.000000Z",
+        "witnesses": 1,
+        "witness_names": ["witness.example"],
+        "level": "signed",
+        "origin": "sluice/0194bd6e/default",
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class SelfVerified:
+    """What the scheduled verification found, over all logs: `damaged` if one does not verify,
+    `pending` until every log was verified to its end. `finished_at` is when the oldest was."""
+
+    state: Literal["valid", "damaged", "pending"]
+    finished_at: str | None
+
+    example: ClassVar[dict[str, Any]] = {
+        "state": "valid",
+        "finished_at": "2026-01-31T12:00:00.000000Z",
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """How far the service's own verification of the log has come, and what it found last: the
+    state is `pending` until it was at the log's end once.
+
+    It has walked from entry `first`, where the log begins, to `reached`, of `total` entries. It
+    was last at the log's end at `finished_at`, then of `finished_size` entries. `broken_at` and
+    `broken_seq` are the id and the number of the first entry that fails; `reason` says how. Both
+    are null if a count differs from the entries. All entries and all counts were right at
+    `verified_at` or later, but for what `reason` says."""
+
+    state: Literal["pending", "valid", "damaged"]
+    running: bool
+    first: int
+    reached: int
+    total: int
+    started_at: str | None
+    finished_at: str | None
+    finished_size: int | None
+    broken_at: str | None
+    broken_seq: int | None
+    reason: str | None
+    verified_at: str | None
+
+    example: ClassVar[dict[str, Any]] = {
+        "state": "valid",
+        "running": True,
+        "first": 0,
+        "reached": 40000,
+        "total": 90210,
+        "started_at": "2026-01-31T12:00:00.000000Z",
+        "finished_at": "2026-01-31T11:00:00.000000Z",
+        "finished_size": 90000,
+        "broken_at": None,
+        "broken_seq": None,
+        "reason": None,
+        "verified_at": "2026-01-31T10:40:00.000000Z",
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The service is ready; `version` is the software's version."""
+
+    status: Literal["ok"]
+    version: str
+    self_verification: SelfVerified
+
+    example: ClassVar[dict[str, Any]] = {
+        "status": "ok",
+        "version": "0.1.0",
+        "self_verification": SelfVerified.example,
+    }
+
+
+# An `orjson.Fragment`: stored bytes that are sent as they are, and read as an object.
+Json = Annotated[Any, WithJsonSchema({"type": "object"})]
+_ROOT = "n4bQgYhMfWWaL+qgxVrQFaO/TxsrC4Is0V1sFbDwCgg="
+_LOG = "sluice/0194bd6e/default"
+_NOTE = f"{_LOG}\n1019\n{_ROOT}\n\n— {_LOG} …\n"
+
+
+@dataclass(frozen=True, slots=True)
+class InclusionProof:
+    """That an entry is in the log: the entry, its number, the openings that are still stored, the
+    hashes from the leaf's sibling up, and the checkpoint that they lead to (RFC 9162)."""
+
+    entry: Json
+    index: int
+    openings: Json
+    hashes: list[str]
+    checkpoint: str
+
+    example: ClassVar[dict[str, Any]] = {
+        "entry": {
+            "cm": {"user_id": _ROOT},
+            "eid": "0194bd6e-7c00-7a1b-8c2d-3e4f5a6b7c8d",
+            "kind": "decision",
+            "log": _LOG,
+            "masked": [],
+            "prev": _ROOT,
+            "pub": {},
+            "seq": 17,
+            "ts": "2026-01-31T12:00:00.000000Z",
+            "v": 1,
+        },
+        "index": 17,
+        "openings": {"user_id": [_ROOT, "u-1001"]},
+        "hashes": [_ROOT],
+        "checkpoint": _NOTE,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class ConsistencyProof:
+    """That the log's first `from` entries are the beginning of its `to` entries, those of the
+    checkpoint (RFC 9162, section 2.1.4)."""
+
+    from_: Annotated[int, Field(alias="from")]
+    to: int
+    hashes: list[str]
+    checkpoint: str
+
+    def to_wire(self) -> dict[str, Any]:
+        """`from` is a keyword of Python, so that no field can have its name."""
+        return {
+            "from": self.from_,
+            "to": self.to,
+            "hashes": self.hashes,
+            "checkpoint": self.checkpoint,
+        }
+
+    example: ClassVar[dict[str, Any]] = {
+        "from": 1000,
+        "to": 1019,
+        "hashes": [_ROOT],
+        "checkpoint": _NOTE,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedIncarnation:
+    """An operator's word that a log goes on although it is behind a checkpoint of its own: since
+    then its checkpoints have the name `origin`. The entry `event_id` cites the last one before."""
+
+    number: int
+    origin: str
+    event_id: str
+    accepted_at: str
+
+    example: ClassVar[dict[str, Any]] = {
+        "number": 1,
+        "origin": f"{_LOG}#1",
+        "event_id": "0194bd6e-7c00-7a1b-8c2d-3e4f5a6b7c8d",
+        "accepted_at": "2026-01-31T12:00:00.000000Z",
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class LogKeys:
+    """The public key that signs the log now, and the endorsements of each key by the one before it,
+    oldest first: signatures over `sluice/key-rotation/v1`. `witnesses` are the verifier keys (C2SP)
+    of those who are asked to cosign. `incarnation` is the newest; null in a log's first."""
+
+    log_key: str
+    log_key_history: list[dict[str, str]]
+    witnesses: list[str]
+    incarnation: AcceptedIncarnation | None
+
+    example: ClassVar[dict[str, Any]] = {
+        "log_key": _ROOT,
+        "log_key_history": [],
+        "witnesses": [],
+        "incarnation": None,
+    }

@@ -1,1 +1,0 @@
-"""What each process caches of its tenants: policy sets, keys and sessions."""

@@ -1,0 +1,218 @@
+"""What the analysis says about access, why calls were denied, and what is known of a decision, in
+words for people.
+
+Pure.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import orjson
+
+from control_api.audit.event_models import AuditEvent, LineageAction
+from control_api.audit.explanation import CheckShown
+from control_api.audit.proof_models import Verification
+from control_api.console.visit import address
+from policies.analysis.regions import EVERYTHING
+from policies.analysis.rows import ABSENT
+from policies.definitions.wildcard import matcher
+from policies.trail.findings import DERIVED, SENTENCES, Reason
+
+SHOWN_ROWS = 20
+"""How many names a sentence has before it says how many more there are."""
+
+
+class AccessInWords(NamedTuple):
+    """A row: what a role may read, up to which level, by which agents, for which tasks, and by
+    which policies."""
+
+    role: str
+    sources: str
+    level: str
+    agents: str
+    tasks: str
+    registered: list[str]
+    more_registered: int
+    policies: list[str]
+
+
+def in_words(row: Mapping[str, Any]) -> AccessInWords:
+    """A row of `GET /v1/policies/access`."""
+    ids = row["agent_ids"]
+    return AccessInWords(
+        row["agent_role"],
+        names(row["sources"], "every source"),
+        row["levels"][-1],
+        _callers(row["agents"], "every agent"),
+        _callers(row["tasks"], "every task"),
+        ids[:SHOWN_ROWS],
+        max(0, len(ids) - SHOWN_ROWS),
+        row["policies"],
+    )
+
+
+def _callers(items: Sequence[Any], everything: str) -> str:
+    """Agents or tasks, and whether a call without one is meant too."""
+    named = [each for each in items if each != ABSENT]
+    words = [names(named, everything)] if named else []
+    if len(named) < len(items):
+        words.append("calls without one")
+    return ", and ".join(words)
+
+
+def names(items: Sequence[Any], everything: str) -> str:
+    """Patterns and names, one after the other."""
+    words = [item_in_words(each, everything) for each in items[:SHOWN_ROWS]]
+    more = len(items) - len(words)
+    return ", ".join(words) + (f" and {more:,} more" if more else "")
+
+
+def item_in_words(item: Any, everything: str = EVERYTHING) -> str:
+    """One item of a row: a pattern, a name, or a pattern with exceptions."""
+    if isinstance(item, str):
+        return everything if item == EVERYTHING else item
+    if "name" in item:
+        return str(item["name"])
+    some = [item["any"]] if isinstance(item["any"], str) else item["any"]
+    besides = " and ".join(item_in_words(each) for each in item["except"])
+    return f"{names(some, everything)} except {besides}"
+
+
+def covers(items: Iterable[Any], name: str) -> bool:
+    """Whether one of a row's items matches this name."""
+    return any(_matches(item, name) for item in items)
+
+
+def _matches(item: Any, name: str) -> bool:
+    if isinstance(item, str):
+        return item != ABSENT and matcher((item,))(name)
+    if "name" in item:
+        return bool(item["name"] == name)
+    some = [item["any"]] if isinstance(item["any"], str) else item["any"]
+    return covers(some, name) and not covers(item["except"], name)
+
+
+SHOWN_CAUSES = 8
+
+
+class Cause(NamedTuple):
+    """Why calls were denied, and where those decisions are."""
+
+    check: str | None
+    policy_name: str
+    source_id: str
+    number: int
+    href: str
+
+
+def causes_of(denials: Iterable[AuditEvent], **fields: str) -> list[Cause]:
+    """The most frequent causes; `fields` are those of the search that found the denials."""
+    counted = Counter((each.check, each.policy_name, each.source_id) for each in denials)
+    search = {"decision": "DENY", **fields}
+    return [
+        Cause(
+            check,
+            policy_name,
+            source_id,
+            number,
+            address("/decisions", **{**search, "policy_name": policy_name, "source_id": source_id}),
+        )
+        for (check, policy_name, source_id), number in counted.most_common(SHOWN_CAUSES)
+    ]
+
+
+_CHECKS = {
+    "agent_id_required": "An agent is named, if the tenant requires one",
+    "registry": "The agent is registered and approved",
+    "role_restriction": "The agent and the key may claim this role",
+    "binding": "The key may be used by this agent",
+    "session": "The session is active, and its owner's",
+    "policy_exists": "The role has a policy",
+    "agent_permitted": "The policy applies to this agent",
+    "task": "The policy permits this task",
+    "source": "The policy allows this source",
+    "sensitivity": "The level is not above the policy's",
+}
+_OUTCOMES = {
+    "passed": ("passed", "good"),
+    "failed": ("failed", "bad"),
+    "skipped": ("not needed", "plain"),
+    "not_reached": ("not reached", "plain"),
+}
+_RELEASED = {
+    "sha256": "SHA-256 of the response",
+    "bytes": "bytes",
+    "withheld": "items withheld",
+    "status": "status",
+    "duration_ms": "milliseconds",
+    "retries": "retries",
+}
+"""What a sidecar records of what it released, as the action `retrieval`."""
+_CLOSED = ("allowed_sources", "denied_sources", "denied_tasks")
+"""Lists that name nothing when they are empty. Any other empty list allows everything."""
+_MOST_LISTED = 50
+
+
+class Rung(NamedTuple):
+    """One check of the ladder: its outcome, with a tone, and what was compared with what."""
+
+    title: str
+    outcome: str
+    tone: str
+    facts: list[tuple[str, str]]
+
+
+class Fault(NamedTuple):
+    """What the service's own verification found at an entry. `of_log` is false if only deriving the
+    decision again found it: the log around it may verify as a whole."""
+
+    sentence: str
+    reason: str
+    of_log: bool
+
+
+def ladder(checks: Iterable[CheckShown]) -> list[Rung]:
+    """The ten checks, in their order."""
+    return [
+        Rung(
+            _CHECKS.get(each.check, each.check),
+            *_OUTCOMES[each.outcome],
+            [(name.replace("_", " "), _fact(name, value)) for name, value in each.facts.items()],
+        )
+        for each in checks
+    ]
+
+
+def detail(action: LineageAction) -> list[tuple[str, str]]:
+    """The members of a recorded action. An agent chose those of its own actions."""
+    names = _RELEASED if action.action_type == "retrieval" else {}
+    told = action.detail or {}
+    ordered = sorted(told, key=lambda name: [*names, name].index(name))
+    return [(names.get(name, name), _value(told[name])) for name in ordered]
+
+
+def fault(verification: Verification, event: AuditEvent) -> Fault | None:
+    """What the verification found last, if it is at this event's entry."""
+    if verification.broken_at != event.event_id or verification.reason is None:
+        return None
+    code = Reason(verification.reason.partition(": ")[0])
+    return Fault(SENTENCES[code], verification.reason, code not in DERIVED)
+
+
+def _fact(name: str, value: object) -> str:
+    if not isinstance(value, list):
+        return _value(value)
+    shown = ", ".join(map(str, value[:_MOST_LISTED])) or ("none" if name in _CLOSED else "any")
+    more = len(value) - _MOST_LISTED
+    return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+def _value(value: object) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | dict):
+        return orjson.dumps(value).decode()
+    return str(value)

@@ -1,1 +1,0 @@
-"""What the service finds, in words for people."""

@@ -1,0 +1,196 @@
+"""Describes a route's responses for OpenAPI: its success, and every error that follows from the
+table.
+
+Knows no operation. A test compares it with what the routes really answer.
+"""
+
+from collections.abc import Iterable
+from http import HTTPStatus
+from types import UnionType
+from typing import Any, get_args, get_origin
+
+from control_api.edge.openapi_schemas import Schemas
+from control_api.edge.reply import JSON
+from control_api.edge.route import Route
+from control_api.edge.scopes import Scope
+from policies.ground.errors import error_body
+
+WHEN = {
+    400: "The request can't be parsed: it is not JSON, has a duplicate key, or is not UTF-8.",
+    401: "The API key is missing, or `X-API-Key` and `Authorization` hold different keys.",
+    403: "The key is invalid, revoked, expired or of the wrong scope, or its tenant deactivated.",
+    404: "There is no such resource in this tenant.",
+    409: "The request conflicts with the current state.",
+    412: "The version in `If-Match` is not the current one.",
+    413: "The body is larger than 1 MiB, or 32 MiB where it holds a set of policies.",
+    422: "A field is missing, unknown or invalid. `details` has a line for each.",
+    429: "The key is over its rate limit, or begins more spools than it may: `Retry-After` says "
+    "when to try again.",
+    500: "An internal error. The message contains only the request's id.",
+    503: "The service is temporarily unavailable. Nothing was decided or changed.",
+}
+
+LIMITED = frozenset({Scope.evaluate, Scope.read, Scope.admin})
+"""The scopes that a rate limit applies to; see `control_api.auth.authenticate` for the others."""
+
+ERROR = {
+    "type": "object",
+    "required": ["error", "message", "code"],
+    "properties": {
+        "error": {"type": "string", "description": "The status's reason phrase."},
+        "message": {"type": "string", "description": "What went wrong, in a sentence."},
+        "code": {"type": "integer", "description": "The HTTP status."},
+        "details": {"type": "string", "description": "One line for each problem."},
+    },
+    "additionalProperties": False,
+}
+
+HEADERS: dict[str, dict[str, Any]] = {
+    "X-Request-ID": {
+        "description": "The request's id: yours if it is valid, otherwise a new one.",
+        "required": True,
+        "schema": {"type": "string", "pattern": "^[A-Za-z0-9._:/+=@-]{1,128}$"},
+    },
+    "Link": {
+        "description": 'The next page, if there is one: `<…>; rel="next"` (RFC 8288).',
+        "schema": {"type": "string"},
+    },
+    "Location": {
+        "description": "The new location, relative to this path.",
+        "required": True,
+        "schema": {"type": "string"},
+    },
+    "ETag": {
+        "description": "The version, in the form that `If-Match` takes.",
+        "schema": {"type": "string"},
+    },
+    "Retry-After": {
+        "description": "Seconds to wait before trying again.",
+        "required": True,
+        "schema": {"type": "integer", "minimum": 1},
+    },
+    "X-Sluice-Decision": {
+        "description": "The decision, as in the body.",
+        "required": True,
+        "schema": {"type": "string", "enum": ["ALLOW", "DENY"]},
+    },
+    "X-Sluice-Event-Id": {
+        "description": "The audit event's id, as in the body.",
+        "required": True,
+        "schema": {"type": "string"},
+    },
+    "X-Sluice-Revision": {
+        "description": "The tenant's revision after the write, for `wait_for`.",
+        "required": True,
+        "schema": {"type": "integer", "minimum": 0},
+    },
+    "X-Sluice-Verification": {
+        "description": "What the service's own verification of the log found last: `ok`, `never` "
+        "if it was not at the log's end yet, or the code of a finding. With `column_mismatch` or "
+        "`index_incomplete`, lists may lack events and counts be wrong.",
+        "required": True,
+        "schema": {"type": "string", "pattern": "^[a-z_]+$"},
+    },
+    "X-Sluice-Verified-At": {
+        "description": "When all entries and counts of the log were last verified; absent if they "
+        "never were.",
+        "schema": {"type": "string", "format": "date-time"},
+    },
+    "WWW-Authenticate": {
+        "description": "How to authenticate.",
+        "required": True,
+        "schema": {"type": "string"},
+    },
+}
+# Headers by status, as `request_pipeline` and the rate limit set them.
+_WITH = {401: ("WWW-Authenticate",), 429: ("Retry-After",), 503: ("Retry-After",)}
+
+
+def statuses(route: Route) -> set[int]:
+    """The error statuses that a route may return."""
+    # 400 and 422 always: even an operation without fields refuses an unknown query field.
+    found = {400, 422, 500, *route.errors}
+    if route.scopes is not None:
+        # Every operation of a tenant needs the store, if only to look up the key.
+        found |= {401, 403, 503}
+        found |= {429} if route.scopes & LIMITED else set()
+    if route.parameters:
+        found |= {404}
+    if route.has_body:
+        found |= {413}
+    return found
+
+
+def responses(route: Route, schemas: Schemas) -> dict[str, Any]:
+    """The responses by status, the success first."""
+    found = {str(route.status): _success(route, schemas)}
+    return found | {str(status): _error(route, status) for status in sorted(statuses(route))}
+
+
+def example_of(response_type: Any) -> Any:
+    """The example that a response type carries; for a list, a list with one example."""
+    if get_origin(response_type) is list:
+        return [example_of(get_args(response_type)[0])]
+    if isinstance(response_type, UnionType):
+        return example_of(get_args(response_type)[0])
+    return getattr(response_type, "example", None)
+
+
+def path_examples(routes: Iterable[Route]) -> dict[str, str]:
+    """Example values of path parameters: each is the field of that name in the first response
+    example that has it, so the examples fit together."""
+    found: dict[str, str] = {}
+    for route in routes:
+        example = example_of(route.response_type)
+        shown = example[0] if isinstance(example, list) else example
+        # The first example that has a field wins, so that the links between operations lead on.
+        texts = {name: text for name, text in (shown or {}).items() if isinstance(text, str)}
+        found = texts | found
+    return found
+
+
+def _success(route: Route, schemas: Schemas) -> dict[str, Any]:
+    about = HTTPStatus(route.status).phrase
+    names = ("Link",) if route.paged else _own_headers(route.response_type)
+    names += ("X-Sluice-Revision",) if route.returns_revision else ()
+    names += ("X-Sluice-Verification", "X-Sluice-Verified-At") if route.of_log else ()
+    names += ("Location",) if route.status == HTTPStatus.FOUND else ()
+    if route.response_type is None:
+        return {
+            "description": about,
+            "headers": _headers(*names),
+            "content": {each: {} for each in (route.content_type, *route.other_content_types)},
+        }
+    media = {"schema": schemas.response(route), "example": example_of(route.response_type)}
+    # A route of another content type answers in JSON only if `Accept` asks for it.
+    content = {JSON: media} if route.content_type == JSON else {route.content_type: {}, JSON: media}
+    return {"description": about, "headers": _headers(*names), "content": content}
+
+
+def _own_headers(response_type: Any) -> tuple[str, ...]:
+    """The headers that a response type adds; for a union, those of its first type."""
+    union = isinstance(response_type, UnionType)
+    first = get_args(response_type)[0] if union else response_type
+    return tuple(getattr(first, "with_headers", ()))
+
+
+def _error(route: Route, status: int) -> dict[str, Any]:
+    # If the route has no field, the example names an unknown one, which is refused even there.
+    field = next(iter((*route.body, *route.query, *route.parameters)), "colour")
+    details = (
+        f"{field}: is not a known field" if status == HTTPStatus.UNPROCESSABLE_ENTITY else None
+    )
+    media = {
+        "schema": {"$ref": "#/components/schemas/Error"},
+        "example": error_body(status, WHEN[status], details),
+    }
+    return {
+        "description": WHEN[status],
+        "headers": _headers(*_WITH.get(status, ())),
+        "content": {JSON: media},
+    }
+
+
+def _headers(*names: str) -> dict[str, Any]:
+    every = ("X-Request-ID", *names)
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in every}

@@ -1,0 +1,157 @@
+"""The pipeline that every request of the API passes.
+
+    request id > API key > route > scope > body > parse > use case > response
+
+The key and its scope are checked before the path's object is looked up and before the body is read
+(contract, section 1). Knows the table of routes, and no operation in it.
+"""
+
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
+from http import HTTPStatus
+from typing import Protocol
+from urllib.parse import unquote
+
+from aiohttp import web
+
+from control_api.edge.bundles import Bundles
+from control_api.edge.call import ApiCall
+from control_api.edge.reply import HttpReply, render_error, render_result
+from control_api.edge.request_body import LargeBodies, read_body
+from control_api.edge.request_shell import RequestInfo, RequestShell
+from control_api.edge.route import MAX_BODY, Route
+from control_api.edge.router import CompiledRoute, Router
+from control_api.edge.scopes import Scope
+from control_api.metrics.labels import RefusalReason
+from control_api.metrics.metrics import Instruments
+from control_api.revision_context import HEADER, WRITTEN
+from policies.ground.errors import Forbidden, SluiceError
+from policies.ground.keys import KeysDiffer, presented_key
+
+_UNCOUNTED = nullcontext()
+
+# Headers that follow from an error's status. The error itself may add others.
+# RFC 9110, sections 11.6.1 and 10.2.3.
+_STATUS_HEADERS = {
+    HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": 'ApiKey realm="sluice", Bearer realm="sluice"'},
+    HTTPStatus.SERVICE_UNAVAILABLE: {"Retry-After": "1"},
+}
+
+
+class KeyHolder(Protocol):
+    """The caller that presented a key."""
+
+    @property
+    def scope(self) -> str: ...
+
+
+class Authenticate(Protocol):
+    """Identifies the caller. Raises `Unauthorized` without a key, `Forbidden` if it is invalid."""
+
+    async def __call__(self, presented: str | None) -> KeyHolder: ...
+
+
+class LogStanding(Protocol):
+    """The headers that say how far the caller's log was verified."""
+
+    async def __call__(self, caller: KeyHolder) -> Mapping[str, str]: ...
+
+
+class RequestPipeline:
+    """Serves the routes. Of `bundles` each use case is given its own, and `standing` is asked for
+    the answers that depend on the log."""
+
+    def __init__(
+        self,
+        routes: Iterable[Route],
+        bundles: Bundles,
+        authenticate: Authenticate,
+        instruments: Instruments,
+        shell: RequestShell,
+        standing: LogStanding,
+    ) -> None:
+        self._standing = standing
+        routes = tuple(routes)
+        self._router = Router(routes)
+        # Once at start: an operation whose bundle is missing ends the start.
+        self._bundles = {route.use_case: bundles.of(route.use_case) for route in routes}
+        self._large_bodies = LargeBodies()
+        self._authenticate = authenticate
+        self._instruments = instruments
+        self._shell = shell
+        self.response = shell.response
+        self.new_request_id = shell.new_request_id
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        """The response to `request`, whatever happens."""
+        return await self._shell.answer(request, self._serve, _refused)
+
+    async def _serve(self, request: web.BaseRequest, info: RequestInfo) -> HttpReply:
+        path, _, query = info.target.partition("?")
+        if not path.startswith("/"):
+            # The absolute form (RFC 9112, section 3.2.2), as clients of a proxy send it.
+            path, query = request.rel_url.raw_path, request.rel_url.raw_query_string
+        compiled, found, caller = await self._admit(request, info, path)
+        most = compiled.route.max_body
+        # A large body is in memory until its request is answered, so these are few at a time.
+        large = most > MAX_BODY
+        with self._large_bodies.one(getattr(caller, "tenant_id", None)) if large else _UNCOUNTED:
+            body = await read_body(request, most) if compiled.parse.has_body else b""
+            content_type = request.headers.get("Content-Type")
+            parsed = compiled.parse(ApiCall(found, query, content_type, body, request.headers))
+            use_case = compiled.route.use_case
+            result = await use_case(self._bundles[use_case], caller, parsed)
+        reply = render_result(result, compiled.route.status, info.target)
+        if compiled.route.returns_revision and (revision := WRITTEN.get()) is not None:
+            reply.headers[HEADER] = str(revision)
+        if compiled.route.of_log and caller is not None:
+            reply.headers.update(await self._standing(caller))
+        return reply
+
+    async def _admit(
+        self, request: web.BaseRequest, info: RequestInfo, path: str
+    ) -> tuple[CompiledRoute, dict[str, str], KeyHolder | None]:
+        """The route, its path parameters and the caller, if the caller may use the route."""
+        # The common case first: one look-up, without decoding the path.
+        compiled = self._router.exact(info.method, path)
+        found: dict[str, str] = {}
+        # INVARIANT: under /v1/ the key is checked before we say whether a path exists.
+        guarded = compiled.route.scopes is not None if compiled else _guarded(path)
+        caller: KeyHolder | None = None
+        if guarded:
+            caller = await self._authenticate(self._presented(request))
+            info.key_checked = True
+        if compiled is None:
+            compiled, found = self._router.find(info.method, path)
+        info.operation = compiled.name
+        scopes = compiled.route.scopes
+        if scopes is not None and (caller is None or caller.scope not in scopes):
+            self._instruments.http.refusals.labels(RefusalReason.scope).inc()
+            raise _wrong_scope(caller, scopes)
+        return compiled, found, caller
+
+    def _presented(self, request: web.BaseRequest) -> str | None:
+        """The key from either header. Raises `KeysDiffer` if both are given and disagree."""
+        headers = request.headers
+        try:
+            return presented_key(
+                headers.getall("X-API-Key", ()), headers.getall("Authorization", ())
+            )
+        except KeysDiffer:
+            self._instruments.http.refusals.labels(RefusalReason.differ).inc()
+            raise
+
+
+def _refused(error: SluiceError, _request: web.BaseRequest) -> HttpReply:
+    return render_error(error, _STATUS_HEADERS.get(HTTPStatus(error.status), {}))
+
+
+def _guarded(path: str) -> bool:
+    """Whether the path is under `/v1/`, whether or not it exists."""
+    # Decode it, as the router does: `/%761/…` must not reveal more than `/v1/…`.
+    return unquote(path.partition("/")[2].partition("/")[0]) == "v1"
+
+
+def _wrong_scope(caller: KeyHolder | None, scopes: frozenset[Scope]) -> Forbidden:
+    held = "none" if caller is None else caller.scope
+    return Forbidden(f"the key's scope is `{held}`; this needs {' or '.join(sorted(scopes))}")

@@ -1,0 +1,259 @@
+"""The base of all requests, and the types of their fields: identifiers, times, flags, `If-Match`
+(contract, section 1).
+
+A request model validates a request and is also the source of its description. Its fields come from
+the path, the query, a header or the body; the route decides which (`control_api/edge/route.py`).
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+)
+
+from control_api.edge.paging import SortKey, read_cursor
+from policies.ground.canonical import rfc3339
+from policies.ground.errors import invalid
+from policies.ground.json_body import MAX_IDENTIFIER, identifier_fault
+
+# At most 15 digits: a longer number stays text and is refused, without the cost of converting it.
+_DIGITS = re.compile(r"-?[0-9]{1,15}\Z")
+
+
+class RequestModel(BaseModel):
+    """Base of the request models: strict types, no unknown fields, immutable."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    example: ClassVar[dict[str, Any]] = {}
+    """An example body, shown in `/docs`."""
+    in_query: ClassVar[frozenset[str]] = frozenset()
+    """Fields taken from the query although the method has a body."""
+    in_header: ClassVar[Mapping[str, str]] = {}
+    """Fields taken from a header, each with the header's name."""
+    unique_keys: ClassVar[bool] = True
+    """Whether a body with a duplicate key is refused."""
+    decoded_later: ClassVar[bool] = False
+    """Whether the body may be so large that decoding it would hold up the event loop. The use case
+    is given an `UndecodedRequest`, and has it decoded in another process."""
+    shown: ClassVar[type | None] = None
+    """The response that shows the object which a `PUT` writes, if a body may hold all its members
+    (`put_back`)."""
+
+    @classmethod
+    def from_known_bytes(cls, body: bytes) -> "RequestModel | None":  # noqa: ARG003  # subclasses use it
+        """A fast path: reads the request from the bytes of a JSON body without decoding it fully.
+
+        Returns None if the bytes do not have the one known form; the body is then decoded as usual.
+        """
+        return None
+
+    @classmethod
+    def read(cls, values: dict[str, Any]) -> Any:
+        """The validated request. Raises `Invalid` with all complaints at once."""
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise invalid(complaints(error), "request") from None
+
+
+class UndecodedRequest(NamedTuple):
+    """A request whose body is not decoded yet. `fields` are those of the path and the query,
+    not validated either."""
+
+    fields: Mapping[str, str]
+    body: bytes
+
+
+def shown_members(request_type: type[RequestModel]) -> frozenset[str]:
+    """The members of the object that the request writes, as a `GET` shows it."""
+    shown: Any = request_type.shown
+    return frozenset(() if shown is None else (each.name for each in fields(shown)))
+
+
+def put_back(
+    request_type: type[RequestModel], body: dict[str, Any], path: Mapping[str, str]
+) -> tuple[dict[str, Any], list[str]]:
+    """The body without the members that a `GET` shows and no request sets, and a complaint about
+    each that names another object than the path does.
+
+    INVARIANT: what a `GET` returned can be put back. What the service keeps (times, versions,
+    counts) is ignored: it may have changed since.
+    """
+    members = shown_members(request_type)
+    if not members:
+        return body, []
+    complaints = [
+        f"{name}: must be the path's, `{value}`"
+        for name, value in path.items()
+        if name in members and body.get(name, value) != value
+    ]
+    settable = {field.alias or name for name, field in request_type.model_fields.items()}
+    left_out = members - (settable - path.keys())
+    return {name: value for name, value in body.items() if name not in left_out}, complaints
+
+
+class EmptyRequest(RequestModel):
+    """A request without fields."""
+
+
+def _identifier(text: str) -> str:
+    if fault := identifier_fault(text):
+        raise ValueError(fault)
+    return text
+
+
+def _query_integer(value: object) -> object:
+    """Turns digits in a query into an integer. The strict type refuses anything else."""
+    return int(value) if isinstance(value, str) and _DIGITS.match(value) else value
+
+
+def json_integer(value: object) -> object:
+    """Turns `1.0` into an integer: in JSON it is one (JSON Schema Validation, section 6.1.1), and
+    some clients write all their numbers that way."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Identifier = Annotated[
+    str,
+    AfterValidator(_identifier),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": MAX_IDENTIFIER,
+            "pattern": "^[^\\u0000-\\u001f\\u007f-\\u009f]*$",
+        }
+    ),
+]
+"""1 to 256 characters without control characters, stored byte for byte."""
+
+# At most 32 roles: a log entry holds at most 64 KiB, and the record of a decision based on such a
+# list contains the whole list.
+Roles = Annotated[list[Identifier], Field(max_length=32)]
+
+
+def _flag(value: object) -> bool:
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    if value not in ("true", "false"):
+        raise ValueError("must be `true` or `false`")
+    return value == "true"
+
+
+def read_flag(value: object, name: str) -> bool:
+    """Reads `true` or `false` from a query; false if absent. Raises `Invalid` for anything else."""
+    try:
+        return _flag(value)
+    except ValueError as error:
+        raise invalid([f"{name}: {error}"], "query") from None
+
+
+Flag = Annotated[bool, BeforeValidator(_flag)]
+"""`true` or `false` in a query."""
+QueryInt = Annotated[int, BeforeValidator(_query_integer)]
+# The bounds come before the validator, or the API's description would not have them.
+LogSize = Annotated[int, Field(ge=0, le=10**15 - 1), BeforeValidator(_query_integer)]
+"""A number of entries, in a query: of as many digits as are read."""
+MostEntries = Annotated[int, Field(ge=1, le=10**15 - 1), BeforeValidator(_query_integer)]
+"""The most entries to return, in a query."""
+Text = Annotated[str, Field(max_length=4096, pattern="^[^\\u0000]*$")]
+"""Text for people: a name, a description. No NUL, because PostgreSQL can't store it."""
+
+Reason = Annotated[str, Field(min_length=1, max_length=1024, pattern="^[^\\u0000]*$")]
+"""Why something was done to the log. The log keeps it forever, so it is short."""
+
+
+class ListRequest(RequestModel):
+    """`limit` and `cursor` select the page."""
+
+    limit: QueryInt = Field(100, ge=1, le=1000, description="The most rows to return.")
+    cursor: str | None = Field(
+        None,
+        max_length=1024,
+        description="Where to continue; taken from the previous page's `Link`.",
+    )
+
+    def after(self, *types: type) -> SortKey | None:
+        """The sort key to continue after, or None for the first page. Raises `Invalid` if the
+        cursor is not one of ours."""
+        return None if self.cursor is None else read_cursor(self.cursor, types)
+
+    def seq(self) -> int | None:
+        """Like `after`, for lists whose sort key is a single number."""
+        key = self.after(int)
+        return None if key is None else int(key[0])
+
+
+def complaints(error: ValidationError) -> list[str]:
+    """One line per field: where, and what is wrong."""
+    lines = []
+    # Leave out the values: one may be a secret that was sent in the wrong field.
+    for fault in error.errors(include_url=False, include_context=False, include_input=False):
+        where = ".".join(str(part) for part in fault["loc"]) or "body"
+        lines.append(f"{where}: {_words(fault['type'], fault['msg'])}")
+    return lines
+
+
+def _words(kind: str, message: str) -> str:
+    if kind == "missing":
+        return "is required"
+    if kind == "extra_forbidden":
+        return "is not a known field"
+    text = message.removeprefix("Value error, ").removeprefix("Input ")
+    return text[:1].lower() + text[1:]
+
+
+# RFC 3339, section 5.6. The log itself always writes six fraction digits and `Z`. Without `re.A`,
+# `\d` would match digits of other scripts too.
+_TIMESTAMP = re.compile(
+    r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:\d\d)\Z", re.A
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def log_time(text: str) -> str:
+    """The time in the log's own form, without the digits beyond a microsecond. Raises `ValueError`
+    for anything else."""
+    try:
+        # `fromisoformat` alone also takes dates, weeks, and times without an offset.
+        if _TIMESTAMP.match(text) is None:
+            raise ValueError
+        moment = datetime.fromisoformat(text.upper())
+        # In integers: `timestamp()` is a float, which can be off by a microsecond.
+        return rfc3339((moment - _EPOCH) // timedelta(microseconds=1))
+    except (ValueError, OverflowError):
+        raise ValueError(f"must be an RFC 3339 time, such as `{rfc3339(0)}`") from None
+
+
+Time = Annotated[str, AfterValidator(log_time), Field(json_schema_extra={"format": "date-time"})]
+
+
+# One or several entity tags, or `*` (RFC 9110, sections 8.8.3 and 13.1.1).
+_TAG = r'(?:W/)?"[!#-~]*"'
+TAGS = rf"^(?:\*|{_TAG}(?:[ \t]*,[ \t]*{_TAG})*)$"
+
+
+def _tags(text: str) -> str:
+    if not re.fullmatch(TAGS, text):
+        raise ValueError('must be a version between quotes, such as "3", or several, or `*`')
+    return text
+
+
+IfMatch = Annotated[str, AfterValidator(_tags)]
+
+
+def is_met(if_match: str | None, version: object) -> bool:
+    """Whether the precondition, if there is one, names this version."""
+    # RFC 9110, section 13.1.1, asks for strong comparison: a weak tag never matches.
+    return if_match in (None, "*") or f'"{version}"' in re.findall(_TAG, if_match or "")

@@ -1,0 +1,238 @@
+"""Defines a route, and parses a request into the type that the route's use case takes.
+
+Knows no route in particular.
+"""
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, get_args, get_origin
+
+from control_api.edge.answers import Document, Redirect, Stream
+from control_api.edge.call import ApiCall, query_fields
+from control_api.edge.paging import Page, PagedPart
+from control_api.edge.requests import (
+    RequestModel,
+    UndecodedRequest,
+    json_integer,
+    put_back,
+    shown_members,
+)
+from control_api.edge.scopes import ADMIN, SUPERADMIN, Scope
+from policies.ground.errors import Invalid, Malformed, invalid
+from policies.ground.json_body import is_json, parse_object
+
+UseCase = Callable[..., Awaitable[object]]
+"""`async (bundle, caller, request) -> response`."""
+
+MAX_BODY = 1024 * 1024
+"""Of most routes. Requests to those that take larger bodies are few at a time
+(`control_api.edge.request_body`)."""
+_PARAMETER = re.compile(r"\{([a-z_]+)\}\Z")
+_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One operation: everything HTTP needs, together with the use case's signature.
+
+    `scopes` is None if no key is needed. `errors` are statuses beyond those that follow from the
+    other fields. `content_type` is that of the response, and `other_content_types` those that a
+    field of the request may ask for. `max_body` is in bytes. `of_log` means that the answer depends
+    on index columns or counts of the log: it says when these were verified.
+
+    `falls_through` means that the last segment of the path may also be an identifier chosen by a
+    caller. A method that this path lacks is then looked up on the path with a parameter there.
+    """
+
+    method: str
+    path: str
+    scopes: frozenset[Scope] | None
+    use_case: UseCase
+    status: int = 200
+    errors: tuple[int, ...] = ()
+    content_type: str = "application/json"
+    falls_through: bool = False
+    max_body: int = MAX_BODY
+    other_content_types: tuple[str, ...] = ()
+    of_log: bool = False
+
+    @property
+    def request_type(self) -> type[RequestModel]:
+        """The request model: the type of the use case's third parameter, or the one it is annotated
+        with if the request is parsed into something else."""
+        # INVARIANT: a use case takes `(bundle, caller, request)`. Its signature alone declares the
+        # types.
+        request = list(_signature(self.use_case).parameters.values())[2].annotation
+        annotated = get_origin(request) is Annotated
+        found: type[RequestModel] = get_args(request)[1] if annotated else request
+        return found
+
+    @property
+    def response_type(self) -> Any:
+        """The response's type; a list for a page, None if it is not one of our JSON types. A route
+        that answers in JSON only if asked to has a `Document` beside that type."""
+        response = _signature(self.use_case).return_annotation
+        if get_origin(response) is Page:
+            return list[get_args(response)[0]]  # type: ignore[misc]  # a type made of a type
+        if get_origin(response) is PagedPart:
+            return get_args(response)[0]
+        if isinstance(response, UnionType) and Document in get_args(response):
+            return next(each for each in get_args(response) if each is not Document)
+        return None if response in (Document, Redirect, Stream) else response
+
+    @property
+    def paged(self) -> bool:
+        """Whether the response is a page of a list, or contains one."""
+        return get_origin(_signature(self.use_case).return_annotation) in (Page, PagedPart)
+
+    @property
+    def name(self) -> str:
+        return getattr(self.use_case, "__name__", "unnamed")
+
+    @property
+    def summary(self) -> str:
+        """The first paragraph of the use case's docstring."""
+        return (inspect.getdoc(self.use_case) or "").partition("\n\n")[0].replace("\n", " ")
+
+    @property
+    def details(self) -> str:
+        """The rest of the use case's docstring."""
+        return (inspect.getdoc(self.use_case) or "").partition("\n\n")[2]
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return tuple(self.path[1:].split("/"))
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names between braces in the path."""
+        return tuple(found[1] for part in self.parts if (found := _PARAMETER.match(part)))
+
+    @property
+    def query(self) -> tuple[str, ...]:
+        """The fields taken from the query: without a body, all but those of path and headers."""
+        elsewhere = {*self.parameters, *self.request_type.in_header}
+        names = (name for name in field_names(self.request_type) if name not in elsewhere)
+        if self.has_body:
+            return tuple(name for name in names if name in self.request_type.in_query)
+        return tuple(names)
+
+    @property
+    def body(self) -> tuple[str, ...]:
+        """The fields taken from the body."""
+        if not self.has_body:
+            return ()
+        elsewhere = {*self.parameters, *self.request_type.in_query, *self.request_type.in_header}
+        return tuple(name for name in field_names(self.request_type) if name not in elsewhere)
+
+    @property
+    def put_back(self) -> tuple[str, ...]:
+        """Members that a body may hold because a `GET` shows them, although the request does not
+        take them from the body. Those of the path must have the same value; others are ignored."""
+        return tuple(sorted(shown_members(self.request_type).difference(self.body)))
+
+    @property
+    def returns_revision(self) -> bool:
+        """Whether the response carries the tenant's revision, as every management write does."""
+        # Derived from the scopes, so that no new write can forget it: what only an admin may write
+        # changes what decisions are based on, or how long records are kept.
+        return self.method != "GET" and self.scopes in (ADMIN, SUPERADMIN)
+
+    @property
+    def has_body(self) -> bool:
+        return self.method in _WITH_BODY
+
+
+# Evaluating annotations is slow, and almost every property above asks for it.
+@cache
+def _signature(use_case: UseCase) -> inspect.Signature:
+    return inspect.signature(use_case, eval_str=True)
+
+
+def bundle_type(use_case: UseCase) -> type[object]:
+    """The type of the use case's first parameter: what it works with."""
+    found: type[object] = next(iter(_signature(use_case).parameters.values())).annotation
+    return found
+
+
+def field_names(request_type: type[RequestModel]) -> list[str]:
+    """The fields' names on the wire. An alias stands in for `from`, a Python keyword."""
+    return [field.alias or name for name, field in request_type.model_fields.items()]
+
+
+class RequestParser:
+    """Parses a call into its route's request. Built once per route."""
+
+    def __init__(self, route: Route) -> None:
+        self.has_body = route.has_body
+        self._request_type = route.request_type
+        self._query = frozenset(route.query)
+        self._body = frozenset(route.body)
+        self._headers = route.request_type.in_header
+        self._has_fast_path = "from_known_bytes" in vars(route.request_type)
+        self._decoded_later = route.request_type.decoded_later
+        self._ignores_unknown = route.request_type.model_config.get("extra") == "ignore"
+
+    def __call__(self, call: ApiCall) -> Any:
+        """The parsed request. Raises `Malformed` if the call can't be read, `Invalid` if a field is
+        wrong."""
+        if self._decoded_later:
+            return self._undecoded(call)
+        # A spool's batch in the one form that our sidecars write is read without a full decode.
+        if self._has_fast_path and not call.query and not call.path and is_json(call.content_type):
+            known = self._request_type.from_known_bytes(call.body)
+            if known is not None:
+                return known
+        if self._ignores_unknown and not call.query and not call.path:
+            # Every evaluation and report takes this path: unknown fields need no check. A field of
+            # the query must not be settable in the body, so its name is dropped there.
+            body = self._object(call)
+            for name in self._query:
+                body.pop(name, None)
+            return self._request_type.read(body)
+        query = query_fields(call.query)
+        body, complaints = put_back(self._request_type, self._object(call), call.path)
+        unknown = [*complaints, *self._unknown(query, body)]
+        values = {name: json_integer(body[name]) for name in self._body & body.keys()}
+        values.update((name, query[name]) for name in self._query & query.keys())
+        values.update(
+            (field, call.headers[name])
+            for field, name in self._headers.items()
+            if name in call.headers
+        )
+        values.update(call.path)
+        try:
+            request = self._request_type.read(values)
+        except Invalid as refusal:
+            # All complaints at once: unknown fields together with the invalid ones.
+            raise invalid([*unknown, *(refusal.details or "").splitlines()], "request") from None
+        if unknown:
+            raise invalid(unknown, "request")
+        return request
+
+    def _undecoded(self, call: ApiCall) -> UndecodedRequest:
+        """The request with its body as it came."""
+        query = query_fields(call.query)
+        if unknown := self._unknown(query, {}):
+            raise invalid(unknown, "request")
+        if not is_json(call.content_type):
+            raise Malformed(f"content type `{call.content_type}` is not JSON")
+        return UndecodedRequest({**query, **call.path}, call.body)
+
+    def _unknown(self, query: dict[str, Any], body: dict[str, Any]) -> list[str]:
+        if self._ignores_unknown:
+            return []
+        names = [name for name in query if name not in self._query]
+        names += [name for name in body if name not in self._body]
+        # Cut short, because the name comes from the caller and may be as long as the body.
+        return [f"{name[:64]}: is not a known field" for name in names]
+
+    def _object(self, call: ApiCall) -> dict[str, Any]:
+        # A POST that has no fields may come without a body.
+        if not self.has_body or not (call.body or self._body):
+            return {}
+        return parse_object(call.body, call.content_type, unique=self._request_type.unique_keys)

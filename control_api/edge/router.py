@@ -1,0 +1,101 @@
+"""Finds the route for a method and a path. Knows nothing of authentication.
+
+Paths are matched by their decoded segments, literals before parameters.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from control_api.edge.call import path_segments
+from control_api.edge.route import RequestParser, Route
+from policies.ground.errors import MethodNotAllowed, NotFound
+
+
+class CompiledRoute(NamedTuple):
+    """A route with its parser and its name for metrics, both made once."""
+
+    route: Route
+    parse: RequestParser
+    name: str
+
+
+@dataclass(slots=True)
+class _Resource:
+    """The routes of one path."""
+
+    parts: tuple[str, ...]
+    methods: dict[str, CompiledRoute] = field(default_factory=dict)
+
+    @property
+    def falls_through(self) -> bool:
+        return any(each.route.falls_through for each in self.methods.values())
+
+    @property
+    def allowed(self) -> set[str]:
+        return {*self.methods, *({"HEAD"} if "GET" in self.methods else ())}
+
+    @property
+    def parameter_count(self) -> int:
+        return sum(part.startswith("{") for part in self.parts)
+
+    def match(self, given: list[str]) -> dict[str, str] | None:
+        found: dict[str, str] = {}
+        for part, text in zip(self.parts, given, strict=True):
+            if part.startswith("{"):
+                if not text:
+                    return None  # `/v1/keys/` names no key
+                found[part[1:-1]] = text
+            elif part != text:
+                return None
+        return found
+
+
+class NoSuchMethod(MethodNotAllowed):
+    """the path does not support this method"""
+
+    def __init__(self, allowed: Iterable[str]) -> None:
+        self.headers = {"Allow": ", ".join(sorted(allowed))}
+        super().__init__(f"the path supports only {self.headers['Allow']}")
+
+
+class Router:
+    """The routes by path. A path without parameters costs one dictionary look-up (`exact`)."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        self._exact: dict[tuple[str, str], CompiledRoute] = {}
+        by_path: dict[str, _Resource] = {}
+        for route in routes:
+            resource = by_path.setdefault(route.path, _Resource(route.parts))
+            compiled = CompiledRoute(route, RequestParser(route), route.name)
+            resource.methods[route.method] = compiled
+            if not route.parameters:
+                self._exact[route.method, route.path] = compiled
+        self._by_length: dict[int, list[_Resource]] = {}
+        # Fewest parameters first: a literal path wins over one with a parameter.
+        for resource in sorted(by_path.values(), key=lambda each: each.parameter_count):
+            self._by_length.setdefault(len(resource.parts), []).append(resource)
+
+    def exact(self, method: str, path: str) -> CompiledRoute | None:
+        """The route without parameters that has exactly this path, or None."""
+        return self._exact.get((method, path))
+
+    def find(self, method: str, path: str) -> tuple[CompiledRoute, dict[str, str]]:
+        """The route and its path parameters. Raises `NotFound`, or `NoSuchMethod` with `Allow`."""
+        given = path_segments(path)
+        allowed: set[str] = set()
+        for resource in self._by_length.get(len(given), ()):
+            found = resource.match(given)
+            if found is not None:
+                # HEAD is GET without the body (RFC 9110, section 9.3.2).
+                compiled = resource.methods.get("GET" if method == "HEAD" else method)
+                if compiled is not None:
+                    return compiled, found
+                # The path matches, but the method does not. Look further only if the last segment
+                # may also be an identifier.
+                allowed |= resource.allowed
+                if not resource.falls_through:
+                    break
+        if allowed:
+            raise NoSuchMethod(allowed)
+        raise NotFound("no such path")

@@ -1,0 +1,55 @@
+"""What the operations of sidecars work with, built once at startup."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from prometheus_client import Counter, Gauge
+
+from control_api.fleet.isolation import Isolation, SpoolStarts
+from control_api.fleet.set_pages import LeastPages, PageReads
+from control_api.log.changes import Changes
+from control_api.log.head_cache import LogHeadCache
+from control_api.registry.enrolment.enrolment import Enrolments
+from control_api.sessions.bundle import Sessions
+from control_api.store.queries.sidecar_rows import FleetReports
+from control_api.store.store import Store
+from policies.ground.clock import Clock
+from policies.ground.signing import KeyRing
+
+MAX_WAITERS = 10_000
+"""The maximum number of sidecars that wait for changes; any other is asked to retry later."""
+
+# Each batch has up to 1 MiB. A sidecar with a further batch is asked to retry later, so that the
+# batch waits on the sidecar's disk and not in this process's memory.
+MAX_BATCHES = 64
+"""The maximum number of batches of records ingested at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """`epoch` identifies the store; records older than `ingest_max_age` (seconds) are refused;
+    `waiting` shows how many requests wait, `ingested` counts records; `stopping` is set once the
+    service drains."""
+
+    store: Store
+    clock: Clock
+    changes: Changes
+    epoch: str
+    ring: KeyRing
+    heads: LogHeadCache
+    enrolments: Enrolments
+    reports: FleetReports
+    isolation: Isolation
+    pages: PageReads
+    least_pages: LeastPages
+    spool_starts: SpoolStarts
+    sessions: Sessions
+    ingest_max_age: int
+    waiting: Gauge
+    ingested: Counter
+    stopping: asyncio.Event
+    # Held while a batch of records is decoded, so that at most one is decoded between two turns of
+    # the event loop: evaluations must not wait for several.
+    reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    waiters: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_WAITERS))
+    ingesting: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_BATCHES))

@@ -1,0 +1,194 @@
+"""Takes in a batch of a sidecar's records, exactly once, and signs a receipt for it."""
+
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from control_api.auth.principal import Caller
+from control_api.edge.requests import Identifier, RequestModel
+from control_api.fleet.bundle import MAX_BATCHES, Fleet
+from control_api.fleet.isolation import Spool
+from control_api.log.ingest import IngestReceipt, ingest
+from control_api.log.judging import Event, Judge, Lookup, Refusal, Roles, former_roles
+from control_api.log.read import known_events
+from control_api.metrics.labels import Foreign, Ingest
+from policies.ground.canonical import b64
+from policies.ground.errors import Conflict, Forbidden, Invalid, TooMany, Unavailable
+from policies.ground.signing import receipt_message
+from policies.sets.policy_set import agent_name
+from policies.trail.record_fast_path import match_batch
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A record that was refused, by its number in the spool. It is in the log as what it is."""
+
+    n: int
+    reason: str
+
+    example: ClassVar[dict[str, Any]] = {"n": 126, "reason": "foreign_agent"}
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """How much of a sidecar's spool is in the log, signed with the log's key. `rejected` are
+    records of this batch that the sidecar's key may not deliver."""
+
+    source: str
+    instance: str
+    n: int
+    hash: str
+    signature: str
+    rejected: list[Rejected]
+
+    example: ClassVar[dict[str, Any]] = {
+        "source": "sidecar-1",
+        "instance": "6f1d2a9c",
+        "n": 127,
+        "hash": "n4bQgYhMfWWaL+qgxVrQFaO/TxsrC4Is0V1sFbDwCgg=",
+        "signature": "A" * 86 + "==",
+        "rejected": [],
+    }
+
+
+_SECOND = 1_000_000
+_OPERATION = "ingest_events"
+_log = logging.getLogger("sluice.ingest")
+_FOREIGN: Mapping[str, Foreign] = {
+    Refusal.foreign_spool: Foreign.sidecar,
+    Refusal.foreign_agent: Foreign.agent,
+    Refusal.foreign_role: Foreign.agent,
+    Refusal.foreign_event: Foreign.agent,
+    Refusal.unknown_event: Foreign.event,
+    # Two records can't both be true: who learned the id first may have taken it.
+    Refusal.duplicate_id: Foreign.event,
+}
+"""Refusals of what somebody else may have made, which alert rules read."""
+
+
+class NewRecords(RequestModel):
+    """A batch from a sidecar's spool: its records in order and without gaps."""
+
+    # Ingestion hashes the records' bytes again, so a record with a duplicate key fails there.
+    unique_keys: ClassVar[bool] = False
+    example: ClassVar[dict[str, Any]] = {
+        "source": "sidecar-1",
+        "instance": "6f1d2a9c",
+        "records": [],
+    }
+
+    source: Identifier
+    instance: Identifier
+    records: list[Any]
+
+    @classmethod
+    def from_known_bytes(cls, body: bytes) -> "NewRecords | None":
+        batch = match_batch(body)
+        return None if batch is None else cls.model_construct(**batch._asdict())
+
+
+async def ingest_events(fleet: Fleet, caller: Caller, request: NewRecords) -> Receipt:
+    """Deliver a batch of a sidecar's records; records delivered before are skipped."""
+    tenant_id = caller.tenant_id
+    count = fleet.ingested.labels
+    # Refused, not queued: the batch can wait on the sidecar's disk instead of in this memory.
+    if fleet.ingesting.locked():
+        raise Unavailable(
+            f"already ingesting {MAX_BATCHES} batches, the most at a time: try again later"
+        )
+    # INVARIANT: before anything of the spool is told: a receipt for it would let an attacker
+    # between its sidecar and this service make the sidecar forget records.
+    if caller.scope == "sidecar":
+        try:
+            await fleet.isolation.require_sidecar(caller, request.source, _OPERATION)
+        except Forbidden:
+            count(Ingest.foreign).inc(len(request.records))
+            raise
+    judge = _judge(fleet, caller, request)
+    spool = Spool(tenant_id, caller.by, request.source, request.instance)
+    try:
+        begins = await fleet.spool_starts.begins(spool, request.records)
+        async with fleet.ingesting:
+            # Through `app.reading`, batches are decoded one at a time: evaluations don't wait for
+            # several.
+            held = await ingest(
+                fleet.store,
+                tenant_id,
+                request.source,
+                request.instance,
+                request.records,
+                turn=fleet.reading,
+                heads=fleet.heads,
+                judge=judge,
+            )
+    except (Conflict, Invalid, TooMany):
+        count(Ingest.refused).inc(len(request.records))
+        raise
+    # Committed. If we die here, the sidecar sends the batch again, which adds nothing, and gets its
+    # receipt then. The receipt must not leave before the commit: the sidecar deletes the records
+    # that it covers.
+    if begins:
+        fleet.spool_starts.begun(spool)
+    await _tell(fleet, caller, request, held)
+    if judge.doubtful:
+        count(Ingest.doubtful).inc(judge.doubtful)
+    message = receipt_message(tenant_id, request.source, request.instance, held.n, held.hash)
+    signature = fleet.ring.signer.sign(message)
+    rejected = [Rejected(n, reason) for n, reason in held.rejected]
+    hash_, signed = b64(held.hash), b64(signature)
+    return Receipt(request.source, request.instance, held.n, hash_, signed, rejected)
+
+
+async def _tell(fleet: Fleet, caller: Caller, request: NewRecords, held: IngestReceipt) -> None:
+    """Count the records, and tell of those that were refused."""
+    count = fleet.ingested.labels
+    count(Ingest.held).inc(len(request.records) - len(held.rejected))
+    if held.rejected:
+        count(Ingest.rejected).inc(len(held.rejected))
+        n, reason = held.rejected[0]
+        _log.warning(
+            "refused %d of %d records of sidecar `%s`, delivered by key `%s`; the first is "
+            "record %d: %s",
+            len(held.rejected),
+            len(request.records),
+            request.source,
+            caller.by,
+            n,
+            reason,
+            extra={"tenant_id": caller.tenant_id},
+        )
+    # Once for a batch: alert rules need no more, and each record has its own entry.
+    named = [(n, reason) for n, reason in held.rejected if reason in _FOREIGN]
+    if named:
+        n, reason = named[0]
+        what = _FOREIGN[reason]
+        record = f"record {n} of {request.source} {request.instance}: {reason}"
+        await fleet.isolation.record(caller, what, record, _OPERATION)
+
+
+def _judge(fleet: Fleet, caller: Caller, request: NewRecords) -> Judge:
+    tenant = caller.tenant
+
+    async def roles(acted: Mapping[str, Collection[str]], since: int) -> Roles:
+        await tenant.need(map(agent_name, acted))
+        agents = {agent_id: tenant.policy_set.agent(agent_id) for agent_id in acted}
+        now = {name: set(each.permitted_roles) if each else set() for name, each in agents.items()}
+        changed = [agent_id for agent_id in acted if not now[agent_id].issuperset(acted[agent_id])]
+        if changed:
+            former = await former_roles(fleet.store, tenant.tenant_id, changed, since)
+            now |= {agent_id: now[agent_id] | former[agent_id] for agent_id in changed}
+        return now
+
+    async def events(ids: Collection[str]) -> Mapping[str, Event]:
+        return await known_events(fleet.store, tenant.tenant_id, ids)
+
+    return Judge(
+        caller.key,
+        request.source,
+        request.instance,
+        fleet.clock.now(),
+        fleet.ingest_max_age * _SECOND,
+        fleet.changes.new_id,
+        Lookup(roles, events),
+    )

@@ -1,0 +1,272 @@
+"""Refuses what a sidecar's key says of agents and sidecars that are not its own, and bounds how
+many spools it may begin.
+
+Each refusal is counted, and recorded in the tenant's log as `key.isolation_violation`: the alert
+rule of that type reads those entries. Records are flood-limited, because the holder of a key can
+try as fast as the service answers.
+
+    the key has `sidecar_ids`     those that its patterns match
+    it has none                   every id that no other live key uses
+
+An id belongs to the first key that uses it, until that key is revoked or expires, or a key for the
+same agents takes its place. So the replicas that share a key, and the pods of an agent, may all
+have ids of their own, a sidecar goes on with a new key, and no key takes the id of another agent's.
+
+A spool is a row that stays, and each verification of the log follows it. A sidecar begins one at
+its first start, and whenever it has lost its volume; who has stolen its key could begin one with
+every request. In this process only, and counted once the spool is there: a batch that fails and
+comes again counts once.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from math import ceil
+from typing import Any, NamedTuple, Protocol
+
+from sqlalchemy import select
+
+from control_api.log.append import Log
+from control_api.metrics.labels import Foreign
+from control_api.metrics.metrics import HttpMetrics
+from control_api.registry import sidecar_owner_queries
+from control_api.registry.enrolment.buckets import Buckets
+from control_api.registry.sidecar_owner_queries import OF_PODS, Taker
+from control_api.store.queries.sidecar_rows import KEPT
+from control_api.store.queries.violations import VIOLATION
+from control_api.store.schema.log import sources
+from control_api.store.store import Store
+from control_api.store.tenant_state import TenantState
+from policies.definitions.model import Key
+from policies.ground.clock import Clock
+from policies.ground.errors import Forbidden, SluiceError, TooMany
+from policies.trail.change import change_record
+
+
+class Speaker(Protocol):
+    """A caller with a key (`control_api.auth.principal.Caller`)."""
+
+    @property
+    def tenant(self) -> TenantState: ...
+
+    @property
+    def key(self) -> Key: ...
+
+    @property
+    def digest(self) -> bytes | None: ...
+
+
+def enrolled_agent(caller: Speaker) -> str | None:
+    """The agent as which the caller's pod enrolled; None if the key is not of an enrolment."""
+    return None if caller.digest is None else caller.tenant.enrolled_agent(caller.digest)
+
+
+_MINUTE = 60_000_000
+TRUSTED = 1 * _MINUTE
+"""Microseconds for which an answer of the store is taken as true: an id that was forgotten
+(`forget`) may have another owner after that."""
+PAUSE_SECONDS = 0.02
+_MOST = 16_384
+"""Answers that are kept in memory."""
+
+
+class SidecarOwners:
+    """Which key uses which id, over all tenants."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[tuple[str, str], tuple[str, int]] = {}
+
+    async def admits(self, caller: Speaker, sidecar_id: str) -> bool:
+        """Whether the caller's key may speak as this sidecar. If no other live key uses the id, it
+        is the caller's from now on. Raises `WriteFault` if that can't be stored."""
+        if not caller.key.may_speak_as_sidecar(sidecar_id):
+            return False
+        # A key whose patterns match also owns the id, if it can: a key without patterns must not
+        # get it. If it can't, the patterns still say so.
+        return await self._takes(caller, sidecar_id) or caller.key.names_sidecars
+
+    async def _takes(self, caller: Speaker, sidecar_id: str) -> bool:
+        place, owner, now = (
+            (caller.tenant.tenant_id, sidecar_id),
+            owner_of(caller),
+            self._store.clock.now(),
+        )
+        taker = Taker(owner, caller.key.agent_ids)
+        known = self._known.get(place)
+        if known is not None and known[1] > now - TRUSTED and known[0] == owner:
+            return True
+        present = await self._store.run_reading(
+            caller.tenant.tenant_id,
+            lambda connection: sidecar_owner_queries.owner_of(connection, *place),
+        )
+        # Most ids have their owner already, and then nothing is written.
+        taken = present == owner or await self._store.run(
+            self._store.lane(caller.tenant.tenant_id),
+            lambda connection, _: sidecar_owner_queries.take(connection, *place, taker, now),
+        )
+        if taken:
+            self._remember(place, owner, now)
+        return taken
+
+    def _remember(self, place: tuple[str, str], owner: str, now: int) -> None:
+        self._known.pop(place, None)
+        while len(self._known) >= _MOST:
+            self._known.pop(next(iter(self._known)))
+        self._known[place] = (owner, now)
+
+    async def forget(self, tenant_id: str) -> None:
+        """Forget ids of sidecars that have been silent for so long that they are not listed."""
+        before = self._store.clock.now() - KEPT
+        while True:
+            forgotten = await self._store.run(
+                self._store.lane(tenant_id),
+                lambda connection, _: sidecar_owner_queries.forget(connection, tenant_id, before),
+            )
+            if forgotten < sidecar_owner_queries.FORGOTTEN_AT_ONCE:
+                return
+            await asyncio.sleep(PAUSE_SECONDS)
+
+
+def owner_of(caller: Speaker) -> str:
+    """Under which name the ids of the caller's sidecars are kept."""
+    agent_id = enrolled_agent(caller)
+    return caller.key.key_id if agent_id is None else OF_PODS + agent_id
+
+
+RECORDS_PER_SECOND, RECORDS_AT_ONCE = 1 / 60, 5
+"""For each key. An entry says how many came since the one before."""
+_log = logging.getLogger("sluice.isolation")
+
+
+class ForeignAgent(Forbidden):
+    """the key does not speak for this agent"""
+
+
+class ForeignSidecar(Forbidden):
+    """the key does not speak as this sidecar"""
+
+
+class Isolation:
+    """`new_id` makes ids of log entries."""
+
+    def __init__(
+        self,
+        owners: SidecarOwners,
+        log: Log,
+        metrics: HttpMetrics,
+        clock: Clock,
+        new_id: Callable[[], str],
+    ) -> None:
+        self._owners = owners
+        self._log = log
+        self._count = metrics.isolation_violations.labels
+        self._clock = clock
+        self._new_id = new_id
+        self._records = Buckets(RECORDS_PER_SECOND, RECORDS_AT_ONCE)
+        self._suppressed: dict[str, int] = {}
+
+    async def require_agent(self, caller: Speaker, agent_id: str | None, operation: str) -> None:
+        """Raises `ForeignAgent` if the caller's key does not speak for this agent; None is what
+        names no agent."""
+        if caller.key.may_speak_for_agent(agent_id):
+            return
+        await self.record(caller, Foreign.agent, agent_id, operation)
+        named = "a call without an agent" if agent_id is None else f"agent `{agent_id}`"
+        raise ForeignAgent(f"key `{caller.key.key_id}` does not speak for {named}")
+
+    async def require_sidecar(self, caller: Speaker, sidecar_id: str, operation: str) -> None:
+        """Raises `ForeignSidecar` if the caller's key does not speak as this sidecar, and
+        `WriteFault` if that can't be determined."""
+        if await self._owners.admits(caller, sidecar_id):
+            return
+        await self.record(caller, Foreign.sidecar, sidecar_id, operation)
+        raise ForeignSidecar(
+            f"key `{caller.key.key_id}` does not speak as sidecar `{sidecar_id}`: name it in the "
+            "key's `sidecar_ids`, or revoke the key that uses the id"
+        )
+
+    async def record(
+        self, caller: Speaker, what: Foreign, name: str | None, operation: str
+    ) -> None:
+        """Count that the caller is refused for what it named, and log it."""
+        self._count(what).inc()
+        key_id = caller.key.key_id
+        place = f"{caller.tenant.tenant_id}/{key_id}"
+        if self._records.wait(place, self._clock.monotonic()):
+            self._suppressed[place] = self._suppressed.get(place, 0) + 1
+            return
+        suppressed = self._suppressed.pop(place, 0)
+        detail = {"operation": operation, "what": what, "named": name, "suppressed": suppressed}
+        record = change_record(VIOLATION, key_id, key_id, detail, record_id=self._new_id())
+        _log.warning("key %s named a foreign %s at %s", key_id, what, operation)
+        try:
+            await self._log.append(caller.tenant.tenant_id, record)
+        except SluiceError as error:
+            # The caller is refused all the same. The metric and the line above still tell of it.
+            _log.error("a refused key can't be recorded: %s", error.message)
+
+
+_DAY = 86_400
+MAX_PAUSE = 3600
+"""The longest `Retry-After`, in seconds."""
+
+
+class Spool(NamedTuple):
+    """A spool of a tenant, and the key that delivers it."""
+
+    tenant_id: str
+    key_id: str
+    source: str
+    instance: str
+
+
+class TooManySpools(TooMany):
+    """the key has begun as many spools as it may"""
+
+    def __init__(self, per_day: int, seconds: float) -> None:
+        self.headers = {"Retry-After": str(min(MAX_PAUSE, max(1, ceil(seconds))))}
+        super().__init__(
+            f"the key has begun as many spools as it may, {per_day} a day "
+            "(`SLUICE_NEW_SPOOLS_PER_DAY`): give its sidecars a volume, or keys of their own"
+        )
+
+
+class SpoolStarts:
+    """A bucket for each key: `per_day` spools at once, and as many a day after that."""
+
+    def __init__(self, store: Store, clock: Clock, per_day: int) -> None:
+        self._store = store
+        self._now = clock.monotonic
+        self._per_day = per_day
+        self._buckets = Buckets(per_day / _DAY, per_day)
+
+    async def begins(self, spool: Spool, records: Sequence[Any]) -> bool:
+        """Return whether this batch would begin the spool. Raises `TooManySpools` if the key may
+        begin no more, and `ReadFault` if the database does not answer."""
+        if not _is_first(records) or await self._exists(spool):
+            return False
+        if wait := self._buckets.due(spool[:2], self._now()):
+            raise TooManySpools(self._per_day, wait)
+        return True
+
+    def begun(self, spool: Spool) -> None:
+        """Count a spool that was begun."""
+        self._buckets.wait(spool[:2], self._now())
+
+    async def _exists(self, spool: Spool) -> bool:
+        query = select(sources.c.n).where(
+            sources.c.tenant_id == spool.tenant_id,
+            sources.c.source == spool.source,
+            sources.c.instance == spool.instance,
+        )
+        async with self._store.reading(spool.tenant_id) as connection:
+            return (await connection.execute(query)).first() is not None
+
+
+def _is_first(records: Sequence[Any]) -> bool:
+    """Return whether a batch could begin a spool: it must start with record 0."""
+    try:
+        return bool(records[0]["core"]["src"]["n"] == 0)
+    except (LookupError, TypeError):
+        return False

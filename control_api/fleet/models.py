@@ -1,0 +1,150 @@
+"""Responses to sidecars and about them: the policy set, enrolment, reports."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from policies.definitions.model import AgentStatus
+
+_NOW = "2026-01-31T12:00:00.000000Z"
+
+MAX_PAGE_BYTES = 768 * 1024
+"""The maximum number of bytes in all document bodies of one `PolicySetPage` together."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnrolledSidecar:
+    """A pod's agent, and the keys of its sidecar and of the agent. Everything from `enrolment` on
+    is null unless the agent is approved. The keys are live while the agent's document
+    `enrolment/<agent_id>` in the policy set names the same generation as `enrolment`."""
+
+    tenant_id: str
+    workload: str
+    agent_id: str
+    agent_role: str
+    status: AgentStatus
+    enrolment: str | None
+    sidecar_key: str | None
+    agent_key: str | None
+    agent_key_id: str | None
+    expires_at: str | None
+    expires_in: int | None
+
+    example: ClassVar[dict[str, Any]] = {
+        "tenant_id": "default",
+        "workload": "https://kubernetes.default.svc:system:serviceaccount:lending:loans",
+        "agent_id": "agt_loans",
+        "agent_role": "loan_underwriter",
+        "status": "approved",
+        "enrolment": "enr_3nB7xGvQ2mT5kWc8LpR0aZ",
+        "sidecar_key": "slc_" + "0" * 49,
+        "agent_key": "slc_" + "1" * 49,
+        "agent_key_id": "key_3nB7xGvQ2mT5kWc8LpR0aZ",
+        "expires_at": "2026-01-31T13:00:00.000000Z",
+        "expires_in": 3600,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """The control API's time and the tenant's revision. A report with `pinned_size` is shown the
+    latest checkpoint, and the proof that it continues the one of that size."""
+
+    now: str
+    revision: int
+    checkpoint: str | None
+    consistency: list[str] | None
+
+    example: ClassVar[dict[str, Any]] = {
+        "now": _NOW,
+        "revision": 42,
+        "checkpoint": None,
+        "consistency": None,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class SidecarShown:
+    """A sidecar's last report, with ages in milliseconds as of `last_seen`. `live` means that it
+    reported recently, `duplicate` that two processes report the same id; `refusing` is why it is
+    not ready, `forked` how the log contradicts the checkpoint that it has pinned. Without
+    `source_levels`, it ignores the levels that the tenant states of sources."""
+
+    sidecar_id: str
+    version: str
+    agent_id: str | None
+    agent_role: str | None
+    epoch: str
+    revision: int
+    policy_set_age_ms: int | None
+    spool_depth: int
+    oldest_unshipped_ms: int | None
+    refusing: str | None
+    workload: str | None
+    enrolled_until: str | None
+    forked: str | None
+    first_seen: str
+    last_seen: str
+    live: bool
+    duplicate: bool
+    source_levels: bool
+
+    example: ClassVar[dict[str, Any]] = {
+        "sidecar_id": "sidecar-1",
+        "version": "1.0.0",
+        "agent_id": "agt_loans",
+        "agent_role": "loan_underwriter",
+        "epoch": "0194bd6e7c007a1b",
+        "revision": 42,
+        "policy_set_age_ms": 1200,
+        "spool_depth": 0,
+        "oldest_unshipped_ms": None,
+        "refusing": None,
+        "workload": None,
+        "enrolled_until": None,
+        "forked": None,
+        "first_seen": _NOW,
+        "last_seen": _NOW,
+        "live": True,
+        "duplicate": False,
+        "source_levels": True,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class SetDocument:
+    """A document of the policy set; `body` is its canonical JSON, null if it was removed."""
+
+    name: str
+    revision: int
+    digest: str | None
+    body: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySetPage:
+    """What changed in the policy set since a revision. A page without documents is the heartbeat.
+    In `log_key_history` each key that signed the log endorses the next, oldest first."""
+
+    epoch: str
+    revision: int
+    reset: bool
+    more: bool
+    now: str
+    tenant_id: str
+    log_key: str
+    log_key_history: list[dict[str, str]]
+    documents: list[SetDocument]
+
+    example: ClassVar[dict[str, Any]] = {
+        "epoch": "0194bd6e7c007a1b",
+        "revision": 42,
+        "reset": False,
+        "more": False,
+        "now": _NOW,
+        "tenant_id": "default",
+        "log_key": "MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw=",
+        "log_key_history": [],
+        "documents": [
+            {"name": "agent/agt_loans", "revision": 42, "digest": None, "body": None},
+        ],
+    }

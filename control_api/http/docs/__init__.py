@@ -1,1 +1,0 @@
-"""Renders the page at `/docs`, to read, search and try the API."""

@@ -1,2 +1,0 @@
-"""Responses that are sent while they are made: `sending` writes them, `content_coding` compresses
-them. Knows no route."""

@@ -1,1 +1,0 @@
-"""Holds the keys of sidecars to their own agents and their own sidecar ids."""

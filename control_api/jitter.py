@@ -1,0 +1,11 @@
+"""Spreads what replicas do at intervals, so that they don't all do it at once."""
+
+from collections.abc import Callable
+
+JITTER = 0.2
+"""A fraction of the interval, so that replicas that started together don't purge together."""
+
+
+def jitter(entropy: Callable[[int], bytes]) -> float:
+    """A random factor between 1 - `JITTER` and 1 + `JITTER`."""
+    return 1 + JITTER * (int.from_bytes(entropy(2), "big") / 0x8000 - 1)

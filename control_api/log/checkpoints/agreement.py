@@ -1,0 +1,216 @@
+"""Whether a log agrees with the checkpoints that it has to agree with before it is signed again.
+
+Reads back what is new since a checkpoint that was signed; everything, if there is no such
+checkpoint or if something differs. Signs nothing.
+
+Flat memory: a page at a time, between which the service's other tasks run. Compares the tree with
+the checkpoints that it has to pass through.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Select, bindparam, select
+
+from control_api.log.checkpoints.expected import Diverged, Expected
+from control_api.store.queries import checkpoints, tree_nodes
+from control_api.store.queries.purges import latest_anchor
+from control_api.store.schema.log import log_entries
+from control_api.store.store import Store
+from control_api.store.transaction import Transaction
+from policies.ground.errors import Unavailable
+from policies.trail.checkpoint import Checkpoint
+from policies.trail.findings import Finding, Reason
+from policies.trail.merkle_tree import Frontier, leaf_hash
+from policies.trail.proofs.subtree import Node
+from policies.trail.proofs.wide_tree import WideTree
+from policies.trail.purge import Anchor
+
+FIRST_ROWS, MAX_ROWS = 50, 200
+"""The rows of the first page, and the most of any: they are hashed without a pause, in about a
+millisecond."""
+PAGE_BYTES = 512 * 1024
+PAUSE = 0.001
+"""Seconds between two pages, for other tasks."""
+
+
+MAX_NODES = 4096
+"""Nodes to keep in memory: those of a million entries."""
+
+StoredNode = tuple[Node, bytes]
+
+
+class ReadBack(NamedTuple):
+    """The tree that the entries lead to, and those of its nodes that are still to be stored."""
+
+    tree: Frontier
+    nodes: list[StoredNode]
+
+
+class EntriesMissing(Exception):
+    """an entry below the head has no row"""
+
+    def __init__(self, seq: int) -> None:
+        super().__init__(f"entry {seq} is missing, though the head counts it")
+        self.seq = seq
+
+
+class RootDiffers(Exception):
+    """the entries have another root than the checkpoint of their size"""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"the entries up to {size} have another root than their checkpoint")
+        self.size = size
+
+
+async def read_back(
+    store: Store, tenant_id: str, start: Frontier, until: int, expected: Iterable[Checkpoint]
+) -> ReadBack:
+    """Reads the entries from `start.size` up to `until` and appends them to a copy of `start`.
+    Raises `RootDiffers` at the first checkpoint whose root the tree doesn't have, and
+    `EntriesMissing`."""
+    tree, nodes = WideTree(start), list[StoredNode]()
+    stops: dict[int, set[bytes]] = {}
+    for each in expected:
+        # Two checkpoints of one size may contradict each other: then neither is passed over.
+        stops.setdefault(each.size, set()).add(each.root)
+    _compare(tree, stops)
+    limit = FIRST_ROWS
+    while tree.size < until:
+        # A page ends at the next checkpoint, where the root is compared.
+        end = min((size for size in stops if size > tree.size), default=until)
+        wanted = {"tenant": tenant_id, "first": tree.size, "until": min(end, until), "rows": limit}
+        # A transaction for each page: a long-lived reader would keep SQLite from folding its WAL.
+        page = await store.run_reading(tenant_id, partial(_hashed, wanted))
+        if page is None:
+            raise EntriesMissing(tree.size)
+        nodes += tree.append_all(page.leaves)
+        _compare(tree, stops)
+        if len(nodes) >= MAX_NODES:
+            await _store(store, tenant_id, nodes)
+            nodes.clear()
+        rows, weight = len(page.leaves), page.weight
+        limit = max(1, min(MAX_ROWS, PAGE_BYTES * rows // max(1, weight)))
+        await asyncio.sleep(PAUSE)
+    return ReadBack(tree.frontier(), nodes)
+
+
+class _Page(NamedTuple):
+    """The hashes of entries that follow one another, and how many bytes they have."""
+
+    leaves: list[bytes]
+    weight: int
+
+
+def _hashed(wanted: dict[str, Any], connection: Connection) -> _Page | None:
+    """The next entries from `first` on; None if one of them is missing."""
+    rows = connection.execute(_PAGE, wanted).all()
+    first = wanted["first"]
+    # `seq` is unique and ordered, so first and last tell whether one is missing.
+    if not rows or rows[0].seq != first or rows[-1].seq != first + len(rows) - 1:
+        return None
+    try:
+        return _Page([leaf_hash(row.entry) for row in rows], sum(len(row.entry) for row in rows))
+    except TypeError:  # SQLite keeps what is no bytes, if someone puts it there
+        return None
+
+
+def _compare(tree: WideTree, stops: dict[int, set[bytes]]) -> None:
+    roots = stops.get(tree.size)
+    if roots is not None and roots != {tree.frontier().root()}:
+        raise RootDiffers(tree.size)
+
+
+async def _store(store: Store, tenant_id: str, nodes: list[StoredNode]) -> None:
+    """Stores nodes before they are proven, so that memory stays flat: proofs trust none of them."""
+
+    async def work(tx: Transaction) -> None:
+        await tree_nodes.extend(tx.connection, tenant_id, nodes)
+
+    await store.write(tenant_id, work)
+
+
+_PAGE: Select[Any] = (
+    select(log_entries.c.seq, log_entries.c.entry)
+    .where(
+        log_entries.c.tenant_id == bindparam("tenant"),
+        log_entries.c.seq >= bindparam("first"),
+        log_entries.c.seq < bindparam("until"),
+    )
+    .order_by(log_entries.c.seq)
+    .limit(bindparam("rows"))
+)
+
+
+TRIES = 5
+"""Purges run hourly. An examination that meets a purge in every try gives up."""
+
+
+async def read_agreeing(store: Store, tenant_id: str, expected: Expected) -> list[StoredNode]:
+    """Reads back what is new. Returns the nodes of the tree to store. Raises `Diverged` unless the
+    entries' tree passes through every expected checkpoint and is the head's."""
+    base = await _base(store, tenant_id, expected)
+    if base is not None:
+        found = await _read(store, tenant_id, expected, base)
+        if isinstance(found, ReadBack):
+            return found.nodes
+    # There is no base, or it does not lead to the head: what was changed may be below it.
+    for _ in range(TRIES):
+        anchor = await _anchor(store, tenant_id, expected)
+        start = Frontier() if anchor is None else anchor.purged.tree()
+        found = await _read(store, tenant_id, expected, start)
+        if isinstance(found, ReadBack):
+            return found.nodes
+        # If a purge removed rows that were being read, their absence proves nothing.
+        if await _anchor(store, tenant_id, expected) == anchor:
+            raise Diverged.of(tenant_id, found)
+    raise Unavailable(f"the log of tenant `{tenant_id}` is being purged")
+
+
+async def _anchor(store: Store, tenant_id: str, expected: Expected) -> Anchor | None:
+    async with store.reading(tenant_id) as connection:
+        try:
+            anchor = await latest_anchor(connection, tenant_id)
+            fault = anchor and anchor.fault(expected.state.log, expected.publics)
+        except (ValueError, TypeError):
+            anchor, fault = None, "the anchor can't be read"
+    if fault:
+        raise Diverged.of(tenant_id, Finding(None, Reason.ANCHOR_INVALID, fault))
+    return anchor
+
+
+async def _base(store: Store, tenant_id: str, expected: Expected) -> Frontier | None:
+    """A tree to continue, so that only new entries are read. It comes from the database; the first
+    expected checkpoint, which it leads to, proves it."""
+    if not expected.before:
+        return None
+    state, first = expected.state, expected.before[0].size
+    row = state.published
+    try:
+        if row is None or row.size > first:
+            async with store.reading(tenant_id) as connection:
+                row = await checkpoints.upto(connection, tenant_id, state.origin, first)
+        return None if row is None else Frontier.from_bytes(row.size, row.frontier)
+    except (ValueError, TypeError):  # edited by hand
+        return None
+
+
+async def _read(
+    store: Store, tenant_id: str, expected: Expected, start: Frontier
+) -> ReadBack | Finding:
+    state = expected.state
+    if expected.before and expected.before[0].size < start.size:
+        # `read_expected` has compared the anchor of then. The next try reads both again.
+        raise Unavailable(f"the log of tenant `{tenant_id}` was purged meanwhile")
+    try:
+        found = await read_back(store, tenant_id, start, state.size, expected.before)
+    except RootDiffers as error:
+        return Finding(error.size, Reason.ROOT_MISMATCH, str(error))
+    except EntriesMissing as error:
+        return Finding(error.seq, Reason.ENTRIES_MISSING, str(error))
+    if found.tree != state.tree:
+        text = f"the entries from {start.size} on do not hash to the head's tree"
+        return Finding(state.size, Reason.HEAD_MISMATCH, text)
+    return found

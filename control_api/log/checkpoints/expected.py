@@ -1,0 +1,204 @@
+"""What a log has to agree with before it is signed again, and its state as the database shows it.
+
+The store decides, because those who write to the database can't change it. Reads no entry of the
+log.
+
+Believes none of it: `maker` compares it with the checkpoint store.
+"""
+
+import asyncio
+from contextlib import suppress
+from operator import index
+from typing import Any, NamedTuple
+
+from sqlalchemy import Row, bindparam, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.checkpoint_store.stored_note import CheckpointStore, StoredNote
+from control_api.store.queries import checkpoints, log_keys
+from control_api.store.queries.checkpoints import StoredCheckpoint
+from control_api.store.queries.purges import purged_size
+from control_api.store.schema.log import log_heads
+from control_api.store.store import Store
+from policies.ground.errors import SluiceError
+from policies.ground.signing import KeyRing
+from policies.trail import checkpoint
+from policies.trail.checkpoint import BadNote, Checkpoint
+from policies.trail.findings import Finding, Reason
+from policies.trail.incarnation import is_origin_of
+from policies.trail.merkle_tree import Frontier
+
+
+class LogState(NamedTuple):
+    """`log` is empty if the tenant has no log yet; `tree` is None if the head is not a valid one.
+    `published` is the latest checkpoint of the current origin, None if there is none that can be
+    read."""
+
+    log: str
+    origin: str
+    size: int
+    tree: Frontier | None
+    published: StoredCheckpoint | None
+
+    def checkpoint(self) -> Checkpoint:
+        """The checkpoint of the log as it is. Only for a head that could be read."""
+        assert self.tree is not None
+        return Checkpoint(self.origin, self.size, self.tree.root())
+
+    def frontier(self) -> bytes:
+        assert self.tree is not None
+        return self.tree.to_bytes()
+
+
+async def read_state(connection: AsyncConnection, tenant_id: str) -> LogState:
+    # The order matters: each checkpoint that is read here was published before the head was read,
+    # so the head can't be smaller than it unless entries were removed.
+    try:
+        published = await checkpoints.latest(connection, tenant_id)
+    except (ValueError, TypeError):
+        # Edited by hand. The rows are read back from the beginning then.
+        published = None
+    incarnation = await checkpoints.latest_incarnation(connection, tenant_id)
+    row = (await connection.execute(_HEAD, {"tenant": tenant_id})).one_or_none()
+    log = "" if row is None else str(row.log)
+    origin = log
+    if incarnation is not None and is_origin_of(incarnation.origin, log):
+        origin = incarnation.origin
+    if published is not None and published.origin != origin:
+        published = None
+    size, tree = _tree(row)
+    return LogState(log, origin, size, tree, published)
+
+
+def _tree(row: Row[Any, Any, Any] | None) -> tuple[int, Frontier | None]:
+    if row is None:
+        return 0, Frontier()
+    try:
+        size = index(row.size)
+        return size, Frontier.from_bytes(size, bytes(memoryview(row.frontier)))
+    except (ValueError, TypeError):
+        return 0, None
+
+
+_HEAD = select(log_heads.c.log, log_heads.c.size, log_heads.c.frontier).where(
+    log_heads.c.tenant_id == bindparam("tenant")
+)
+
+
+class Diverged(SluiceError):
+    """the log contradicts a checkpoint of its own: it is not signed until an operator decides"""
+
+    status = 409
+
+    finding: Finding
+    note: str | None
+    """The latest note in the store, if there is one."""
+
+    @classmethod
+    def of(cls, tenant_id: str, finding: Finding, note: str | None = None) -> "Diverged":
+        """What is wrong with the tenant's log."""
+        error = cls(f"the log of tenant `{tenant_id}` has diverged: {finding.text()}")
+        error.finding, error.note = finding, note
+        return error
+
+
+class Expected(NamedTuple):
+    """`stored` is the latest note of the tenant in the store, and `outside` the checkpoint that it
+    signs; `inside` is the latest published one, None if its row is not valid. `publics` are the
+    keys that may sign them."""
+
+    state: LogState
+    stored: StoredNote | None
+    outside: Checkpoint | None
+    inside: Checkpoint | None
+    publics: tuple[bytes, ...]
+
+    @property
+    def before(self) -> list[Checkpoint]:
+        """The checkpoints that the log's tree must pass through, the smallest first."""
+        found = [each for each in (self.outside, self.inside) if each is not None]
+        return sorted(found, key=lambda each: each.size)
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the store has a checkpoint of the log's present size."""
+        return self.outside is not None and self.outside.size == self.state.size
+
+    @property
+    def latest(self) -> str | None:
+        """The note of the largest checkpoint. A published one has its cosignatures too."""
+        published = self.state.published
+        outside = -1 if self.outside is None else self.outside.size
+        if self.inside is not None and published is not None and self.inside.size >= outside:
+            return published.note
+        return None if self.stored is None else self.stored.note
+
+    @property
+    def note(self) -> str | None:
+        """A note of the log's present size, if it was signed already."""
+        if self.stored is not None and self.is_stored:
+            return self.stored.note
+        signed = self.inside is not None and self.inside.size == self.state.size
+        return self.latest if signed else None
+
+
+async def read_expected(
+    store: Store, ring: KeyRing, notes: CheckpointStore, tenant_id: str
+) -> Expected:
+    """Raises `Diverged` if the log contradicts its checkpoints already by its size, its name or
+    what was purged, and `Unavailable` if the database or the checkpoint store does not answer."""
+    # INVARIANT: anchor, store, log, in this order. Other replicas sign and purge meanwhile. A purge
+    # is committed only once the store has a checkpoint of what it removes, so a store that was read
+    # after the anchor has it. The log has what the store has signed only if it is read later.
+    async with store.reading(tenant_id) as connection:
+        purged = await purged_size(connection, tenant_id)
+    stored = await asyncio.to_thread(notes.latest, tenant_id)
+    async with store.reading(tenant_id) as connection:
+        state = await read_state(connection, tenant_id)
+    publics = await log_keys.trusted(store, ring)
+    note = None if stored is None else stored.note
+    outside = None if stored is None else _of_store(tenant_id, state, stored, publics)
+    inside = None
+    if state.published is not None:
+        # A row that was edited proves nothing, and is passed over.
+        with suppress(BadNote):
+            inside = checkpoint.read(state.published.note, state.origin, publics)
+    if state.tree is None:
+        finding = Finding(None, Reason.HEAD_MISMATCH, "the log's head can't be read")
+        raise Diverged.of(tenant_id, finding, note)
+    expected = Expected(state, stored, outside, inside, publics)
+    for each in expected.before:
+        if each.size > state.size:
+            text = f"a checkpoint counts {each.size} entries, the log has only {state.size}"
+            raise Diverged.of(
+                tenant_id, Finding(state.size, Reason.LOG_BEHIND_CHECKPOINT, text), note
+            )
+        if each.size < purged:
+            # Nothing is left that this checkpoint could be compared with.
+            text = (
+                f"the first {purged} entries were purged, but a checkpoint is of only {each.size}: "
+                "a purge first has a larger one stored outside"
+            )
+            raise Diverged.of(tenant_id, Finding(purged, Reason.PURGE_UNCOVERED, text), note)
+    return expected
+
+
+def _of_store(
+    tenant_id: str, state: LogState, stored: StoredNote, publics: tuple[bytes, ...]
+) -> Checkpoint:
+    """The checkpoint of the store's latest note. Raises `Diverged` unless it is of this log."""
+    reason, text = Reason.CHECKPOINT_UNREADABLE, "the store's latest note can't be read"
+    try:
+        said = checkpoint.unverified(stored.note)
+        if said.origin != state.origin:
+            # Emptied tables come back as a log of another name. It is behind, whatever its size.
+            reason = Reason.LOG_BEHIND_CHECKPOINT
+            text = (
+                f"the store's latest checkpoint counts {said.size} entries of `{said.origin}`, but "
+                + (f"this log is `{state.origin}`" if state.log else "there is no log")
+            )
+            raise BadNote(text)
+        reason, text = Reason.SIGNATURE_MISSING, "the store's latest note is not signed by our key"
+        return checkpoint.read(stored.note, state.origin, publics)
+    except BadNote as error:
+        raise Diverged.of(tenant_id, Finding(state.size, reason, text), stored.note) from error

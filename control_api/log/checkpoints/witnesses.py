@@ -1,0 +1,241 @@
+"""Collects the cosignatures of witnesses for published checkpoints.
+
+A cosignature is put into the checkpoint store, then merged into the published note. If we die in
+between, the next run asks again, and a witness cosigns the same checkpoint again.
+
+INVARIANT: nothing waits for a witness. Each has a task of its own, which takes the latest
+checkpoint of each log; what was published meanwhile replaces what is still waiting. A checkpoint
+that a witness missed gets its cosignature only indirectly, by the next one.
+
+INVARIANT: a log that the witness refuses, or has never heard of, delays no other log: each has a
+pause of its own. Requests are for others.
+"""
+
+import asyncio
+import heapq
+import itertools
+import logging
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass
+
+from aiohttp import ClientSession
+
+from control_api.checkpoint_store.stored_note import CheckpointStore, CosignedNote
+from control_api.log.checkpoints.level import merged
+from control_api.log.checkpoints.witness_client import (
+    NotCosigned,
+    OtherSize,
+    Refusal,
+    WitnessClient,
+    open_session,
+)
+from control_api.log.proofs import prove_growth
+from control_api.metrics.metrics import COSIGNED, FAILED, WitnessingMetrics
+from control_api.security.witness_addresses import WitnessAddress
+from control_api.store.queries import checkpoints
+from control_api.store.queries.checkpoints import StoredCheckpoint
+from control_api.store.store import Store
+from control_api.store.transaction import Transaction
+from policies.ground.errors import SluiceError
+from policies.trail.incarnation import split_origin
+from policies.trail.proofs.signed_note import Signature, VerifierKey
+
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+"""Seconds until a witness that has not cosigned a log is asked for it again."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """`since` is when the log began to lack a cosignature, as `monotonic` counts it."""
+
+    made: StoredCheckpoint
+    since: float
+    pause: float
+
+
+class WitnessQueue:
+    """The checkpoints that wait for one witness. `monotonic` counts seconds. Between `next` and
+    `done` or `retry`, the log has no turn."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._waiting: dict[str, _Waiting] = {}
+        self._turns: list[tuple[float, int, str]] = []
+        """When each log is due, the earliest first: a heap, since there may be thousands."""
+        self._order = itertools.count()
+        self._changed = asyncio.Event()
+
+    def put(self, tenant_id: str, made: StoredCheckpoint) -> None:
+        """A log has a newer checkpoint. It keeps its turn, and the pause that it has."""
+        waiting = self._waiting.get(tenant_id)
+        if waiting is None:
+            now = self._monotonic()
+            self._waiting[tenant_id] = _Waiting(made, now, FIRST_PAUSE)
+            self._due(tenant_id, now)
+            self._changed.set()
+        else:
+            waiting.made = made
+
+    async def next(self) -> tuple[str, StoredCheckpoint]:
+        """The tenant whose turn it is, and the checkpoint of its log, once there is one."""
+        while True:
+            self._changed.clear()
+            left = self._turns[0][0] - self._monotonic() if self._turns else None
+            if left is not None and left <= 0:
+                tenant_id = heapq.heappop(self._turns)[2]
+                return tenant_id, self._waiting[tenant_id].made
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._changed.wait()
+
+    def done(self, tenant_id: str, made: StoredCheckpoint) -> None:
+        """Nothing is to be asked for `made` any more."""
+        waiting = self._waiting.pop(tenant_id)
+        if waiting.made is not made:
+            self.put(tenant_id, waiting.made)
+
+    def retry(self, tenant_id: str) -> None:
+        """Ask again after the log's pause, which doubles."""
+        waiting = self._waiting[tenant_id]
+        self._due(tenant_id, self._monotonic() + waiting.pause)
+        waiting.pause = min(2 * waiting.pause, LONGEST_PAUSE)
+
+    def waits(self) -> float:
+        """Seconds since when the log that waits longest has no cosignature."""
+        since = min((each.since for each in self._waiting.values()), default=None)
+        return 0.0 if since is None else self._monotonic() - since
+
+    def _due(self, tenant_id: str, when: float) -> None:
+        heapq.heappush(self._turns, (when, next(self._order), tenant_id))
+
+
+TRIES = 3
+"""Another replica may submit to the same witness in between."""
+_log = logging.getLogger("sluice.witnesses")
+
+
+class Cosigner:
+    """Asks every witness. `publics` returns the keys that may have signed the log's notes."""
+
+    def __init__(
+        self,
+        store: Store,
+        notes: CheckpointStore,
+        addresses: Collection[WitnessAddress],
+        publics: Callable[[], Awaitable[Collection[bytes]]],
+        metrics: WitnessingMetrics,
+    ) -> None:
+        self._store = store
+        self._notes = notes
+        self._publics = publics
+        self._metrics = metrics
+        self._keys = tuple(each.key for each in addresses)
+        self._queues = {each: WitnessQueue(store.clock.monotonic) for each in addresses}
+        for address, queue in self._queues.items():
+            metrics.watch(address.key.name, (COSIGNED, FAILED, *Refusal), queue.waits)
+
+    def offer(self, tenant_id: str, made: StoredCheckpoint) -> None:
+        """A checkpoint was published. Returns at once."""
+        for address, queue in self._queues.items():
+            if not merged(made.note, (), (address.key,))[1]:
+                queue.put(tenant_id, made)
+
+    async def run(self) -> None:
+        """Runs as long as the app."""
+        async with open_session() as session, asyncio.TaskGroup() as group:
+            for address, queue in self._queues.items():
+                group.create_task(self._follow(address, queue, session))
+
+    async def _follow(
+        self, address: WitnessAddress, queue: WitnessQueue, session: ClientSession
+    ) -> None:
+        client, sizes = WitnessClient(address, session), dict[str, int]()
+        while True:
+            tenant_id, made = await queue.next()
+            try:
+                away = await self._ask(client, sizes, tenant_id, made)
+            except SluiceError as error:  # the database, or a tree that can't be proven
+                away = True
+                self._said(client.key, made, FAILED, str(error))
+            except Exception:  # noqa: BLE001  one log's fault must not stop the others
+                away = True
+                _log.exception("witness `%s` could not be asked", client.key.name)
+            if away:
+                queue.retry(tenant_id)
+            else:
+                queue.done(tenant_id, made)
+
+    async def _ask(
+        self, client: WitnessClient, sizes: dict[str, int], tenant_id: str, made: StoredCheckpoint
+    ) -> bool:
+        """Whether to ask again later."""
+        try:
+            line = await self._cosignature(client, sizes, tenant_id, made)
+        except NotCosigned as error:
+            self._said(client.key, made, error.refusal, str(error))
+            # The operator of the witness may still add the log: everything but a contradiction is
+            # tried again.
+            return error.refusal not in (Refusal.inconsistent, Refusal.ahead)
+        if line is not None:
+            await self._store_line(tenant_id, made, line)
+            sizes[made.origin] = made.size
+            self._said(client.key, made, COSIGNED, "")
+        return False
+
+    async def _cosignature(
+        self, client: WitnessClient, sizes: dict[str, int], tenant_id: str, made: StoredCheckpoint
+    ) -> Signature | None:
+        """None if a newer checkpoint was cosigned already, for another replica."""
+        for _ in range(TRIES):
+            old = min(sizes.get(made.origin, 0), made.size)
+            proof = await self._proof(tenant_id, old, made.size)
+            answer = await client.submit(
+                made.note, old, proof, self._store.clock.now() // 1_000_000
+            )
+            if not isinstance(answer, OtherSize):
+                return answer
+            sizes[made.origin] = answer.size
+            if answer.size > made.size:
+                async with self._store.reading(tenant_id) as connection:
+                    last = await checkpoints.latest(connection, tenant_id)
+                if last is not None and last.origin == made.origin and last.size >= answer.size:
+                    return None
+                text = f"it has cosigned {answer.size} entries, the log has {made.size}"
+                raise NotCosigned(Refusal.ahead, text)
+        raise NotCosigned(Refusal.unreachable, "it names another size each time")
+
+    async def _proof(self, tenant_id: str, old: int, size: int) -> list[bytes]:
+        if old in (0, size):
+            return []
+        grown = await prove_growth(self._store, tenant_id, old, size, await self._publics())
+        return grown.hashes
+
+    async def _store_line(self, tenant_id: str, made: StoredCheckpoint, line: Signature) -> None:
+        note, _ = merged(made.note, (line,), self._keys)
+        incarnation = split_origin(made.origin)[1]
+        outside = CosignedNote(line.key_id.hex(), incarnation, made.size, note)
+        await asyncio.to_thread(self._notes.put_cosigned, tenant_id, outside)
+
+        async def work(tx: Transaction) -> None:
+            stored = await checkpoints.at(tx.connection, tenant_id, made.size)
+            if stored is not None and stored.origin == made.origin:
+                note, count = merged(stored.note, (line,), self._keys)
+                await checkpoints.cosigned(tx.connection, tenant_id, stored.number, note, count)
+
+        await self._store.write(tenant_id, work)
+
+    def _said(self, key: VerifierKey, made: StoredCheckpoint, outcome: str, why: str) -> None:
+        """One answer, one metric; and a log line when a witness's outcome for a log changes."""
+        changed = self._metrics.answered(key.name, made.origin, outcome)
+        if not changed:
+            return
+        if outcome in (Refusal.inconsistent, Refusal.ahead):
+            _log.error(
+                "witness `%s` refuses `%s` at %d entries, as a log that was rewritten: %s",
+                key.name, made.origin, made.size, why,
+            )  # fmt: skip
+        elif outcome == COSIGNED:
+            _log.info("witness `%s` cosigns `%s`", key.name, made.origin)
+        else:
+            _log.warning("witness `%s` does not cosign `%s`: %s", key.name, made.origin, why)

@@ -1,0 +1,321 @@
+"""Checks what verification needs besides the entries: the anchor of a purged log, the counters of
+the spools, and that the search index is complete.
+
+Retention is the only way in which a log may lose entries. So the removal of its oldest rows needs a
+note that only the log's key can sign, and a `purge` entry that says the same.
+
+A counter that is ahead of the log would have records receipted that the log does not have: their
+sidecar would forget them.
+
+No proof covers the index, but deleting from it would hide an event from every list. Surplus rows do
+no harm, because a search compares each entry that it finds with the filters again.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Dialect, Executable, Row, Select, bindparam, func, select, text, union_all
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.store.log import index
+from control_api.store.log.index import FACETS, SPAN, block_end, block_rows, indexed_size
+from control_api.store.schema.log import log_entries, log_index, log_spans, openings, sources
+from policies.ground.canonical import b64, rfc3339
+from policies.trail import checkpoint
+from policies.trail.checkpoint import BadNote, Checkpoint
+from policies.trail.core import record_hash
+from policies.trail.findings import Finding, Reason
+from policies.trail.purge import KIND, Anchor
+from policies.trail.verify import Verifier
+from policies.trail.walk.range_result import ChainEnd, Source
+
+
+async def check_purged_rows(
+    connection: AsyncConnection, tenant_id: str, anchor: Anchor | None
+) -> Finding | None:
+    """Checks the rows below the anchor: all must exist until a checkpoint covers the purge, and
+    none once it has finished. In between they are being removed, and no reader sees them."""
+    if anchor is None or (anchor.cover_note is not None and anchor.finished_at is None):
+        return None
+    purged = anchor.purged
+    # Openings may be missing at any time, because erasing a person deletes theirs. So before a
+    # purge is covered, only its entries must be there.
+    for table in (log_entries, openings):
+        query = select(func.min(table.c.seq)).where(
+            table.c.tenant_id == tenant_id, table.c.seq < purged.size
+        )
+        first = (await connection.execute(query)).scalar()
+        if anchor.finished_at is not None and first is not None:
+            there = f"seq {first}: was purged, but exists"
+            return Finding(first, Reason.PURGED_ROW_EXISTS, there)
+        if anchor.finished_at is None and table is log_entries:
+            due = purged.size - purged.count
+            if first != due:
+                removed = f"seq {due}: removed before a checkpoint covered its purge"
+                return Finding(due, Reason.PURGE_UNCOVERED, removed)
+    return None
+
+
+async def check_purge_entry(
+    connection: AsyncConnection, tenant_id: str, anchor: Anchor | None
+) -> Finding | None:
+    """Checks that the entry which the anchor names is its `purge` entry: only that tells what
+    retention removed from rows that were deleted. The walk verifies the entry itself."""
+    if anchor is None or await purge_entry(connection, tenant_id, anchor) is not None:
+        return None
+    other = f"seq {anchor.seq}: is not the `purge` entry of the anchor"
+    return Finding(anchor.seq, Reason.PURGE_MISMATCH, other)
+
+
+async def purge_entry(connection: AsyncConnection, tenant_id: str, anchor: Anchor) -> bytes | None:
+    """The bytes of the anchor's `purge` entry; None if another entry is there, or none."""
+    query = select(log_entries.c.entry).where(
+        log_entries.c.tenant_id == tenant_id, log_entries.c.seq == anchor.seq
+    )
+    raw = (await connection.execute(query)).scalar_one_or_none()
+    return raw if isinstance(raw, bytes) and anchor.matches_entry(raw) else None
+
+
+class AnchorCheck:
+    """Checks the anchor in one verification; it is None if nothing was purged. `fault` describes a
+    fault of the anchor itself."""
+
+    def __init__(self, anchor: Anchor | None, log: str, publics: Collection[bytes]) -> None:
+        self._anchor = anchor
+        self._log = log
+        self._cover: Checkpoint | None = None
+        self.first = 0
+        self.fault: Finding | None = None
+        if anchor is None:
+            return
+        fault = anchor.fault(log, publics)
+        if fault is not None:
+            self.fault = Finding(anchor.seq, Reason.ANCHOR_INVALID, fault)
+            return
+        self.first = anchor.purged.size
+        if anchor.cover_note is not None:
+            self._cover = anchor.cover(log, publics)
+
+    def verifier(self, before: Collection[Checkpoint] = ()) -> Verifier:
+        """A verifier that starts after the purged entries and expects the checkpoint that covers
+        the purge, and those in `before`."""
+        after = None if self._anchor is None else self._anchor.purged
+        verifier = Verifier(self._log, after=after)
+        for each in before if self._cover is None else (self._cover, *before):
+            verifier.expect(each.size, each.root)
+        return verifier
+
+    def check_rows(self, rows: Sequence[Row[Any]]) -> Finding | None:
+        """A `purge` entry after the anchor's is a fault, because the anchor must be the latest."""
+        for row in rows:
+            if row.kind == KIND and (self._anchor is None or row.seq > self._anchor.seq):
+                unknown = f"seq {row.seq}: a purge that the anchor does not include"
+                return Finding(row.seq, Reason.PURGE_MISMATCH, unknown, row.eid)
+        return None
+
+    def check_end(self, size: int) -> Finding | None:
+        """The fault if the log, of `size` entries, does not reach what the anchor says."""
+        # A signed size can't be taken back, so entries were removed from the end of the log.
+        if self._cover is not None and self._cover.size > size:
+            fault = f"a signed checkpoint counts {self._cover.size} entries, the log only {size}"
+            return Finding(size, Reason.LOG_BEHIND_CHECKPOINT, fault)
+        return None
+
+    def anchor_answer(self) -> dict[str, Any] | None:
+        """The anchor as in contract section 4, or None if it is missing or faulty."""
+        return None if self._anchor is None or self.fault else anchor_answer(self._anchor)
+
+    def checkpoint_answer(self) -> dict[str, Any] | None:
+        """The newest signed note as in contract section 4, or None without a valid anchor."""
+        if self._anchor is None or self.fault:
+            return None
+        return latest_answer(self._anchor.cover_note or self._anchor.anchor_note)
+
+
+def latest_answer(note: str) -> dict[str, Any] | None:
+    """A note as in contract section 4, or None if it can't be read."""
+    try:
+        at = checkpoint.unverified(note)
+    except BadNote:
+        return None
+    return {"size": at.size, "root_hash": at.root.hex(), "note": note}
+
+
+def anchor_answer(anchor: Anchor) -> dict[str, Any]:
+    """The anchor as in contract section 4."""
+    purged = anchor.purged
+    return {
+        "last_seq": purged.size - 1,
+        "last_hash": purged.last_leaf.hex(),
+        "tree_size": purged.size,
+        "root_hash": purged.root.hex(),
+        "purged_count": purged.count,
+        "purged_before": rfc3339(purged.cutoff),
+        "purged_at": rfc3339(anchor.purged_at),
+    }
+
+
+class SpoolEnds:
+    """The last record of each spool among the entries that it sees, in any order."""
+
+    def __init__(self) -> None:
+        self.ends: dict[Source, ChainEnd] = {}
+
+    def see(self, entry: dict[str, Any]) -> None:
+        """Take in a decoded entry. Raises `ValueError`, `TypeError` or `LookupError` if its place
+        in a spool can't be read."""
+        src = entry.get("src")
+        if src is None:
+            return
+        source = src["id"].encode(), src["inst"].encode()
+        known = self.ends.get(source)
+        # Hashed only if it is the newest so far: from the newest on, once for each spool.
+        if known is None or src["n"] > known[0]:
+            self.ends[source] = src["n"], b64(record_hash(entry)).encode()
+
+
+async def counters(connection: AsyncConnection, tenant_id: str) -> Sequence[Row[Any]]:
+    """The last record that each spool's counter says is in the log. Read them before the head: a
+    counter moves with its entries."""
+    rows: Sequence[Row[Any]] = (await connection.execute(_COUNTERS, {"tenant": tenant_id})).all()
+    return rows
+
+
+def find_ahead(
+    rows: Sequence[Row[Any]], ends: Mapping[Source, ChainEnd], size: int, *, purged: bool
+) -> Finding | None:
+    """A counter that is ahead of its spool's last record among `size` entries, or that names
+    another record there. `purged` says that earlier records may have been removed."""
+    for row in rows:
+        end = ends.get((str(row.source).encode(), str(row.instance).encode()))
+        if end is None and purged:
+            continue
+        n, hashed = (-1, b"") if end is None else end
+        if not _fits(row, n, hashed):
+            ahead = (
+                f"the counter of spool `{row.source:.80}` `{row.instance:.80}` holds a record "
+                f"{row.n}, and its last one in the log is {n}"
+            )
+            return Finding(size, Reason.SOURCE_GAP, ahead)
+    return None
+
+
+def _fits(row: Row[Any], n: int, hashed: bytes) -> bool:
+    try:
+        # Behind is no fault: what was appended since these were read has moved them on.
+        return bool(row.n < n or (row.n == n and b64(row.hash).encode() == hashed))
+    except TypeError:  # SQLite does not enforce column types
+        return False
+
+
+_OF_TENANT = sources.c.tenant_id == bindparam("tenant")
+_COUNTERS: Select[Any] = select(
+    sources.c.source, sources.c.instance, sources.c.n, sources.c.hash
+).where(_OF_TENANT)
+
+
+_Span = tuple[int, int, int]  # a block's end, its earliest and its latest time
+
+
+async def find_unindexed(
+    connection: AsyncConnection, tenant_id: str, first: int, until: int, size: int
+) -> Finding | None:
+    """The first entry from `first` up to `until` (exclusive) that the index of a log of `size`
+    should hold but does not."""
+    due = {f"until_{place}": min(until, indexed_size(place, size)) for place in range(len(FACETS))}
+    wanted = {"tenant": tenant_id, "first": first, "step": index.STEP, **due}
+    missing = (await connection.execute(_missing(connection.dialect), wanted)).first()
+    if missing is None:
+        return None
+    name = FACETS[missing.facet]
+    missed = f"seq {missing.seq}: missing from the index of `{name}`"
+    return Finding(missing.seq, Reason.INDEX_INCOMPLETE, missed)
+
+
+class SpanCheck:
+    """Collects the times of each block from the entries from `first` up to `until` (exclusive) of a
+    log of `size`, and compares them with the stored spans."""
+
+    def __init__(self, first: int, until: int, size: int) -> None:
+        self._first = first
+        self._due = min(until, indexed_size(SPAN, size))
+        self._times: dict[int, tuple[int, int]] = {}
+
+    def feed(self, rows: Sequence[Row[Any]]) -> None:
+        for row in rows:
+            first = indexed_size(SPAN, row.seq)  # where the entry's block begins
+            low, high = self._times.get(first, (row.ts, row.ts))
+            self._times[first] = (min(low, row.ts), max(high, row.ts))
+
+    async def fault(self, connection: AsyncConnection, tenant_id: str) -> Finding | None:
+        query = select(log_spans).where(log_spans.c.tenant_id == tenant_id)
+        rows = (await connection.execute(query)).all()
+        stored = {row.seq: (row.until_seq, row.first_ts, row.last_ts) for row in rows}
+        for first, times in self._times.items():
+            until = block_end(SPAN, first)
+            fits = span_fits((until, *times), stored.get(first), divided=first < self._first)
+            if until <= self._due and not fits:
+                wrong = f"seq {first}: the index of times is wrong from here on"
+                return Finding(first, Reason.INDEX_INCOMPLETE, wrong)
+        return None
+
+
+def span_fits(expected: _Span, stored: _Span | None, *, divided: bool) -> bool:
+    """Whether the stored span of a block is right. A purge may have divided the block."""
+    if stored is None or not divided:
+        return stored == expected
+    # The span of a divided block may still include the times of removed entries.
+    try:
+        return stored[0] == expected[0] and stored[1] <= expected[1] and expected[2] <= stored[2]
+    except TypeError:  # SQLite does not enforce column types
+        return False
+
+
+def _missing(dialect: Dialect) -> Executable:
+    """The first entries, facet by facet, that have no row."""
+    if dialect.name == "postgresql":
+        return _MISSING_FROM_ARRAYS
+    return _MISSING
+
+
+def _unindexed(place: int, name: str) -> Select[Any]:
+    """The entries without an index row of this facet."""
+    entry = block_rows(name, until=f"until_{place}").subquery()
+    row = (
+        select(log_index.c.seq)
+        .where(
+            log_index.c.tenant_id == entry.c.tenant_id,
+            log_index.c.facet == place,
+            log_index.c.value == entry.c.value,
+            log_index.c.seq == entry.c.seq,
+        )
+        .limit(1)
+        .scalar_subquery()
+    )
+    return select(entry.c.facet, entry.c.seq).where(row.is_(None))
+
+
+def _unindexed_in_arrays(place: int, name: str) -> str:
+    """The same on PostgreSQL, where a row may name several entries."""
+    table = "openings" if name == "user_id" else "log_entries"
+    # OFFSET 0: a look-up for each value. PostgreSQL would turn it into a join otherwise, which may
+    # read the whole index for every page.
+    return (
+        f"(WITH entry AS (SELECT {name} AS value, seq FROM {table}"  # noqa: S608  # constants only
+        f" WHERE tenant_id = :tenant AND seq >= :first AND seq < :until_{place}"
+        f" AND {name} IS NOT NULL),"
+        " indexed AS (SELECT each.value, named.seq + distance AS seq"
+        " FROM (SELECT DISTINCT value FROM entry) AS each,"
+        f" LATERAL (SELECT seq, more FROM log_index WHERE tenant_id = :tenant AND facet = {place}"
+        " AND value = each.value AND seq > CAST(:first AS bigint) - :step"
+        f" AND seq < :until_{place} OFFSET 0) AS named,"
+        " LATERAL unnest(array_prepend(0::smallint, named.more)) AS distance)"
+        f" SELECT {place} AS facet, missing.seq FROM"
+        " (SELECT value, seq FROM entry EXCEPT SELECT value, seq FROM indexed) AS missing LIMIT 1)"
+    )
+
+
+_MISSING = union_all(*(_unindexed(place, name) for place, name in enumerate(FACETS))).limit(1)
+_MISSING_FROM_ARRAYS = text(
+    " UNION ALL ".join(_unindexed_in_arrays(place, name) for place, name in enumerate(FACETS))
+)

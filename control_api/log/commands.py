@@ -1,0 +1,138 @@
+"""The commands `rebuild-lists` and `accept-incarnation`, which work on the log whether or not the
+service is running.
+
+rebuild` does the work.
+
+It works beside the running service, which takes the new incarnation up within five seconds. Knows
+the operator's output; `checkpoints.acceptance` does the work.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from control_api.checkpoint_store.location import open_store
+from control_api.log import log_key
+from control_api.log.checkpoints.acceptance import Acceptance
+from control_api.log.checkpoints.expected import Diverged
+from control_api.log.counts import EntriesMoved, Uncountable
+from control_api.log.rebuild import Rebuilt, rebuild
+from control_api.settings import Settings
+from control_api.store.queries import tenant_rows
+from control_api.store.startup import explain_startup_faults, opened_store
+from control_api.store.store import Store
+from policies.ground.clock import Clock
+from policies.ground.errors import NotFound, SluiceError
+from policies.ground.ids import uuid7
+
+
+async def rebuild_lists(
+    settings: Settings,
+    clock: Clock,
+    entropy: Callable[[int], bytes],
+    tenant_id: str | None,
+    report: Callable[[str], None],
+) -> bool:
+    """Rebuild one tenant's, or those of all (None); True if all could be rebuilt. Raises `NotFound`
+    for an unknown tenant."""
+
+    def new_id() -> str:
+        return uuid7(clock.now(), entropy(10))
+
+    async with opened_store(settings, clock, asyncio.Event()) as store:
+        assert store is not None  # the stop event is never set
+        async with explain_startup_faults(settings):
+            chosen = await _tenants(store, tenant_id)
+        # A list, so that `all` does not stop at a failure.
+        return all([await _rebuild(store, each, new_id, report) for each in chosen])
+
+
+async def _tenants(store: Store, tenant_id: str | None) -> Sequence[str]:
+    async with store.reading_all_tenants() as connection:
+        all_ids = await tenant_rows.ids(connection)
+    if tenant_id is None:
+        return all_ids
+    if tenant_id not in all_ids:
+        raise NotFound(f"no such tenant: `{tenant_id}`")
+    return [tenant_id]
+
+
+async def _rebuild(
+    store: Store, tenant_id: str, new_id: Callable[[], str], report: Callable[[str], None]
+) -> bool:
+    try:
+        done = await rebuild(store, tenant_id, new_id, report)
+    except EntriesMoved:
+        report(f"{tenant_id}: the counts were not rebuilt, since a purge goes on: run this again")
+    except Uncountable as error:
+        report(f"{tenant_id}: entry {error.seq} can't be read, so the counts were not rebuilt")
+    except SluiceError as error:
+        report(f"{tenant_id}: not rebuilt: {error}")
+    else:
+        report(f"{tenant_id}: {_summary(done)}")
+        return not done.damaged
+    return False
+
+
+def _summary(done: Rebuilt) -> str:
+    changed = f"{done.rows} rows, {done.spans} blocks of times and {done.counts} counts changed"
+    if done.seq is not None:
+        changed += f", recorded by entry {done.seq}"
+    if done.damaged:
+        changed += f"; {done.damaged} entries don't verify, and they and all counts were left"
+    return changed
+
+
+MAX_REASON = 1000
+"""Characters of an operator's reason: it stays in the log."""
+PINS = """\
+What pinned the log before goes on refusing it, until each has accepted the new origin:
+  a sidecar                       remove `cache/pinned-checkpoint`, and restart it
+  a witness                       its operator adds the new origin to `logs`, and restarts it
+  sluice verify --url --state     begin a new state file
+  sluice verify --checkpoint      give the checkpoint above in place of the old one
+  a browser with the console      its reader confirms the new origin
+Tell each, by another way than this service, why the log lost entries, and the new origin."""
+"""What an operator does next. A pin that followed by itself would be none."""
+
+
+async def accept_incarnation(
+    settings: Settings,
+    clock: Clock,
+    entropy: Callable[[int], bytes],
+    tenant_id: str,
+    reason: str,
+    report: Callable[[str], None],
+) -> bool:
+    """Accept the log of one tenant as a new incarnation; False if that can't be done, with the
+    cause in the report. Raises `NotFound` for an unknown tenant."""
+    if not reason.strip() or len(reason) > MAX_REASON or not reason.isprintable():
+        report(f"--reason: must be one line of 1 to {MAX_REASON} characters")
+        return False
+    # The service's own key: the new incarnation must be signed by it.
+    ring = log_key.open_existing(settings.data_dir, settings.keys_dir)
+
+    def new_id() -> str:
+        return uuid7(clock.now(), entropy(10))
+
+    async with opened_store(settings, clock, asyncio.Event()) as store:
+        assert store is not None  # the stop event is never set
+        async with explain_startup_faults(settings):
+            await log_key.ensure_database_key(store, ring, settings.keys)
+            async with store.reading(tenant_id) as connection:
+                if await tenant_rows.get(connection, tenant_id) is None:
+                    raise NotFound(f"no such tenant: `{tenant_id}`")
+        notes = open_store(settings.checkpoint_store)
+        try:
+            done = await Acceptance(store, ring, notes, new_id).accept(tenant_id, reason)
+        except Diverged as error:
+            report(
+                f"{tenant_id}: can't be signed even as a new incarnation: {error.finding.text()}"
+            )
+        except SluiceError as error:
+            report(f"{tenant_id}: nothing accepted: {error}")
+        else:
+            report(f"{tenant_id}: accepted as `{done.origin}` by entry {done.seq}")
+            report(done.checkpoint.note.rstrip("\n"))
+            report(f"\n{PINS}")
+            return True
+    return False

@@ -1,1 +1,0 @@
-"""The counts of decisions, compared with the log and rebuilt from it."""

@@ -1,1 +1,0 @@
-"""Erases openings, and finds the `redact` entries that excuse missing ones."""

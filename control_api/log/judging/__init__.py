@@ -1,1 +1,0 @@
-"""Judges the records of sidecars, and lists those that were refused."""

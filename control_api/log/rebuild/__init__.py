@@ -1,1 +1,0 @@
-"""Makes anew what lists and counts read, from the log, which is the truth."""

@@ -1,0 +1,242 @@
+"""Makes the columns beside entries and openings anew, and the search index over them, in bounded
+transactions.
+
+    rebuild_group     the columns of a group of entries, and what the index says of it
+    rebuild_spans     the times of the index's blocks
+
+An entry whose bytes don't hash to what is stored beside it is left as it is: there, the log itself
+was changed, and nothing says what is true. Rows are deleted and inserted, since the service may
+update none.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from sqlalchemy import Row, bindparam, delete, func, insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.log.checks import find_unindexed, span_fits
+from control_api.log.scheduled.rederivation import stopped
+from control_api.store.log import index as log_index
+from control_api.store.log.chain import NO_OPENINGS, user_id_of
+from control_api.store.log.index import SPAN, block_end, indexed_size
+from control_api.store.queries import count_checks, purges, redactions, self_checks
+from control_api.store.queries.purges import purged_size
+from control_api.store.schema.log import entries_with_openings, log_entries, log_spans, openings
+from control_api.store.store import Store
+from control_api.store.transaction import Transaction
+from policies.trail.change import change_record
+from policies.trail.entry import Index, index_of
+from policies.trail.merkle_tree import leaf_hash
+from policies.trail.record import Record
+
+BEGUN, DONE = "log.rebuild_begun", "log.rebuilt"
+"""The changes of a rebuild in the log: before the first row was changed, and after the last."""
+
+
+class RebuildChanges:
+    """The changes of one rebuild of one log. `new_id` draws entry ids."""
+
+    def __init__(self, store: Store, tenant_id: str, new_id: Callable[[], str]) -> None:
+        self._store, self._tenant_id, self._new_id = store, tenant_id, new_id
+        self._begun = False
+
+    async def make(self, work: Callable[[AsyncConnection], Awaitable[int]]) -> int:
+        """Run `work` in a transaction; it returns how many things it changed."""
+        begun = self._begun
+
+        async def change(tx: Transaction) -> int:
+            # Appends and purges wait for this lock, so neither comes between.
+            await tx.connection.run_sync(purges.lock, self._tenant_id)
+            changed = await work(tx.connection)
+            if changed and not begun:
+                await tx.append(self._record(BEGUN, {}))
+            return changed
+
+        # If we die before the commit, nothing has happened; after it, the log says that a rebuild
+        # has begun, and the next one changes what is left.
+        changed = await self._store.write(self._tenant_id, change)
+        self._begun = begun or changed > 0
+        return changed
+
+    async def end(self, detail: dict[str, int]) -> int | None:
+        """Have the log verified anew, and record what was changed, if anything was: the number of
+        that entry."""
+
+        async def work(tx: Transaction) -> int | None:
+            seq = None
+            if self._begun:
+                seq = (await tx.append(self._record(DONE, detail))).seq
+            state = await self_checks.state(tx.connection, self._tenant_id)
+            if state is not None:
+                halted = stopped(state)
+                await self_checks.begin_round(tx.connection, self._tenant_id, stopped=halted)
+            await count_checks.ask(tx.connection, self._tenant_id)
+            return seq
+
+        return await self._store.write(self._tenant_id, work)
+
+    def _record(self, what: str, detail: dict[str, int]) -> Record:
+        return change_record(what, self._tenant_id, "system", detail, record_id=self._new_id())
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRows:
+    """The rows of a group whose columns are `wrong`, each with the right ones, those whose column
+    `user_id` is, with the right user, and how many entries are damaged themselves."""
+
+    wrong: list[tuple[Row[Any], Index]]
+    users: list[tuple[Row[Any], str | None]]
+    damaged: int
+
+
+async def rebuild_group(
+    store: Store, tenant_id: str, changes: RebuildChanges, first: int
+) -> tuple[int, int]:
+    """Rebuilds the entries from `first` on, as many as a row of the index may name. Returns how
+    many rows were changed, and how many entries are damaged."""
+    async with store.reading(tenant_id) as connection:
+        size = await redactions.log_size(connection, tenant_id)
+        found = await _group(connection, tenant_id, first)
+        unindexed = await _is_unindexed(connection, tenant_id, first, size)
+    if not (found.wrong or found.users or unindexed):
+        return 0, found.damaged
+
+    async def work(connection: AsyncConnection) -> int:
+        # Read again, under the lock: a purge or an erasure may have removed some.
+        group = await _group(connection, tenant_id, first)
+        changed = await _replace(connection, tenant_id, group)
+        now = await redactions.log_size(connection, tenant_id)
+        if changed or await _is_unindexed(connection, tenant_id, first, now):
+            await connection.run_sync(log_index.rewrite, tenant_id, first, now)
+            changed = max(changed, 1)
+        return changed
+
+    return await changes.make(work), found.damaged
+
+
+async def rebuild_spans(store: Store, tenant_id: str, changes: RebuildChanges) -> int:
+    """Rebuilds the times of each complete block; returns how many were wrong."""
+    async with store.reading(tenant_id) as connection:
+        size = await redactions.log_size(connection, tenant_id)
+        kept = await purged_size(connection, tenant_id)
+    changed, first = 0, indexed_size(SPAN, kept)
+    while (until := block_end(SPAN, first)) <= indexed_size(SPAN, size):
+
+        async def work(connection: AsyncConnection, first: int = first) -> int:
+            if await _span_fits(connection, tenant_id, first, divided=first < kept):
+                return 0
+            await connection.run_sync(log_index.rewrite_span, tenant_id, first)
+            return 1
+
+        async with store.reading(tenant_id) as connection:
+            fits = await _span_fits(connection, tenant_id, first, divided=first < kept)
+        changed += 0 if fits else await changes.make(work)
+        first = until
+    return changed
+
+
+async def _group(connection: AsyncConnection, tenant_id: str, first: int) -> GroupRows:
+    group = {"tenant": tenant_id, "first": first, "until": first + log_index.STEP}
+    wrong, users, damaged = [], [], 0
+    for row in (await connection.execute(_GROUP, group)).all():
+        try:
+            right = index_of(orjson.loads(row.entry))
+            user_id = user_id_of(row.openings or NO_OPENINGS)
+        except (ValueError, TypeError, LookupError, AttributeError):
+            damaged += 1
+            continue
+        if leaf_hash(row.entry) != row.hash:
+            damaged += 1
+            continue
+        if right != tuple(getattr(row, name) for name in Index._fields):
+            wrong.append((row, right))
+        if user_id != row.user_id:
+            users.append((row, user_id))
+    return GroupRows(wrong, users, damaged)
+
+
+async def _is_unindexed(connection: AsyncConnection, tenant_id: str, first: int, size: int) -> bool:
+    until = min(first + log_index.STEP, size)
+    return await find_unindexed(connection, tenant_id, first, until, size) is not None
+
+
+async def _replace(connection: AsyncConnection, tenant_id: str, group: GroupRows) -> int:
+    """Replaces the wrong rows; returns how many."""
+    await _make_room(connection, tenant_id, group.wrong)
+    seqs = [row.seq for row, _ in group.wrong]
+    rows = [
+        {**_place(tenant_id, row), **right._asdict(), "entry": row.entry, "hash": row.hash}
+        for row, right in group.wrong
+    ]
+    opened = [
+        {**_place(tenant_id, row), "user_id": user_id, "openings": row.openings}
+        for row, user_id in group.users
+    ]
+    if rows:
+        await connection.execute(_delete(log_entries, tenant_id, seqs))
+        await connection.execute(insert(log_entries), rows)
+    if opened:
+        seqs = [row.seq for row, _ in group.users]
+        await connection.execute(_delete(openings, tenant_id, seqs))
+        await connection.execute(insert(openings), opened)
+    return len(rows) + len(opened)
+
+
+async def _make_room(
+    connection: AsyncConnection, tenant_id: str, wrong: Sequence[tuple[Row[Any], Index]]
+) -> None:
+    """Gives other rows that have the ids of these entries one that no entry has, since ids are
+    unique: their own group's turn comes later."""
+    ids, seqs = [right.eid for _, right in wrong], [row.seq for row, _ in wrong]
+    of_tenant = log_entries.c.tenant_id == tenant_id
+    there = log_entries.c.eid.in_(ids) & log_entries.c.seq.not_in(seqs)
+    query = select(log_entries).where(of_tenant, there)
+    taken = (await connection.execute(query)).mappings().all()
+    if taken:
+        await connection.execute(_delete(log_entries, tenant_id, [row["seq"] for row in taken]))
+        rows = [{**row, "eid": f"displaced/{row['seq']}"} for row in taken]
+        await connection.execute(insert(log_entries), rows)
+
+
+async def _span_fits(
+    connection: AsyncConnection, tenant_id: str, first: int, *, divided: bool
+) -> bool:
+    until = block_end(SPAN, first)
+    block = {"tenant": tenant_id, "first": first, "until": until}
+    low, high = (await connection.execute(_TIMES, block)).one()
+    if low is None:
+        return True  # all of it was purged
+    row = (await connection.execute(_SPAN, block)).one_or_none()
+    stored = None if row is None else (row.until_seq, row.first_ts, row.last_ts)
+    return span_fits((until, low, high), stored, divided=divided)
+
+
+def _place(tenant_id: str, row: Row[Any]) -> dict[str, Any]:
+    return {"tenant_id": tenant_id, "seq": row.seq}
+
+
+def _delete(table: Any, tenant_id: str, seqs: Sequence[int]) -> Any:
+    return delete(table).where(table.c.tenant_id == tenant_id, table.c.seq.in_(seqs))
+
+
+def _within(table: Any) -> tuple[Any, ...]:
+    return (
+        table.c.tenant_id == bindparam("tenant"),
+        table.c.seq >= bindparam("first"),
+        table.c.seq < bindparam("until"),
+    )
+
+
+_GROUP = (
+    select(log_entries, openings.c.user_id, openings.c.openings)
+    .select_from(entries_with_openings)
+    .where(*_within(log_entries))
+    .order_by(log_entries.c.seq)
+)
+_TIMES = select(func.min(log_entries.c.ts), func.max(log_entries.c.ts)).where(*_within(log_entries))
+_SPAN = select(log_spans).where(
+    log_spans.c.tenant_id == bindparam("tenant"), log_spans.c.seq == bindparam("first")
+)

@@ -1,0 +1,152 @@
+"""Runs the scheduled verification of every tenant's log, and of a log that someone asked for, and
+tells what it found: to readiness, to metrics, and to the service's log. Knows nothing of entries:
+`log.self_check` verifies.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Collection
+
+from control_api.jitter import jitter
+from control_api.log.scheduled.asked_logs import AskedLogs
+from control_api.log.scheduled.count_check import CountChecker
+from control_api.log.scheduled.self_check import REST, SelfChecker
+from control_api.metrics.metrics import JobMetrics
+from control_api.store.queries import log_keys, tenant_rows
+from control_api.store.queries.count_checks import CountCheck
+from control_api.store.queries.self_checks import SelfCheck
+from control_api.store.store import Store
+from policies.ground.canonical import rfc3339
+from policies.ground.clock import Clock
+from policies.ground.errors import SluiceError
+from policies.ground.signing import KeyRing
+from policies.trail.recompute.recomputer import RecomputeCounts
+
+FIRST_SECONDS = 10.0
+INTERVAL_SECONDS = 60.0
+ASKED_REST = 1.0
+"""For a log that someone waits for: decisions get at least half of the time."""
+_log = logging.getLogger("sluice.self_verification")
+
+
+class SelfVerification:
+    """The loops, and the state of each log as of its last turn."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        entropy: Callable[[int], bytes],
+        ring: KeyRing,
+        asked_logs: AskedLogs,
+        metrics: JobMetrics,
+    ) -> None:
+        self._store, self._clock, self._entropy, self._ring = store, clock, entropy, ring
+        self._asked_logs = asked_logs
+        self._derived = metrics.derived_decisions
+        self._checker = SelfChecker(store, self._count)
+        self._asked_checker = SelfChecker(store, self._count, ASKED_REST)
+        self._counts = CountChecker(store, entropy, REST)
+        self._asked_counts = CountChecker(store, entropy, ASKED_REST)
+        self._states: dict[str, SelfCheck] = {}
+        self._compared: dict[str, CountCheck] = {}
+        metrics.self_verification_age.set_function(self.age)
+        metrics.self_verification_findings.set_function(self.findings)
+
+    async def run(self) -> None:
+        """Runs as long as the app."""
+        wait = FIRST_SECONDS
+        while True:
+            await asyncio.sleep(wait * jitter(self._entropy))
+            await self.once()
+            wait = INTERVAL_SECONDS
+
+    async def run_asked(self) -> None:
+        """Verifies, one after the other, the logs that were asked for. Runs as long as the app."""
+        while True:
+            tenant_id = await self._asked_logs.next()
+            try:
+                publics = await log_keys.trusted(self._store, self._ring)
+                await self._walk(self._asked_checker, tenant_id, publics)
+                await self._compare(self._asked_counts, tenant_id)
+            except SluiceError as error:
+                # The scheduled verification goes on where this one ended.
+                _log.warning("a verification that was asked for broke off: %s", error)
+
+    async def once(self) -> None:
+        """Verify what is new in every log. A database that is away is asked again next time."""
+        try:
+            async with self._store.reading_all_tenants() as connection:
+                tenant_ids = await tenant_rows.ids(connection)
+            publics = await log_keys.trusted(self._store, self._ring)
+            for tenant_id in tenant_ids:
+                await self._walk(self._checker, tenant_id, publics)
+                await self._compare(self._counts, tenant_id)
+        except SluiceError as error:
+            _log.warning("the scheduled verification could not run: %s", error)
+
+    async def _walk(self, checker: SelfChecker, tenant_id: str, publics: Collection[bytes]) -> None:
+        """Verify one log to its end, or until another process or loop verifies it."""
+        more = True
+        while more:
+            state, more = await checker.step(tenant_id, publics)
+            self._note(tenant_id, state)
+
+    async def _compare(self, checker: CountChecker, tenant_id: str) -> None:
+        """Compare the counts of one log with its entries, if that is due."""
+        state = await checker.step(tenant_id)
+        before = self._compared.get(tenant_id, CountCheck())
+        self._compared[tenant_id] = state
+        if state.reason is not None and state.reason != before.reason:
+            _log.error("tenant `%s`: %s", tenant_id, state.reason)
+        if state.reason is None and before.reason is not None:
+            _log.warning(
+                "recovered: the counts of tenant `%s` are those of its log again", tenant_id
+            )
+
+    def _note(self, tenant_id: str, state: SelfCheck | None) -> None:
+        if state is None:
+            return
+        before = self._states.get(tenant_id)
+        self._states[tenant_id] = state
+        was = None if before is None else before.reason
+        if state.reason is not None and state.reason != was:
+            _log.error(
+                "the log of tenant `%s` does not verify, first at `%s`: %s",
+                tenant_id,
+                state.broken_at,
+                state.reason,
+            )
+        if state.reason is None and was is not None:
+            _log.warning("recovered: the log of tenant `%s` verifies again", tenant_id)
+
+    def _count(self, counts: RecomputeCounts) -> None:
+        derived = self._derived
+        derived.labels("follows").inc(counts.recomputed)
+        derived.labels("differs").inc(counts.findings)
+        derived.labels("unknown").inc(counts.not_recomputable)
+        derived.labels("outside").inc(counts.outside)
+
+    def age(self) -> float:
+        """Seconds since every log was last verified to its end; NaN if one never was."""
+        finished = [state.finished_at for state in self._states.values()]
+        times = [each for each in finished if each is not None]
+        if not times or len(times) < len(finished):
+            return math.nan
+        return (self._clock.now() - min(times)) / 1e6
+
+    def findings(self) -> int:
+        """The number of logs with a finding, in their entries or in their counts."""
+        found = {tenant for tenant, state in self._states.items() if state.reason is not None}
+        found |= {tenant for tenant, state in self._compared.items() if state.reason is not None}
+        return len(found)
+
+    def answer(self) -> dict[str, str | None]:
+        """The state over all logs, as readiness shows it: without a tenant, since it needs no
+        key."""
+        finished = [state.finished_at for state in self._states.values()]
+        times = [each for each in finished if each is not None]
+        whole = bool(times) and len(times) == len(finished)
+        state = "damaged" if self.findings() else "valid" if whole else "pending"
+        return {"state": state, "finished_at": rfc3339(min(times)) if whole else None}

@@ -1,0 +1,193 @@
+"""Reads what a log has gained, once for all who follow it, and matches it against their filters."""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import orjson
+from sqlalchemy import Connection, Row, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.log.search import MOST_SELECTIVE, EventFilters, events_of, search
+from control_api.store.schema.log import entries_with_openings, log_entries, log_heads, openings
+from control_api.store.schema.statements import chunks
+from policies.trail.entry import audit_event
+
+MatchedRow = Sequence[Any]
+"""The `seq` of an entry, then the columns of `columns_of`."""
+
+
+def columns_of(filters: Iterable[EventFilters]) -> list[str]:
+    """The columns that any of the filters compares: the fewer are read, the faster."""
+    wanted = list(filters)
+    names = [
+        name for name in MOST_SELECTIVE if any(getattr(each, name) is not None for each in wanted)
+    ]
+    if any(each.since is not None or each.until is not None for each in wanted):
+        names.append("ts")
+    return names
+
+
+def match(
+    rows: Sequence[MatchedRow], columns: Sequence[str], filters: Iterable[EventFilters]
+) -> dict[EventFilters, list[int]]:
+    """For each set of filters the `seq`s of the rows that match all of it, in the order of the
+    rows. `columns` are those of `columns_of`."""
+    places = {name: place for place, name in enumerate(columns, 1)}
+    # Many watch one agent or one source each. So the rows are sorted by their values once, and each
+    # set of filters looks at the rows with its own value only.
+    by_value: dict[str, dict[Any, list[MatchedRow]]] = {}
+    found = {}
+    for each in filters:
+        given = [name for name in MOST_SELECTIVE if getattr(each, name) is not None]
+        candidates: Sequence[MatchedRow] = rows
+        if given:
+            first = given.pop(0)
+            if first not in by_value:
+                by_value[first] = _sorted(rows, places[first])
+            candidates = by_value[first].get(getattr(each, first), ())
+        for name in given:
+            place, value = places[name], getattr(each, name)
+            candidates = [row for row in candidates if row[place] == value]
+        if each.since is not None:
+            candidates = [row for row in candidates if row[places["ts"]] >= each.since]
+        if each.until is not None:
+            candidates = [row for row in candidates if row[places["ts"]] < each.until]
+        found[each] = [row[0] for row in candidates]
+    return found
+
+
+def _sorted(rows: Sequence[MatchedRow], place: int) -> dict[Any, list[MatchedRow]]:
+    by_value: dict[Any, list[MatchedRow]] = {}
+    for row in rows:
+        by_value.setdefault(row[place], []).append(row)
+    return by_value
+
+
+MOST_READ = 10_000
+"""The most new entries that one turn looks at. A log that grew faster is passed over up to its
+newest ones."""
+MOST_SHOWN = 400
+"""The most entries that one turn shows to all together: rendering them takes about 10 ms."""
+CATCH_UP = 100
+"""The most entries that a follower who comes back is shown of what it missed."""
+FIELDS = (
+    "event_id",
+    "seq",
+    "timestamp",
+    "time_doubtful",
+    "agent_foreign",
+    "decision",
+    "policy_name",
+    "reason",
+    "check",
+    "agent_role",
+    "agent_id",
+    "user_id",
+    "source_id",
+    "sensitivity_level",
+    "session_id",
+    "sidecar_id",
+)
+"""What is shown of an event: all but its hashes, and what was asked for."""
+_log = logging.getLogger("sluice.follow")
+
+
+class Shown(NamedTuple):
+    """An event at its place in the log, as JSON."""
+
+    seq: int
+    json: bytes
+
+
+class Part(NamedTuple):
+    """What is shown of a stretch of the log that ends before entry `until`: some events, in the
+    log's order. `left_out` is how many others match, `unread` how many entries were not looked
+    at."""
+
+    until: int
+    events: list[Shown]
+    left_out: int = 0
+    unread: int = 0
+
+
+def read_new(
+    connection: Connection, tenant_id: str, position: int, allowed: Mapping[EventFilters, int]
+) -> tuple[int, dict[EventFilters, Part]]:
+    """The log's size, and for each set of filters what is new from `position` on, if anything
+    matches: of more than are `allowed` the newest."""
+    head = select(log_heads.c.size).where(log_heads.c.tenant_id == tenant_id)
+    size: int = connection.execute(head).scalar_one_or_none() or 0
+    if size <= position:
+        return size, {}
+    unread = max(0, size - position - MOST_READ)
+    columns = columns_of(allowed)
+    rows = connection.execute(_new(tenant_id, columns, position + unread, size)).all()
+    share = max(1, MOST_SHOWN // max(1, len(allowed)))
+    matched = {filters: seqs for filters, seqs in match(rows, columns, allowed).items() if seqs}
+    shown = {
+        filters: seqs[len(seqs) - min(len(seqs), allowed[filters], share) :]
+        for filters, seqs in matched.items()
+    }
+    events = _events(connection, tenant_id, {seq for seqs in shown.values() for seq in seqs})
+    parts = {}
+    for filters, seqs in shown.items():
+        found = [events[seq] for seq in seqs if seq in events]
+        parts[filters] = Part(size, found, len(matched[filters]) - len(found), unread)
+    if unread:
+        for filters in allowed.keys() - parts.keys():
+            parts[filters] = Part(size, [], 0, unread)
+    return size, parts
+
+
+async def read_missed(
+    connection: AsyncConnection, tenant_id: str, filters: EventFilters, missed: range
+) -> Part:
+    """What a follower missed: the newest `CATCH_UP` matching events of these entries."""
+    rows = await search(connection, tenant_id, filters, CATCH_UP + 1, before=missed.stop)
+    rows = [row for row in rows if row.seq >= missed.start]
+    unread = 0
+    if len(rows) > CATCH_UP:
+        rows.pop()
+        unread = rows[-1].seq - missed.start
+    rows.reverse()
+    shown = list(_shown(tenant_id, rows))
+    return Part(missed.stop, shown, len(rows) - len(shown), unread)
+
+
+def _new(tenant_id: str, columns: list[str], first: int, until: int) -> Any:
+    table = entries_with_openings if "user_id" in columns else log_entries
+    read = [openings.c.user_id if name == "user_id" else log_entries.c[name] for name in columns]
+    seq = log_entries.c.seq
+    return (
+        select(seq, *read)
+        .select_from(table)
+        .where(
+            log_entries.c.tenant_id == tenant_id,
+            seq >= first,
+            seq < until,
+            log_entries.c.kind == "decision",
+        )
+        .order_by(seq)
+    )
+
+
+def _events(connection: Connection, tenant_id: str, seqs: set[int]) -> dict[int, Shown]:
+    events: dict[int, Shown] = {}
+    for part in chunks(sorted(seqs)):
+        rows = connection.execute(events_of(tenant_id).where(log_entries.c.seq.in_(part))).all()
+        events.update((each.seq, each) for each in _shown(tenant_id, rows))
+    return events
+
+
+def _shown(tenant_id: str, rows: Iterable[Row[Any]]) -> Iterable[Shown]:
+    for row in rows:
+        try:
+            event = audit_event(orjson.loads(row.entry), row.hash, row.openings)
+        except (ValueError, TypeError, LookupError, AttributeError):
+            # It must not hold up those behind it: it counts as left out, and verification names it.
+            _log.error(
+                "entry %d of tenant `%s` can't be read, and is not shown", row.seq, tenant_id
+            )
+            continue
+        yield Shown(row.seq, orjson.dumps({name: event[name] for name in FIELDS}))

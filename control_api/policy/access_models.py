@@ -1,0 +1,294 @@
+"""Responses about what policies allow (`policy-tools.md` section 7), and to a review of a change.
+
+The analysis process writes their JSON; these types describe it.
+
+The analysis process writes its JSON; these types describe it.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import WithJsonSchema
+
+from control_api.audit.explanation import CheckShown, NearestMiss
+from policies.definitions.model import Sensitivity
+
+_NAME = {
+    "type": "object",
+    "required": ["name"],
+    "properties": {"name": {"type": "string", "description": "A name that reads like a pattern."}},
+    "additionalProperties": False,
+}
+_ONE = {"anyOf": [{"type": "string"}, _NAME]}
+_EXCEPT = {
+    "type": "object",
+    "required": ["any", "except"],
+    "properties": {
+        "any": {
+            "anyOf": [{"type": "string"}, {"type": "array", "items": _ONE}],
+            "description": "One of these matches.",
+        },
+        "except": {"type": "array", "items": _ONE, "description": "None of these matches."},
+    },
+    "additionalProperties": False,
+}
+Item = Annotated[
+    str | dict[str, Any], WithJsonSchema({"anyOf": [{"type": "string"}, _NAME, _EXCEPT]})
+]
+"""A pattern, a name, `absent`, or a pattern with exceptions."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowDecision:
+    """What is decided about a row's example, if its identity checks pass."""
+
+    decision: Literal["ALLOW", "DENY"]
+    policy_name: str
+    check: str | None
+
+    example: ClassVar[dict[str, Any]] = {
+        "decision": "ALLOW",
+        "policy_name": "loan-underwriting",
+        "check": None,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedRow:
+    """Requests whose decision changes: everything that the row matches does."""
+
+    agent_role: str
+    agents: list[Item]
+    tasks: list[Item]
+    sources: list[Item]
+    levels: list[Sensitivity]
+    example: dict[str, Any]
+    before: RowDecision
+    after: RowDecision
+
+
+CHANGED_ROW: dict[str, Any] = {
+    "agent_role": "loan_underwriter",
+    "agents": ["absent", "*"],
+    "tasks": ["absent", "*"],
+    "sources": ["contracts"],
+    "levels": ["low", "medium", "high"],
+    "example": {
+        "agent_role": "loan_underwriter",
+        "user_id": "example-user",
+        "source_id": "contracts",
+        "sensitivity_level": "low",
+    },
+    "before": {"decision": "DENY", "policy_name": "default_deny", "check": "policy_exists"},
+    "after": RowDecision.example,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyDifference:
+    """What would change: both lists are empty if every request is decided alike."""
+
+    newly_allowed: list[ChangedRow]
+    newly_denied: list[ChangedRow]
+
+    example: ClassVar[dict[str, Any]] = {"newly_allowed": [CHANGED_ROW], "newly_denied": []}
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRow:
+    """Requests that are allowed now, for the registered agents in `agent_ids`, and for the call
+    without an agent if `agents` has `absent`."""
+
+    agent_role: str
+    agents: list[Item]
+    tasks: list[Item]
+    sources: list[Item]
+    agent_ids: list[str]
+    levels: list[Sensitivity]
+    policies: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class AccessCell:
+    """What a role's policies allow of one source or pattern: at `level` at least one request, at
+    `always` every one, by any agent, for any task, of any name that the pattern matches. Where the
+    two differ, `depends_on` says what decides."""
+
+    level: Sensitivity | None
+    always: Sensitivity | None
+    depends_on: list[Literal["agents", "tasks", "sources"]]
+
+
+@dataclass(frozen=True, slots=True)
+class AccessOfRole:
+    """A row of the matrix. `cells` are in the order of the sources; null, with a `fault`, if the
+    role's patterns can't be analysed."""
+
+    agent_role: str
+    cells: list[AccessCell] | None
+    fault: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AccessMatrix:
+    """Roles by sources. `next_source` continues the columns; null on the last page of them."""
+
+    sources: list[str]
+    next_source: str | None
+    roles: list[AccessOfRole]
+
+    example: ClassVar[dict[str, Any]] = {
+        "sources": ["contracts", "rest://files/*"],
+        "next_source": None,
+        "roles": [
+            {
+                "agent_role": "loan_underwriter",
+                "cells": [
+                    {"level": "high", "always": "high", "depends_on": []},
+                    {"level": "medium", "always": None, "depends_on": ["tasks", "sources"]},
+                ],
+                "fault": None,
+            }
+        ],
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyAccess:
+    """Who may read what."""
+
+    rows: list[AccessRow]
+
+    example: ClassVar[dict[str, Any]] = {
+        "rows": [
+            {
+                "agent_role": "loan_underwriter",
+                "agents": ["absent", "*"],
+                "tasks": ["absent", "*"],
+                "sources": ["contracts"],
+                "agent_ids": ["agt_loans_1"],
+                "levels": ["low", "medium", "high"],
+                "policies": ["loan-underwriting"],
+            }
+        ]
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenGuardrail:
+    """A guardrail that the policies break, and a request that shows it."""
+
+    guardrail: str
+    decision: Literal["ALLOW", "DENY"]
+    policy_name: str
+    check: str | None
+    counterexample: dict[str, Any]
+
+    example: ClassVar[dict[str, Any]] = {
+        "guardrail": "payroll-is-hr-only",
+        "decision": "ALLOW",
+        "policy_name": "loan-underwriting",
+        "check": None,
+        "counterexample": {**CHANGED_ROW["example"], "source_id": "payroll"},
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class FaultInTests:
+    """What is wrong with a file of tests, and where. `line` counts from 1; 0 is the whole file."""
+
+    line: int
+    key: str
+    message: str
+
+    example: ClassVar[dict[str, Any]] = {
+        "line": 2,
+        "key": "expect",
+        "message": "is required",
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class FailedTest:
+    """A case that is decided otherwise than it expects. `line` is its place in the file."""
+
+    line: int
+    name: str
+    ask: dict[str, Any]
+    expected: dict[str, str]
+    decision: Literal["ALLOW", "DENY"]
+    policy_name: str
+    check: str | None
+    reason: str
+    nearest_miss: NearestMiss | None
+    suggestion: str | None
+
+    example: ClassVar[dict[str, Any]] = {
+        "line": 2,
+        "name": "contracts can be read",
+        "ask": CHANGED_ROW["example"],
+        "expected": {"decision": "ALLOW"},
+        "decision": "DENY",
+        "policy_name": "loan-underwriting",
+        "check": "sensitivity",
+        "reason": "sensitivity `critical` is above `high`, the most that policy "
+        "`loan-underwriting` allows",
+        "nearest_miss": NearestMiss.example,
+        "suggestion": None,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class TestRun:
+    """How a file of tests comes out. With `faults` nothing was decided; `failures` are the first
+    thousand."""
+
+    cases: int
+    failed: int
+    faults: list[FaultInTests]
+    failures: list[FailedTest]
+
+    example: ClassVar[dict[str, Any]] = {"cases": 1, "failed": 0, "faults": [], "failures": []}
+
+
+@dataclass(frozen=True, slots=True)
+class TriedRequest:
+    """How one request would be decided, with the ten checks."""
+
+    decision: Literal["ALLOW", "DENY"]
+    policy_name: str
+    check: str | None
+    reason: str
+    checks: list[CheckShown]
+    nearest_miss: NearestMiss | None
+    suggestion: str | None
+
+    example: ClassVar[dict[str, Any]] = {
+        "decision": "DENY",
+        "policy_name": "loan-underwriting",
+        "check": "sensitivity",
+        "reason": FailedTest.example["reason"],
+        "checks": [CheckShown.example],
+        "nearest_miss": NearestMiss.example,
+        "suggestion": None,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyReview:
+    """What a change of policies would do. `tests` and `answer` are null if nothing was to be
+    tried."""
+
+    newly_allowed: list[ChangedRow]
+    newly_denied: list[ChangedRow]
+    broken_guardrails: list[BrokenGuardrail]
+    tests: TestRun | None
+    answer: TriedRequest | None
+
+    example: ClassVar[dict[str, Any]] = {
+        "newly_allowed": [CHANGED_ROW],
+        "newly_denied": [],
+        "broken_guardrails": [BrokenGuardrail.example],
+        "tests": TestRun.example,
+        "answer": None,
+    }

@@ -1,0 +1,179 @@
+"""Runs analyses in a process of their own, one after the other, within limits."""
+
+import asyncio
+import contextlib
+import signal
+from collections import Counter
+from collections.abc import Iterator
+
+from control_api.policy.analyses.job import NO_MEMORY, SIZE, Answer, Job, read_answer, write_job
+from control_api.this_program import this_program
+from policies.ground.errors import Invalid, Malformed, SluiceError, Unavailable
+
+MODULE = "control_api.policy.analyses"
+CPU_SECONDS = 20
+"""How much computing time a question may take."""
+MEMORY = 768 * 1024 * 1024
+"""How many bytes of memory a question may take."""
+IDLE_SECONDS = 60
+"""How long a process waits for another question before it ends."""
+_TOO_LARGE = (
+    f"the question needs more than {CPU_SECONDS} s of computing time or {MEMORY >> 20} MiB of "
+    "memory: ask about fewer policies, or use fewer patterns in each"
+)
+
+
+class EndedError(Exception):
+    """The process ended without an answer."""
+
+    def __init__(self, code: int | None, errors: bytes) -> None:
+        super().__init__(
+            f"the analysis ended with {code}: {errors[-4000:].decode(errors='replace')}"
+        )
+        self._code = code
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether it took more computing time than a question may."""
+        return self._code == -signal.SIGXCPU
+
+    def answer(self) -> Answer:
+        """What to answer if the question was its first. Raises `RuntimeError` if it failed."""
+        # Aborted is how a library written in Rust, such as pydantic's core, ends without memory.
+        if self._code in (-signal.SIGXCPU, -signal.SIGKILL, -signal.SIGABRT, NO_MEMORY):
+            return Answer(422, b"", _TOO_LARGE)
+        raise RuntimeError(str(self))
+
+
+class Child:
+    """One process. Its owner asks one question at a time, and ends it."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    @classmethod
+    async def start(cls) -> "Child":
+        limits = map(str, (CPU_SECONDS, MEMORY, IDLE_SECONDS))
+        pipe = asyncio.subprocess.PIPE
+        command = *this_program(MODULE), *limits
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            # A Ctrl-C in a terminal is for the service, which then ends this process.
+            start_new_session=True,
+        )
+        return cls(process)
+
+    async def ask(self, job: bytes) -> Answer:
+        """The answer to what `write_job` wrote. Raises `EndedError`. The process may have ended
+        after an answer whose status is not 200."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        if stdin.is_closing():
+            raise EndedError(self._process.returncode, b"")
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # seen below
+            stdin.write(job)
+            await stdin.drain()
+        try:
+            size = int.from_bytes(await stdout.readexactly(SIZE))
+            return read_answer(await stdout.readexactly(size))
+        except asyncio.IncompleteReadError:
+            _, errors = await self._process.communicate()
+            raise EndedError(self._process.returncode, errors) from None
+
+    async def end(self) -> None:
+        """Kill it, whatever it computes."""
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+        # Reads what is left, so that the pipes are closed too.
+        await self._process.communicate()
+
+
+SECONDS = 60.0
+"""How long a question may take on a busy machine."""
+MAX_ANALYSES = 2
+"""The maximum number of analyses at a time in this process; one for each tenant."""
+REUSED = 1024 * 1024
+"""Up to how many bytes of a question its process is kept for the next one. It would keep the memory
+that a larger one took."""
+_ERRORS: dict[int, type[SluiceError]] = {400: Malformed, 422: Invalid}
+
+
+class Analyses:
+    """The analyses under way, and a process that waits for the next one: to start it takes 0.2 s,
+    longer than most questions. Close it at the end."""
+
+    def __init__(self) -> None:
+        self._of: Counter[str] = Counter()
+        self._idle: Child | None = None
+        self._closed = False
+
+    async def answer(self, tenant_id: str, job: Job) -> bytes:
+        """The JSON that answers the question. Raises `Malformed` or `Invalid` if it can't be
+        answered, `Unavailable` if too many analyses run or the machine is too busy."""
+        with self.room(tenant_id):
+            try:
+                async with asyncio.timeout(SECONDS):
+                    answer = await self._ask(write_job(job))
+            except TimeoutError:
+                raise Unavailable(
+                    f"the analysis did not finish within {SECONDS:.0f} s: try again later"
+                ) from None
+        if answer.status != 200:
+            raise _ERRORS[answer.status](answer.message, details=answer.details)
+        return answer.body
+
+    @contextlib.contextmanager
+    def room(self, tenant_id: str) -> Iterator[None]:
+        """Room for one more process that computes for long. Raises `Unavailable` if there is
+        none."""
+        # Refused, not queued: the body of each that waits would be in memory.
+        if tenant_id in self._of or self._of.total() >= MAX_ANALYSES:
+            raise Unavailable(
+                f"an analysis for this tenant, or {MAX_ANALYSES} in all, are running already, the "
+                "most at a time: try again later"
+            )
+        self._of[tenant_id] += 1
+        try:
+            yield
+        finally:
+            del self._of[tenant_id]
+
+    async def close(self) -> None:
+        """End the process that waits, and let none wait from now on."""
+        self._closed = True
+        child, self._idle = self._idle, None
+        if child is not None:
+            await child.end()
+
+    async def _ask(self, job: bytes) -> Answer:
+        child, self._idle = self._idle, None
+        if child is not None:
+            try:
+                return await self._ask_child(child, job)
+            except EndedError as ended:
+                # Else it ended while it waited, was killed, or had little memory left.
+                if ended.out_of_time:
+                    return ended.answer()
+        try:
+            return await self._ask_child(await Child.start(), job)
+        except EndedError as ended:
+            return ended.answer()
+
+    async def _ask_child(self, child: Child, job: bytes) -> Answer:
+        kept = False
+        try:
+            answer = await child.ask(job)
+            if answer.status == 200 and len(job) <= REUSED:
+                kept = self._idle is None and not self._closed
+            if kept:
+                self._idle = child
+            return answer
+        finally:
+            # Otherwise the time is up, or the service stops: what it computes serves no one.
+            if not kept:
+                await child.end()

@@ -1,0 +1,292 @@
+"""The questions that the analysis process answers, among them the review of a change of
+policies."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import orjson
+
+from control_api.policy import candidate_models as candidate_request
+from control_api.policy.analyses.job import Job
+from control_api.policy.impact_models import prepare
+from control_api.policy.models import (
+    ComparedPolicies,
+    PolicySetAsked,
+    ReviewedPolicies,
+    TriedRetrieval,
+)
+from policies.analysis import matrix as analysis
+from policies.analysis.access import Asked
+from policies.analysis.difference import by_role, difference
+from policies.analysis.examples import body, decided
+from policies.analysis.guardrails import GuardedRoles
+from policies.analysis.names import MAX_STEPS
+from policies.analysis.registry import CallersOfRoles, Registry
+from policies.analysis.rows import access_rows, difference_rows
+from policies.checks.finding import Facts
+from policies.definitions.definition import DefinitionFaults
+from policies.definitions.guardrail import Guardrail
+from policies.definitions.load import fault_in_text, parse_tree
+from policies.definitions.model import Agent, Key, Policy, TenantSettings
+from policies.evaluate import evaluate
+from policies.explain import explain
+from policies.ground.json_body import parse_object
+from policies.retrieval import Retrieval
+from policies.sets.role import Role, compile_role
+from policies.suggestion import suggest
+from policies.testing.cases import CaseFile
+from policies.testing.parse import parse
+from policies.testing.run import clauses, compiled, failure, run
+
+MAX_FAILURES = 1000
+"""Failed cases that are listed."""
+UNSTORED = {"policy_id": "", "version": 0}
+"""What the store adds to a policy. No decision depends on it."""
+_CALLER = Key("review", "evaluate")
+
+Wire = dict[str, Any]
+_Roles = Mapping[str, Sequence[Policy]]
+
+
+def compared(old: Sequence[Policy], new: Sequence[Policy], steps: int = MAX_STEPS) -> Wire:
+    """`{newly_allowed, newly_denied}`. Raises `TooManyClasses`."""
+    return difference_rows(difference(old, new, steps), by_role(old), by_role(new))
+
+
+def effects(
+    old: Sequence[Policy], new: Sequence[Policy], guardrails: Iterable[Guardrail], steps: int
+) -> Wire:
+    """`{newly_allowed, newly_denied, broken_guardrails}`. Raises `TooManyClasses`."""
+    before, after = by_role(old), by_role(new)
+    # The guardrails hold for what is in force, so only roles that change can break one.
+    touched = {
+        role: after.get(role, [])
+        for role in {*before, *after}
+        if before.get(role) != after.get(role)
+    }
+    broken = list(_broken(guardrails, touched, steps))
+    return {**compared(old, new, steps), "broken_guardrails": broken}
+
+
+def candidate_reviewed(
+    old: Sequence[Policy], new: Sequence[Policy], guardrails: Iterable[Guardrail], steps: int
+) -> Wire:
+    """What a promotion would do, by what it allows and by the names of policies. Raises
+    `TooManyClasses`."""
+    # Ids and versions are the store's: a policy that a candidate leaves as it is may have others.
+    before, after = _by_name(old), _by_name(new)
+    return {
+        **effects(old, new, guardrails, steps),
+        "added": sorted(after.keys() - before.keys()),
+        "updated": sorted(
+            name for name in after.keys() & before.keys() if after[name] != before[name]
+        ),
+        "removed": sorted(before.keys() - after.keys()),
+    }
+
+
+def _by_name(policies: Iterable[Policy]) -> dict[str, Wire]:
+    return {each.name: {**each.to_wire(), **UNSTORED} for each in policies}
+
+
+def reviewed(
+    asked: ReviewedPolicies,
+    old: Sequence[Policy],
+    new: Sequence[Policy],
+    guardrails: Iterable[Guardrail],
+    steps: int,
+) -> Wire:
+    """A `PolicyReview`. Raises `TooManyClasses`."""
+    needed = {asked.ask.agent_role} if asked.ask is not None else set()
+    # The cases of a file of tests may ask about any role.
+    roles = compiled(each for each in new if asked.tests is not None or each.agent_role in needed)
+    return {
+        **effects(old, new, guardrails, steps),
+        "tests": None if asked.tests is None else _tested(asked.tests, roles),
+        "answer": None if asked.ask is None else _answer(asked.ask, roles),
+    }
+
+
+def _broken(guardrails: Iterable[Guardrail], touched: _Roles, steps: int) -> Iterator[Wire]:
+    guarded = GuardedRoles(touched, every=False, steps=steps)
+    for each in guardrails:
+        request = guarded.counterexample(each)
+        if request is not None:
+            policies = touched[request.agent_role]
+            role = compile_role(request.agent_role, policies) if policies else None
+            yield {
+                "guardrail": each.name,
+                **decided(request, role),
+                "counterexample": body(request),
+            }
+
+
+def _tested(text: str, roles: Mapping[str, Role]) -> Wire:
+    faults = DefinitionFaults("tests")
+    file: CaseFile | None = None
+    try:
+        if not fault_in_text(text, faults):
+            tree = parse_tree(text, faults, "tests")
+            file = None if tree is None else parse(tree, faults)
+    except DefinitionFaults.TooManyFaults:
+        pass  # `faults` keeps what was found, and its last entry says that there are more
+    if faults.found or file is None:
+        found = [{"line": f.line, "key": f.key, "message": f.message} for f in faults.found]
+        return {"cases": 0, "failed": 0, "faults": found, "failures": []}
+    wrong = (result for result in run(file, roles) if not result.passed)
+    failures = [failure(result, roles) for result in islice(wrong, MAX_FAILURES)]
+    more = sum(1 for _ in wrong)
+    return {
+        "cases": len(file),
+        "failed": len(failures) + more,
+        "faults": [],
+        "failures": failures,
+    }
+
+
+def _answer(ask: TriedRetrieval, roles: Mapping[str, Role]) -> Wire:
+    retrieval = Retrieval(**ask.model_dump())
+    role, agent_id = retrieval.agent_role, retrieval.agent_id
+    agent = None if agent_id is None else Agent(agent_id, "approved", (role,), None)
+    facts = Facts(TenantSettings("review"), _CALLER, agent, None, roles.get(role), 0)
+    decision = evaluate(retrieval, facts)
+    return {
+        "decision": decision.decision,
+        "policy_name": decision.policy_name,
+        "check": decision.check,
+        "reason": decision.reason,
+        **explain(retrieval, facts, decision),
+        "suggestion": suggest(retrieval, decision, facts.role, clauses(roles)),
+    }
+
+
+EVALUATES = frozenset({"evaluate", "admin"})
+"""The scopes whose keys may evaluate."""
+
+
+def diff(job: Job, steps: int = MAX_STEPS) -> bytes:
+    """What a set of policies, the body of the request, newly allows and denies compared with what
+    is in force: documents of roles."""
+    body, in_force = job.parts
+    asked = ComparedPolicies.read(parse_object(body, None, unique=True))
+    if asked.against is None:
+        old = _stored(in_force)
+    else:
+        old = [Policy.from_wire(UNSTORED | each.body()) for each in asked.against]
+    return orjson.dumps(compared(old, _asked_set(asked, in_force), steps))
+
+
+def review(job: Job, steps: int = MAX_STEPS) -> bytes:
+    """What a set of policies, the body of the request, would do in place of what is in force."""
+    body, in_force, rules = job.parts
+    asked = ReviewedPolicies.read(parse_object(body, None, unique=True))
+    old, new = _stored(in_force), _asked_set(asked, in_force)
+    return orjson.dumps(reviewed(asked, old, new, _guardrails(rules), steps))
+
+
+def candidate_review(job: Job, steps: int = MAX_STEPS) -> bytes:
+    """What the promotion of a candidate, documents of its roles, would do."""
+    documents, in_force, rules = job.parts
+    old, new = _stored(in_force), _stored(documents)
+    found = candidate_reviewed(old, new, _guardrails(rules), steps)
+    return orjson.dumps({**job.options, **found})
+
+
+def access(job: Job) -> bytes:
+    """What the policies in force allow to those who are registered."""
+    roles, agents, keys, enrolled, tenant = map(orjson.loads, job.parts)
+    settings, now = TenantSettings.from_wire(tenant[0]), job.options["now"]
+    live = (key for key in map(Key.from_wire, keys) if key.scope in EVALUATES and key.live(now))
+    registry = Registry(settings, [*map(Agent.from_wire, agents)], [*live, *_enrolled(enrolled)])
+    callers, asked, level = CallersOfRoles(registry), _asked(job.options), job.options["level"]
+    rows = []
+    for documents in sorted(roles, key=_role):
+        role = _role(documents)
+        policies = [*_policies(documents)]
+        rows += access_rows(role, policies, asked, level, callers.of(role))
+    return orjson.dumps({"rows": rows})
+
+
+def access_by_policies(job: Job, steps: int = MAX_STEPS) -> bytes:
+    """What the policies of some roles allow; the registry is left out."""
+    [roles] = job.parts
+    asked = _asked(job.options)._replace(steps=steps)
+    rows = []
+    for documents in sorted(orjson.loads(roles), key=_role):
+        rows += access_rows(_role(documents), [*_policies(documents)], asked, job.options["level"])
+    return orjson.dumps({"rows": [{**row, "agent_ids": []} for row in rows]})
+
+
+def matrix(job: Job) -> bytes:
+    """What the policies of some roles allow of each source that they name."""
+    return orjson.dumps(analysis.matrix(*_matrix(job), MAX_STEPS, strict=False))
+
+
+def matrix_within(job: Job, steps: int) -> bytes:
+    """The same within so many steps for each role. Raises `TooManyClasses`."""
+    return orjson.dumps(analysis.matrix(*_matrix(job), steps, strict=True))
+
+
+def _matrix(job: Job) -> tuple[dict[str, list[Policy]], analysis.Columns]:
+    [roles] = job.parts
+    of_role = {_role(each): [*_policies(each)] for each in orjson.loads(roles)}
+    return dict(sorted(of_role.items())), analysis.Columns(**job.options)
+
+
+def impact(job: Job) -> bytes:
+    """The request for an impact run, decoded and validated. Analyses nothing."""
+    return prepare(*job.parts)
+
+
+def candidate(job: Job) -> bytes:
+    """The request that publishes a candidate, decoded and validated. Analyses nothing."""
+    body, in_force = job.parts
+    return candidate_request.prepare(job.options["name"], body, in_force)
+
+
+QUESTIONS: Mapping[str, Callable[[Job], bytes]] = {
+    "diff": diff,
+    "review": review,
+    "candidate_review": candidate_review,
+    "access": access,
+    "access_by_policies": access_by_policies,
+    "matrix": matrix,
+    "impact": impact,
+    "candidate": candidate,
+}
+
+
+def _guardrails(rules: bytes) -> list[Guardrail]:
+    return [Guardrail.from_wire(each) for each in orjson.loads(rules)]
+
+
+def _stored(documents: bytes) -> list[Policy]:
+    return [policy for document in orjson.loads(documents) for policy in _policies(document)]
+
+
+def _asked_set(asked: PolicySetAsked, in_force: bytes) -> list[Policy]:
+    return [Policy.from_wire(UNSTORED | each) for each in asked.bodies(in_force)]
+
+
+def _policies(documents: Iterable[dict[str, Any]]) -> Iterable[Policy]:
+    return map(Policy.from_wire, documents)
+
+
+def _role(documents: list[dict[str, Any]]) -> str:
+    """A role's document is the list of its policies, at least one."""
+    role: str = documents[0]["agent_role"]
+    return role
+
+
+def _asked(options: Mapping[str, Any]) -> Asked:
+    one = {
+        name: () if options[name] is None else (options[name],)
+        for name in ("agent", "task", "source")
+    }
+    return Asked(one["agent"], one["task"], one["source"])
+
+
+def _enrolled(rows: Iterable[tuple[str, str]]) -> Iterable[Key]:
+    """Keys of enrolled pods, each of which speaks for its agent alone."""
+    return (Key(key_id, "evaluate", agent_id) for key_id, agent_id in rows)

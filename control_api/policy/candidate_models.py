@@ -1,0 +1,241 @@
+"""A candidate's name and policies in a request, and the responses about candidates (`policy-
+tools.md`, section 5)."""
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+import orjson
+from pydantic import Field
+
+from control_api.edge.requests import TAGS, Identifier, IfMatch, RequestModel, put_back
+from control_api.policy.access_models import CHANGED_ROW, BrokenGuardrail, ChangedRow
+from control_api.policy.impact_models import DecisionGroup
+from control_api.policy.models import PolicyAsked, PolicySetAsked
+from policies.definitions.model import Policy
+from policies.ground.canonical import encode
+from policies.ground.errors import Invalid, invalid
+from policies.ground.json_body import identifier_fault, parse_object
+from policies.sets.policy_set import role_document
+
+_NOW = "2026-01-31T12:00:00.000000Z"
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateListed:
+    """A candidate, and how its decisions compare with the recorded ones. `decided` counts the
+    events that were decided by a policy set with this candidate; `same` is what remains without
+    the other three."""
+
+    name: str
+    revision: int
+    created_at: str
+    decided: int
+    same: int
+    newly_denied: int
+    newly_allowed: int
+    error: int
+
+    example: ClassVar[dict[str, Any]] = {
+        "name": "tomorrow",
+        "revision": 1042,
+        "created_at": _NOW,
+        "decided": 81920,
+        "same": 81907,
+        "newly_denied": 12,
+        "newly_allowed": 1,
+        "error": 0,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateShown:
+    """A candidate, and what it decides otherwise: the groups with the most events, at most a
+    thousand."""
+
+    name: str
+    revision: int
+    created_at: str
+    decided: int
+    same: int
+    newly_denied: int
+    newly_allowed: int
+    error: int
+    groups: list[DecisionGroup]
+
+    example: ClassVar[dict[str, Any]] = {
+        **CandidateListed.example,
+        "groups": [DecisionGroup.example],
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class CandidatePublished:
+    """A candidate as it is now beside the active policies. `policies` is their number."""
+
+    name: str
+    revision: int
+    created_at: str
+    policies: int
+
+    example: ClassVar[dict[str, Any]] = {
+        "name": "tomorrow",
+        "revision": 1042,
+        "created_at": _NOW,
+        "policies": 1,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateReview:
+    """What the promotion of a candidate would change: the requests that are decided otherwise, the
+    guardrails that would refuse it, and policies by name. `changed_since` are the roles whose
+    policies in force changed after the candidate was published, at most a hundred; a promotion puts
+    back what it was made from. `version` is of both sides, for `If-Match` of the promotion."""
+
+    name: str
+    version: str
+    changed_since: list[str]
+    newly_allowed: list[ChangedRow]
+    newly_denied: list[ChangedRow]
+    broken_guardrails: list[BrokenGuardrail]
+    added: list[str]
+    updated: list[str]
+    removed: list[str]
+
+    example: ClassVar[dict[str, Any]] = {
+        "name": "tomorrow",
+        "version": "1042-1040",
+        "changed_since": [],
+        "newly_allowed": [CHANGED_ROW],
+        "newly_denied": [],
+        "broken_guardrails": [],
+        "added": ["claims-review"],
+        "updated": ["loan-underwriting"],
+        "removed": [],
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class CandidatePromoted:
+    """What a promotion changed, by policy name."""
+
+    name: str
+    added: list[str]
+    updated: list[str]
+    unchanged: list[str]
+    removed: list[str]
+
+    example: ClassVar[dict[str, Any]] = {
+        "name": "tomorrow",
+        "added": ["claims-review"],
+        "updated": ["loan-underwriting"],
+        "unchanged": [],
+        "removed": [],
+    }
+
+
+# No `/`: the name is part of documents' names (`policies.sets.policy_set.candidate_name`).
+CandidateName = Annotated[str, Field(pattern="^[a-z0-9][a-z0-9._-]{0,63}$", examples=["tomorrow"])]
+_PLACE = re.compile(r"policies\.([0-9]{1,6})(?=[.:])")
+
+
+class CandidateRequest(RequestModel):
+    """Names one candidate. A name that no candidate can have is unknown: 404."""
+
+    name: Identifier
+
+
+class PromotedCandidate(CandidateRequest):
+    """Names the candidate. With `If-Match`, it is promoted only if it and the policies in force are
+    as they were reviewed."""
+
+    in_header: ClassVar[Mapping[str, str]] = {"if_match": "If-Match"}
+
+    if_match: IfMatch | None = Field(
+        None,
+        description="Promote only what was reviewed: the `version` of the review, between quotes.",
+        json_schema_extra={"pattern": TAGS, "examples": ['"1042-1040"', "*"]},
+    )
+
+
+class CandidatePolicies(PolicySetAsked):
+    """The candidate's whole policy set."""
+
+    example: ClassVar[dict[str, Any]] = {"policies": [PolicyAsked.example]}
+
+    shown = CandidateShown
+
+    name: CandidateName
+
+    @classmethod
+    def read(cls, values: dict[str, Any]) -> Any:
+        """The validated request. A complaint about a policy names it: its place in a list of
+        thousands says little."""
+        try:
+            return super().read(values)
+        except Invalid as refusal:
+            lines = (refusal.details or "").splitlines()
+            named = [_named(line, values.get("policies")) for line in lines]
+            raise invalid(named, "request") from None
+
+
+def _named(complaint: str, policies: Any) -> str:
+    place = _PLACE.match(complaint)
+    if place is None:
+        return complaint
+    policy = policies[int(place[1])]
+    name = policy.get("name") if isinstance(policy, dict) else None
+    if not isinstance(name, str) or identifier_fault(name):
+        return complaint
+    return f"{place[0]} (`{name}`){complaint[place.end() :]}"
+
+
+class Prepared(NamedTuple):
+    """A request that was decoded and validated: how many policies it has, the SHA-256 of them all
+    in hex, and the document of each role."""
+
+    policies: int
+    sha256: str
+    documents: dict[str, bytes]
+
+
+def prepare(name: str, body: bytes, in_force: bytes) -> bytes:
+    """The prepared request, for `read_prepared`. `in_force` is the JSON array of the documents of
+    all roles. Raises `Malformed`, and `Invalid` with all complaints.
+
+    A policy that is as the one of its name in force also has its id and version: a role that the
+    candidate leaves as it is then has the same document, and need not be evaluated.
+    """
+    path = {"name": name}
+    asked, complaints = put_back(CandidatePolicies, parse_object(body, None, unique=True), path)
+    if complaints:
+        raise invalid(complaints, "request")
+    request = CandidatePolicies.read({**asked, **path})
+    bodies = request.bodies(in_force)
+    active = {wire["name"]: wire for document in orjson.loads(in_force) for wire in document}
+    by_role: dict[str, list[Policy]] = {}
+    for each in bodies:
+        held = active.get(each["name"], {})
+        wire = held if held.items() >= each.items() else {**each, "policy_id": "", "version": 0}
+        by_role.setdefault(each["agent_role"], []).append(Policy.from_wire(wire))
+    documents = {role: role_document(policies) or b"" for role, policies in by_role.items()}
+    sizes = {role: len(document) for role, document in documents.items()}
+    head = [len(bodies), hashlib.sha256(encode(bodies)).hexdigest(), sizes]
+    return b"\n".join((orjson.dumps(head), b"".join(documents.values())))
+
+
+def read_prepared(prepared: bytes) -> Prepared:
+    """The reverse of `prepare`. The documents, which may be large, are not decoded."""
+    line, _, rest = prepared.partition(b"\n")
+    policies, sha256, sizes = orjson.loads(line)
+    return Prepared(policies, sha256, dict(_cut(rest, sizes)))
+
+
+def _cut(joined: bytes, sizes: dict[str, int]) -> Iterator[tuple[str, bytes]]:
+    at = 0
+    for role, size in sizes.items():
+        yield role, joined[at : at + size]
+        at += size

@@ -1,0 +1,159 @@
+"""The steps that every change of guardrails shares: the row, an entry in the log, and what is shown
+of it. What a change may do to policies is in `control_api.policy.policy_change`."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import NamedTuple
+
+from control_api.policy import guardrail_queries
+from control_api.policy.bundle import Policies
+from control_api.policy.guardrail_models import GuardrailShown
+from control_api.policy.guardrail_queries import StoredGuardrail
+from control_api.policy.models import DescribedRequests
+from control_api.store.transaction import Transaction
+from policies.definitions.definition import DefinitionFault, LoadError
+from policies.definitions.guardrail import MAX_GUARDRAILS, Guardrail
+from policies.definitions.guardrail_form import DefinedGuardrail
+from policies.ground.canonical import rfc3339
+from policies.ground.errors import Conflict, NotFound
+from policies.trail.change import ObjectChange
+
+
+def shown_guardrail(row: StoredGuardrail) -> GuardrailShown:
+    rule = row.guardrail
+    described = DescribedRequests(
+        list(rule.roles) or None,
+        list(rule.except_roles) or None,
+        list(rule.agents) or None,
+        list(rule.sources) or None,
+        list(rule.levels) or None,
+        list(rule.tasks) or None,
+    )
+    return GuardrailShown(
+        name=rule.name,
+        never=described if rule.kind == "never" else None,
+        always=described if rule.kind == "always" else None,
+        source="api" if row.file is None else "file",
+        file=row.file,
+        created_at=rfc3339(row.created_at),
+        updated_at=rfc3339(row.updated_at),
+    )
+
+
+def refuse_defined(row: StoredGuardrail) -> None:
+    """Raise `Conflict` if a file defines the guardrail."""
+    if row.file is not None:
+        raise Conflict(
+            f"guardrail `{row.guardrail.name}` is defined by the file `{row.file}`: change it there"
+        )
+
+
+async def existing(tx: Transaction, name: str) -> StoredGuardrail:
+    """The guardrail; `NotFound` if it does not exist."""
+    row = await guardrail_queries.get(tx.connection, tx.tenant_id, name)
+    if row is None:
+        raise NotFound(f"no such guardrail: `{name}`")
+    return row
+
+
+async def create(
+    policies: Policies, tx: Transaction, guardrail: Guardrail, by: str, file: str | None = None
+) -> StoredGuardrail:
+    """Add a guardrail. Raises `Conflict` if the tenant has too many. The caller has seen that its
+    name is free, and checks that it holds (`require_new`)."""
+    if await guardrail_queries.count(tx.connection, tx.tenant_id) >= MAX_GUARDRAILS:
+        raise Conflict(
+            f"the tenant already has {MAX_GUARDRAILS} guardrails, the most allowed: delete one"
+        )
+    row = StoredGuardrail(guardrail, file, tx.now, tx.now)
+    await guardrail_queries.add(tx.connection, tx.tenant_id, row)
+    await _record(policies, tx, "created", by, None, row)
+    return row
+
+
+async def change(
+    policies: Policies, tx: Transaction, row: StoredGuardrail, guardrail: Guardrail, by: str
+) -> StoredGuardrail:
+    """Replace a guardrail by another of the same name. The caller checks that it holds."""
+    changed = replace(row, guardrail=guardrail, updated_at=tx.now)
+    await guardrail_queries.put(tx.connection, tx.tenant_id, changed)
+    await _record(policies, tx, "updated", by, row, changed)
+    return changed
+
+
+async def delete(policies: Policies, tx: Transaction, row: StoredGuardrail, by: str) -> None:
+    await guardrail_queries.remove(tx.connection, tx.tenant_id, row.guardrail.name)
+    await _record(policies, tx, "deleted", by, row, None)
+
+
+async def _record(
+    policies: Policies,
+    tx: Transaction,
+    what: str,
+    by: str,
+    before: StoredGuardrail | None,
+    after: StoredGuardrail | None,
+) -> None:
+    row = after or before
+    assert row is not None  # there is one side at least
+    detail = {"source": "api" if row.file is None else "file"}
+    shown = _change(before, after)
+    await policies.changes.record(tx, f"guardrail.{what}", row.guardrail.name, by, detail, shown)
+
+
+def _change(before: StoredGuardrail | None, after: StoredGuardrail | None) -> ObjectChange:
+    """A change of a guardrail, as its route shows it."""
+    shown = [None if row is None else asdict(shown_guardrail(row)) for row in (before, after)]
+    return ObjectChange(shown[0], shown[1])
+
+
+class FilePlan(NamedTuple):
+    """What a tenant's file changes of its guardrails."""
+
+    added: list[DefinedGuardrail]
+    changed: list[tuple[StoredGuardrail, DefinedGuardrail]]
+    removed: list[StoredGuardrail]
+
+    @property
+    def rules(self) -> list[Guardrail]:
+        """Those that have to be proven for every role."""
+        defined = [*self.added, *(new for _, new in self.changed)]
+        return [each.guardrail for each in defined]
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.changed or self.removed)
+
+
+def plan_files(stored: Sequence[StoredGuardrail], defined: Sequence[DefinedGuardrail]) -> FilePlan:
+    """Raises `LoadError` if the file uses the name of a guardrail that the API made."""
+    rows = {each.guardrail.name: each for each in stored}
+    taken = [each for each in defined if _of_api(rows.get(each.guardrail.name))]
+    if taken:
+        raise LoadError([_name_taken(each) for each in taken])
+    added, changed = [], []
+    for each in defined:
+        row = rows.pop(each.guardrail.name, None)
+        if row is None:
+            added.append(each)
+        elif row.guardrail != each.guardrail:
+            changed.append((row, each))
+    return FilePlan(added, changed, [row for row in rows.values() if row.file is not None])
+
+
+async def apply_files(policies: Policies, tx: Transaction, plan: FilePlan, by: str) -> None:
+    """Write the plan. The caller then checks `plan.rules`, once its policies are written too."""
+    for row in plan.removed:
+        await delete(policies, tx, row, by)
+    for row, new in plan.changed:
+        await change(policies, tx, row, new.guardrail, by)
+    for new in plan.added:
+        await create(policies, tx, new.guardrail, by, new.file)
+
+
+def _of_api(row: StoredGuardrail | None) -> bool:
+    return row is not None and row.file is None
+
+
+def _name_taken(each: DefinedGuardrail) -> DefinitionFault:
+    message = f"`{each.guardrail.name}` is the name of a guardrail that was made through the API"
+    return DefinitionFault(each.file, each.line, "name", message)

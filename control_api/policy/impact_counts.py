@@ -1,0 +1,225 @@
+"""Counts what other policies would change about recorded decisions (`policy-tools.md` section 4),
+groups the differences, and forgets runs that ended long ago.
+
+    groups = DecisionGroups()
+    groups.add(key, decided_at, event_id)       once for each decision
+    groups.to_wire()                            to store, and `from_wire` to go on
+
+Bounded, whatever it counts: the first `MAX_GROUPS` groups are kept, in the order in which they
+appeared, each with the ids of its first `MAX_EXAMPLES` decisions. What belongs to none of them is
+counted in `left_out`, by direction, so the groups and `left_out` together are all decisions that
+were added. Fed in the same order, it always gives the same result, also over `to_wire` and back.
+
+Pure: no clock, no database.
+
+Every decision that is added ends in exactly one of `unchanged`, `newly_denied`, `newly_allowed` and
+`unreplayable`, so together they are `read`. A decision that only another policy would make is
+unchanged, and listed apart: `renamed` groups it. Pure; knows no database.
+
+Each may have a megabyte of groups.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from control_api.policy import impact_queries
+from control_api.policy.impact_models import DecisionGroup
+from control_api.store.counters.dimensions import DAY
+from control_api.store.store import Store
+from control_api.store.transaction import Transaction
+from policies.ground.canonical import micros, rfc3339
+from policies.trail.entry import time_of
+from policies.trail.recompute.replay import Replayed, Why
+
+MAX_GROUPS = 1000
+MAX_EXAMPLES = 5
+
+
+class Direction(StrEnum):
+    """What the other policies change. `unchanged` is the same decision by a policy of another
+    name."""
+
+    newly_denied = "newly_denied"
+    newly_allowed = "newly_allowed"
+    unchanged = "unchanged"
+
+
+class GroupKey(NamedTuple):
+    """What the decisions of a group have in common. Of the two policy names, `before` is that of
+    the recorded decision, `after` that of the other one; checks have names here too, as
+    `default_deny`."""
+
+    agent_role: str
+    source_id: str
+    direction: Direction
+    policy_name_before: str
+    policy_name_after: str
+
+
+@dataclass(slots=True)
+class Group:
+    """The decisions of one key. `first` and `last` are the times of the earliest and the latest, in
+    microseconds since 1970 UTC."""
+
+    count: int
+    first: int
+    last: int
+    example_event_ids: list[str]
+
+    def add(self, decided_at: int, event_id: str) -> None:
+        self.count += 1
+        self.first = min(self.first, decided_at)
+        self.last = max(self.last, decided_at)
+        if len(self.example_event_ids) < MAX_EXAMPLES:
+            self.example_event_ids.append(event_id)
+
+
+@dataclass(slots=True)
+class DecisionGroups:
+    """Counts decisions by group. `left_out` counts those past the bound, by direction."""
+
+    groups: dict[GroupKey, Group] = field(default_factory=dict)
+    left_out: dict[Direction, int] = field(default_factory=dict)
+
+    def add(self, key: GroupKey, decided_at: int, event_id: str) -> None:
+        """Count one decision, made at `decided_at` (microseconds since 1970 UTC)."""
+        group = self.groups.get(key)
+        if group is not None:
+            group.add(decided_at, event_id)
+        elif len(self.groups) < MAX_GROUPS:
+            self.groups[key] = Group(1, decided_at, decided_at, [event_id])
+        else:
+            self.left_out[key.direction] = self.left_out.get(key.direction, 0) + 1
+
+    def to_wire(self) -> dict[str, Any]:
+        """The groups in the order in which they appeared, as JSON can hold them."""
+        groups = [
+            [*key, each.count, each.first, each.last, each.example_event_ids]
+            for key, each in self.groups.items()
+        ]
+        left_out = {direction.value: count for direction, count in self.left_out.items()}
+        return {"groups": groups, "left_out": left_out}
+
+    def shown(self) -> list[DecisionGroup]:
+        """The groups as an answer shows them, the largest first."""
+        ordered = sorted(self.groups.items(), key=lambda item: -item[1].count)
+        return [
+            DecisionGroup(
+                key.agent_role,
+                key.source_id,
+                key.direction.value,
+                key.policy_name_before,
+                key.policy_name_after,
+                each.count,
+                rfc3339(each.first),
+                rfc3339(each.last),
+                each.example_event_ids,
+            )
+            for key, each in ordered
+        ]
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> "DecisionGroups":
+        """The reverse of `to_wire`."""
+        groups = {
+            GroupKey(role, source, Direction(direction), before, after): Group(*counted)
+            for role, source, direction, before, after, *counted in wire["groups"]
+        }
+        left_out = {Direction(name): count for name, count in wire["left_out"].items()}
+        return cls(groups, left_out)
+
+
+@dataclass(slots=True)
+class ImpactCounts:
+    """The counts of one run so far. `entries` counts entries of every kind, `read` the decisions
+    among them, `unchanged_by_another` those unchanged ones that only another policy would make."""
+
+    entries: int = 0
+    read: int = 0
+    unchanged: int = 0
+    unchanged_by_another: int = 0
+    newly_denied: int = 0
+    newly_allowed: int = 0
+    unreplayable: dict[Why, int] = field(default_factory=dict)
+    groups: DecisionGroups = field(default_factory=DecisionGroups)
+    # Apart, so that a new name of a busy policy can't take the places of what really changes.
+    renamed: DecisionGroups = field(default_factory=DecisionGroups)
+
+    def add(self, replayed: Replayed | Why, entry: Mapping[str, Any]) -> None:
+        """Count the decision of an entry."""
+        self.read += 1
+        if isinstance(replayed, Why):
+            self.unreplayable[replayed] = self.unreplayable.get(replayed, 0) + 1
+        elif replayed.same:
+            self.unchanged += 1
+        else:
+            self._add_change(replayed, entry)
+
+    def _add_change(self, replayed: Replayed, entry: Mapping[str, Any]) -> None:
+        try:
+            # When the enforcement point decided, as the list of events shows it.
+            decided_at = micros(time_of(entry))
+            event_id = str(entry["eid"])
+        except (ValueError, TypeError, LookupError):
+            self.unreplayable[Why.unreadable] = self.unreplayable.get(Why.unreadable, 0) + 1
+            return
+        direction, groups = Direction.unchanged, self.renamed
+        if replayed.before == replayed.after:
+            self.unchanged += 1
+            self.unchanged_by_another += 1
+        elif replayed.after == "DENY":
+            self.newly_denied += 1
+            direction, groups = Direction.newly_denied, self.groups
+        else:
+            self.newly_allowed += 1
+            direction, groups = Direction.newly_allowed, self.groups
+        names = (replayed.policy_name_before, replayed.policy_name_after)
+        key = GroupKey(replayed.agent_role, replayed.source_id, direction, *names)
+        groups.add(key, decided_at, event_id)
+
+    def to_wire(self) -> dict[str, Any]:
+        """The counts as JSON can hold them; `from_wire` continues them."""
+        return {
+            **{name: getattr(self, name) for name in _NUMBERS},
+            "unreplayable": {why.value: count for why, count in self.unreplayable.items()},
+            "groups": self.groups.to_wire(),
+            "renamed": self.renamed.to_wire(),
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> "ImpactCounts":
+        """The reverse of `to_wire`."""
+        return cls(
+            **{name: wire[name] for name in _NUMBERS},
+            unreplayable={Why(name): count for name, count in wire["unreplayable"].items()},
+            groups=DecisionGroups.from_wire(wire["groups"]),
+            renamed=DecisionGroups.from_wire(wire["renamed"]),
+        )
+
+
+_NUMBERS = (
+    "entries",
+    "read",
+    "unchanged",
+    "unchanged_by_another",
+    "newly_denied",
+    "newly_allowed",
+)
+
+
+KEPT = 7 * DAY
+"""Microseconds since the run ended."""
+MOST = 50
+"""The most ended runs of one tenant."""
+
+
+async def forget_ended(tx: Transaction) -> int:
+    """Deletes the tenant's runs that ended too long ago, or are too many. Returns how many."""
+    return await impact_queries.forget(tx.connection, tx.tenant_id, tx.now - KEPT, MOST)
+
+
+async def forget_ended_runs(store: Store, tenant_id: str) -> int:
+    """`forget_ended` for the hourly retention. Raises `Unavailable` if the database fails."""
+    return await store.write(tenant_id, forget_ended)

@@ -1,0 +1,219 @@
+"""The process of one impact run: reads the log, checks that its entries follow from each other, and
+decides each again. Its input and output are lines of JSON.
+
+A process of its own, with the lowest priority, so that evaluations keep their event loop and their
+interpreter lock. It only reads the database: what it counted goes to the service, a line a second
+on standard output. If the service dies, the next line fails, and the process ends.
+
+Opens nothing.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any, BinaryIO
+
+import orjson
+from sqlalchemy import Connection, bindparam, select
+
+from control_api.database_limits import DatabaseLimits
+from control_api.policy import impact_queries
+from control_api.policy.impact_counts import ImpactCounts
+from control_api.policy.impact_queries import Reached
+from control_api.store.queries.purges import first_kept
+from control_api.store.read_only import open_beside
+from control_api.store.schema.log import log_entries
+from control_api.store.store import Store
+from policies.definitions.model import Policy
+from policies.ground.canonical import b64, unb64
+from policies.ground.clock import Clock
+from policies.trail.recompute.replay import Replay
+from policies.trail.stored_entry import EntryFinding
+from policies.trail.walk.chain_walk import ChainWalk
+
+MAX_LINE = 64 * 1024 * 1024
+"""Bytes of a line: two thousand groups, whose names may have 256 characters each, take a tenth."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run, from where it was left: the entries from `next_seq` up to `until` (exclusive) of the
+    log named `log`. `counts` are empty at the beginning."""
+
+    database_url: str
+    limits: DatabaseLimits
+    tenant_id: str
+    impact_id: str
+    log: str
+    next_seq: int
+    until: int
+    last_leaf: bytes
+    last_eid: str | None
+    counts: bytes
+
+    def to_line(self) -> bytes:
+        wire = {name: getattr(self, name) for name in self.__slots__}
+        wire |= {"limits": asdict(self.limits), "last_leaf": b64(self.last_leaf)}
+        return orjson.dumps(wire | {"counts": self.counts.decode()}) + b"\n"
+
+    @classmethod
+    def from_line(cls, line: bytes) -> "Job":
+        wire: dict[str, Any] = orjson.loads(line)
+        wire["limits"] = DatabaseLimits(**wire["limits"])
+        wire["last_leaf"] = unb64(wire["last_leaf"])
+        wire["counts"] = wire["counts"].encode()
+        return cls(**wire)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """How far the run has come, if it has come further; `end` is `done`, or why it failed, None
+    while it goes on."""
+
+    reached: Reached | None = None
+    end: str | None = None
+
+    def to_line(self) -> bytes:
+        wire: dict[str, Any] = {"end": self.end}
+        if self.reached is not None:
+            wire |= {
+                "next_seq": self.reached.next_seq,
+                "last_leaf": b64(self.reached.last_leaf),
+                "last_eid": self.reached.last_eid,
+                "counts": orjson.Fragment(self.reached.counts),
+            }
+        return orjson.dumps(wire) + b"\n"
+
+    @classmethod
+    def from_line(cls, line: bytes) -> "Message":
+        wire: Mapping[str, Any] = orjson.loads(line)
+        if "next_seq" not in wire:
+            return cls(None, wire["end"])
+        counts, leaf = orjson.dumps(wire["counts"]), unb64(wire["last_leaf"])
+        return cls(Reached(wire["next_seq"], leaf, wire["last_eid"], counts), wire["end"])
+
+
+DONE = "done"
+
+
+LOWEST_PRIORITY = 19
+SECONDS = 1.0
+"""How often the service is told."""
+FIRST_ROWS, MAX_ROWS, PAGE_BYTES = 200, 4000, 4 * 1024 * 1024
+"""Rows of the first page, and the most rows and the bytes that the next should have."""
+
+
+def main(clock: Clock, asked: BinaryIO, answers: BinaryIO) -> int:
+    """Runs the job on standard input. Returns the exit code."""
+    with suppress(OSError):  # where a sandbox forbids it
+        os.nice(LOWEST_PRIORITY)
+    job = Job.from_line(asked.readline())
+
+    def tell(message: Message) -> None:
+        answers.write(message.to_line())
+        answers.flush()
+
+    try:
+        asyncio.run(_run(job, clock, tell))
+    except BrokenPipeError:
+        return 1  # the service has gone, or wants no more
+    return 0
+
+
+async def _run(job: Job, clock: Clock, tell: Callable[[Message], None]) -> None:
+    store = await open_beside(job.database_url, job.limits, clock)
+    try:
+        async with store.reading(job.tenant_id) as connection:
+            body = await impact_queries.policies_of(connection, job.tenant_id, job.impact_id)
+        if body is not None:  # otherwise the run has ended meanwhile
+            await ReplayRun(job, store, body, tell).run()
+    finally:
+        await store.close()
+
+
+class ReplayRun:
+    """One run over a range of a log."""
+
+    def __init__(
+        self, job: Job, store: Store, policies: bytes, tell: Callable[[Message], None]
+    ) -> None:
+        self._job, self._store, self._tell = job, store, tell
+        self._replay = Replay(map(Policy.from_wire, orjson.loads(policies)))
+        self._walk = ChainWalk(job.log, job.next_seq, job.last_leaf)
+        self._counts = ImpactCounts()
+        if job.counts:
+            self._counts = ImpactCounts.from_wire(orjson.loads(job.counts))
+        self._last_eid = job.last_eid
+
+    async def run(self) -> None:
+        """Reads to the end, and tells how far it has come every second and at last."""
+        walk, limit, monotonic = self._walk, FIRST_ROWS, self._store.clock.monotonic
+        told = monotonic()
+        while walk.next_seq < self._job.until:
+            kept, rows = await self._page(limit)
+            failed = self._take(kept, rows)
+            if failed is not None:
+                self._tell(Message(self._reached(), failed))
+                return
+            if monotonic() - told >= SECONDS:
+                self._tell(Message(self._reached()))
+                told = monotonic()
+            weight = sum(len(row.entry) for row in rows)
+            limit = max(1, min(PAGE_BYTES * len(rows) // weight, MAX_ROWS))
+        self._tell(Message(self._reached(), DONE))
+
+    def _take(self, kept: int, rows: Sequence[Any]) -> str | None:
+        """Counts a page. Returns what is wrong with it, if anything."""
+        at = self._walk.next_seq
+        if kept > at:
+            return (
+                f"retention removed the entries from seq {at} to {kept - 1} before they were read"
+            )
+        take, decide, counts = self._walk.take, self._replay.decide, self._counts
+        try:
+            if not rows:
+                self._walk.missing(self._job.until)
+            for seq, raw in rows:
+                entry = take(seq, raw)
+                counts.entries += 1
+                self._last_eid = entry["eid"]
+                if entry["kind"] == "decision":
+                    counts.add(decide(entry), entry)
+        except EntryFinding as found:
+            return f"{found.reason}: {found}"
+        return None
+
+    async def _page(self, rows: int) -> tuple[int, Sequence[Any]]:
+        """The first entry that no purge has removed, and the next entries."""
+        page = {
+            "tenant": self._job.tenant_id,
+            "first": self._walk.next_seq,
+            "until": self._job.until,
+            "rows": rows,
+        }
+
+        def read(connection: Connection) -> tuple[int, Sequence[Any]]:
+            found = connection.execute(_PAGE, page).all()
+            # Read last: a purge commits its anchor before it removes the first row.
+            kept = connection.execute(select(first_kept(self._job.tenant_id))).scalar_one()
+            return kept, found
+
+        return await self._store.run_reading(self._job.tenant_id, read)
+
+    def _reached(self) -> Reached:
+        counts = orjson.dumps(self._counts.to_wire())
+        return Reached(self._walk.next_seq, self._walk.last_leaf, self._last_eid, counts)
+
+
+_PAGE = (
+    select(log_entries.c.seq, log_entries.c.entry)
+    .where(
+        log_entries.c.tenant_id == bindparam("tenant"),
+        log_entries.c.seq >= bindparam("first"),
+        log_entries.c.seq < bindparam("until"),
+    )
+    .order_by(log_entries.c.seq)
+    .limit(bindparam("rows"))
+)

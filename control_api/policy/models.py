@@ -1,0 +1,337 @@
+"""What requests say of policies, one or a whole set, and what the responses show (`service.md` 2.1,
+contract section 4)."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import orjson
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from control_api.edge.requests import Identifier, RequestModel, json_integer
+from control_api.store.queries.policy_rows import PolicyChange, StoredPolicy
+from policies.definitions.model import Sensitivity
+from policies.ground.canonical import rfc3339
+from policies.ground.errors import Invalid, invalid
+
+_NOW = "2026-01-31T12:00:00.000000Z"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFields:
+    """The fields of a policy that a request sets (2.1)."""
+
+    name: str
+    agent_role: str
+    allowed_sources: list[str]
+    denied_sources: list[str]
+    max_sensitivity: Sensitivity
+    allowed_tasks: list[str]
+    denied_tasks: list[str]
+    session_ttl_minutes: int | None
+    permitted_agent_ids: list[str]
+    industry: str | None
+    process_group: str | None
+
+    example: ClassVar[dict[str, Any]] = {
+        "name": "loan-underwriting",
+        "agent_role": "loan_underwriter",
+        "allowed_sources": ["contracts", "rest://crm/customers/*"],
+        "denied_sources": ["payroll"],
+        "max_sensitivity": "high",
+        "allowed_tasks": [],
+        "denied_tasks": ["marketing"],
+        "session_ttl_minutes": 480,
+        "permitted_agent_ids": [],
+        "industry": "banking",
+        "process_group": "lending",
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyShown:
+    """A policy (2.1) with its id, version and times (contract, section 4)."""
+
+    policy_id: str
+    version: int
+    name: str
+    agent_role: str
+    allowed_sources: list[str]
+    denied_sources: list[str]
+    max_sensitivity: Sensitivity
+    allowed_tasks: list[str]
+    denied_tasks: list[str]
+    session_ttl_minutes: int | None
+    permitted_agent_ids: list[str]
+    industry: str | None
+    process_group: str | None
+    user_modified: bool
+    file: str | None
+    changed_by: str
+    created_at: str
+    updated_at: str
+
+    example: ClassVar[dict[str, Any]] = {
+        "policy_id": "pol_5dK1yHsV9nE3rJx6MqT2bU",
+        "version": 1,
+        **PolicyFields.example,
+        "user_modified": False,
+        "file": "default/banking/lending.yaml",
+        "changed_by": "disk",
+        "created_at": _NOW,
+        "updated_at": _NOW,
+    }
+    with_headers: ClassVar[dict[str, str]] = {"ETag": "the version, for `If-Match`"}
+
+    def headers(self) -> dict[str, str]:
+        return {"ETag": f'"{self.version}"'}
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyVersion:
+    """A version of a policy, and who made it how."""
+
+    version: int
+    policy: PolicyFields
+    changed_by: str
+    changed_at: str
+    change: PolicyChange
+
+    example: ClassVar[dict[str, Any]] = {
+        "version": 1,
+        "policy": PolicyFields.example,
+        "changed_by": "key_3nB7xGvQ2mT5kWc8LpR0aZ",
+        "changed_at": _NOW,
+        "change": "created",
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFiles:
+    """The tenant's policy files. If `refused_at` is set, they were refused when they were last
+    read, for `faults`, and the policies from before stay in force."""
+
+    watched: bool
+    refused_at: str | None
+    faults: list[str]
+
+    example: ClassVar[dict[str, Any]] = {
+        "watched": True,
+        "refused_at": _NOW,
+        "faults": ["default/demo/support.yaml:3: agent_rol: is not a key of a policy"],
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """What reloading the policy files changed, by policy name. `warnings` lists folders that
+    belong to no tenant and have a name close to this tenant's."""
+
+    status: Literal["reloaded"]
+    added: list[str]
+    updated: list[str]
+    unchanged: list[str]
+    removed: list[str]
+    skipped: list[str]
+    warnings: list[str]
+
+    example: ClassVar[dict[str, Any]] = {
+        "status": "reloaded",
+        "added": ["claims-review"],
+        "updated": ["loan-underwriting"],
+        "unchanged": [],
+        "removed": [],
+        "skipped": [],
+        "warnings": [],
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedRequests:
+    """The requests that a guardrail is about. A member that is null means all."""
+
+    roles: list[str] | None
+    except_roles: list[str] | None
+    agents: list[str] | None
+    sources: list[str] | None
+    levels: list[Sensitivity] | None
+    tasks: list[str] | None
+
+
+def _none_is_empty(value: object) -> object:
+    return [] if value is None else value
+
+
+Names = Annotated[list[Identifier], Field(max_length=1000)]
+NullableNames = Annotated[
+    Names, BeforeValidator(_none_is_empty, json_schema_input_type=Names | None)
+]
+"""An empty list is the same as an absent one (contract, section 3)."""
+
+
+class PolicyRequest(RequestModel):
+    """Names one policy."""
+
+    policy_id: Identifier
+
+
+class PolicyAsked(RequestModel):
+    """A complete policy. Fields left out are empty."""
+
+    example: ClassVar[dict[str, Any]] = PolicyFields.example
+
+    name: Identifier
+    agent_role: Identifier
+    allowed_sources: Names
+    denied_sources: NullableNames = Field(default_factory=list)
+    max_sensitivity: Sensitivity
+    allowed_tasks: NullableNames = Field(default_factory=list)
+    denied_tasks: NullableNames = Field(default_factory=list)
+    session_ttl_minutes: (
+        Annotated[int, Field(ge=1, le=9_999_999), BeforeValidator(json_integer)] | None
+    ) = None
+    permitted_agent_ids: NullableNames = Field(default_factory=list)
+    industry: Identifier | None = None
+    process_group: Identifier | None = None
+
+    def body(self) -> dict[str, Any]:
+        """Every field of 2.1, as it is stored."""
+        # Leave out what subclasses add: `policy_id` and `if_match` belong to the request.
+        return self.model_dump(include=set(PolicyAsked.model_fields))
+
+
+MAX_SET_BODY = 32 * 1024 * 1024
+"""The limit on a body with a whole set of policies, in bytes (`policy-tools.md` section 7)."""
+
+
+def _distinct(policies: list[PolicyAsked]) -> list[PolicyAsked]:
+    names = Counter(policy.name for policy in policies)
+    twice = [f"`{name}`" for name, count in names.items() if count > 1]
+    if twice:
+        raise ValueError(f"several policies have the name {', '.join(twice[:10])}")
+    return policies
+
+
+PolicySet = Annotated[list[PolicyAsked], AfterValidator(_distinct)]
+"""All policies of a tenant, as they would be in force together."""
+
+
+MAX_FAULTS = 100
+"""Lines of details."""
+MAX_TESTS = 256 * 1024
+"""Characters of a file of tests."""
+
+
+class PolicySetAsked(RequestModel):
+    """All policies of a tenant, as they would be in force together. With `keep_others`, only those
+    that change: the others are as they are in force."""
+
+    example: ClassVar[dict[str, Any]] = {"policies": [PolicyAsked.example]}
+    decoded_later: ClassVar[bool] = True
+
+    policies: PolicySet
+    keep_others: bool = Field(
+        False,
+        description="Whether the policies in force that have other names belong to the set too. "
+        "`policies` are then those that are changed or new.",
+    )
+    without: list[Identifier] = Field(
+        default_factory=list,
+        description="With `keep_others`: the names of policies in force that the set leaves out.",
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.without and not self.keep_others:
+            raise ValueError("`without` needs `keep_others`: otherwise nothing else is in the set")
+        both = {each.name for each in self.policies} & set(self.without)
+        if both:
+            raise ValueError(f"`{min(both)}` is in `policies` and in `without`")
+        return self
+
+    @classmethod
+    def read(cls, values: dict[str, Any]) -> Any:
+        """The validated set. Raises `Invalid`; each line of its details says which policy."""
+        try:
+            return super().read(values)
+        except Invalid as refusal:
+            lines = (refusal.details or "").splitlines()
+            more = [f"and {len(lines) - MAX_FAULTS} more"] if len(lines) > MAX_FAULTS else []
+            raise invalid([*lines[:MAX_FAULTS], *more], "request") from None
+
+    def bodies(self, in_force: bytes) -> list[dict[str, Any]]:
+        """All policies of the set, as they are stored. `in_force` is the JSON array of the
+        documents of all roles."""
+        asked = [each.body() for each in self.policies]
+        if not self.keep_others:
+            return asked
+        gone = {*self.without, *(each["name"] for each in asked)}
+        return [*(each for each in _stored(in_force) if each["name"] not in gone), *asked]
+
+
+def _stored(in_force: bytes) -> Iterable[dict[str, Any]]:
+    for document in orjson.loads(in_force):
+        for wire in document:
+            # What a decision cites of a policy is not part of its body.
+            yield {key: value for key, value in wire.items() if key not in CITED}
+
+
+CITED = frozenset({"policy_id", "version"})
+"""Members of a policy in a role's document that the store adds."""
+
+
+class ComparedPolicies(PolicySetAsked):
+    """A set of policies, and what it is compared with."""
+
+    example: ClassVar[dict[str, Any]] = {"policies": [PolicyAsked.example]}
+
+    against: PolicySet | None = Field(
+        None, description="Policies to compare with, in place of all those in force."
+    )
+
+
+class TriedRetrieval(RequestModel):
+    """What a decision depends on, of the body of an evaluation."""
+
+    agent_role: Identifier
+    source_id: Identifier
+    sensitivity_level: Sensitivity
+    user_id: Identifier = "example-user"
+    task_type: Identifier | None = None
+    agent_id: Identifier | None = None
+
+
+class ReviewedPolicies(PolicySetAsked):
+    """A set of policies, and what to try on it."""
+
+    example: ClassVar[dict[str, Any]] = {
+        "policies": [PolicyAsked.example],
+        "keep_others": True,
+        "tests": "tests:\n  - name: contracts can be read\n    ask: {agent_role: loan_underwriter, "
+        "source_id: contracts, sensitivity_level: low}\n    expect: {decision: ALLOW}\n",
+    }
+
+    tests: str | None = Field(
+        None,
+        max_length=MAX_TESTS,
+        description="A file of tests in YAML, to be decided by the set.",
+    )
+    ask: TriedRetrieval | None = Field(
+        None,
+        description="A request to be decided by the set, and explained. Its agent counts as "
+        "approved, and the key as unbound.",
+    )
+
+
+def shown_policy(policy: StoredPolicy, changed_by: str) -> PolicyShown:
+    return PolicyShown(
+        policy_id=policy.policy_id,
+        version=policy.version,
+        **policy.body,
+        user_modified=policy.user_modified,
+        file=policy.file,
+        changed_by=changed_by,
+        created_at=rfc3339(policy.created_at),
+        updated_at=rfc3339(policy.updated_at),
+    )

@@ -1,0 +1,210 @@
+"""Plans which policies a tenant's files, or the promotion of a candidate, would add, update and
+remove.
+
+Pure: definitions and rows in, new rows out.
+
+Pure: rows and documents in, new rows out.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+
+from control_api.policy.policy_change import Changed
+from control_api.store.queries.policy_rows import StoredPolicy
+from policies.definitions.definition import Definition
+from policies.ground.canonical import encode
+
+
+@dataclass(slots=True)
+class Plan:
+    """The rows to write, and the names of the policies that stay. `moved` rows get no new version:
+    only what they store of their file changes, its path or the body that it defines."""
+
+    added: list[StoredPolicy] = field(default_factory=list)
+    updated: list[StoredPolicy] = field(default_factory=list)
+    removed: list[StoredPolicy] = field(default_factory=list)
+    moved: list[StoredPolicy] = field(default_factory=list)
+    unchanged: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    taken: list[Definition] = field(default_factory=list)
+    """Definitions whose name is already used by another active policy."""
+    roles: set[str] = field(default_factory=set)
+    """The roles whose documents must be published again."""
+    replaced: dict[str, StoredPolicy] = field(default_factory=dict)
+    """The previous rows of `updated`, `removed` and `moved`, by id."""
+
+    @property
+    def changes(self) -> list[tuple[str, list[StoredPolicy]]]:
+        """The rows that get a new version, by the change's name in their history."""
+        every = (("added", self.added), ("updated", self.updated), ("removed", self.removed))
+        return [(change, rows) for change, rows in every if rows]
+
+    @property
+    def writes(self) -> bool:
+        return bool(self.changes or self.moved)
+
+
+def plan(
+    definitions: Iterable[Definition],
+    of_files: Iterable[StoredPolicy],
+    names: set[str],
+    now: int,
+    new_id: Callable[[], str],
+) -> Plan:
+    """`of_files` are the rows that a file has defined so far, including deleted ones. `names` are
+    those names of definitions that active policies already use."""
+    # By the name in the file, because a user may have renamed the policy.
+    known = {row.file_body["name"]: row for row in of_files if row.file_body is not None}
+    result = Plan()
+    for definition in definitions:
+        row = known.pop(definition.body["name"], None)
+        if row is not None:
+            _keep(result, definition, row, now)
+        elif definition.body["name"] in names:
+            result.taken.append(definition)
+        else:
+            result.added.append(first_version(new_id(), definition.body, now, definition.file))
+            result.roles.add(definition.body["agent_role"])
+    for left in known.values():
+        _drop(result, left, now)
+    return result
+
+
+def _keep(result: Plan, definition: Definition, row: StoredPolicy, now: int) -> None:
+    """Plan a policy that a file still defines."""
+    # A user's version stays in force, but the version that a restore brings back follows the file.
+    placed = replace(row, file=definition.file, file_body=definition.body)
+    name = definition.body["name"]
+    if row.user_modified or row.deleted_at is not None:
+        # A user's change, or deletion, takes precedence until the user restores the policy.
+        result.skipped.append(name)
+    elif not _same(row.body, definition.body):
+        role = definition.body["agent_role"]
+        result.updated.append(
+            replace(
+                placed,
+                name=name,
+                agent_role=role,
+                body=definition.body,
+                version=row.version + 1,
+                updated_at=now,
+            )
+        )
+        result.roles |= {row.agent_role, role}
+        result.replaced[row.policy_id] = row
+        return
+    else:
+        result.unchanged.append(name)
+    if row.file != placed.file or not _same(row.file_body, placed.file_body):
+        result.moved.append(placed)
+        result.replaced[row.policy_id] = row
+
+
+def _drop(result: Plan, row: StoredPolicy, now: int) -> None:
+    """Plan a policy that no file defines any more."""
+    # The row loses its file, so that a later definition with its name makes a new policy.
+    detached = replace(row, file=None, file_body=None)
+    result.replaced[row.policy_id] = row
+    if row.deleted_at is not None:
+        result.moved.append(detached)
+    elif row.user_modified:
+        result.skipped.append(row.name)
+        result.moved.append(detached)
+    else:
+        version = row.version + 1
+        result.removed.append(replace(detached, version=version, updated_at=now, deleted_at=now))
+        result.roles.add(row.agent_role)
+
+
+def first_version(
+    policy_id: str, body: dict[str, Any], now: int, file: str | None = None
+) -> StoredPolicy:
+    """A new policy, defined by `file` or by a request."""
+    return StoredPolicy(
+        policy_id=policy_id,
+        name=body["name"],
+        agent_role=body["agent_role"],
+        body=body,
+        version=1,
+        user_modified=False,
+        file=file,
+        file_body=None if file is None else body,
+        created_at=now,
+        updated_at=now,
+        deleted_at=None,
+    )
+
+
+def _same(one: dict[str, Any] | None, other: dict[str, Any] | None) -> bool:
+    """Whether the bodies are the same, byte for byte."""
+    # Python's `==` would not do: to it, `1` and `True` are equal.
+    return encode(one) == encode(other)
+
+
+@dataclass(slots=True)
+class Promotion:
+    """The rows before and after, and the names of the policies that stay as they are."""
+
+    added: list[Changed] = field(default_factory=list)
+    updated: list[Changed] = field(default_factory=list)
+    removed: list[Changed] = field(default_factory=list)
+    unchanged: list[str] = field(default_factory=list)
+
+    @property
+    def changes(self) -> list[tuple[str, list[Changed]]]:
+        """The rows that get a new version, by the change's name in their history."""
+        every = (("created", self.added), ("updated", self.updated), ("deleted", self.removed))
+        return [(change, rows) for change, rows in every if rows]
+
+    @property
+    def roles(self) -> set[str]:
+        """The roles whose documents must be published again."""
+        rows = (row for _, changed in self.changes for each in changed for row in each)
+        return {row.agent_role for row in rows if row is not None}
+
+
+def promotion(
+    active: Iterable[StoredPolicy],
+    documents: Iterable[bytes],
+    now: int,
+    new_id: Callable[[], str],
+) -> Promotion:
+    """`active` are the rows in force, `documents` those of the candidate's roles."""
+    known = {row.name: row for row in active}
+    result = Promotion()
+    for body in sorted(_bodies(documents), key=lambda body: str(body["name"])):
+        row = known.pop(body["name"], None)
+        if row is None:
+            added = replace(first_version(new_id(), body, now), user_modified=True)
+            result.added.append(Changed(None, added))
+        # Compare bytes: to Python, `1` and `True` are equal.
+        elif encode(row.body) == encode(body):
+            result.unchanged.append(row.name)
+        else:
+            result.updated.append(Changed(row, _updated(row, body, now)))
+    for row in known.values():
+        deleted = replace(row, version=row.version + 1, updated_at=now, deleted_at=now)
+        result.removed.append(Changed(row, deleted))
+    return result
+
+
+def _bodies(documents: Iterable[bytes]) -> Iterable[dict[str, Any]]:
+    for document in documents:
+        for wire in orjson.loads(document):
+            # What a decision cites of a policy is not part of its body.
+            del wire["policy_id"], wire["version"]
+            yield wire
+
+
+def _updated(row: StoredPolicy, body: dict[str, Any], now: int) -> StoredPolicy:
+    return replace(
+        row,
+        agent_role=body["agent_role"],
+        body=body,
+        version=row.version + 1,
+        user_modified=True,
+        updated_at=now,
+    )

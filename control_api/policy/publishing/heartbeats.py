@@ -1,0 +1,368 @@
+"""Answers sidecars that ask whether their policy set is current, and takes their reports of missing
+or wrong fields.
+
+Every replica answers every request.
+
+    read requests > gather > query the store > sign a heartbeat for each tenant > send
+
+INVARIANT: the store is queried after the requests are read. A heartbeat attests the revision at a
+time after its nonces were drawn; querying first could attest a revision that is already stale. If
+the store does not answer, no heartbeat is sent, and sidecars deny once their last heartbeat is too
+old.
+
+Anyone who can reach Redis may write to that stream, so malformed entries are counted and skipped.
+Sends nothing.
+
+Each tenant has its own stream of reports, because they contain names of sessions and roles, which
+must not reach other tenants. Other clients may write to the stream too, so malformed entries are
+skipped. Sends nothing.
+"""
+
+import asyncio
+import logging
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from control_api.metrics.labels import Challenge
+from control_api.metrics.metrics import RedisMetrics
+from control_api.outage_logger import OutageLogger
+from control_api.policy.publishing.push_queue import FIRST_PAUSE, LONGEST_PAUSE, PushQueue
+from control_api.policy.publishing.redis_client import (
+    Command,
+    Id,
+    Part,
+    RedisClient,
+    RedisFault,
+    entry_id,
+    far_ahead,
+    unusable,
+)
+from control_api.policy.publishing.redis_sets import at_query
+from control_api.policy.publishing.set_signer import SetSigner
+from control_api.store.queries import tenant_rows
+from control_api.store.store import Store
+from policies.ground.errors import Unavailable
+from policies.sets.redis_keys import CHALLENGES, beats_key, doubts_key
+from policies.sets.signed_head import Heartbeat
+
+MAX_NONCES = 1000
+"""The maximum number of nonces that one heartbeat answers."""
+_MAX_TENANT_ID = 1024
+"""In bytes."""
+_NONCE = re.compile(rb"[A-Za-z0-9_.:+/=-]{8,128}\Z")
+
+
+@dataclass(slots=True)
+class HeartbeatRequests:
+    """One tenant's requests: the nonces to answer, and whether its sidecars also ask for repairs to
+    the policy set."""
+
+    nonces: list[str] = field(default_factory=list)
+    repairs: bool = False
+
+
+def parse_requests(entries: Iterable[object]) -> tuple[dict[str, HeartbeatRequests], int]:
+    """The requests by tenant, and the number of malformed entries."""
+    by_tenant: defaultdict[str, HeartbeatRequests] = defaultdict(HeartbeatRequests)
+    unreadable = 0
+    for entry in entries:
+        parsed = _parse(entry)
+        if parsed is None:
+            unreadable += 1
+            continue
+        tenant_id, nonce, repairs = parsed
+        requests = by_tenant[tenant_id]
+        # Further nonces are dropped, so that a flood of requests can't make a heartbeat huge.
+        if len(requests.nonces) < MAX_NONCES:
+            requests.nonces.append(nonce)
+        requests.repairs |= repairs
+    return dict(by_tenant), unreadable
+
+
+def _parse(entry: object) -> tuple[str, str, bool] | None:
+    if not isinstance(entry, dict):
+        return None
+    tenant, nonce = entry.get(b"t"), entry.get(b"n")
+    # PostgreSQL would refuse a NUL in the query for the tenants' revisions.
+    if not isinstance(tenant, bytes) or not 0 < len(tenant) <= _MAX_TENANT_ID or b"\0" in tenant:
+        return None
+    if not isinstance(nonce, bytes) or not _NONCE.match(nonce):
+        return None
+    try:
+        return tenant.decode(), nonce.decode(), b"m" in entry
+    except UnicodeDecodeError:
+        return None
+
+
+KEPT_MS = 60_000
+"""How long the stream is kept after the last read. Sidecars report again what is still wrong."""
+MAX_ENTRIES = 16
+"""The maximum number of entries to read, newest first, and of fields to take from one entry."""
+_MAX_BYTES = MAX_ENTRIES * 1024
+# Anyone who can reach Redis may write a report, so only names that a set can contain are looked up.
+_FIELD = re.compile(
+    r"head\Z|d/[^\0]{1,600}\Z|n/(?:root|[0-9a-f]{2}(?:\.[0-9a-f]{2})?)\Z", re.DOTALL
+)
+
+
+def report_commands(tenant_id: str) -> tuple[Command, Command]:
+    """The command that reads the entries, and the one that lets the stream expire."""
+    # The stream is not deleted after the read, because every replica reads it. Repairing a field
+    # twice does no harm.
+    key = doubts_key(tenant_id)
+    return ("XREVRANGE", key, "+", "-", "COUNT", MAX_ENTRIES), ("PEXPIRE", key, KEPT_MS)
+
+
+def suspect_fields(answer: object) -> set[bytes]:
+    """The fields named in the answer to the first of `commands`. Fields beyond the limits are
+    dropped, since sidecars report them again."""
+    found: set[bytes] = set()
+    for _, fields in _entries(answer):
+        if isinstance(fields, dict):
+            found.update(_fields(fields.get(b"f")))
+    return found
+
+
+def newest_report(answer: object) -> Id | None:
+    """The id of the newest entry, or None in an empty stream."""
+    return next((entry_id(each) for each, _ in _entries(answer)), None)
+
+
+def _entries(answer: object) -> list[tuple[object, object]]:
+    if not isinstance(answer, list):
+        return []
+    return [(e[0], e[1]) for e in answer if isinstance(e, tuple | list) and len(e) == 2]
+
+
+def _fields(listed: object) -> list[bytes]:
+    if not isinstance(listed, bytes) or len(listed) > _MAX_BYTES:
+        return []
+    try:
+        names = orjson.loads(listed)
+    except orjson.JSONDecodeError:
+        return []
+    if not isinstance(names, list):
+        return []
+    fields = [name for name in names[:MAX_ENTRIES] if isinstance(name, str)]
+    return [name.encode() for name in fields if _FIELD.match(name)]
+
+
+BLOCK_MS = 1000
+GATHER_SECONDS, LONGEST_GATHER = 0.01, 0.25
+"""Requests that arrive within this time share a heartbeat, which every sidecar of the tenant gets.
+The longest is well below a sidecar's interval between requests."""
+GATHER_PER_REQUEST = 0.05
+"""More than 20 requests a second make the next round gather longer, up to the longest; a round
+that could not read them all makes it shorter."""
+MAX_READ = MAX_NONCES // 2
+"""Requests read by one command: a round reads twice, and a heartbeat can answer all of it."""
+REQUESTS_KEPT = 10_000
+"""Requests of all tenants that Redis keeps, approximately."""
+HEARTBEATS_KEPT = 64
+"""Heartbeats of one tenant that Redis keeps, approximately."""
+BEFORE_MS = 5000
+"""A replica that starts also answers requests up to this old."""
+_log = logging.getLogger("sluice.publishing")
+
+
+class Heartbeats:
+    """Answers requests in one replica. `_last` is the id of the newest request read; it is empty
+    until the stream's end is known."""
+
+    def __init__(
+        self,
+        client: RedisClient,
+        store: Store,
+        pushes: PushQueue,
+        signer: SetSigner,
+        metrics: RedisMetrics,
+        now: Callable[[], int],
+    ) -> None:
+        self._client = client
+        self._store = store
+        self._pushes = pushes
+        self._signer = signer
+        self._metrics = metrics
+        self._now = now
+        self._last = ""
+        self._gather = GATHER_SECONDS
+        self._closed = False
+        self._outage = OutageLogger(
+            _log,
+            f"heartbeat requests can't be read from Redis at {client.address}",
+            f"heartbeat requests are read from Redis at {client.address} again",
+        )
+        self._store_outage = OutageLogger(
+            _log, "heartbeat requests can't be answered", "heartbeat requests are answered again"
+        )
+
+    async def run(self) -> None:
+        """Runs until `close`, and retries while Redis is down."""
+        pause = FIRST_PAUSE
+        while not self._closed:
+            try:
+                await self.once()
+            except RedisFault as fault:
+                self._outage.report(fault)
+                await asyncio.sleep(pause)
+                pause = min(LONGEST_PAUSE, 2 * pause)
+            else:
+                self._outage.end()
+                pause = FIRST_PAUSE
+
+    def close(self) -> None:
+        """Stop after the current round."""
+        self._closed = True
+
+    async def once(self) -> None:
+        """Answer the requests that arrive within `BLOCK_MS`."""
+        if not self._last:
+            await self._find_position()
+        entries = await self._read("BLOCK", BLOCK_MS)
+        if not entries:
+            await self._find_position()
+            return
+        # Wait for more requests: one signature and one query then answer all sidecars of a tenant.
+        await asyncio.sleep(self._gather)
+        more = await self._read()
+        entries += more
+        wanted = len(entries) * GATHER_PER_REQUEST if len(more) < MAX_READ else 0.0
+        self._gather = min(LONGEST_GATHER, max(GATHER_SECONDS, wanted))
+        requests, unreadable = parse_requests(entries)
+        self._count(Challenge.unreadable, unreadable)
+        await self._answer(requests)
+
+    async def _answer(self, requests: dict[str, HeartbeatRequests]) -> None:
+        if not requests:
+            return
+        try:
+            async with self._store.reading_all_tenants() as connection:
+                states = await tenant_rows.states(connection, list(requests))
+        except Unavailable as error:
+            self._store_outage.report(error)
+            self._count(Challenge.unanswered, _nonces(requests))
+            return
+        self._store_outage.end()
+        revisions = {tenant_id: r for tenant_id, (r, active) in states.items() if active}
+        # INVARIANT: only active tenants get a heartbeat, so the sidecars of a deactivated one deny.
+        known = {each: requests.pop(each) for each in revisions if each in requests}
+        self._count(Challenge.foreign, _nonces(requests))
+        await self._send(known, revisions)
+        self._count(Challenge.answered, _nonces(known))
+
+    async def _send(
+        self, requests: dict[str, HeartbeatRequests], revisions: dict[str, int]
+    ) -> None:
+        answers = iter(await self._client.many(self._commands(requests, revisions)))
+        failed: list[Exception] = []
+        for tenant_id, each in requests.items():
+            added, at = next(answers), next(answers)
+            if isinstance(added, Exception):
+                # Raise it only after the other tenants' answers have been processed.
+                await self._delete_unusable(beats_key(tenant_id), added)
+                failed.append(added)
+            suspect: set[bytes] = set()
+            if each.repairs:
+                reported, _ = next(answers), next(answers)
+                await self._delete_unusable_reports(doubts_key(tenant_id), reported)
+                suspect = suspect_fields(reported)
+            expected = self._signer.at(revisions[tenant_id])
+            # A set may be behind because its push is under way, and will be current in a moment.
+            if suspect or (at != expected and not self._pushes.pushing(tenant_id)):
+                self._pushes.recheck(tenant_id, suspect)
+        if failed:
+            raise RedisFault(f"it accepts no heartbeat: {str(failed[0])[:200]}")
+
+    def _commands(
+        self, requests: dict[str, HeartbeatRequests], revisions: dict[str, int]
+    ) -> list[Command]:
+        """For each tenant: add its heartbeat, read its set's revision, read its repair requests."""
+        commands: list[Command] = []
+        for tenant_id, each in requests.items():
+            beat = self._heartbeat(tenant_id, revisions[tenant_id], each)
+            key = beats_key(tenant_id)
+            commands.append(("XADD", key, "MAXLEN", "~", HEARTBEATS_KEPT, "*", "b", beat))
+            # Also read the set's revision: it shows whether the set was flushed or a push was lost.
+            commands.append(at_query(tenant_id))
+            if each.repairs:
+                commands += report_commands(tenant_id)
+        return commands
+
+    def _heartbeat(self, tenant_id: str, revision: int, requests: HeartbeatRequests) -> bytes:
+        nonces = tuple(requests.nonces)
+        beat = Heartbeat(tenant_id, self._signer.epoch, revision, self._now(), nonces)
+        return beat.sealed(self._signer.ring.signer)
+
+    async def _read(self, *blocking: str | int) -> list[object]:
+        """The fields of the next entries."""
+        # Without a consumer group every replica reads every request, so no request goes unanswered
+        # if one replica dies.
+        match await self._call(
+            "XREAD", *blocking, "COUNT", MAX_READ, "STREAMS", CHALLENGES, self._last
+        ):
+            case None | []:
+                return []
+            case [[_, list(entries)]]:
+                pass
+            case _:
+                raise RedisFault("its answer to XREAD has an unknown form")
+        if not all(isinstance(e, tuple | list) and len(e) == 2 for e in entries):
+            raise RedisFault("its answer to XREAD has an unknown form")
+        if entries:
+            self._last = "{}-{}".format(*entry_id(entries[-1][0]))
+        return [fields for _, fields in entries]
+
+    async def _find_position(self) -> None:
+        """Find where to continue reading: shortly before the stream's end if nothing was read yet,
+        and from its beginning if it was replaced by one with lower ids."""
+        # XTRIM is a write, so a demoted server refuses it, and we reconnect to the new primary. A
+        # demoted server still serves reads, but requests would reach it late or never.
+        await self._call("XTRIM", CHALLENGES, "MAXLEN", "~", REQUESTS_KEPT)
+        match await self._call("XREVRANGE", CHALLENGES, "+", "-", "COUNT", 1):
+            case None | []:
+                self._last = "0-0"
+                return
+            case [[bytes(entry), _]] | [(bytes(entry), _)]:
+                end = entry_id(entry)
+            case _:
+                raise RedisFault("its answer to XREVRANGE has an unknown form")
+        if far_ahead(end, self._now()):
+            # With such an id at its end, the stream accepts no further entries.
+            await self._client.call("DEL", CHALLENGES)
+            self._last = "0-0"
+        elif not self._last:
+            self._last = f"{max(0, end[0] - BEFORE_MS)}-0"
+        elif end < entry_id(self._last.encode()):
+            self._last = "0-0"
+
+    async def _call(self, *command: Part) -> Any:
+        """Run a command on the stream of requests. Deletes the stream if it has become unusable."""
+        try:
+            return await self._client.call(*command)
+        except RedisFault as fault:
+            await self._delete_unusable(CHALLENGES, fault.__cause__)
+            raise
+
+    async def _delete_unusable(self, key: str, error: BaseException | None) -> None:
+        if unusable(error):
+            await self._client.call("DEL", key)
+
+    async def _delete_unusable_reports(self, key: str, reported: object) -> None:
+        """Delete the stream of repair requests if it has become unusable; the entries already read
+        are still used."""
+        # Sidecars write to this stream and can't tell us that a write failed: check its newest id.
+        newest = newest_report(reported)
+        if unusable(reported) or (newest is not None and far_ahead(newest, self._now())):
+            await self._client.call("DEL", key)
+
+    def _count(self, outcome: Challenge, many: int) -> None:
+        self._metrics.challenges.labels(outcome).inc(many)
+
+
+def _nonces(requests: dict[str, HeartbeatRequests]) -> int:
+    return sum(len(each.nonces) for each in requests.values())

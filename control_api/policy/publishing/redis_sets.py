@@ -1,0 +1,263 @@
+"""Reads a tenant's policy set in Redis, and writes it by compare-and-set, in batches.
+
+INVARIANT: a document's bucket is written with the document or after it, never before. So a bucket
+lists only documents that were written, even if a replica dies in between.
+
+A small change is written in one step, together with the head. A large one is written in pieces
+under a lock, with the head last.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from control_api.policy.publishing.redis_client import (
+    Command,
+    Part,
+    RedisClient,
+    RedisFault,
+    Script,
+    is_error,
+)
+from policies.sets.merkle_map import ROOT
+from policies.sets.redis_keys import AT, HEAD, HISTORY, changes_key, node_field, set_key
+
+CHANGES = 10_000
+"""Heads that the stream of changes keeps, approximately."""
+LOCK_MS = 10_000
+"""A rebuild that writes nothing for this long loses its lock, and another replica takes over."""
+
+# KEYS: set, changes, lock. ARGV: the expected `at`, the new `at` or '', the new head or '', the
+# lock token or '', the number of fields to set; then those fields with their values, then the
+# fields to remove. A key of the wrong type is not ours and is deleted. The head is added to the
+# stream before the set is written: if that fails, nothing has changed. Fields go 1000 arguments at
+# a time, because Lua's `unpack` fails for several thousand.
+_MOVE = Script(f"""\
+local held = redis.pcall('HGET', KEYS[1], 'at')
+if type(held) == 'table' then
+  redis.call('UNLINK', KEYS[1])
+  held = false
+end
+if (held or '') ~= ARGV[1] then return {{0, held or ''}} end
+if ARGV[4] ~= '' then
+  if redis.call('GET', KEYS[3]) ~= ARGV[4] then return {{0, held or ''}} end
+  redis.call('PEXPIRE', KEYS[3], {LOCK_MS})
+end
+if ARGV[3] ~= '' then
+  local function add()
+    return redis.pcall('XADD', KEYS[2], 'MAXLEN', '~', {CHANGES}, '*', 'h', ARGV[3])
+  end
+  local added = add()
+  if type(added) == 'table' and added.err
+      and (added.err:find('WRONGTYPE') or added.err:find('exhausted')) then
+    redis.call('DEL', KEYS[2])
+    added = add()
+  end
+  if type(added) == 'table' and added.err then return added end
+end
+local last = 5 + 2 * tonumber(ARGV[5])
+for from = 6, last, 1000 do
+  redis.call('HSET', KEYS[1], unpack(ARGV, from, math.min(from + 999, last)))
+end
+for from = last + 1, #ARGV, 1000 do
+  redis.call('HDEL', KEYS[1], unpack(ARGV, from, math.min(from + 999, #ARGV)))
+end
+if ARGV[3] ~= '' then
+  redis.call('HSET', KEYS[1], 'head', ARGV[3], 'at', ARGV[2])
+end
+return {{1, ''}}
+""")
+
+# KEYS: set. ARGV: the expected `at`. UNLINK frees the memory of a large set in the background.
+_CLEAR = Script("""\
+local held = redis.pcall('HGET', KEYS[1], 'at')
+if type(held) ~= 'table' and (held or '') ~= ARGV[1] then return 0 end
+redis.call('UNLINK', KEYS[1])
+return 1
+""")
+
+# KEYS: lock. ARGV: the token, and the part of it that names the process. A lock without a plausible
+# expiry is not ours and is deleted. A lock of this process is left over from a failed attempt and
+# is deleted too: late writes of that attempt carry another token and are refused.
+_LOCK = Script(f"""\
+local left = redis.call('PTTL', KEYS[1])
+local held = redis.pcall('GET', KEYS[1])
+local own = type(held) == 'string' and held:sub(1, #ARGV[2]) == ARGV[2]
+if own or left == -1 or left > {LOCK_MS} then redis.call('DEL', KEYS[1]) end
+if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', {LOCK_MS}) then return 1 end
+return 0
+""")
+_UNLOCK = Script("""\
+if redis.pcall('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
+return 1
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSet:
+    """A set's main fields as read from Redis, unverified. A missing field is None."""
+
+    at: bytes | None
+    head: bytes | None
+    history: bytes | None
+    root: bytes | None
+
+
+NO_SET = HeldSet(None, None, None, None)
+
+
+class RedisSets:
+    """All tenants' sets in one Redis."""
+
+    def __init__(self, client: RedisClient) -> None:
+        self._client = client
+
+    async def held(self, tenant_id: str) -> HeldSet:
+        return HeldSet(*await self.fields(tenant_id, (AT, HEAD, HISTORY, node_field(ROOT))))
+
+    async def fields(self, tenant_id: str, names: Sequence[bytes]) -> list[bytes | None]:
+        """The values of these fields; all None if the key is not a hash."""
+        if not names:
+            return []
+        try:
+            found = await self._client.call("HMGET", set_key(tenant_id), *names)
+        except RedisFault as fault:
+            if not is_error(fault.__cause__, "WRONGTYPE"):
+                raise
+            # The key is not ours. The next write deletes it.
+            return [None] * len(names)
+        if not isinstance(found, list) or len(found) != len(names):
+            raise RedisFault("its answer to HMGET has an unknown form")
+        return [value if isinstance(value, bytes) else None for value in found]
+
+    async def move(
+        self,
+        tenant_id: str,
+        expected: bytes | None,
+        fields: Mapping[bytes, bytes | None],
+        *,
+        at: bytes = b"",
+        head: bytes = b"",
+        token: str = "",
+    ) -> bool:
+        """Set these fields (None removes one), then `at` and `head` if given, all in one step.
+
+        Returns False and changes nothing if the set is not at `expected` any more, or if the lock
+        of `token` is lost.
+        """
+        to_set = {name: body for name, body in fields.items() if body is not None}
+        to_remove = [name for name, body in fields.items() if body is None]
+        parts: list[Part] = [expected or b"", at, head, token, len(to_set)]
+        parts.extend(chain.from_iterable(to_set.items()))
+        parts.extend(to_remove)
+        answer = await self._client.script(_MOVE, _keys(tenant_id), parts)
+        if not isinstance(answer, list) or len(answer) != 2 or answer[0] not in (0, 1):
+            raise RedisFault("its answer to the script has an unknown form")
+        return bool(answer[0])
+
+    async def clear(self, tenant_id: str, expected: bytes | None) -> bool:
+        """Remove the whole set. Returns False if it is not at `expected` any more."""
+        answer = await self._client.script(_CLEAR, _keys(tenant_id)[:1], (expected or b"",))
+        return bool(answer == 1)
+
+    async def lock(self, tenant_id: str, token: str) -> bool:
+        """Take the lock for a rebuild. Returns False if another replica holds it. The lock expires
+        after `LOCK_MS` without a write, and `move` then refuses late writes. A token is
+        `<process>:<attempt>`."""
+        # Include the colon, so that no process's name is a prefix of another's.
+        process = token.partition(":")[0] + ":"
+        return bool(await self._client.script(_LOCK, _keys(tenant_id)[2:], (token, process)) == 1)
+
+    async def unlock(self, tenant_id: str, token: str) -> None:
+        await self._client.script(_UNLOCK, _keys(tenant_id)[2:], (token,))
+
+
+def at_query(tenant_id: str) -> Command:
+    """The command that reads the revision of a set."""
+    return ("HGET", set_key(tenant_id), AT)
+
+
+def _keys(tenant_id: str) -> tuple[str, str, str]:
+    return set_key(tenant_id), changes_key(tenant_id), f"{set_key(tenant_id)}:lock"
+
+
+PIECE_FIELDS = 500
+PIECE_BYTES = 1024 * 1024
+ONE_STEP = 4
+"""Pieces that one step may write. It takes Redis a few milliseconds, in which it serves no other
+client."""
+
+
+class SetChanged(Exception):
+    """another replica has changed the set since it was read"""
+
+
+class SetLocked(SetChanged):
+    """another replica is rebuilding the set"""
+
+
+class Batches:
+    """Writes to one tenant's set, provided that it is still at `at`. `fields` holds what has not
+    been written yet. `token` is the token of the lock if the caller holds it, or ''."""
+
+    def __init__(
+        self,
+        sets: RedisSets,
+        tenant_id: str,
+        at: bytes | None,
+        new_token: Callable[[], str],
+        token: str,
+    ) -> None:
+        self.fields: dict[bytes, bytes | None] = {}
+        self._token = token
+        self._locked_here = False
+        self._sets = sets
+        self._tenant_id = tenant_id
+        self._at = at
+        self._new_token = new_token
+        self._bytes = 0
+
+    async def add(self, field: bytes, body: bytes | None) -> None:
+        """Write a field, now or together with later ones. Raises `SetChanged`."""
+        self.fields[field] = body
+        self._bytes += len(field) + len(body or b"")
+        # Without a lock, everything may still fit into one step, which readers see as one change.
+        # Under a lock readers wait for the new head anyway, so send small pieces, which keep Redis
+        # responsive.
+        pieces = 1 if self._token else ONE_STEP
+        if not _over(len(self.fields), self._bytes, pieces):
+            return
+        if not self._token:
+            token = self._new_token()
+            if not await self._sets.lock(self._tenant_id, token):
+                raise SetLocked
+            self._token, self._locked_here = token, True
+        await self._send()
+
+    async def finish(self, at: bytes, head: bytes) -> None:
+        """Write the remaining fields and the new head, if any. Raises `SetChanged`."""
+        await self._send(at, head)
+
+    async def close(self) -> None:
+        """Release the lock if it was taken here."""
+        if self._locked_here:
+            await self._sets.unlock(self._tenant_id, self._token)
+
+    async def _send(self, at: bytes = b"", head: bytes = b"") -> None:
+        fields, self.fields, self._bytes = self.fields, {}, 0
+        # Each piece checks `at` and the token again. If we die between two pieces, the lock
+        # expires, and the next reconciliation finds the missing nodes.
+        if not await self._sets.move(
+            self._tenant_id, self._at, fields, at=at, head=head, token=self._token
+        ):
+            raise SetChanged
+
+
+def _over(fields: int, size: int, pieces: int) -> bool:
+    return fields > pieces * PIECE_FIELDS or size > pieces * PIECE_BYTES
+
+
+def one_step(fields: dict[bytes, bytes | None]) -> bool:
+    """Whether all of these fields may go in a single step."""
+    size = sum(len(field) + len(body or b"") for field, body in fields.items())
+    return not _over(len(fields), size, ONE_STEP)

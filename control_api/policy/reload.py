@@ -1,0 +1,217 @@
+"""Makes a tenant's policies and guardrails match its files, all or none (contract, section 4), and
+names folders that belong to no tenant.
+
+    read the files > plan against the rows > write, if the rows have not changed since
+
+Runs for a reload request, at startup, and whenever the directory changes. A bad file of one tenant
+does not hold up another.
+
+Opens no policy file.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from control_api.metrics.labels import Reload
+from control_api.policy import guardrail_change, guardrail_queries, policy_change
+from control_api.policy.bundle import Policies, RefusedFiles
+from control_api.policy.guardrail_change import FilePlan
+from control_api.policy.guardrail_queries import StoredGuardrail
+from control_api.policy.models import Reloaded
+from control_api.policy.plan import Plan, plan
+from control_api.policy.policy_change import GuardrailBroken, require_new
+from control_api.store.queries import policy_rows, tenant_rows
+from control_api.store.queries.policy_rows import StoredPolicy
+from control_api.store.transaction import Transaction
+from policies.definitions.definition import Definition, DefinitionFault, LoadError
+from policies.definitions.folders import UnownedFolder, unowned
+from policies.definitions.guardrail_file import TenantDefinitions, load_definitions
+from policies.definitions.policy_files import strays
+from policies.definitions.policy_files import tenants as folders
+from policies.ground.errors import Conflict, Unavailable
+from policies.ground.ids import prefixed
+
+_log = logging.getLogger("sluice.policies")
+_CHUNK = 500  # names or ids in one statement
+_ATTEMPTS = 5
+MAX_SHOWN = 20
+"""The most faults of refused files that are kept to be shown."""
+
+
+class FilesBreakGuardrail(LoadError):
+    """the tenant's files would break a guardrail, theirs or one of the API"""
+
+    def __init__(self, fault: DefinitionFault, broken: GuardrailBroken) -> None:
+        super().__init__([fault])
+        self.broken = broken
+
+
+async def reload_tenant(policies: Policies, tenant_id: str, by: str) -> Reloaded:
+    """Load the tenant's files and return what changed of its policies. On `LoadError`, nothing has
+    changed."""
+    directory = policies.directory
+    if directory is None:
+        return _answer(Plan())
+    try:
+        # In a thread, because reading files blocks, and the disk may be slow.
+        definitions = await asyncio.to_thread(load_definitions, directory, tenant_id)
+        try:
+            done, rules = await _apply(policies, tenant_id, definitions, by)
+        except GuardrailBroken as broken:
+            fault = _guardrail_broken(broken, tenant_id, definitions)
+            raise FilesBreakGuardrail(fault, broken) from broken
+    except LoadError as error:
+        _note_refused(policies, tenant_id, error)
+        raise
+    except Conflict as error:
+        # A fault of the files as a whole, such as a role's document that is too large.
+        refused = LoadError([DefinitionFault(tenant_id, 0, "", error.message)])
+        _note_refused(policies, tenant_id, refused)
+        raise refused from error
+    policies.refused_files.pop(tenant_id, None)
+    changed = done.changes or rules
+    policies.reloads.labels(Reload.changed if changed else Reload.unchanged).inc()
+    if rules:
+        counts = len(rules.added), len(rules.changed), len(rules.removed)
+        shown = "guardrails of tenant `%s`: %d added, %d updated, %d removed"
+        _log.info(shown, tenant_id, *counts)
+    return _answer(done)
+
+
+def _note_refused(policies: Policies, tenant_id: str, error: LoadError) -> None:
+    policies.reloads.labels(Reload.refused).inc()
+    faults = tuple(str(each) for each in error.faults[:MAX_SHOWN])
+    policies.refused_files[tenant_id] = RefusedFiles(policies.clock.now(), faults)
+
+
+async def _apply(
+    policies: Policies, tenant_id: str, definitions: TenantDefinitions, by: str
+) -> tuple[Plan, FilePlan]:
+    """Plan, then write if the plan is still valid; otherwise plan again."""
+    # Plan outside the transaction: comparing all of a tenant's policies under its lock would delay
+    # its evaluations.
+    for _ in range(_ATTEMPTS):
+        done = await _plan(policies, tenant_id, definitions.policies)
+        if done.taken:
+            raise LoadError([_name_taken(definition) for definition in done.taken])
+        async with policies.store.reading(tenant_id) as connection:
+            stored = await guardrail_queries.every(connection, tenant_id)
+        rules = guardrail_change.plan_files(stored, definitions.guardrails)
+        if not (done.writes or rules):
+            return done, rules
+        if await policies.store.write(tenant_id, _work(policies, done, rules, stored, by)):
+            return done, rules
+    raise Unavailable("the policies change faster than they can be compared: retry later")
+
+
+async def _plan(policies: Policies, tenant_id: str, definitions: list[Definition]) -> Plan:
+    names = [definition.body["name"] for definition in definitions]
+    taken: set[str] = set()
+    async with policies.store.reading(tenant_id) as connection:
+        rows = await policy_rows.of_files(connection, tenant_id)
+        for at in range(0, len(names), _CHUNK):
+            taken |= await policy_rows.taken(connection, tenant_id, names[at : at + _CHUNK])
+    now, entropy = policies.clock.now(), policies.entropy
+    # Drawn outside the thread, because the random buffer is not safe for two threads. One for each
+    # definition, because the number of new policies is known only later.
+    ids = iter([prefixed("pol_", entropy(16)) for _ in definitions])
+    return await asyncio.to_thread(
+        lambda: plan(definitions, map(StoredPolicy.from_row, rows), taken, now, ids.__next__)
+    )
+
+
+def _work(
+    policies: Policies, done: Plan, rules: FilePlan, stored: list[StoredGuardrail], by: str
+) -> Callable[[Transaction], Awaitable[bool]]:
+    async def work(tx: Transaction) -> bool:
+        """False if the plan is outdated."""
+        # Every replica watches the same files, so another one has often applied the same change.
+        if not await _is_current(tx, done):
+            return False
+        if await guardrail_queries.every(tx.connection, tx.tenant_id) != stored:
+            return False
+        # Before the policies are published: they have to keep the guardrails of the same files.
+        await guardrail_change.apply_files(policies, tx, rules, by)
+        # Removals come first, so that an added policy can reuse a removed one's name.
+        for row in (*done.removed, *done.moved, *done.updated):
+            await policy_rows.put(tx.connection, tx.tenant_id, row)
+        await policy_rows.add(tx.connection, tx.tenant_id, done.added)
+        await policy_change.publish(tx, done.roles)
+        await require_new(tx, rules.rules)
+        for change, rows in done.changes:
+            changed = [policy_change.Changed(done.replaced.get(row.policy_id), row) for row in rows]
+            await policy_change.record(policies, tx, changed, change, by)
+        return True
+
+    return work
+
+
+async def _is_current(tx: Transaction, done: Plan) -> bool:
+    """Whether the rows that the plan changes are still the ones it was made from."""
+    replaced, names = list(done.replaced), [row.name for row in done.added]
+    for at in range(0, len(replaced), _CHUNK):
+        chunk = replaced[at : at + _CHUNK]
+        for row in await policy_rows.by_ids(tx.connection, tx.tenant_id, chunk):
+            if row != done.replaced[row.policy_id]:
+                return False
+    removed = {row.name for row in done.removed}
+    for at in range(0, len(names), _CHUNK):
+        chunk = names[at : at + _CHUNK]
+        if await policy_rows.taken(tx.connection, tx.tenant_id, chunk) - removed:
+            return False
+    return True
+
+
+def _name_taken(definition: Definition) -> DefinitionFault:
+    message = f"`{definition.body['name']}` is the name of another active policy"
+    return DefinitionFault(definition.file, definition.line, "name", message)
+
+
+def _guardrail_broken(
+    error: GuardrailBroken, tenant_id: str, definitions: TenantDefinitions
+) -> DefinitionFault:
+    """The fault at the policy that would allow what must not be, else at the guardrail."""
+    message = f"{error.message}: {error.details}"
+    if error.guardrail.kind == "never":
+        for policy in definitions.policies:
+            if policy.body["name"] == error.policy_name:
+                return DefinitionFault(policy.file, policy.line, "", message)
+    for rule in definitions.guardrails:
+        if rule.guardrail == error.guardrail:
+            return DefinitionFault(rule.file, rule.line, "", message)
+    return DefinitionFault(tenant_id, 0, "", message)
+
+
+def _answer(done: Plan) -> Reloaded:
+    return Reloaded(
+        status="reloaded",
+        added=sorted(row.name for row in done.added),
+        updated=sorted(row.name for row in done.updated),
+        unchanged=sorted(done.unchanged),
+        removed=sorted(row.name for row in done.removed),
+        skipped=sorted(done.skipped),
+        warnings=[],
+    )
+
+
+async def unowned_folders(policies: Policies) -> list[UnownedFolder]:
+    """The folders without a tenant, each with the most similar tenant; all are logged. Empty if
+    there is no policy directory, or if it can't be read."""
+    directory = policies.directory
+    if directory is None:
+        return []
+    async with policies.store.reading_all_tenants() as connection:
+        known = {each.tenant_id: each.name for each in await tenant_rows.known(connection)}
+    try:
+        for fault in await asyncio.to_thread(strays, directory):
+            _log.warning("%s", fault)
+        # In a thread, because each folder is compared with every tenant's name.
+        found = await asyncio.to_thread(lambda: unowned(folders(directory), known))
+    except LoadError as error:
+        # Loading the files fails for the same reason and refuses the reload; this only warns.
+        _log.error("the policy directory can't be read: %s", error)
+        return []
+    for each in found:
+        _log.warning("%s", each)
+    return found

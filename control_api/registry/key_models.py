@@ -1,0 +1,155 @@
+"""The fields of an API key in requests and responses (`service.md` 2.3, 4.5)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from control_api.edge.answers import time_or_none
+from control_api.edge.idempotency import HEADER, IdempotencyKey
+from control_api.edge.requests import Identifier, RequestModel, Roles
+from control_api.store.queries.key_rows import StoredKey
+from policies.definitions.model import Scope
+from policies.ground.canonical import rfc3339
+from policies.ground.errors import invalid
+
+_NOW = "2026-01-31T12:00:00.000000Z"
+
+
+@dataclass(frozen=True, slots=True)
+class ListedKey:
+    """An API key without its secret (2.3)."""
+
+    key_id: str
+    name: str
+    scope: Scope
+    bound_agent_id: str | None
+    permitted_roles: list[str]
+    expires_at: str | None
+    created_at: str
+    agent_ids: list[str] | None
+    sidecar_ids: list[str] | None
+
+    example: ClassVar[dict[str, Any]] = {
+        "key_id": "key_3nB7xGvQ2mT5kWc8LpR0aZ",
+        "name": "underwriting agents",
+        "scope": "evaluate",
+        "bound_agent_id": None,
+        "permitted_roles": [],
+        "expires_at": "2027-01-31T12:00:00.000000Z",
+        "created_at": _NOW,
+        "agent_ids": None,
+        "sidecar_ids": None,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class ShownKey(ListedKey):
+    """One API key without its secret. `sidecars` are the ids that it is used under, at most 100."""
+
+    sidecars: list[str]
+
+    example: ClassVar[dict[str, Any]] = {**ListedKey.example, "sidecars": []}
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedKey:
+    """A new API key with its secret, shown only once (4.5)."""
+
+    key_id: str
+    name: str
+    key: str
+    scope: Scope
+    expires_at: str | None
+    created_at: str
+
+    example: ClassVar[dict[str, Any]] = {
+        "key_id": "key_3nB7xGvQ2mT5kWc8LpR0aZ",
+        "name": "underwriting agents",
+        "key": "slc_" + "0" * 49,
+        "scope": "evaluate",
+        "expires_at": "2027-01-31T12:00:00.000000Z",
+        "created_at": _NOW,
+    }
+
+
+DEFAULT_DAYS = 365
+
+AgentPatterns = Annotated[list[Identifier], Field(min_length=1, max_length=256)]
+"""Agents that a sidecar's key speaks for, with the wildcards `*` and `?`."""
+SidecarPatterns = Annotated[list[Identifier], Field(min_length=1, max_length=256)]
+"""Ids of the sidecars that may have a key, with the wildcards `*` and `?`."""
+
+
+class KeyRequest(RequestModel):
+    """Names one key."""
+
+    key_id: Identifier
+
+
+class NewKey(RequestModel):
+    """The key to create (`service.md` 4.5)."""
+
+    example: ClassVar[dict[str, Any]] = {"name": "underwriting agents", "scope": "evaluate"}
+
+    in_header: ClassVar[Mapping[str, str]] = {"idempotency_key": HEADER}
+
+    name: Identifier
+    scope: Scope
+    expires_days: int | None = Field(DEFAULT_DAYS, ge=1, le=3650)
+    bound_agent_id: Identifier | None = None
+    permitted_roles: Roles | None = None
+    agent_ids: AgentPatterns | None = None
+    sidecar_ids: SidecarPatterns | None = None
+    idempotency_key: IdempotencyKey | None = None
+
+    @property
+    def spoken_for(self) -> tuple[str, ...] | None:
+        """The agents that the key speaks for: those given, else the one that it is bound to; None
+        if it is no sidecar's. Raises `Invalid` if a sidecar's key would have none."""
+        if self.scope != "sidecar":
+            given = {"agent_ids": self.agent_ids, "sidecar_ids": self.sidecar_ids}
+            if refused := [name for name, value in given.items() if value is not None]:
+                raise invalid([f"{name}: only a key of scope `sidecar` has it" for name in refused])
+            return None
+        if self.agent_ids is not None:
+            return tuple(self.agent_ids)
+        if self.bound_agent_id is not None:
+            return (self.bound_agent_id,)
+        raise invalid(
+            ['agent_ids: is required for a key of scope `sidecar`; `["*"]` is every agent']
+        )
+
+    @property
+    def days(self) -> int | None:
+        """The key's lifetime in days; None if it never expires."""
+        # A sidecar's key expires only if the request says so. Otherwise a fleet would fall silent a
+        # year after it was set up.
+        defaulted = "expires_days" not in self.model_fields_set
+        return None if defaulted and self.scope == "sidecar" else self.expires_days
+
+
+def created_key(key: StoredKey, secret: str) -> CreatedKey:
+    return CreatedKey(
+        key_id=key.key_id,
+        name=key.name,
+        key=secret,
+        scope=key.scope,
+        expires_at=time_or_none(key.expires_at),
+        created_at=rfc3339(key.created_at),
+    )
+
+
+def listed_key(key: StoredKey) -> ListedKey:
+    return ListedKey(
+        key_id=key.key_id,
+        name=key.name,
+        scope=key.scope,
+        bound_agent_id=key.bound_agent_id,
+        permitted_roles=list(key.permitted_roles),
+        expires_at=time_or_none(key.expires_at),
+        created_at=rfc3339(key.created_at),
+        agent_ids=key.shown_patterns(key.agent_ids),
+        sidecar_ids=key.shown_patterns(key.sidecar_ids),
+    )

@@ -1,0 +1,284 @@
+"""The operations on API keys. A secret is shown once, in the response that creates it.
+
+The response shows its secret once; the store keeps only its SHA-256.
+
+The revocation takes effect in `auth/authenticate.py`, which refuses a key without a document.
+"""
+
+from dataclasses import asdict, replace
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from control_api.auth.principal import Caller, Superadmin
+from control_api.edge.answers import Done, Empty
+from control_api.edge.idempotency import id_entropy
+from control_api.edge.paging import Page, page_of
+from control_api.edge.requests import Flag, Identifier, ListRequest, RequestModel, Roles, Time
+from control_api.log.tenant_change import stored
+from control_api.registry import agent_queries, sidecar_owner_queries
+from control_api.registry.bundle import Registry
+from control_api.registry.enrolment.pods import agent_change
+from control_api.registry.key_change import add_key, build_key, key_change
+from control_api.registry.key_models import (
+    AgentPatterns,
+    CreatedKey,
+    KeyRequest,
+    ListedKey,
+    NewKey,
+    ShownKey,
+    SidecarPatterns,
+    created_key,
+    listed_key,
+)
+from control_api.store.queries import enrolled_keys, key_rows
+from control_api.store.queries.enrolled_keys import EnrolledKey
+from control_api.store.queries.key_rows import StoredKey
+from control_api.store.transaction import Transaction
+from policies.ground.canonical import micros, rfc3339
+from policies.ground.errors import Conflict, NotFound, invalid
+from policies.ground.ids import prefixed
+from policies.ground.keys import key_digest, make_key
+from policies.sets.policy_set import agent_document, agent_name, key_document, key_name
+
+EVERY = ("*",)
+
+
+class NewBinding(RequestModel):
+    """The binding. A field left out keeps its value; null or an empty list lifts a restriction.
+
+    `agent_ids` and `sidecar_ids` are for keys of scope `sidecar`. A key can't be without
+    `agent_ids`; null as `sidecar_ids` admits every id that no other live key uses.
+    """
+
+    example: ClassVar[dict[str, Any]] = {
+        "bound_agent_id": "agt_loans",
+        "permitted_roles": ["loan_underwriter"],
+    }
+
+    key_id: Identifier
+    bound_agent_id: Identifier | None = None
+    permitted_roles: Roles | None = None
+    agent_ids: AgentPatterns | None = None
+    sidecar_ids: SidecarPatterns | None = None
+
+
+def _speaking(key: StoredKey, request: NewBinding) -> StoredKey:
+    """The key with the agents and sidecars that the request names. Raises `Invalid`."""
+    given = request.model_fields_set & {"agent_ids", "sidecar_ids"}
+    if not given:
+        return key
+    if key.scope != "sidecar":
+        raise invalid([f"{name}: only a key of scope `sidecar` has it" for name in sorted(given)])
+    agent_ids = key.agent_ids or EVERY
+    # A key from before has every sidecar too, until the request says otherwise.
+    sidecar_ids = EVERY if key.agent_ids is None else key.sidecar_ids
+    if "agent_ids" in given:
+        if request.agent_ids is None:
+            raise invalid(['agent_ids: can\'t be lifted; `["*"]` is every agent'])
+        agent_ids = tuple(request.agent_ids)
+    if "sidecar_ids" in given:
+        sidecar_ids = None if request.sidecar_ids is None else tuple(request.sidecar_ids)
+    return replace(key, agent_ids=agent_ids, sidecar_ids=sidecar_ids)
+
+
+async def bind_key(registry: Registry, caller: Caller, request: NewBinding) -> Done:
+    """Bind a key to an agent or to roles, or unbind it; in force before the response is sent."""
+
+    async def work(tx: Transaction) -> None:
+        key = await key_rows.get(tx.connection, tx.tenant_id, request.key_id)
+        if key is None:
+            raise NotFound(f"no such key: `{request.key_id}`")
+        bound = key
+        if "bound_agent_id" in request.model_fields_set:
+            bound = replace(bound, bound_agent_id=request.bound_agent_id)
+        if "permitted_roles" in request.model_fields_set:
+            bound = replace(bound, permitted_roles=tuple(request.permitted_roles or ()))
+        bound = _speaking(bound, request)
+        if bound == key:
+            return  # no log entry, no new revision: sidecars have nothing to fetch
+        if bound.bound_agent_id != key.bound_agent_id:
+            await key_rows.add_former_agent(tx.connection, tx.tenant_id, key)
+        await key_rows.bind(tx.connection, tx.tenant_id, bound)
+        await tx.publish({key_name(key.digest): key_document(bound.published())})
+        detail = {
+            "bound_agent_id": bound.bound_agent_id,
+            "permitted_roles": list(bound.permitted_roles),
+            **_spoken(bound),
+        }
+        change = key_change(tx, key, bound)
+        await registry.changes.record(tx, "key.bound", key.key_id, caller.by, detail, change)
+
+    await registry.store.write(caller.tenant_id, work)
+    return Done()
+
+
+def _spoken(key: StoredKey) -> dict[str, list[str] | None]:
+    """For which agents and as which sidecars the key speaks, as the log shows it."""
+    if key.agent_ids is None:
+        return {}
+    sidecar_ids = None if key.sidecar_ids is None else list(key.sidecar_ids)
+    return {"agent_ids": list(key.agent_ids), "sidecar_ids": sidecar_ids}
+
+
+async def create_key(registry: Registry, caller: Caller, request: NewKey) -> CreatedKey:
+    """Create an API key; its secret is shown only in this response."""
+    # Drawn once, since `work` runs again after a conflict.
+    secret = make_key(registry.entropy(32))
+    tenant_id = caller.tenant_id
+    entropy = id_entropy(request.idempotency_key, tenant_id, registry.entropy)
+
+    async def work(tx: Transaction) -> StoredKey:
+        key = build_key(request, secret, entropy, tx.now)
+        await add_key(tx, key, caller.by, registry.changes.new_id())
+        return key
+
+    return created_key(await registry.store.write(tenant_id, work), secret)
+
+
+async def get_key(registry: Registry, caller: Caller, request: KeyRequest) -> ShownKey:
+    """Show an API key that is not revoked, without its secret, and the sidecars that use it."""
+    async with registry.store.reading(caller.tenant_id) as connection:
+        key = await key_rows.get(connection, caller.tenant_id, request.key_id)
+        used = await sidecar_owner_queries.used_by(connection, caller.tenant_id, request.key_id)
+    if key is None:
+        raise NotFound(f"no such key: `{request.key_id}`")
+    return ShownKey(**asdict(listed_key(key)), sidecars=used)
+
+
+class KeysRequest(ListRequest):
+    """By default, the keys that were created; enrolled pods' keys are as many as there are pods."""
+
+    enrolled: Flag = Field(
+        False, description="List the keys that pods enrolled for, instead of the others."
+    )
+    expires_before: Time | None = Field(
+        None, description="Only keys that have expired by this time, or will have."
+    )
+
+
+async def list_keys(registry: Registry, caller: Caller, request: KeysRequest) -> Page[ListedKey]:
+    """List API keys that are not revoked, newest first, without their secrets.
+
+    With `enrolled`, list the keys that pods enrolled for and that have not expired. One of an agent
+    that is no longer approved, or has another workload, is listed, but dead.
+    """
+    tenant_id, after, limit = caller.tenant_id, request.after(int, str), request.limit + 1
+    before = None if request.expires_before is None else micros(request.expires_before)
+    async with registry.store.reading(tenant_id) as connection:
+        if request.enrolled:
+            now = registry.clock.now()
+            pods = await enrolled_keys.page(connection, tenant_id, now, after, limit, before)
+            return page_of(
+                pods, request.limit, lambda key: (key.created_at, key.key_id), _listed_enrolled_key
+            )
+        rows = await key_rows.page(connection, tenant_id, after, limit, before)
+    return page_of(rows, request.limit, lambda key: (key.created_at, key.key_id), listed_key)
+
+
+def _listed_enrolled_key(row: EnrolledKey) -> ListedKey:
+    """A key that a pod enrolled for; its name is the pod's."""
+    return ListedKey(
+        key_id=row.key_id,
+        name=row.pod,
+        scope=row.scope,
+        bound_agent_id=row.agent_id,
+        permitted_roles=[],
+        expires_at=rfc3339(row.expires_at),
+        created_at=rfc3339(row.created_at),
+        agent_ids=[row.agent_id] if row.scope == "sidecar" else None,
+        sidecar_ids=None,
+    )
+
+
+class ProvisionedKey(NewKey):
+    """The key to create, and its tenant."""
+
+    example: ClassVar[dict[str, Any]] = NewKey.example
+
+    tenant_id: Identifier
+
+
+async def provision_key(
+    registry: Registry, caller: Superadmin, request: ProvisionedKey
+) -> CreatedKey:
+    """Create an API key for a tenant; its secret is shown only in this response."""
+    secret = make_key(registry.entropy(32))
+    entropy = id_entropy(request.idempotency_key, request.tenant_id, registry.entropy)
+
+    async def work(tx: Transaction) -> StoredKey:
+        tenant = await stored(tx.connection, request.tenant_id)
+        # Every key of a deactivated tenant is refused, so a new one would look broken.
+        if not tenant.active:
+            raise Conflict(f"tenant `{tenant.tenant_id}` is deactivated: reactivate it first")
+        key = build_key(request, secret, entropy, tx.now)
+        await add_key(tx, key, caller.by, registry.changes.new_id())
+        return key
+
+    return created_key(await registry.store.write(request.tenant_id, work), secret)
+
+
+async def revoke_key(registry: Registry, caller: Caller, request: KeyRequest) -> Empty:
+    """Revoke an API key at once; a key revoked before is not found."""
+
+    async def work(tx: Transaction) -> None:
+        key = await key_rows.get(tx.connection, tx.tenant_id, request.key_id)
+        if key is None:
+            raise NotFound(f"no such key: `{request.key_id}`")
+        await key_rows.revoke(tx.connection, tx.tenant_id, key.key_id, tx.now)
+        # The document is removed, not marked: sidecars, too, refuse a key without one.
+        await tx.publish({key_name(key.digest): None})
+        detail = {"name": key.name, "scope": key.scope}
+        change = key_change(tx, key, None)
+        await registry.changes.record(tx, "key.revoked", key.key_id, caller.by, detail, change)
+
+    await registry.store.write(caller.tenant_id, work)
+    return Empty()
+
+
+async def rotate_key(registry: Registry, caller: Caller, request: KeyRequest) -> CreatedKey:
+    """Replace a key by a new one with the same name, scope, expiry and binding."""
+    secret = make_key(registry.entropy(32))
+    key_id = prefixed("key_", registry.entropy(16))
+
+    async def work(tx: Transaction) -> StoredKey:
+        old = await _live(tx, request.key_id)
+        new = replace(old, key_id=key_id, digest=key_digest(secret), created_at=tx.now)
+        # In one commit, so there is never a moment when both keys are live, or neither is.
+        await key_rows.add(tx.connection, tx.tenant_id, new)
+        await key_rows.revoke(tx.connection, tx.tenant_id, old.key_id, tx.now)
+        documents: dict[str, bytes | None] = {
+            key_name(old.digest): None,
+            key_name(new.digest): key_document(new.published()),
+        }
+        # Bind the old key's agents to the new one: otherwise no key could speak for them.
+        bound = await agent_queries.bound_to(tx.connection, tx.tenant_id, old.key_id)
+        rebound = [replace(agent, bound_key_id=new.key_id, updated_at=tx.now) for agent in bound]
+        for moved in rebound:
+            await agent_queries.put(tx.connection, tx.tenant_id, moved)
+            documents[agent_name(moved.agent_id)] = agent_document(moved.published())
+        await tx.publish(documents)
+        detail: dict[str, Any] = {"replaced_by": new.key_id, "agents": len(rebound)}
+        change = key_change(tx, old, new)
+        await registry.changes.record(tx, "key.rotated", old.key_id, caller.by, detail, change)
+        for agent, moved in zip(bound, rebound, strict=True):
+            detail = {"fields": ["bound_key_id"], "bound_key_id": new.key_id}
+            change = agent_change(tx, agent, moved)
+            await registry.changes.record(
+                tx, "agent.updated", agent.agent_id, caller.by, detail, change
+            )
+        return new
+
+    return created_key(await registry.store.write(caller.tenant_id, work), secret)
+
+
+async def _live(tx: Transaction, key_id: str) -> StoredKey:
+    # 404 for an id that never existed, 409 for a key that was live once.
+    key = await key_rows.get(tx.connection, tx.tenant_id, key_id)
+    if key is None and not await key_rows.known(tx.connection, tx.tenant_id, key_id):
+        raise NotFound(f"no such key: `{key_id}`")
+    if key is None:
+        raise Conflict(f"key `{key_id}` is revoked: create a new one")
+    if not key.published().live(tx.now):
+        raise Conflict(f"key `{key_id}` has expired: create a new one")
+    return key

@@ -1,1 +1,0 @@
-"""Response types, as the API describes them. Field names are the API."""

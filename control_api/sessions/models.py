@@ -1,0 +1,111 @@
+"""Responses about sessions (`service.md` 2.6, contract section 4)."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from control_api.edge.answers import time_or_none
+from control_api.store.counters.queries import CountedValue
+from control_api.store.queries.session_rows import SessionRow
+from policies.definitions.model import SessionState
+from policies.ground.canonical import rfc3339
+
+_NOW = "2026-01-31T12:00:00.000000Z"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionShown:
+    """A session (2.6)."""
+
+    session_id: str
+    agent_role: str
+    status: SessionState
+    created_at: str
+    expires_at: str
+
+    example: ClassVar[dict[str, Any]] = {
+        "session_id": "s-77",
+        "agent_role": "loan_underwriter",
+        "status": "active",
+        "created_at": _NOW,
+        "expires_at": "2026-02-01T12:00:00.000000Z",
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class SessionDetail(SessionShown):
+    """A session, its owner, and counts of what was decided in it."""
+
+    agent_id: str | None
+    user_id: str | None
+    revoked_at: str | None
+    revocation_reason: str | None
+    events: int
+    allowed: int
+    denied: int
+    last_active: str | None
+
+    example: ClassVar[dict[str, Any]] = {
+        **SessionShown.example,
+        "agent_id": "agt_loans",
+        "user_id": "u-1001",
+        "revoked_at": None,
+        "revocation_reason": None,
+        "events": 17,
+        "allowed": 14,
+        "denied": 3,
+        "last_active": _NOW,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Revoked:
+    """How many sessions this request revoked, without those revoked before."""
+
+    revoked: int
+
+    example: ClassVar[dict[str, Any]] = {"revoked": 17}
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedSession:
+    """A session's current state and its owner, the agent that claimed it first."""
+
+    session_id: str
+    state: SessionState
+    agent_role: str
+    agent_id: str | None
+    expires_at: str
+
+    example: ClassVar[dict[str, Any]] = {
+        "session_id": "s-77",
+        "state": "active",
+        "agent_role": "loan_underwriter",
+        "agent_id": "agt_loans",
+        "expires_at": "2026-02-01T12:00:00.000000Z",
+    }
+
+
+def session_fields(row: SessionRow, now: int) -> dict[str, Any]:
+    """The fields of `SessionShown`."""
+    return {
+        "session_id": row.session_id,
+        "agent_role": row.agent_role,
+        "status": row.state(now),
+        "created_at": rfc3339(row.created_at),
+        "expires_at": rfc3339(row.expires_at),
+    }
+
+
+def session_detail(row: SessionRow, counted: CountedValue, now: int) -> SessionDetail:
+    return SessionDetail(
+        **session_fields(row, now),
+        agent_id=row.agent_id,
+        user_id=row.user_id,
+        revoked_at=time_or_none(row.revoked_at),
+        revocation_reason=row.revocation_reason,
+        events=counted.total,
+        allowed=counted.allowed,
+        denied=counted.denied,
+        # The counter has 0 if no decision names the session.
+        last_active=time_or_none(counted.last_ts or None),
+    )

@@ -1,0 +1,18 @@
+"""The routes of sessions."""
+
+from control_api.edge.route import Route
+from control_api.edge.scopes import ADMIN, READ
+from control_api.sessions.operations import (
+    get_session,
+    list_sessions,
+    revoke_session,
+    revoke_sessions,
+)
+
+ROUTES: tuple[Route, ...] = (
+    Route("GET", "/v1/sessions", READ, list_sessions),
+    # A session may have the id `revoke`; GET and DELETE must still reach it.
+    Route("POST", "/v1/sessions/revoke", ADMIN, revoke_sessions, falls_through=True),
+    Route("GET", "/v1/sessions/{session_id}", READ, get_session, of_log=True),
+    Route("DELETE", "/v1/sessions/{session_id}", ADMIN, revoke_session),
+)

@@ -1,0 +1,206 @@
+"""Says who a session of the console is, at each of its requests, by the session's secret.
+
+A session ends by itself after an idle time and at an absolute limit, and at once when it is
+revoked, when the key that began it is revoked, expires or is rotated out, or when its tenant is
+deactivated. One of OpenID Connect ends when the settings no longer give its group this scope.
+Everything is asked anew at each request: the session's row in the store, the key and
+the tenant in the cache, so that all workers and replicas agree.
+
+The realm is a tenant's id, or the superadmin's realm: the row is then read under that tenant's row-
+level security.
+"""
+
+import hashlib
+import hmac
+import logging
+import re
+from functools import partial
+from typing import NamedTuple, cast
+
+from control_api.auth.principal import Caller, Superadmin
+from control_api.security.oidc_settings import GroupGrant
+from control_api.settings import Settings
+from control_api.signin import link_queries, session_queries
+from control_api.signin.bundle import SigningIn
+from control_api.signin.session_queries import ConsoleSession
+from control_api.store.schema.features import SUPERADMIN_REALM
+from control_api.store.transaction import Transaction
+from policies.definitions.model import Key, Scope
+from policies.ground.errors import NotFound, Unavailable
+from policies.ground.ids import base62
+
+_FORM = re.compile(r"([A-Za-z0-9_-]{1,64})\.([0-9A-Za-z]{43})\Z")
+_FORM_TOKEN = b"sluice: token in the console's forms"
+
+
+class SessionToken(NamedTuple):
+    """A well-formed token; whether there is such a session is another question."""
+
+    realm: str
+    secret: str
+
+    @classmethod
+    def new(cls, realm: str, entropy: bytes) -> "SessionToken":
+        """A token of 32 random bytes."""
+        return cls(realm, base62(int.from_bytes(entropy[:32], "big"), 43))
+
+    @classmethod
+    def read(cls, text: str) -> "SessionToken | None":
+        """The token in `text`; None if it has not the form of one."""
+        found = _FORM.match(text)
+        return None if found is None else cls(found[1], found[2])
+
+    def write(self) -> str:
+        return f"{self.realm}.{self.secret}"
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of the secret, the only form that is ever stored."""
+        return hashlib.sha256(self.secret.encode("ascii")).digest()
+
+    @property
+    def form_token(self) -> str:
+        """What each form of this session carries. It follows from the secret, so it needs no
+        storage, and doesn't reveal it."""
+        return hmac.new(self.secret.encode("ascii"), _FORM_TOKEN, "sha256").hexdigest()
+
+    def made_form(self, token: str) -> bool:
+        """Whether a form with this token was made for this session; in constant time."""
+        return hmac.compare_digest(token.encode("utf-8", "replace"), self.form_token.encode())
+
+
+MINUTE = 60_000_000
+TOUCH = MINUTE
+"""Microseconds between two writes of `seen_at`."""
+AHEAD = 5 * MINUTE
+"""How far the clocks of replicas may be apart, in microseconds."""
+_log = logging.getLogger("sluice.console")
+
+
+class Visitor(NamedTuple):
+    """A live session, and the caller that it stands for."""
+
+    caller: Caller | Superadmin
+    session: ConsoleSession
+    token: SessionToken
+
+
+class SessionReader:
+    """Finds the visitor of a token. `superadmin` is the SHA-256 of the superadmin's key, or None if
+    there is no such key."""
+
+    def __init__(self, signin: SigningIn, superadmin: bytes | None) -> None:
+        self._signin = signin
+        self._superadmin = superadmin
+
+    async def __call__(self, presented: str) -> Visitor | None:
+        """The visitor, or None if there is no live session for what was presented."""
+        signin, token = self._signin, SessionToken.read(presented)
+        session = None if token is None else await self._stored(token)
+        if token is None or session is None:
+            return None
+        now = signin.clock.now()
+        if not _in_time(session, signin.settings, now):
+            await self._forget_ended(token.realm)
+            return None
+        caller = await self._caller(token, session, now)
+        if caller is None:
+            return None
+        if session.seen_at < now - TOUCH:
+            await self._touch(token, now)
+        return Visitor(caller, session, token)
+
+    async def _stored(self, token: SessionToken) -> ConsoleSession | None:
+        # In one turn of a thread: every request of the console asks, and every open tail does.
+        realm, digest = token.realm, token.digest
+        return await self._signin.store.run_reading(
+            realm, lambda connection: session_queries.find(connection, realm, digest)
+        )
+
+    async def _lives(self, token: SessionToken) -> bool:
+        """Whether the session has not ended; asking is no use of it."""
+        session = await self._stored(token)
+        return session is not None and _in_time(
+            session, self._signin.settings, self._signin.clock.now()
+        )
+
+    async def _caller(
+        self, token: SessionToken, session: ConsoleSession, now: int
+    ) -> Caller | Superadmin | None:
+        realm, digest = token.realm, session.key_digest
+        if session.method == "oidc" and not _is_granted(self._signin.settings, realm, session):
+            return None
+        if realm == SUPERADMIN_REALM and session.method == "oidc":
+            return Superadmin(None, by=session.person)
+        if realm == SUPERADMIN_REALM:
+            # A new superadmin key ends the sessions of the one before.
+            expected = self._superadmin
+            if digest is None or expected is None or not hmac.compare_digest(digest, expected):
+                return None
+            return Superadmin(digest)
+        try:
+            tenant = await self._signin.tenants.get(realm)
+        except NotFound:
+            return None  # the database was restored to a time before this tenant
+        if session.method == "oidc":
+            key: Key | None = Key(
+                session.person, cast("Scope", session.scope), None, (), session.expires_at
+            )
+        else:
+            key = None if digest is None else await tenant.find_key(digest)
+        if key is None or not key.live(now) or not tenant.active:
+            return None
+        return Caller(tenant, key, digest, partial(self._lives, token))
+
+    async def _touch(self, token: SessionToken, now: int) -> None:
+        async def work(tx: Transaction) -> None:
+            await session_queries.touch(tx.connection, tx.tenant_id, token.digest, now, now - TOUCH)
+
+        try:
+            await self._signin.store.write(token.realm, work)
+        except Unavailable as error:
+            # A full disk is when an operator wants to look. The session ends at its idle limit.
+            _log.warning("the use of a session of the console can't be noted: %s", error.message)
+
+    async def _forget_ended(self, realm: str) -> None:
+        """Deletes what has ended, so that a clock that is set back later does not revive it."""
+        try:
+            await forget_ended_sessions(self._signin, realm)
+        except Unavailable as error:
+            _log.warning("ended sessions of the console can't be deleted: %s", error.message)
+
+
+async def forget_ended_sessions(signin: SigningIn, realm: str) -> None:
+    """Deletes the sessions that have reached a limit of time, and the links that expired an hour
+    ago: until then a browser is told that its link has expired."""
+
+    async def work(tx: Transaction) -> None:
+        idle = last_idle(signin.settings, tx.now)
+        await session_queries.delete_ended(tx.connection, tx.tenant_id, tx.now, idle)
+        await link_queries.delete_expired(tx.connection, tx.tenant_id, tx.now - 60 * MINUTE)
+
+    await signin.store.write(realm, work)
+
+
+def last_idle(settings: Settings, now: int) -> int:
+    """A session that was last seen at this time, or before, has been idle for too long."""
+    return now - settings.console_idle_minutes * MINUTE
+
+
+def _is_granted(settings: Settings, realm: str, session: ConsoleSession) -> bool:
+    """Whether the settings still give this session's scope to the group that it began with."""
+    provider = settings.oidc
+    if provider is None or session.issuer != provider.issuer or session.granted_by is None:
+        return False
+    tenant_id = None if realm == SUPERADMIN_REALM else realm
+    return GroupGrant(session.granted_by, session.scope, tenant_id) in provider.groups.grants
+
+
+def _in_time(session: ConsoleSession, settings: Settings, now: int) -> bool:
+    # A use in the future means that the clock was set back. How long the session was idle is not
+    # known then, so it ends.
+    return (
+        session.expires_at > now
+        and session.seen_at > last_idle(settings, now)
+        and session.seen_at <= now + AHEAD
+    )

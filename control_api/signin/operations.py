@@ -1,0 +1,254 @@
+"""The operations on signing in to the console, by a key, a one-time link or OpenID Connect, and on
+its sessions.
+
+The code is in the URL's fragment, which browsers send to no server and put into no `Referer`.
+
+The key itself is not kept anywhere.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from control_api.auth.principal import Caller, Superadmin, realm_of
+from control_api.edge.answers import Empty
+from control_api.edge.paging import Page, page_of
+from control_api.edge.requests import EmptyRequest, Identifier, ListRequest, RequestModel
+from control_api.metrics.labels import RefusalReason
+from control_api.security.oidc_settings import GroupGrant
+from control_api.signin import link_queries, session_queries
+from control_api.signin.attempt import Attempt
+from control_api.signin.bundle import SigningIn
+from control_api.signin.console_session import SessionToken, Visitor, last_idle
+from control_api.signin.link_queries import SignInLink
+from control_api.signin.models import ConsoleSessionShown, CreatedSignInLink, shown_console_session
+from control_api.signin.person import Person, ProviderUnavailable, Refusal, SignInRefused, shown
+from control_api.signin.sessions import ALLOWED, NewSession, SignIn, begin_session, end_session
+from control_api.store.schema.features import SUPERADMIN_REALM
+from control_api.store.transaction import Transaction
+from policies.definitions.model import Key, Scope
+from policies.ground.canonical import rfc3339
+from policies.ground.errors import Forbidden, NotFound
+
+LIFETIME = 600_000_000
+"""Microseconds."""
+
+
+async def create_sign_in_link(
+    signin: SigningIn, caller: Caller | Superadmin, _: EmptyRequest
+) -> CreatedSignInLink:
+    """Make a link that signs a browser in to the console with the caller's key.
+
+    It works once, for ten minutes, and as long as the key does.
+    """
+    if not signin.settings.console:
+        raise NotFound("the console is switched off: SLUICE_CONSOLE is 0")
+    digest = caller.digest
+    if digest is None or caller.scope not in ALLOWED:
+        raise Forbidden("a sign-in link stands for a key, and this session began without one")
+    token = SessionToken.new(realm_of(caller), signin.entropy(32))
+
+    async def work(tx: Transaction) -> int:
+        expires_at = tx.now + LIFETIME
+        link = SignInLink(token.digest, caller.by, caller.scope, digest, expires_at)
+        await link_queries.add(tx.connection, tx.tenant_id, link)
+        return expires_at
+
+    expires_at = await signin.store.write(token.realm, work)
+    return CreatedSignInLink(
+        f"{signin.address.url}/console/sign-in#code={token.write()}", rfc3339(expires_at)
+    )
+
+
+class ConsoleSessionRequest(RequestModel):
+    """Names one session of the console."""
+
+    session_id: Identifier
+
+
+async def revoke_console_session(
+    signin: SigningIn, caller: Caller | Superadmin, request: ConsoleSessionRequest
+) -> Empty:
+    """End a session of the console at once, in every process. With a key of the scope `read`, only
+    those that began with the same key."""
+    what, session_id = "console.session_revoked", request.session_id
+    person = caller.by if caller.scope == "read" else None
+    if await end_session(signin, realm_of(caller), session_id, what, caller.by, person) is None:
+        raise NotFound(f"no such session of the console: `{session_id}`")
+    return Empty()
+
+
+async def sign_out(signin: SigningIn, visitor: Visitor) -> None:
+    """End the visitor's own session. One that has ended already stays so."""
+    caller, session_id = visitor.caller, visitor.session.session_id
+    await end_session(signin, realm_of(caller), session_id, "console.signed_out", caller.by)
+
+
+async def list_console_sessions(
+    signin: SigningIn, caller: Caller | Superadmin, request: ListRequest
+) -> Page[ConsoleSessionShown]:
+    """List the sessions of the console that have not ended, newest first.
+
+    A session whose key was revoked or has expired is listed until its own limits, but dead.
+    """
+    realm, after, now = realm_of(caller), request.after(int, str), signin.clock.now()
+    live = (now, last_idle(signin.settings, now))
+    async with signin.store.reading(realm) as connection:
+        rows = await session_queries.page(connection, realm, live, after, request.limit + 1)
+    return page_of(
+        rows, request.limit, lambda row: (row.created_at, row.session_id), shown_console_session
+    )
+
+
+async def sign_in_with_key(
+    signin: SigningIn, caller: Caller | Superadmin, browser: str
+) -> NewSession:
+    """Begin a session of a caller that has just presented its key."""
+    return await begin_session(signin, SignIn(caller, "key", browser))
+
+
+_SHOWN_GROUPS = 20
+_log = logging.getLogger("sluice.console")
+
+
+class Offer(NamedTuple):
+    """Where a person may sign in: `realm` is a tenant's id, or that of the superadmin."""
+
+    realm: str
+    grant: GroupGrant
+    caller: Caller | Superadmin
+
+
+async def begin_at_provider(signin: SigningIn, attempt: Attempt) -> str:
+    """The address at the provider where the browser goes to sign in. Raises `NotFound` without a
+    provider, or `ProviderUnavailable`."""
+    if signin.identity_provider is None:
+        raise NotFound("no identity provider is configured: sign in with an API key")
+    return await signin.identity_provider.authorization_url(attempt)
+
+
+async def sign_in_by_provider(
+    signin: SigningIn, answer: Mapping[str, str], attempt: Attempt | None, browser: str
+) -> NewSession | list[Offer]:
+    """Begin the session of the person that the provider's `answer` is about. Returns the offers if
+    there are several, and the attempt chooses none. Raises `SignInRefused`,
+    `ProviderUnavailable`, or `NotFound` without a provider."""
+    if signin.identity_provider is None:
+        raise NotFound("no identity provider is configured: sign in with an API key")
+    try:
+        person = await signin.identity_provider.person(answer, attempt)
+        offers = await _offers(signin, person)
+    except SignInRefused as error:
+        signin.refusals.labels(RefusalReason.unknown).inc()
+        _log.warning("sign-in by OpenID Connect refused (%s): %s", error.reason, error.message)
+        raise
+    except ProviderUnavailable as error:
+        _log.error("sign-in by OpenID Connect failed: %s", error.message)
+        raise
+    chosen = [each for each in offers if attempt is not None and each.realm == attempt.realm]
+    found = chosen or offers
+    if len(found) > 1:
+        return found
+    _, grant, caller = found[0]
+    who = SignIn(caller, "oidc", browser, person.issuer, person.subject, grant.group)
+    return await begin_session(signin, who)
+
+
+async def _offers(signin: SigningIn, person: Person) -> list[Offer]:
+    """What the settings give to the person's groups, in tenants that exist and are active. Raises
+    `SignInRefused` if that is nothing."""
+    provider = signin.identity_provider
+    assert provider is not None
+    offers = []
+    for grant in provider.settings.groups.strongest(person.groups):
+        caller = await _caller(signin, person, grant)
+        if caller is not None:
+            offers.append(Offer(grant.tenant_id or SUPERADMIN_REALM, grant, caller))
+    if not offers:
+        named = ", ".join(f"`{shown(each)}`" for each in sorted(person.groups)[:_SHOWN_GROUPS])
+        raise SignInRefused(
+            Refusal.groups,
+            f"the identity provider knows you as `{person.name}`, but none of your groups may use "
+            f"this console. Ask its operator. Your groups: {named or 'none'}",
+        )
+    return offers
+
+
+async def _caller(
+    signin: SigningIn, person: Person, grant: GroupGrant
+) -> Caller | Superadmin | None:
+    if grant.tenant_id is None:
+        return Superadmin(None, by=person.name)
+    try:
+        tenant = await signin.tenants.get(grant.tenant_id)
+    except NotFound:
+        _log.warning("SLUICE_OIDC_GROUPS names the tenant `%s`, which is unknown", grant.tenant_id)
+        return None
+    if not tenant.active:
+        return None
+    scope: Scope = "admin" if grant.scope == "admin" else "read"
+    # Made for this request only: the session reader makes it anew from the session's row.
+    return Caller(tenant, Key(person.name, scope, None, (), None), None)
+
+
+async def sign_out_address(signin: SigningIn) -> str | None:
+    """The provider's page that ends a browser's session there; None if it has none. Raises
+    `NotFound` without a provider, or `ProviderUnavailable`."""
+    if signin.identity_provider is None:
+        raise NotFound("no identity provider is configured")
+    return await signin.identity_provider.sign_out_url(
+        f"{signin.settings.console_url}/console/sign-in"
+    )
+
+
+async def use_sign_in_link(signin: SigningIn, code: str, browser: str) -> NewSession:
+    """Begin a session of the key that made the link. Raises `Forbidden` if the link is not valid,
+    has expired or was used, or if its key is no longer live."""
+    token = SessionToken.read(code)
+    link = None if token is None else await _stored(signin, token)
+    if token is None or link is None:
+        raise _refused(signin, RefusalReason.unknown, "this sign-in link is not valid")
+    used = token
+    _refuse_spent(signin, link, signin.clock.now())
+    caller = await _maker(signin, token.realm, link)
+
+    async def admit(tx: Transaction) -> None:
+        # In the transaction that begins the session: of two browsers, one gets in.
+        if not await link_queries.use(tx.connection, tx.tenant_id, used.digest, tx.now):
+            raise _refused(signin, RefusalReason.expired, _USED)
+
+    return await begin_session(signin, SignIn(caller, "link", browser), admit)
+
+
+_USED = "this sign-in link was used already: each one works once"
+_EXPIRED = "this sign-in link has expired: it works for ten minutes"
+
+
+async def _stored(signin: SigningIn, token: SessionToken) -> SignInLink | None:
+    async with signin.store.reading(token.realm) as connection:
+        return await link_queries.find(connection, token.realm, token.digest)
+
+
+def _refuse_spent(signin: SigningIn, link: SignInLink, now: int) -> None:
+    if link.used_at is not None:
+        raise _refused(signin, RefusalReason.expired, _USED)
+    if link.expires_at <= now:
+        raise _refused(signin, RefusalReason.expired, _EXPIRED)
+
+
+async def _maker(signin: SigningIn, realm: str, link: SignInLink) -> Caller | Superadmin:
+    if realm == SUPERADMIN_REALM:
+        # If the superadmin's key was replaced since, `SessionReader` refuses the session.
+        return Superadmin(link.key_digest)
+    tenant = await signin.tenants.get(realm)
+    key = await tenant.find_key(link.key_digest)
+    if key is None or not key.live(signin.clock.now()) or not tenant.active:
+        raise _refused(
+            signin, RefusalReason.expired, "the key that made this link is no longer valid"
+        )
+    return Caller(tenant, key, link.key_digest)
+
+
+def _refused(signin: SigningIn, why: RefusalReason, message: str) -> Forbidden:
+    signin.refusals.labels(why).inc()
+    return Forbidden(message)

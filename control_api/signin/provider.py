@@ -1,0 +1,319 @@
+"""The identity provider as this service's sign-in uses it: discovery (OpenID Connect Discovery
+1.0), keys, and the code flow.
+
+    a sign-in begins    > metadata > the address that the browser goes to
+    the browser is back > state > `iss` > code > tokens > ID token > groups
+
+What the provider says is cached and fetched again when it has aged, by one request at a time. A
+fetch that failed is remembered for seconds, so that waiting requests don't each wait for it again.
+
+Pure.
+"""
+
+import asyncio
+import hmac
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote_plus, urlsplit
+
+from authlib.oauth2 import ClientAuth, OAuth2Client
+from authlib.oauth2.rfc6749.parameters import prepare_token_request
+from joserfc.jwk import KeySet
+
+from control_api.security.oidc_settings import OidcSettings, address_fault
+from control_api.signin.attempt import MAX_SECONDS, Attempt
+from control_api.signin.fetch import ProviderClient
+from control_api.signin.id_token import Expected, UnknownKey, parse_keys, verify
+from control_api.signin.person import (
+    Person,
+    ProviderUnavailable,
+    Refusal,
+    SignInRefused,
+    groups_of,
+    log_name,
+    shown,
+)
+from policies.ground.clock import Clock
+
+_WITH_SECRET = ("client_secret_basic", "client_secret_post")
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """`names_issuer` says whether each answer names its issuer (RFC 9207). `client_auth` is how we
+    prove at the token endpoint who we are."""
+
+    authorization_endpoint: str
+    token_endpoint: str
+    jwks_uri: str
+    userinfo_endpoint: str | None
+    end_session_endpoint: str | None
+    names_issuer: bool
+    client_auth: str
+    scopes: tuple[str, ...]
+
+
+def parse_metadata(body: Mapping[str, Any], settings: OidcSettings) -> Metadata:
+    """Raises `ProviderUnavailable` if it is not the configured provider's, or can't be used."""
+    if body.get("issuer") != settings.issuer:
+        # Another issuer's document would let its keys vouch for our people.
+        raise ProviderUnavailable(
+            f"`{settings.discovery_url}` is that of the issuer `{shown(body.get('issuer'))}`, and "
+            f"SLUICE_OIDC_ISSUER says `{settings.issuer}`"
+        )
+    methods = body.get("code_challenge_methods_supported")
+    if isinstance(methods, list) and "S256" not in methods:
+        raise ProviderUnavailable("it does not support PKCE by S256")
+    return Metadata(
+        authorization_endpoint=_address(body, "authorization_endpoint", settings),
+        token_endpoint=_address(body, "token_endpoint", settings),
+        jwks_uri=_address(body, "jwks_uri", settings),
+        userinfo_endpoint=_optional(body, "userinfo_endpoint", settings),
+        end_session_endpoint=_optional(body, "end_session_endpoint", settings),
+        names_issuer=body.get("authorization_response_iss_parameter_supported") is True,
+        client_auth=_client_auth(body, settings),
+        scopes=settings.scopes or _scopes(body),
+    )
+
+
+def _address(body: Mapping[str, Any], name: str, settings: OidcSettings) -> str:
+    url = body.get(name)
+    if not isinstance(url, str):
+        raise ProviderUnavailable(f"its description has no `{name}`")
+    if fault := address_fault(url):
+        raise ProviderUnavailable(f"its `{name}`, `{shown(url)}`, {fault}")
+    if urlsplit(url).scheme != "https" == urlsplit(settings.issuer).scheme:
+        # Plain HTTP leads to this host alone, where only a provider on this host may send us.
+        raise ProviderUnavailable(f"its `{name}`, `{shown(url)}`, is not HTTPS as its issuer is")
+    return url
+
+
+def _optional(body: Mapping[str, Any], name: str, settings: OidcSettings) -> str | None:
+    return _address(body, name, settings) if body.get(name) is not None else None
+
+
+def _client_auth(body: Mapping[str, Any], settings: OidcSettings) -> str:
+    if settings.client_secret is None:
+        return "none"
+    # Where the provider does not say, it is the first one (Discovery 1.0, section 3).
+    supported = body.get("token_endpoint_auth_methods_supported", _WITH_SECRET[:1])
+    for method in _WITH_SECRET:
+        if isinstance(supported, list | tuple) and method in supported:
+            return method
+    raise ProviderUnavailable(f"it supports neither {' nor '.join(_WITH_SECRET)}")
+
+
+def _scopes(body: Mapping[str, Any]) -> tuple[str, ...]:
+    """What to ask for. Many providers refuse a request with a scope that they don't know, and
+    `groups` is no standard one."""
+    supported = body.get("scopes_supported")
+    known = isinstance(supported, list) and "groups" in supported
+    return ("openid", "profile", "email", *(("groups",) if known else ()))
+
+
+Value = TypeVar("Value")
+METADATA_SECONDS = 3600.0
+KEYS_SECONDS = 300.0
+"""How long a key that left the provider's set may still vouch for people."""
+RETRY_SECONDS = 5.0
+MAX_EXCHANGES = 16
+"""Codes that are exchanged at a time: anyone may call the callback, and each costs a request."""
+MAX_SPENT = 65_536
+_MAX_CODE = 4096
+
+
+class Cached(Generic[Value]):
+    """A value that is fetched when it is asked for and has aged."""
+
+    def __init__(self, fetch: Callable[[], Awaitable[Value]], seconds: float, clock: Clock) -> None:
+        self._fetch = fetch
+        self._seconds = seconds
+        self._monotonic = clock.monotonic
+        self._lock = asyncio.Lock()
+        self._held: tuple[float, Value] | None = None
+        self._failed: tuple[float, ProviderUnavailable] | None = None
+
+    async def get(self, newer_than: Value | None = None) -> Value:
+        """The value; fetched again if it has aged, or is the one given. Raises
+        `ProviderUnavailable`."""
+        async with self._lock:
+            now = self._monotonic()
+            held = self._held
+            if held and held[1] is not newer_than and now - held[0] < self._seconds:
+                return held[1]
+            if self._failed and now - self._failed[0] < RETRY_SECONDS:
+                raise self._failed[1]
+            try:
+                value = await self._fetch()
+            except ProviderUnavailable as error:
+                self._failed = (self._monotonic(), error)
+                raise
+            self._held, self._failed = (self._monotonic(), value), None
+            return value
+
+
+class IdentityProvider:
+    """`authorization_url` begins a sign-in, and `person` ends it."""
+
+    def __init__(self, settings: OidcSettings, clock: Clock) -> None:
+        self.settings = settings
+        self._clock = clock
+        self._client = ProviderClient(settings.ca)
+        self._metadata = Cached(self._fetch_metadata, METADATA_SECONDS, clock)
+        self._keys = Cached(self._fetch_keys, KEYS_SECONDS, clock)
+        self._exchanges = asyncio.Semaphore(MAX_EXCHANGES)
+        self._spent: dict[str, float] = {}
+
+    async def authorization_url(self, attempt: Attempt) -> str:
+        """Where the browser asks the provider. Raises `ProviderUnavailable`."""
+        metadata = await self._metadata.get()
+        client = OAuth2Client(
+            None,
+            client_id=self.settings.client_id,
+            redirect_uri=self.settings.redirect_uri,
+            scope=" ".join(metadata.scopes),
+            code_challenge_method="S256",
+        )
+        url, _ = client.create_authorization_url(
+            metadata.authorization_endpoint,
+            state=attempt.state,
+            code_verifier=attempt.verifier,
+            nonce=attempt.nonce,
+        )
+        return str(url)
+
+    async def sign_out_url(self, back: str) -> str | None:
+        """Where the browser ends its session at the provider too, and then comes `back`; None if
+        the provider has no such page. Raises `ProviderUnavailable`."""
+        endpoint = (await self._metadata.get()).end_session_endpoint
+        if endpoint is None:
+            return None
+        mark = "&" if "?" in endpoint else "?"
+        client_id, back = quote_plus(self.settings.client_id), quote_plus(back)
+        return f"{endpoint}{mark}client_id={client_id}&post_logout_redirect_uri={back}"
+
+    async def person(self, answer: Mapping[str, str], attempt: Attempt | None) -> Person:
+        """Who came back with the parameters `answer`. Raises `SignInRefused`, or
+        `ProviderUnavailable`."""
+        # INVARIANT: state before anything else. Without it anyone could have a browser show what
+        # they wrote into `error_description`, or sign it in as themselves.
+        if attempt is None or not hmac.compare_digest(
+            answer.get("state", "").encode(), attempt.state.encode()
+        ):
+            raise SignInRefused(
+                Refusal.state,
+                "this answer does not belong to a sign-in that this browser began in the last 10 "
+                "minutes",
+            )
+        self._spend(attempt)
+        if self._exchanges.locked():
+            raise ProviderUnavailable("too many people sign in at the moment; try again")
+        async with self._exchanges:
+            metadata = await self._metadata.get()
+            self._check_issuer(answer, metadata)
+            return await self._exchange(_code(answer), attempt, metadata)
+
+    def _spend(self, attempt: Attempt) -> None:
+        """Let each attempt be answered once. If another process answers, the provider sees to it,
+        which takes each code once."""
+        now = self._clock.monotonic()
+        for state, since in tuple(islice(self._spent.items(), 2)):
+            if now - since > MAX_SECONDS or len(self._spent) > MAX_SPENT:
+                del self._spent[state]
+        if attempt.state in self._spent:
+            raise SignInRefused(Refusal.state, "this sign-in was answered already: begin it again")
+        self._spent[attempt.state] = now
+
+    def _check_issuer(self, answer: Mapping[str, str], metadata: Metadata) -> None:
+        issuer = answer.get("iss")
+        # RFC 9207, section 2.4: another provider's answer must not be taken for ours.
+        if issuer is None and not metadata.names_issuer:
+            return
+        if issuer != self.settings.issuer:
+            raise SignInRefused(Refusal.issuer, f"the answer is from `{shown(issuer)}`")
+
+    async def _exchange(self, code: str, attempt: Attempt, metadata: Metadata) -> Person:
+        tokens = await self._tokens(code, attempt, metadata)
+        id_token, access_token = tokens.get("id_token"), tokens.get("access_token")
+        if not isinstance(id_token, str):
+            raise SignInRefused(Refusal.id_token, "the identity provider gave no ID token")
+        access_token = access_token if isinstance(access_token, str) else None
+        expected = Expected(
+            self.settings.issuer, self.settings.client_id, attempt.nonce, access_token
+        )
+        claims = await self._verified(id_token, expected)
+        groups = groups_of(claims, self.settings.groups_claim)
+        if groups is None and access_token and metadata.userinfo_endpoint:
+            claims = await self._with_user_info(claims, access_token, metadata.userinfo_endpoint)
+            groups = groups_of(claims, self.settings.groups_claim)
+        return Person(claims["iss"], claims["sub"], log_name(claims), groups or frozenset())
+
+    async def _tokens(self, code: str, attempt: Attempt, metadata: Metadata) -> dict[str, Any]:
+        form = prepare_token_request(
+            "authorization_code",
+            code=code,
+            redirect_uri=self.settings.redirect_uri,
+            code_verifier=attempt.verifier,
+        )
+        client_id, secret = self.settings.client_id, self.settings.client_secret
+        if metadata.client_auth == "client_secret_basic":
+            # Form-encoded first (RFC 6749, section 2.3.1), which Authlib leaves to its caller.
+            client_id, secret = quote_plus(client_id), quote_plus(secret or "")
+        auth = ClientAuth(client_id, secret, metadata.client_auth)
+        url, headers, body = auth.prepare("POST", metadata.token_endpoint, {}, form)
+        answer = await self._client.post(url, headers, body)
+        if answer.status == 200:
+            return answer.body
+        error = answer.body.get("error", f"status {answer.status}")
+        if error == "invalid_grant":
+            raise SignInRefused(
+                Refusal.code, "the identity provider does not accept the code: it may be used once"
+            )
+        why = f"the exchange of the code was answered `{shown(error)}`"
+        if description := answer.body.get("error_description"):
+            why += f": {shown(description)}"
+        raise ProviderUnavailable(why)
+
+    async def _verified(self, id_token: str, expected: Expected) -> Mapping[str, Any]:
+        keys = await self._keys.get()
+        now = self._clock.now() // 1_000_000
+        try:
+            return verify(id_token, keys, expected, now)
+        except UnknownKey:
+            # The provider may have changed its keys since.
+            keys = await self._keys.get(newer_than=keys)
+        return verify(id_token, keys, expected, now)
+
+    async def _with_user_info(
+        self, claims: Mapping[str, Any], access_token: str, url: str
+    ) -> Mapping[str, Any]:
+        """The claims, and those that the provider gives at its UserInfo endpoint only."""
+        found = await self._client.get(url, {"Authorization": f"Bearer {access_token}"})
+        # OpenID Connect Core 1.0, section 5.3.2: it may be another person's.
+        if found.get("sub") != claims["sub"]:
+            raise SignInRefused(Refusal.id_token, "the UserInfo endpoint answered for someone else")
+        return {**found, **claims}
+
+    async def _fetch_metadata(self) -> Metadata:
+        body = await self._client.get(self.settings.discovery_url)
+        return parse_metadata(body, self.settings)
+
+    async def _fetch_keys(self) -> KeySet:
+        metadata = await self._metadata.get()
+        keys = parse_keys(await self._client.get(metadata.jwks_uri))
+        if not keys:
+            raise ProviderUnavailable(f"`{metadata.jwks_uri}` has no key that can be used")
+        return keys
+
+
+def _code(answer: Mapping[str, str]) -> str:
+    if error := answer.get("error"):
+        description = answer.get("error_description")
+        more = f": {shown(description)}" if description else ""
+        raise SignInRefused(Refusal.provider, f"the identity provider says `{shown(error)}`{more}")
+    code = answer.get("code", "")
+    if not 0 < len(code) <= _MAX_CODE:
+        raise SignInRefused(Refusal.code, "the identity provider's answer has no code")
+    return code

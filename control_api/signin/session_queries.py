@@ -1,0 +1,131 @@
+"""Queries over the console's sessions, of whose secrets only the SHA-256 is stored."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sqlalchemy import Connection, RowMapping, delete, insert, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.store.queries.rows import Position, columns_of, newest_first, values_of
+from control_api.store.schema.features import console_sessions
+
+SignInMethod = Literal["key", "link", "oidc"]
+
+
+ConsoleScope = Literal["read", "admin", "superadmin"]
+"""The scopes that may sign in. Keys of agents and sidecars are for programs."""
+
+
+EXPIRED_AT_ONCE = 1000
+"""The most ended sessions that one transaction deletes: on SQLite, evaluations wait for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleSession:
+    """A session's row (`store.schema.console`). Times are in microseconds since 1970 UTC."""
+
+    digest: bytes
+    session_id: str
+    method: SignInMethod
+    person: str
+    scope: ConsoleScope
+    key_digest: bytes | None
+    issuer: str | None
+    subject: str | None
+    granted_by: str | None
+    created_at: int
+    seen_at: int
+    expires_at: int
+    browser: str
+
+    @classmethod
+    def from_row(cls, row: RowMapping) -> "ConsoleSession":
+        return cls(**row)
+
+
+_COLUMNS = columns_of(console_sessions)
+
+
+async def add(connection: AsyncConnection, tenant_id: str, session: ConsoleSession) -> None:
+    row = {"tenant_id": tenant_id, **values_of(session)}
+    await connection.execute(insert(console_sessions).values(row))
+
+
+def find(connection: Connection, tenant_id: str, digest: bytes) -> ConsoleSession | None:
+    """The session whose secret has this SHA-256, whether or not it has expired."""
+    query = select(*_COLUMNS).where(
+        console_sessions.c.tenant_id == tenant_id, console_sessions.c.digest == digest
+    )
+    row = connection.execute(query).mappings().one_or_none()
+    return None if row is None else ConsoleSession.from_row(row)
+
+
+async def page(
+    connection: AsyncConnection,
+    tenant_id: str,
+    live: tuple[int, int],
+    after: Position | None,
+    limit: int,
+) -> list[ConsoleSession]:
+    """The sessions that have not ended, newest first, after `(created_at, session_id)`. `live` is
+    `(now, idle)`: a session expires after `now`, and was seen after `idle`."""
+    now, idle = live
+    query = select(*_COLUMNS).where(
+        console_sessions.c.tenant_id == tenant_id,
+        console_sessions.c.expires_at > now,
+        console_sessions.c.seen_at > idle,
+    )
+    created_at, session_id = console_sessions.c.created_at, console_sessions.c.session_id
+    query = newest_first(query, created_at, session_id, after, limit)
+    return [ConsoleSession.from_row(row) for row in (await connection.execute(query)).mappings()]
+
+
+async def touch(
+    connection: AsyncConnection, tenant_id: str, digest: bytes, now: int, before: int
+) -> None:
+    """Notes that the session was used now, if it was last used before `before`."""
+    await connection.execute(
+        update(console_sessions)
+        .where(
+            console_sessions.c.tenant_id == tenant_id,
+            console_sessions.c.digest == digest,
+            console_sessions.c.seen_at < before,
+        )
+        .values(seen_at=now)
+    )
+
+
+async def end(
+    connection: AsyncConnection, tenant_id: str, session_id: str, person: str | None
+) -> ConsoleSession | None:
+    """Deletes the session, of this person alone if one is given. None if it is gone: of two
+    callers, one gets it."""
+    mine = [
+        console_sessions.c.tenant_id == tenant_id,
+        console_sessions.c.session_id == session_id,
+    ]
+    if person is not None:
+        mine.append(console_sessions.c.person == person)
+    row = (await connection.execute(select(*_COLUMNS).where(*mine))).mappings().one_or_none()
+    if (
+        row is None
+        or not (await connection.execute(delete(console_sessions).where(*mine))).rowcount
+    ):
+        return None
+    return ConsoleSession.from_row(row)
+
+
+async def delete_ended(connection: AsyncConnection, tenant_id: str, now: int, idle: int) -> int:
+    """Deletes sessions that have expired, or were not seen after `idle`. Returns how many, at most
+    `EXPIRED_AT_ONCE`."""
+    ended = select(console_sessions.c.digest).where(
+        console_sessions.c.tenant_id == tenant_id,
+        or_(console_sessions.c.expires_at <= now, console_sessions.c.seen_at <= idle),
+    )
+    done = await connection.execute(
+        delete(console_sessions).where(
+            console_sessions.c.tenant_id == tenant_id,
+            console_sessions.c.digest.in_(ended.limit(EXPIRED_AT_ONCE)),
+        )
+    )
+    return int(done.rowcount)

@@ -1,0 +1,245 @@
+"""Queries over policies and their versions. Knows no policy files, and does not know which changes
+make a new version."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
+
+import orjson
+from sqlalchemy import (
+    LargeBinary,
+    RowMapping,
+    bindparam,
+    func,
+    insert,
+    select,
+    tuple_,
+    update,
+)
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.store.queries.rows import Position, columns_of, newest_first, values_of
+from control_api.store.schema.statements import chunks
+from control_api.store.schema.tables import policies, policy_versions
+from policies.definitions.model import Policy
+from policies.ground.canonical import encode
+
+PolicyChange = Literal["created", "added", "updated", "deleted", "removed", "restored"]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPolicy:
+    """A policy's row. `body` holds every field of `service.md` 2.1. `file` names the file that
+    defines the policy, and `file_body` is its body there; both are None if there is no such file.
+    Times are in microseconds."""
+
+    policy_id: str
+    name: str
+    agent_role: str
+    body: dict[str, Any]
+    version: int
+    user_modified: bool
+    file: str | None
+    file_body: dict[str, Any] | None
+    created_at: int
+    updated_at: int
+    deleted_at: int | None
+
+    @classmethod
+    def from_row(cls, row: RowMapping) -> "StoredPolicy":
+        file_body = None if row["file_body"] is None else orjson.loads(row["file_body"])
+        return cls(**{**row, "body": orjson.loads(row["body"]), "file_body": file_body})
+
+    def published(self) -> Policy:
+        """The part that a decision needs."""
+        return Policy.from_wire({**self.body, "policy_id": self.policy_id, "version": self.version})
+
+
+class StoredVersion(NamedTuple):
+    """A version of a policy: who made it, when (microseconds), and by what kind of change."""
+
+    version: int
+    body: dict[str, Any]
+    changed_by: str
+    changed_at: int
+    change: PolicyChange
+
+
+_COLUMNS = columns_of(policies)
+
+
+async def get(connection: AsyncConnection, tenant_id: str, policy_id: str) -> StoredPolicy | None:
+    """The policy, or None if it never existed. A deleted policy is found; it has a `deleted_at`."""
+    query = select(*_COLUMNS).where(
+        policies.c.tenant_id == tenant_id, policies.c.policy_id == policy_id
+    )
+    row = (await connection.execute(query)).mappings().one_or_none()
+    return None if row is None else StoredPolicy.from_row(row)
+
+
+class Filter(NamedTuple):
+    """Which active policies are wanted. `name` is a part of the name, in any case. `members` are
+    members of the body, each a text; `text` is a part of any text in the body."""
+
+    agent_role: str | None = None
+    name: str | None = None
+    text: str | None = None
+    members: Mapping[str, str] = MappingProxyType({})
+
+
+async def page(
+    connection: AsyncConnection,
+    tenant_id: str,
+    wanted: Filter,
+    after: Position | None,
+    limit: int,
+) -> list[StoredPolicy]:
+    """A page of active policies, newest first, after `(created_at, policy_id)`."""
+    query = _active(tenant_id)
+    if wanted.agent_role is not None:
+        query = query.where(policies.c.agent_role == wanted.agent_role)
+    if wanted.name is not None:
+        query = query.where(policies.c.name.icontains(wanted.name, autoescape=True))
+    # In the body as canonical JSON writes them: a member without its braces, a text without quotes.
+    parts = [encode({name: value})[1:-1] for name, value in wanted.members.items()]
+    if wanted.text is not None:
+        parts.append(encode(wanted.text)[1:-1])
+    sqlite = connection.dialect.name == "sqlite"
+    position = func.instr if sqlite else func.pg_catalog.position
+    for number, part in enumerate(parts):
+        written = bindparam(f"part_{number}", part, LargeBinary)
+        query = query.where(position(policies.c.body, written) > 0)
+    query = newest_first(query, policies.c.created_at, policies.c.policy_id, after, limit)
+    return [StoredPolicy.from_row(row) for row in (await connection.execute(query)).mappings()]
+
+
+async def authors(
+    connection: AsyncConnection, tenant_id: str, rows: Sequence[StoredPolicy]
+) -> dict[str, str]:
+    """Who made the current version of each policy, by the policy's id."""
+    kept = policy_versions.c
+    found: dict[str, str] = {}
+    for part in chunks(rows):
+        current = [(row.policy_id, row.version) for row in part]
+        query = select(kept.policy_id, kept.changed_by).where(
+            kept.tenant_id == tenant_id, tuple_(kept.policy_id, kept.version).in_(current)
+        )
+        found |= {row.policy_id: row.changed_by for row in await connection.execute(query)}
+    return found
+
+
+async def of_roles(
+    connection: AsyncConnection, tenant_id: str, roles: Sequence[str]
+) -> list[StoredPolicy]:
+    """The active policies of these roles."""
+    found = await connection.execute(_active(tenant_id).where(policies.c.agent_role.in_(roles)))
+    return [StoredPolicy.from_row(row) for row in found.mappings()]
+
+
+async def in_force(connection: AsyncConnection, tenant_id: str) -> Sequence[RowMapping]:
+    """All active policies, as raw rows: decoding many of them is slow, so the caller does it in a
+    thread."""
+    return (await connection.execute(_active(tenant_id))).mappings().all()
+
+
+async def taken(connection: AsyncConnection, tenant_id: str, names: Sequence[str]) -> set[str]:
+    """Those of `names` that active policies use. The name of a deleted policy is free again."""
+    query = select(policies.c.name).where(
+        policies.c.tenant_id == tenant_id,
+        policies.c.name.in_(names),
+        policies.c.deleted_at.is_(None),
+    )
+    return set((await connection.execute(query)).scalars())
+
+
+async def roles_of(connection: AsyncConnection, tenant_id: str, names: Sequence[str]) -> set[str]:
+    """The roles of the active policies of these names."""
+    found: set[str] = set()
+    for chunk in chunks(names):
+        query = _active(tenant_id).where(policies.c.name.in_(chunk))
+        found.update(
+            (await connection.execute(query.with_only_columns(policies.c.agent_role))).scalars()
+        )
+    return found
+
+
+async def of_files(connection: AsyncConnection, tenant_id: str) -> Sequence[RowMapping]:
+    """The policies that files define, including deleted ones, as raw rows: decoding many of them
+    with `StoredPolicy.from_row` is slow, so the caller does it in steps."""
+    found = await connection.execute(
+        select(*_COLUMNS).where(policies.c.tenant_id == tenant_id, policies.c.file.is_not(None))
+    )
+    return found.mappings().all()
+
+
+async def by_ids(
+    connection: AsyncConnection, tenant_id: str, policy_ids: Sequence[str]
+) -> list[StoredPolicy]:
+    """The existing policies of these ids, including deleted ones."""
+    found = await connection.execute(
+        select(*_COLUMNS).where(
+            policies.c.tenant_id == tenant_id, policies.c.policy_id.in_(policy_ids)
+        )
+    )
+    return [StoredPolicy.from_row(row) for row in found.mappings()]
+
+
+async def add(connection: AsyncConnection, tenant_id: str, rows: Sequence[StoredPolicy]) -> None:
+    for part in chunks(rows):
+        values = [{"tenant_id": tenant_id, **_values(row)} for row in part]
+        await connection.execute(insert(policies), values)
+
+
+async def put(connection: AsyncConnection, tenant_id: str, policy: StoredPolicy) -> None:
+    """Replaces the row of the same id."""
+    await connection.execute(
+        update(policies)
+        .where(policies.c.tenant_id == tenant_id, policies.c.policy_id == policy.policy_id)
+        .values(**_values(policy))
+    )
+
+
+async def add_versions(
+    connection: AsyncConnection, tenant_id: str, rows: Sequence[StoredPolicy], by: str, change: str
+) -> None:
+    """Adds the current version of each policy to its history."""
+    values = [
+        {
+            "tenant_id": tenant_id,
+            "policy_id": row.policy_id,
+            "version": row.version,
+            "body": encode(row.body),
+            "changed_by": by,
+            "changed_at": row.updated_at,
+            "change": change,
+        }
+        for row in rows
+    ]
+    for part in chunks(values):
+        await connection.execute(insert(policy_versions), part)
+
+
+async def versions(
+    connection: AsyncConnection, tenant_id: str, policy_id: str, before: int | None, limit: int
+) -> list[StoredVersion]:
+    """The versions before `before`, newest first."""
+    kept = policy_versions.c
+    query = select(kept.version, kept.body, kept.changed_by, kept.changed_at, kept.change).where(
+        kept.tenant_id == tenant_id, kept.policy_id == policy_id
+    )
+    if before is not None:
+        query = query.where(kept.version < before)
+    rows = await connection.execute(query.order_by(kept.version.desc()).limit(limit))
+    return [StoredVersion(row.version, orjson.loads(row.body), *row[2:]) for row in rows]
+
+
+def _active(tenant_id: str) -> Any:
+    return select(*_COLUMNS).where(
+        policies.c.tenant_id == tenant_id, policies.c.deleted_at.is_(None)
+    )
+
+
+def _values(policy: StoredPolicy) -> dict[str, Any]:
+    file_body = None if policy.file_body is None else encode(policy.file_body)
+    return {**values_of(policy), "body": encode(policy.body), "file_body": file_body}

@@ -1,0 +1,180 @@
+"""The tables of alert rules, the console's sessions, exports, impact runs and guardrails.
+
+Secrets are stored as SHA-256 alone.
+
+No foreign key to the tenants: the superadmin, who belongs to none, has sessions too, under
+`SUPERADMIN_REALM`.
+"""
+
+from sqlalchemy import Index
+
+from control_api.store.schema.columns import (
+    binary,
+    binary_or_null,
+    boolean,
+    integer,
+    integer_or_null,
+    partial_index,
+    string,
+    string_or_null,
+    table,
+    tenant_foreign_key,
+    timestamp,
+    timestamp_or_null,
+)
+
+# `webhook_secret` signs deliveries, so it can't be stored as a hash. The API shows it once.
+alert_rules = table(
+    "alert_rules",
+    string("rule_id"),
+    string("name"),
+    string("rule_type"),
+    integer("threshold"),
+    integer("window_minutes"),
+    integer("cooldown_minutes"),
+    integer("min_events"),
+    string_or_null("webhook_url"),
+    string_or_null("webhook_secret"),
+    string_or_null("email"),
+    boolean("enabled"),
+    timestamp("created_at"),
+    timestamp("updated_at"),
+    timestamp_or_null("last_fired_at"),
+    tenant_foreign_key(),
+    Index(None, "tenant_id", "created_at", "rule_id"),
+    key=("rule_id",),
+)
+
+# One row per alert and channel. `target` is the part of the destination that the API shows;
+# `address` and `secret` are the destination itself, stored here because the rule may change.
+alert_deliveries = table(
+    "alert_deliveries",
+    string("delivery_id"),
+    string("rule_id"),
+    string("rule_name"),
+    string("rule_type"),
+    timestamp("fired_at"),
+    binary("detail"),
+    string("channel"),
+    string_or_null("target"),
+    string_or_null("address"),
+    string_or_null("secret"),
+    string("status"),
+    integer("attempts"),
+    string_or_null("last_error"),
+    timestamp_or_null("next_attempt_at"),
+    tenant_foreign_key(),
+    Index(None, "tenant_id", "fired_at", "delivery_id"),
+    # Only rows still to be sent: the index stays small, however many alerts were delivered.
+    partial_index(
+        "ix_alert_deliveries_due", "next_attempt_at", where="next_attempt_at IS NOT NULL"
+    ),
+    key=("delivery_id",),
+)
+
+
+SUPERADMIN_REALM = "superadmin"
+"""Stands where a tenant's id stands. No tenant has this id: the first tenant's is `default`, that
+of every other begins with `ten_`."""
+
+# `digest` is the SHA-256 of the cookie's secret. `method` is how the person signed in, and `person`
+# the name in the audit trail. A session that began with a key has its SHA-256 in `key_digest`, and
+# dies with it; one of OpenID Connect has the issuer, the subject and the group that gave its scope.
+console_sessions = table(
+    "console_sessions",
+    binary("digest"),
+    string("session_id"),
+    string("method"),
+    string("person"),
+    string("scope"),
+    binary_or_null("key_digest"),
+    string_or_null("issuer"),
+    string_or_null("subject"),
+    string_or_null("granted_by"),
+    timestamp("created_at"),
+    timestamp("seen_at"),
+    timestamp("expires_at"),
+    string("browser"),
+    Index("ux_console_sessions_session_id", "tenant_id", "session_id", unique=True),
+    Index(None, "tenant_id", "created_at", "session_id"),
+    key=("digest",),
+)
+
+# A link works once: `used_at` is set in the transaction that begins the session.
+sign_in_links = table(
+    "sign_in_links",
+    binary("digest"),
+    string("person"),
+    string("scope"),
+    binary("key_digest"),
+    timestamp("expires_at"),
+    timestamp_or_null("used_at"),
+    key=("digest",),
+)
+
+
+# `target` is `security.export_targets.ExportTarget.identity`. Entries below `next_seq` are pushed
+# and acknowledged. One process at a time pushes: the one that holds the `lease`.
+export_positions = table(
+    "export_positions",
+    string("target"),
+    integer("next_seq"),
+    string("lease"),
+    timestamp("leased_until"),
+    tenant_foreign_key(),
+    key=("target",),
+)
+
+
+# A run reads the entries from `first_seq` up to `until_seq` (exclusive). `next_seq`, `last_leaf`
+# (the hash of the entry before it), `last_eid` and `counts` are how far it has come, always saved
+# together. One process at a time continues it: the one that holds the `lease`. `attempts` counts
+# those that took it up since anything was saved. `checkpoint_size` is that of the signed checkpoint
+# that the entries were proven by.
+impact_runs = table(
+    "impact_runs",
+    string("impact_id"),
+    string("state"),
+    string_or_null("reason"),
+    string("created_by"),
+    timestamp("created_at"),
+    timestamp_or_null("ended_at"),
+    integer("first_seq"),
+    integer("until_seq"),
+    integer("next_seq"),
+    binary("last_leaf"),
+    string_or_null("last_eid"),
+    binary("counts"),
+    integer_or_null("checkpoint_size"),
+    integer("attempts"),
+    string_or_null("lease"),
+    timestamp_or_null("leased_until"),
+    tenant_foreign_key(),
+    # Only runs that go on: the index stays small.
+    partial_index("ix_impact_runs_due", "leased_until", where="state = 'running'"),
+    key=("impact_id",),
+)
+
+# The policies of a run that goes on, as JSON. Apart from it, since SQLite writes a whole row at
+# each change, and these may have 32 MiB.
+impact_policies = table(
+    "impact_policies",
+    string("impact_id"),
+    binary("body"),
+    tenant_foreign_key(),
+    key=("impact_id",),
+)
+
+
+# `body` is `policies.definitions.guardrail.Guardrail.to_wire`. `file` is the file that defines the
+# guardrail; null if the API made it.
+guardrails = table(
+    "guardrails",
+    string("name"),
+    binary("body"),
+    string_or_null("file"),
+    timestamp("created_at"),
+    timestamp("updated_at"),
+    tenant_foreign_key(),
+    key=("name",),
+)

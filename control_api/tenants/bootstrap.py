@@ -1,0 +1,145 @@
+"""The first start with an empty store: creates a tenant, its admin key and the superadmin key.
+
+    create keys > write the file (0600) > one transaction > print keys
+
+In this order a crash loses nothing: keys in the store are always in the file too, and the next
+start uses the keys of a file that it finds beside an empty store. Where `SLUICE_KEYS_DIR` names
+keys made elsewhere, the admin key is read from there, and no file is written.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import orjson
+
+from control_api.log.tenant_change import effective
+from control_api.registry.key_change import add_key, build_key
+from control_api.registry.key_models import NewKey
+from control_api.security import secret_file
+from control_api.settings import Settings
+from control_api.store.queries import tenant_rows
+from control_api.store.queries.tenant_rows import Installation, StoredTenant
+from control_api.store.store import Store
+from control_api.store.transaction import Transaction
+from control_api.tenants.models import shown_tenant
+from policies.ground.ids import uuid7
+from policies.ground.keys import key_digest, make_key, well_formed
+from policies.sets.policy_set import TENANT, tenant_document
+from policies.trail.change import ObjectChange, change_record
+
+FILE = "first-start.json"
+ADMIN_KEY = "admin.key"
+DEFAULT_TENANT = "default"
+_ACTOR = "system"
+
+
+@dataclass(frozen=True, slots=True)
+class FirstKeys:
+    """The keys that a first start created. `superadmin_key` is None if the operator set one.
+    `repr` shows neither key."""
+
+    tenant_id: str
+    admin_key: str
+    superadmin_key: str | None
+
+    def __repr__(self) -> str:
+        return f"FirstKeys(tenant_id={self.tenant_id!r})"
+
+
+async def first_start(
+    store: Store, settings: Settings, entropy: Callable[[int], bytes]
+) -> tuple[Installation, FirstKeys | None]:
+    """The installation, and its keys if this was the first start."""
+    async with store.reading_all_tenants() as connection:
+        installed = await tenant_rows.installed(connection)
+    if installed is not None:
+        return installed, None
+    if settings.keys_dir is not None:
+        # Every replica reads the same key, so it doesn't matter which of them is first.
+        keys = _mounted(settings.keys_dir / ADMIN_KEY)
+        await _install(store, settings, entropy, keys)
+        return await _installed(store), None
+    path = settings.data_dir / FILE
+    keys = _unfinished(path, settings) or _make(settings, entropy)
+    # The file comes before the commit. If we die in between, the next start finds an empty store
+    # and uses the keys in this file; if we die after the commit, the operator finds them in it.
+    secret_file.write(path, orjson.dumps(keys, option=orjson.OPT_INDENT_2) + b"\n")
+    made = await _install(store, settings, entropy, keys)
+    if made is not None:
+        return made, keys
+    # Another process on the same database was first. Its keys are valid; ours are not.
+    path.unlink()
+    return await _installed(store), None
+
+
+async def _installed(store: Store) -> Installation:
+    async with store.reading_all_tenants() as connection:
+        installed = await tenant_rows.installed(connection)
+    assert installed is not None
+    return installed
+
+
+def _mounted(path: Path) -> FirstKeys:
+    """The admin key that the operator's platform made."""
+    key = secret_file.read_mounted(path).decode("ascii", errors="replace").strip()
+    if not well_formed(key):
+        # A key without the checksum of ours would be refused whenever it is used.
+        raise secret_file.UnusableFile(f"`{path}` holds no API key of Sluice")
+    return FirstKeys(DEFAULT_TENANT, key, None)
+
+
+def _make(settings: Settings, entropy: Callable[[int], bytes]) -> FirstKeys:
+    superadmin = None if settings.superadmin_key else make_key(entropy(32))
+    return FirstKeys(DEFAULT_TENANT, make_key(entropy(32)), superadmin)
+
+
+def _unfinished(path: Path, settings: Settings) -> FirstKeys | None:
+    """The keys of a first start that died before its commit; None if there are none to reuse."""
+    content = secret_file.read(path)
+    if content is None:
+        return None
+    try:
+        wire = orjson.loads(content)
+        keys = FirstKeys(wire["tenant_id"], wire["admin_key"], wire["superadmin_key"])
+    except (ValueError, KeyError, TypeError):
+        # Not what a first start writes. The store is empty, so none of its keys is in use.
+        return None
+    valid = keys.tenant_id == DEFAULT_TENANT and well_formed(keys.admin_key)
+    # The operator may have set or unset the superadmin key since.
+    matching = (keys.superadmin_key is None) == (settings.superadmin_key is not None)
+    return keys if valid and matching else None
+
+
+async def _install(
+    store: Store, settings: Settings, entropy: Callable[[int], bytes], keys: FirstKeys
+) -> Installation | None:
+    """Write everything in one transaction; None if another process was first."""
+    superadmin = keys.superadmin_key
+
+    async def work(tx: Transaction) -> Installation | None:
+        epoch = uuid7(tx.now, entropy(10))
+        digest = None if superadmin is None else key_digest(superadmin)
+        made = Installation(epoch, tx.now, digest)
+        if not await tenant_rows.install(tx.connection, made):
+            return None
+        tenant = StoredTenant(keys.tenant_id, keys.tenant_id, tx.now, False, False, True)
+        await tenant_rows.add(tx.connection, tenant)
+        await tx.publish({TENANT: tenant_document(effective(tenant, settings))})
+        detail = {"name": tenant.name}
+        change = ObjectChange(None, asdict(shown_tenant(tenant)), published=tx.published(TENANT))
+        record = change_record(
+            "tenant.created",
+            tenant.tenant_id,
+            _ACTOR,
+            detail,
+            record_id=uuid7(tx.now, entropy(10)),
+            change=change,
+        )
+        await tx.append(record)
+        wanted = NewKey(name="first admin", scope="admin", expires_days=None)
+        admin = build_key(wanted, keys.admin_key, entropy(16), tx.now)
+        await add_key(tx, admin, _ACTOR, uuid7(tx.now, entropy(10)))
+        return made
+
+    return await store.write(keys.tenant_id, work)

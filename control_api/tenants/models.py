@@ -1,0 +1,91 @@
+"""Names a tenant in a request, and the responses about tenants (`service.md` 2.9, contract section
+4)."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from control_api.edge.answers import time_or_none
+from control_api.edge.requests import Identifier, RequestModel
+from control_api.store.queries.tenant_rows import StoredTenant
+from policies.ground.canonical import rfc3339
+
+_NOW = "2026-01-31T12:00:00.000000Z"
+
+
+@dataclass(frozen=True, slots=True)
+class TenantShown:
+    """A tenant (2.9, contract section 4)."""
+
+    tenant_id: str
+    name: str
+    created_at: str
+    require_agent_id: bool
+    pii_masking: bool
+    active: bool
+    frozen_at: str | None
+
+    example: ClassVar[dict[str, Any]] = {
+        "tenant_id": "ten_2mT5kWc8LpR0aZ3nB7xGvQ",
+        "name": "acme",
+        "created_at": _NOW,
+        "require_agent_id": False,
+        "pii_masking": False,
+        "active": True,
+        "frozen_at": None,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedTenant:
+    """A new tenant with its first admin key, shown only once (2.9)."""
+
+    tenant_id: str
+    admin_key: str
+
+    example: ClassVar[dict[str, Any]] = {
+        "tenant_id": "ten_2mT5kWc8LpR0aZ3nB7xGvQ",
+        "admin_key": "slc_" + "0" * 49,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class TenantSettingsShown:
+    """A tenant's own settings; a global setting of the service may switch more on."""
+
+    tenant_id: str
+    require_agent_id: bool
+    pii_masking: bool
+
+    example: ClassVar[dict[str, Any]] = {
+        "tenant_id": "ten_2mT5kWc8LpR0aZ3nB7xGvQ",
+        "require_agent_id": True,
+        "pii_masking": False,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Freeze:
+    """Whether the tenant is frozen; `reason` and `frozen_at` are null if it is not."""
+
+    frozen: bool
+    reason: str | None
+    frozen_at: str | None
+
+    example: ClassVar[dict[str, Any]] = {
+        "frozen": True,
+        "reason": "a leaked key reads contracts",
+        "frozen_at": _NOW,
+    }
+
+
+class TenantRequest(RequestModel):
+    """Names one tenant."""
+
+    tenant_id: Identifier
+
+
+def shown_tenant(tenant: StoredTenant) -> TenantShown:
+    fields: dict[str, Any] = {name: getattr(tenant, name) for name in TenantShown.__slots__}
+    fields["created_at"] = rfc3339(tenant.created_at)
+    fields["frozen_at"] = time_or_none(tenant.frozen_at)
+    return TenantShown(**fields)

@@ -1,1 +1,0 @@
-"""Use cases on the agent registry, one operation a file."""

@@ -1,1 +1,0 @@
-"""Use cases on the audit trail, one operation a file."""

@@ -1,1 +1,0 @@
-"""Use cases on candidates, one operation a file."""

@@ -1,1 +1,0 @@
-"""Use cases on the sessions of the console, one operation a file."""

@@ -1,1 +1,0 @@
-"""Use cases of erasure and legal holds, one operation or object a file."""

@@ -1,1 +1,0 @@
-"""Use cases on guardrails, one operation a file."""

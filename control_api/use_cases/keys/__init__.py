@@ -1,1 +1,0 @@
-"""Use cases on API keys, one operation a file."""

@@ -1,1 +1,0 @@
-"""Use cases on policies and their versions, one operation a file."""

@@ -1,1 +1,0 @@
-"""Use cases that say what policies allow, one operation a file."""

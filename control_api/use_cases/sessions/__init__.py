@@ -1,1 +1,0 @@
-"""Use cases on sessions, one operation a file."""

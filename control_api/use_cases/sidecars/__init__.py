@@ -1,1 +1,0 @@
-"""Use cases on sidecars, one operation a file."""

@@ -1,1 +1,0 @@
-"""Use cases on tenants, one operation a file."""
