@@ -72,7 +72,7 @@ _NEXT = re.compile(r'<([^>]*)>; rel="next"')
 
 class RequestRefused(ServiceUnusable):
     """an answer other than 2xx. `error`, `message` and `details` are those of the API's error body
-    (contract, section 1); empty if the answer is not the API's."""
+    (`CONTRACT.md`, Errors); empty if the answer is not the API's."""
 
     def __init__(self, status: int, text: bytes) -> None:
         try:

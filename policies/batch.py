@@ -1,5 +1,5 @@
-"""Parses a call that holds several retrievals, and says when to stop deciding them (contract,
-section 3). Knows nothing of how one is decided."""
+"""Parses a call that holds several retrievals, and says when to stop deciding them (`CONTRACT.md`,
+Evaluation). Knows nothing of how one is decided."""
 
 from typing import Any, Literal, NamedTuple
 

@@ -4,8 +4,8 @@
     admitted(retrieval, facts)                           checks 1 to 4: may it claim a session?
     decision = evaluate(retrieval, facts)                all ten checks; the first failure decides
 
-Knows the order of the checks and how several policies of one role combine (contract, section 3).
-Pure: knows nothing of where facts come from or where decisions go.
+Knows the order of the checks and how several policies of one role combine (`CONTRACT.md`, Several
+policies for one role). Pure: knows nothing of where facts come from or where decisions go.
 """
 
 from typing import Literal, NamedTuple
@@ -27,7 +27,8 @@ _UNREACHED = (NOT_REACHED,) * len(CHECKS)
 _CheckedClause = tuple[Clause, list[CheckFinding]]
 
 TENANT_FROZEN = "tenant_frozen"
-"""The `policy_name` of every denial while the tenant is frozen (contract, section 6)."""
+"""The `policy_name` of every denial while the tenant is frozen (`CONTRACT.md`, Incident
+controls)."""
 
 
 class Decision(NamedTuple):
@@ -189,8 +190,8 @@ def _choose(retrieval: Retrieval, role: Role) -> _CheckedClause:
 
 def _closest(retrieval: Retrieval, denials: list[_CheckedClause]) -> _CheckedClause:
     """The denial to take the reason from: of those that passed the most checks, the one whose
-    sources are closest to the requested source; of equals, the first by name (contract,
-    section 6)."""
+    sources are closest to the requested source; of equals, the first by name (`CONTRACT.md`,
+    Several policies for one role)."""
     furthest = max(len(findings) for _, findings in denials)
     tied = [each for each in denials if len(each[1]) == furthest]
     if len(tied) == 1:

@@ -3,7 +3,7 @@
     explain(retrieval, facts, decision)      the ten checks, and the nearest miss
     explain_entry(entry, body)               the same of a recorded decision
 
-Pure. Changes no decision, and never runs as part of one (contract, section 3).
+Pure. Changes no decision, and never runs as part of one (`CONTRACT.md`, Explanations).
 """
 
 import hashlib
@@ -36,9 +36,9 @@ class Unexplained(StrEnum):
 
 
 def explain(retrieval: Retrieval, facts: Facts | None, decision: Decision) -> dict[str, Any]:
-    """`{checks: [{check, outcome, facts}], nearest_miss}` of contract section 3. `facts` is None if
-    the call was refused before any check. `levels` says who states which level of the source, and
-    which holds; it is absent if only the request states one."""
+    """`{checks: [{check, outcome, facts}], nearest_miss}` of `CONTRACT.md`, Explanations. `facts`
+    is None if the call was refused before any check. `levels` says who states which level of the
+    source, and which holds; it is absent if only the request states one."""
     if facts is not None:
         retrieval = raised(retrieval, facts.sources)
     found: dict[str, Any] = {

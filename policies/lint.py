@@ -18,7 +18,7 @@ from policies.definitions.policy_form import LISTS
 from policies.definitions.wildcard import is_pattern
 
 _WILD = ("allowed_sources", "denied_sources", "permitted_agent_ids")
-"""The lists in which `*` and `?` are wildcards (contract, section 3)."""
+"""The lists in which `*` and `?` are wildcards (`CONTRACT.md`, Wildcards and empty lists)."""
 _SHOWN = 3
 """How many names of policies or entries a warning shows."""
 _OUTCOMES = {

@@ -1,5 +1,5 @@
 """An evaluation request: who wants to read what, for whom. Knows its fields and their limits
-(`service.md` 2.10, contract sections 1 and 3), and nothing of how it is decided."""
+(`CONTRACT.md`, Requests, Evaluation), and nothing of how it is decided."""
 
 import re
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ MAX_QUERY = 64 * 1024
 """The limit on a query, in bytes of UTF-8."""
 
 SOURCE_TYPE = re.compile(r"[a-z0-9_-]{1,32}\Z")
-"""The form of a source type (contract, section 3)."""
+"""The form of a source type (`CONTRACT.md`, Evaluation)."""
 _CONTEXT_HASH = re.compile(r"[0-9a-f]{64}\Z")
 # The fast path: one match accepts a clean string. Only a string that fails is examined further.
 _CLEAN = re.compile(r"[^\x00-\x1f\x7f-\x9f]{1,256}\Z").match
@@ -43,7 +43,7 @@ class Retrieval(NamedTuple):
 
 
 def parse_retrieval(body: dict[str, Any]) -> Retrieval:
-    """Parses the body of an evaluation. Ignores unknown fields (contract, section 1).
+    """Parses the body of an evaluation. Ignores unknown fields (`CONTRACT.md`, Requests).
 
     Raises `Invalid` with every complaint, one per line. Null is the same as absent.
     """

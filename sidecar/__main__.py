@@ -2,7 +2,8 @@
 
 `--check` only reads the settings and the key and certificate files that they name; `--example`
 prints a settings file, complete or minimal. Neither opens a port or writes anything. Exit code 2
-for unusable settings, 1 for a failure, 0 after a graceful stop (contract, section 5).
+for unusable settings, 1 for a failure, 0 after a graceful stop (`CONTRACT.md`, Commands and exit
+codes).
 """
 
 import argparse

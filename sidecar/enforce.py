@@ -236,7 +236,7 @@ class Enforcer:
         if self.policies.stale():
             return False
         try:
-            # INVARIANT: a call that fails checks 1 to 4 claims nothing (contract, section 3).
+            # INVARIANT: a call that fails checks 1 to 4 claims nothing (`CONTRACT.md`, Sessions).
             # Otherwise an agent could take the sessions of others by naming them first.
             facts = gather(self.policies.policy_set, key, retrieval)
             return admitted(retrieval, facts) and self.speaks_for(retrieval.agent_id)

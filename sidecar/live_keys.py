@@ -16,7 +16,7 @@ from sidecar.policy_cache.document_fetcher import MissingDocument
 from sidecar.policy_cache.policy_store import CacheDamaged
 
 EVALUATING_SCOPES = ("evaluate", "admin")
-"""Scopes that may ask for a decision (contract, section 2)."""
+"""Scopes that may ask for a decision (`CONTRACT.md`, Scopes)."""
 
 
 class InvalidKey(Forbidden):
@@ -75,7 +75,7 @@ class LiveKeys:
     def of_caller(self, digest: bytes | None) -> Key:
         """Like `find`, for a key that a caller presents; None if it presents none. Raises
         `Unauthorized` then, `InvalidKey` for one that is not found, and `ForeignKey`."""
-        # 401 without a key, 403 with one that is not valid (contract, section 1).
+        # 401 without a key, 403 with one that is not valid (`CONTRACT.md`, Errors).
         if digest is None:
             raise Unauthorized
         key = self.find(digest)

@@ -1,10 +1,10 @@
 """Sessions as this sidecar knows them: claimed once at the control API, then remembered.
 
 A session belongs to the role and agent of the call that first named it, anywhere in the tenant
-(contract, section 3), so only the control API can say who owns it. After that, the answer changes
-only when the session expires or is revoked, and revocations come with the policy set. So it is kept
-in memory and, for a start without the control API, on disk. Knows neither the checks nor when a
-call may claim.
+(`CONTRACT.md`, Sessions), so only the control API can say who owns it. After that, the answer
+changes only when the session expires or is revoked, and revocations come with the policy set. So it
+is kept in memory and, for a start without the control API, on disk. Knows neither the checks nor
+when a call may claim.
 """
 
 import logging

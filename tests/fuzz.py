@@ -61,7 +61,7 @@ UNSAYABLE = (
     # The tool sends `0` where it can't draw a header's pattern.
     "if_match: must be a version between quotes",
 )
-# What the tool takes for a resource's life, and the contract says otherwise, by check and path.
+# What the tool takes for a resource's life, and `CONTRACT.md` says otherwise, by check and path.
 SETTLED = (
     # A rotation ends the key that it replaces: what was just made is gone, and rightly.
     ("EnsureResourceAvailability", "/v1/keys/{key_id}"),

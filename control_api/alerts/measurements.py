@@ -1,4 +1,4 @@
-"""Measures each type of rule (contract, section 4) from the counters that are kept with the log.
+"""Measures each type of rule (`CONTRACT.md`, Alerts) from the counters that are kept with the log.
 
 Knows nothing of firing.
 """

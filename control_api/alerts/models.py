@@ -1,5 +1,5 @@
-"""What requests about alerts may say, and what their answers hold (`service.md` 2.7, contract
-section 4). Knows no query."""
+"""What requests about alerts may say, and what their answers hold (`CONTRACT.md`, Alerts). Knows no
+query."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,7 +33,8 @@ Threshold = Annotated[int, Field(ge=1, le=1_000_000_000)]
 
 @dataclass(frozen=True, slots=True)
 class AlertRule:
-    """An alert rule (2.7). Callers that may not change rules see only the webhook's origin."""
+    """An alert rule (`CONTRACT.md`, Alerts). Callers that may not change rules see only the
+    webhook's origin."""
 
     rule_id: str
     name: str
@@ -147,7 +148,7 @@ class FiredAlert:
 
 
 class NewRule(RequestModel):
-    """What to measure and where to send the alert (`service.md` 2.7)."""
+    """What to measure and where to send the alert (`CONTRACT.md`, Alerts)."""
 
     example: ClassVar[dict[str, Any]] = {
         "name": "many denials",

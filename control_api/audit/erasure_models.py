@@ -1,4 +1,4 @@
-"""Responses about erasures and legal holds (`audit-trail.md`)."""
+"""Responses about erasures and legal holds (`FORMAT.md`)."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal

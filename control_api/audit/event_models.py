@@ -1,7 +1,7 @@
 """Responses about audit events and their lineage, the checkpoint that covers them, and the filters
 that select them.
 
-All response types are the nouns of `service.md` section 2 in the form in which they are sent. The
+All response types are the nouns of `CONTRACT.md` in the form in which they are sent. The
 API's description is made from them, and orjson writes them unchanged, so the description matches
 the responses. Times are RFC 3339 text.
 """
@@ -25,8 +25,8 @@ _HASH = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 
 @dataclass(frozen=True, slots=True)
 class AuditEvent:
-    """An audit event (2.4, contract section 4). `user_id` and `query` are null if they were erased;
-    hashes are leaf hashes in hex."""
+    """An audit event (`CONTRACT.md`, Audit events). `user_id` and `query` are null if they were
+    erased; hashes are leaf hashes in hex."""
 
     event_id: str
     seq: int
@@ -84,7 +84,7 @@ class AuditEvent:
 
 @dataclass(frozen=True, slots=True)
 class LineageAction:
-    """A downstream action (2.5) and when it was recorded."""
+    """A downstream action (`CONTRACT.md`, Lineage) and when it was recorded."""
 
     event_id: str
     action_type: str
@@ -105,7 +105,7 @@ class LineageAction:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """An event and the actions recorded on it, in order (4.2)."""
+    """An event and the actions recorded on it, in order (`CONTRACT.md`, Lineage)."""
 
     event: AuditEvent
     actions: list[LineageAction]
@@ -119,7 +119,7 @@ class Lineage:
 @dataclass(frozen=True, slots=True)
 class PurgeAnchor:
     """Where the last purge cut the log: the size and root of its tree there, and the hash of the
-    last purged entry (contract, section 4)."""
+    last purged entry (`CONTRACT.md`, Verification and retention)."""
 
     last_seq: int
     last_hash: str
@@ -157,7 +157,8 @@ class SignedCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long audit events are kept, and the anchor of the last purge (contract, section 4)."""
+    """How long audit events are kept, and the anchor of the last purge (`CONTRACT.md`, Verification
+    and retention)."""
 
     retention_days: int
     policy: str
@@ -175,9 +176,9 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """Whether the log is valid, and where it first fails (contract, section 4). `total` counts
-    entries of every kind, `events` audit events. `level` is of the latest checkpoint, and
-    `witnesses` have cosigned it."""
+    """Whether the log is valid, and where it first fails (`CONTRACT.md`, Verification and
+    retention). `total` counts entries of every kind, `events` audit events. `level` is of the
+    latest checkpoint, and `witnesses` have cosigned it."""
 
     valid: bool
     total: int

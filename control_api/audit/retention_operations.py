@@ -1,4 +1,5 @@
-"""Shows and changes how long a tenant's records are kept (`service.md` 2.8), and what was purged.
+"""Shows and changes how long a tenant's records are kept (`CONTRACT.md`, Verification and
+retention), and what was purged.
 
 The purge itself runs hourly; no request starts it.
 """
@@ -20,7 +21,8 @@ from control_api.store.queries.tenant_rows import StoredTenant
 
 @dataclass(frozen=True, slots=True)
 class RetentionSettings:
-    """How long a tenant's audit events and sessions are kept, in days and in words (2.8)."""
+    """How long a tenant's audit events and sessions are kept, in days and in words (`CONTRACT.md`,
+    Verification and retention)."""
 
     retention_days: int
     session_retention_days: int

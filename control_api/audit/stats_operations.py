@@ -1,5 +1,4 @@
-"""Counts a tenant's decisions by source type, role, source and time (`service.md` 2.11, contract
-section 4)."""
+"""Counts a tenant's decisions by source type, role, source and time (`CONTRACT.md`, Statistics)."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -76,7 +75,7 @@ class OverTime:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Counts of the audit trail (2.11, contract section 4); `deny_rate` is from 0 to 1."""
+    """Counts of the audit trail (`CONTRACT.md`, Statistics); `deny_rate` is from 0 to 1."""
 
     total: int
     allowed: int

@@ -1,5 +1,5 @@
-"""Identifies the caller by its API key, and limits how often a key may call (contract, sections 1
-and 2).
+"""Identifies the caller by its API key, and limits how often a key may call (`CONTRACT.md`,
+Authentication, Scopes).
 
 It looks a key up by its SHA-256, in the same documents that sidecars decide by.
 

@@ -1,4 +1,5 @@
-"""Records a downstream action on an audit event, as an entry of the same log (`service.md` 4.2)."""
+"""Records a downstream action on an audit event, as an entry of the same log (`CONTRACT.md`,
+Lineage)."""
 
 from typing import Any, ClassVar
 
@@ -18,7 +19,7 @@ from policies.trail.lineage import ReportedAction, lineage_record, masked_texts
 
 
 class NewAction(RequestModel):
-    """The downstream action to record (`service.md` 2.5)."""
+    """The downstream action to record (`CONTRACT.md`, Lineage)."""
 
     example: ClassVar[dict[str, Any]] = {
         "event_id": "0194bd6e-7c00-7a1b-8c2d-3e4f5a6b7c8d",
@@ -61,8 +62,8 @@ async def record_lineage(decisions: Decisions, caller: Caller, request: NewActio
 
 
 def _refuse_unbound(key: Key, event: dict[str, Any]) -> None:
-    """Raise `Forbidden` if the key's binding excludes the event's agent or role (contract, section
-    2)."""
+    """Raise `Forbidden` if the key's binding excludes the event's agent or role (`CONTRACT.md`,
+    Lineage)."""
     if key.bound_agent_id is not None and event["agent_id"] != key.bound_agent_id:
         raise Forbidden(
             f"the key is bound to agent `{key.bound_agent_id}`, not to the event's agent"

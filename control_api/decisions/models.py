@@ -1,4 +1,4 @@
-"""Requests to evaluate a retrieval, and the responses (`service.md` 2.10, contract section 3)."""
+"""Requests to evaluate a retrieval, and the responses (`CONTRACT.md`, Evaluation)."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -19,7 +19,7 @@ _HEADERS = ("X-Sluice-Decision", "X-Sluice-Event-Id")
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """A recorded decision (2.10)."""
+    """A recorded decision (`CONTRACT.md`, Evaluation)."""
 
     decision: Literal["ALLOW", "DENY"]
     policy_name: str
@@ -29,7 +29,7 @@ class Evaluated:
     with_headers: ClassVar[tuple[str, ...]] = _HEADERS
 
     def headers(self) -> dict[str, str]:
-        """The decision for a gateway that does not read the body (contract, section 6)."""
+        """The decision for a gateway that does not read the body (`CONTRACT.md`, Evaluation)."""
         return {"X-Sluice-Decision": self.decision, "X-Sluice-Event-Id": self.event_id}
 
     example: ClassVar[dict[str, Any]] = {
@@ -89,7 +89,7 @@ class EvaluationRequest(NamedTuple):
 
 
 class AskedRetrieval(RequestModel):
-    """The body of an evaluation (`service.md` 2.10). Unknown fields are ignored."""
+    """The body of an evaluation (`CONTRACT.md`, Evaluation). Unknown fields are ignored."""
 
     # These fields only describe the body; `parse_retrieval` reads it, because this path must be
     # fast. A test compares the two.

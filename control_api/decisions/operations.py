@@ -56,7 +56,8 @@ def decide(
 ) -> tuple[Decision, Facts | None]:
     """The decision and the facts it is based on; the facts are None if gathering them failed.
 
-    No exception leaves this function: if deciding fails, the answer is DENY (contract, section 3).
+    No exception leaves this function: if deciding fails, the answer is DENY (`CONTRACT.md`, The ten
+    checks).
     """
     try:
         facts = gather(caller.tenant.policy_set, caller.key, retrieval, session)

@@ -33,7 +33,7 @@ class Empty:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The operation succeeded (4.5)."""
+    """The operation succeeded."""
 
     status: Literal["ok"] = "ok"
 

@@ -16,7 +16,7 @@ from control_api.edge.route import Route
 
 Schema = dict[str, Any]
 _REFERENCE = "#/components/schemas/{model}"
-_CITED = re.compile(r" \((?:(?:`service\.md`|contract)[^()]*|[\d.]+(?:, [^()]*)?)\)")
+_CITED = re.compile(r" \((?:`(?:CONTRACT|TOOLS|INTEGRATIONS)\.md`[^()]*|[\d.]+(?:, [^()]*)?)\)")
 
 
 def words(docstring: str | None) -> str:

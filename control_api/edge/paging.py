@@ -1,5 +1,5 @@
-"""Pages of a list, and the opaque cursor that says where the next page starts (contract, section
-1).
+"""Pages of a list, and the opaque cursor that says where the next page starts (`CONTRACT.md`,
+Responses).
 
 Knows no list in particular.
 """

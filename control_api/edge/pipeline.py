@@ -3,7 +3,7 @@
     request id > API key > route > scope > body > parse > use case > response
 
 The key and its scope are checked before the path's object is looked up and before the body is read
-(contract, section 1). Knows the table of routes, and no operation in it.
+(`CONTRACT.md`, Errors). Knows the table of routes, and no operation in it.
 """
 
 from collections.abc import Iterable, Mapping

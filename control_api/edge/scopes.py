@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class Scope(StrEnum):
-    """What a key may do (contract, section 2). A closed set, because it is a metric's label."""
+    """What a key may do (`CONTRACT.md`, Scopes). A closed set, because it is a metric's label."""
 
     evaluate = "evaluate"
     read = "read"
@@ -13,7 +13,7 @@ class Scope(StrEnum):
     superadmin = "superadmin"
 
 
-# INVARIANT: an admin may do everything in its tenant (contract, section 2), so every tenant route
+# INVARIANT: an admin may do everything in its tenant (`CONTRACT.md`, Scopes), so every tenant route
 # that needs a key accepts `admin`. The superadmin belongs to no tenant and has its own routes.
 EVALUATE = frozenset({Scope.evaluate, Scope.admin})
 READ = frozenset({Scope.read, Scope.admin})

@@ -122,18 +122,20 @@ class AnchorCheck:
         return None
 
     def anchor_answer(self) -> dict[str, Any] | None:
-        """The anchor as in contract section 4, or None if it is missing or faulty."""
+        """The anchor as in `CONTRACT.md`, Verification and retention, or None if it is missing or
+        faulty."""
         return None if self._anchor is None or self.fault else anchor_answer(self._anchor)
 
     def checkpoint_answer(self) -> dict[str, Any] | None:
-        """The newest signed note as in contract section 4, or None without a valid anchor."""
+        """The newest signed note as in `CONTRACT.md`, Verification and retention, or None without a
+        valid anchor."""
         if self._anchor is None or self.fault:
             return None
         return latest_answer(self._anchor.cover_note or self._anchor.anchor_note)
 
 
 def latest_answer(note: str) -> dict[str, Any] | None:
-    """A note as in contract section 4, or None if it can't be read."""
+    """A note as in `CONTRACT.md`, Verification and retention, or None if it can't be read."""
     try:
         at = checkpoint.unverified(note)
     except BadNote:
@@ -142,7 +144,7 @@ def latest_answer(note: str) -> dict[str, Any] | None:
 
 
 def anchor_answer(anchor: Anchor) -> dict[str, Any]:
-    """The anchor as in contract section 4."""
+    """The anchor as in `CONTRACT.md`, Verification and retention."""
     purged = anchor.purged
     return {
         "last_seq": purged.size - 1,

@@ -87,7 +87,7 @@ def effective(tenant: StoredTenant, settings: Settings) -> TenantSettings:
     """A tenant's settings as they are enforced."""
     return TenantSettings(
         tenant_id=tenant.tenant_id,
-        # The service's flag OR the tenant's (`service.md`, section 5): a tenant can't opt out of a
+        # The service's flag OR the tenant's (`CONTRACT.md`, Tenants): a tenant can't opt out of a
         # rule that the operator sets for all.
         require_agent_id=tenant.require_agent_id or settings.require_agent_id,
         session_ttl_minutes=settings.session_ttl_minutes,

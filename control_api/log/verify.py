@@ -69,9 +69,10 @@ async def verify(
     signed: Signed = UNSIGNED,
     silences: Callable[[Silences], None] | None = None,
 ) -> dict[str, Any]:
-    """The answer of contract section 4. `publics` are the keys trusted to sign the log's notes:
-    without any, a purged log can't verify. `silences` is told of the log's silences, which the
-    answer has no place for. Raises `ReadFault` if the database does not answer."""
+    """The answer of `CONTRACT.md`, Verification and retention. `publics` are the keys trusted to
+    sign the log's notes: without any, a purged log can't verify. `silences` is told of the log's
+    silences, which the answer has no place for. Raises `ReadFault` if the database does not
+    answer."""
     snapshot = await _snapshot(store, tenant_id)
     tries = TRIES
     while True:

@@ -1,4 +1,4 @@
-"""Responses about what policies allow (`policy-tools.md` section 7), and to a review of a change.
+"""Responses about what policies allow (`TOOLS.md`, Rows), and to a review of a change.
 
 The analysis process writes their JSON; these types describe it.
 

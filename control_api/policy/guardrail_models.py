@@ -1,4 +1,4 @@
-"""The fields of a guardrail in requests and responses (`policy-tools.md` section 2).
+"""The fields of a guardrail in requests and responses (`TOOLS.md`, Guardrails).
 
 What they may hold is what `policies/definitions/guardrail_form.py` says of a file.
 """

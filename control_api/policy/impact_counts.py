@@ -1,4 +1,4 @@
-"""Counts what other policies would change about recorded decisions (`policy-tools.md` section 4),
+"""Counts what other policies would change about recorded decisions (`TOOLS.md`, Impact),
 groups the differences, and forgets runs that ended long ago.
 
     groups = DecisionGroups()

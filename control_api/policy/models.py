@@ -1,5 +1,5 @@
-"""What requests say of policies, one or a whole set, and what the responses show (`service.md` 2.1,
-contract section 4)."""
+"""What requests say of policies, one or a whole set, and what the responses show (`CONTRACT.md`,
+Policies)."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ _NOW = "2026-01-31T12:00:00.000000Z"
 
 @dataclass(frozen=True, slots=True)
 class PolicyFields:
-    """The fields of a policy that a request sets (2.1)."""
+    """The fields of a policy that a request sets (`CONTRACT.md`, Policies)."""
 
     name: str
     agent_role: str
@@ -51,7 +51,7 @@ class PolicyFields:
 
 @dataclass(frozen=True, slots=True)
 class PolicyShown:
-    """A policy (2.1) with its id, version and times (contract, section 4)."""
+    """A policy with its id, version and times (`CONTRACT.md`, Policies)."""
 
     policy_id: str
     version: int
@@ -167,7 +167,7 @@ Names = Annotated[list[Identifier], Field(max_length=1000)]
 NullableNames = Annotated[
     Names, BeforeValidator(_none_is_empty, json_schema_input_type=Names | None)
 ]
-"""An empty list is the same as an absent one (contract, section 3)."""
+"""An empty list is the same as an absent one (`CONTRACT.md`, Wildcards and empty lists)."""
 
 
 class PolicyRequest(RequestModel):
@@ -196,13 +196,13 @@ class PolicyAsked(RequestModel):
     process_group: Identifier | None = None
 
     def body(self) -> dict[str, Any]:
-        """Every field of 2.1, as it is stored."""
+        """Every field of a policy, as it is stored."""
         # Leave out what subclasses add: `policy_id` and `if_match` belong to the request.
         return self.model_dump(include=set(PolicyAsked.model_fields))
 
 
 MAX_SET_BODY = 32 * 1024 * 1024
-"""The limit on a body with a whole set of policies, in bytes (`policy-tools.md` section 7)."""
+"""The limit on a body with a whole set of policies, in bytes (`TOOLS.md`, Candidates)."""
 
 
 def _distinct(policies: list[PolicyAsked]) -> list[PolicyAsked]:

@@ -1,5 +1,5 @@
-"""Makes a tenant's policies and guardrails match its files, all or none (contract, section 4), and
-names folders that belong to no tenant.
+"""Makes a tenant's policies and guardrails match its files, all or none (`CONTRACT.md`, Policies),
+and names folders that belong to no tenant.
 
     read the files > plan against the rows > write, if the rows have not changed since
 

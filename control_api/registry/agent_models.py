@@ -1,4 +1,4 @@
-"""Responses of the agent registry (`service.md` 2.2, contract section 4)."""
+"""Responses of the agent registry (`CONTRACT.md`, Agents)."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -15,7 +15,7 @@ ACTIVITY_WINDOW = 7 * 86_400_000_000
 
 @dataclass(frozen=True, slots=True)
 class AgentShown:
-    """An agent's registry entry (2.2)."""
+    """An agent's registry entry (`CONTRACT.md`, Agents)."""
 
     agent_id: str
     agent_role: str

@@ -1,4 +1,4 @@
-"""The operations on registered agents (`service.md` 3.1, contract sections 4 and 6)."""
+"""The operations on registered agents (`CONTRACT.md`, Agents)."""
 
 from dataclasses import replace
 from types import MappingProxyType
@@ -223,7 +223,7 @@ async def refuse_bad_workload(tx: Transaction, agent: StoredAgent) -> None:
 
 
 class NewAgent(RequestModel):
-    """The registry entry to create (`service.md` 2.2)."""
+    """The registry entry to create (`CONTRACT.md`, Agents)."""
 
     example: ClassVar[dict[str, Any]] = {
         "agent_id": "agt_loans",
@@ -279,7 +279,7 @@ def _draft(request: NewAgent, agent_id: str, now: int) -> StoredAgent:
         description=request.description,
         owner=request.owner,
         framework=request.framework,
-        # Empty: only the agent's own role (contract, section 3).
+        # Empty: only the agent's own role (`CONTRACT.md`, Wildcards and empty lists).
         permitted_roles=tuple(request.permitted_roles or ()),
         credential_type=request.credential_type or "api_key",
         bound_key_id=request.bound_key_id,

@@ -18,7 +18,7 @@ CredentialType = Literal["api_key", "jwt_oidc", "mtls", "conjur"]
 
 @dataclass(frozen=True, slots=True)
 class StoredAgent:
-    """A row of the agent registry (`service.md` 2.2). Times are in microseconds."""
+    """A row of the agent registry (`CONTRACT.md`, Agents). Times are in microseconds."""
 
     agent_id: str
     agent_role: str
@@ -41,7 +41,7 @@ class StoredAgent:
 
     def published(self) -> Agent:
         """The part that a decision needs. An empty list of roles means the agent's own role
-        (contract, section 3)."""
+        (`CONTRACT.md`, Wildcards and empty lists)."""
         roles = self.permitted_roles or (self.agent_role,)
         if self.agent_role in roles:
             # First, so that a sidecar knows the role of a question that names none.

@@ -1,4 +1,4 @@
-"""The fields of an API key in requests and responses (`service.md` 2.3, 4.5)."""
+"""The fields of an API key in requests and responses (`CONTRACT.md`, Keys, 4.5)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _NOW = "2026-01-31T12:00:00.000000Z"
 
 @dataclass(frozen=True, slots=True)
 class ListedKey:
-    """An API key without its secret (2.3)."""
+    """An API key without its secret (`CONTRACT.md`, Keys)."""
 
     key_id: str
     name: str
@@ -55,7 +55,7 @@ class ShownKey(ListedKey):
 
 @dataclass(frozen=True, slots=True)
 class CreatedKey:
-    """A new API key with its secret, shown only once (4.5)."""
+    """A new API key with its secret, shown only once (`CONTRACT.md`, Keys)."""
 
     key_id: str
     name: str
@@ -89,7 +89,7 @@ class KeyRequest(RequestModel):
 
 
 class NewKey(RequestModel):
-    """The key to create (`service.md` 4.5)."""
+    """The key to create (`CONTRACT.md`, Keys)."""
 
     example: ClassVar[dict[str, Any]] = {"name": "underwriting agents", "scope": "evaluate"}
 

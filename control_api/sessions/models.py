@@ -1,4 +1,4 @@
-"""Responses about sessions (`service.md` 2.6, contract section 4)."""
+"""Responses about sessions (`CONTRACT.md`, Sessions)."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -14,7 +14,7 @@ _NOW = "2026-01-31T12:00:00.000000Z"
 
 @dataclass(frozen=True, slots=True)
 class SessionShown:
-    """A session (2.6)."""
+    """A session (`CONTRACT.md`, Sessions)."""
 
     session_id: str
     agent_role: str

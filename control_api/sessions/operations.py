@@ -1,4 +1,5 @@
-"""The operations on sessions: claim, show, list, revoke one or many (contract, section 6)."""
+"""The operations on sessions: claim, show, list, revoke one or many (`CONTRACT.md`, Incident
+controls)."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -112,7 +113,7 @@ async def log_revocation(sessions: Sessions, tx: Transaction, row: SessionRow, b
 
 def lifetime(role: Role | None, settings: TenantSettings) -> int:
     """A session's lifetime in minutes: the shortest that one of the role's policies sets, or else
-    the tenant's setting (contract, section 3)."""
+    the tenant's setting (`CONTRACT.md`, Sessions)."""
     if role is not None and role.session_ttl_minutes is not None:
         return role.session_ttl_minutes
     return settings.session_ttl_minutes

@@ -6,8 +6,8 @@ loaded again when it is needed.
 
 Claims none itself.
 
-A session's owner and `expires_at` never change (contract, section 3), so a cached row is as good as
-the database's until the session is revoked.
+A session's owner and `expires_at` never change (`CONTRACT.md`, Sessions), so a cached row is as
+good as the database's until the session is revoked.
 """
 
 import asyncio

@@ -1,5 +1,5 @@
-"""Names a tenant in a request, and the responses about tenants (`service.md` 2.9, contract section
-4)."""
+"""Names a tenant in a request, and the responses about tenants (`CONTRACT.md`,
+Tenants)."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -14,7 +14,7 @@ _NOW = "2026-01-31T12:00:00.000000Z"
 
 @dataclass(frozen=True, slots=True)
 class TenantShown:
-    """A tenant (2.9, contract section 4)."""
+    """A tenant (`CONTRACT.md`, Tenants)."""
 
     tenant_id: str
     name: str
@@ -37,7 +37,7 @@ class TenantShown:
 
 @dataclass(frozen=True, slots=True)
 class CreatedTenant:
-    """A new tenant with its first admin key, shown only once (2.9)."""
+    """A new tenant with its first admin key, shown only once (`CONTRACT.md`, Tenants)."""
 
     tenant_id: str
     admin_key: str

@@ -2,7 +2,7 @@
 
 While it is inactive, its keys are refused and its sidecars deny everything; its data remains.
 
-During a freeze every evaluation is denied (contract, section 6).
+During a freeze every evaluation is denied (`CONTRACT.md`, Incident controls).
 """
 
 import logging

@@ -1,7 +1,7 @@
 """Requests to a control API: JSON over HTTP or HTTPS, without proxies or redirects.
 
-A key is sent only to the address that the operator named. Knows HTTP and the error body of the
-contract (section 1); knows no command.
+A key is sent only to the address that the operator named. Knows HTTP and the error body
+(`CONTRACT.md`, Errors); knows no command.
 """
 
 from __future__ import annotations

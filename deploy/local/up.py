@@ -107,7 +107,7 @@ def _start(children: ChildProcesses, held: HeldPorts) -> None:
         "sidecar", module_command("sidecar", "--config", file), environ, drain_seconds=30
     )
     _await(children, held, "sidecar", "/health/ready")
-    # Output that goes to a file or another log must not contain keys (contract, section 6).
+    # Output that goes to a file or another log must not contain keys (`CONTRACT.md`, First start).
     terminal = sys.stdout.isatty()
     data_dir = settings.data_dir.absolute()
     keys = welcome.shown_keys(key, first) if terminal else welcome.hidden_keys(data_dir, first)

@@ -86,8 +86,8 @@ def shown_keys(agent_key: str, first: FirstStart | None) -> WelcomeKeys:
 
 
 def hidden_keys(data_dir: Path, first: FirstStart | None) -> WelcomeKeys:
-    """The names of the keys' files, for output that may go to a log (contract, section 6). The
-    commands read the keys from these files."""
+    """The names of the keys' files, for output that may go to a log (`CONTRACT.md`, First start).
+    The commands read the keys from these files."""
     agent, file = data_dir / "agent.key", data_dir / "first-start.json"
     # The shell reads the file when the command runs, so the text itself holds no secret.
     read_agent = f"$(cat {shlex.quote(str(agent))})"

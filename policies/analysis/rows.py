@@ -1,4 +1,4 @@
-"""Writes what the analysis found as rows of JSON (`policy-tools.md` section 7): agents, tasks,
+"""Writes what the analysis found as rows of JSON (`TOOLS.md`, Rows): agents, tasks,
 sources and levels, with an example for each change that the core itself decides on both sides.
 
 Everything that a row matches is as the row says, and nothing is left out.

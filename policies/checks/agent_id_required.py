@@ -1,4 +1,5 @@
-"""Check 1: where the tenant requires agent ids, the call has one (`service.md` 4.1, rule 3)."""
+"""Check 1: where the tenant requires agent ids, the call has one (`CONTRACT.md`, The ten
+checks)."""
 
 from policies.checks.finding import PASSED, SKIPPED, CheckFinding, Facts, failed
 from policies.retrieval import Retrieval

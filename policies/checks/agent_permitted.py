@@ -1,4 +1,4 @@
-"""Check 7: the policy admits the agent (`service.md` 4.1, rule 8)."""
+"""Check 7: the policy admits the agent (`CONTRACT.md`, The ten checks)."""
 
 from policies.checks.finding import PASSED, SKIPPED, CheckFinding, failed
 from policies.retrieval import Retrieval

@@ -1,5 +1,5 @@
-"""Check 4: a bound key serves only its agent, and a bound agent uses only its key (`service.md`
-2.2; 4.1, rule 6)."""
+"""Check 4: a bound key serves only its agent, and a bound agent uses only its key (`CONTRACT.md`,
+The ten checks)."""
 
 from policies.checks.finding import PASSED, SKIPPED, CheckFinding, Facts, failed
 from policies.retrieval import Retrieval

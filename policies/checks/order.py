@@ -1,4 +1,4 @@
-"""The order of the ten checks (contract, section 3).
+"""The order of the ten checks (`CONTRACT.md`, The ten checks).
 
 A check is a pure function that returns a `CheckFinding`. The first six look at the call as a whole;
 the last four look at one policy of the role, a `Clause`.

@@ -1,5 +1,5 @@
-"""Check 2: if the call names an agent, it is registered and approved (`service.md` 3.1; 4.1,
-rule 5)."""
+"""Check 2: if the call names an agent, it is registered and approved (`CONTRACT.md`, The ten
+checks)."""
 
 from policies.checks.finding import PASSED, SKIPPED, CheckFinding, Facts, failed
 from policies.retrieval import Retrieval

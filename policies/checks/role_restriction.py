@@ -1,7 +1,7 @@
-"""Check 3: the agent may use the role, and so may the key (`service.md` 4.1, rule 7).
+"""Check 3: the agent may use the role, and so may the key (`CONTRACT.md`, The ten checks).
 
 A key's `permitted_roles` apply to every call with that key, whether or not the call names an agent:
-a key with `permitted_roles` is not an unbound key (contract, section 3).
+a key with `permitted_roles` is not an unbound key (`CONTRACT.md`, The ten checks).
 """
 
 from policies.checks.finding import PASSED, SKIPPED, CheckFinding, Facts, failed

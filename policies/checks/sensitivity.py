@@ -1,5 +1,5 @@
-"""Check 10: the call's sensitivity is at most the policy's `max_sensitivity` (`service.md` 2.1:
-low, medium, high, critical, ascending)."""
+"""Check 10: the call's sensitivity is at most the policy's `max_sensitivity` (`CONTRACT.md`, The
+ten checks)."""
 
 from policies.checks.finding import PASSED, CheckFinding, failed
 from policies.definitions.model import RANK

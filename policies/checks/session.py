@@ -1,4 +1,5 @@
-"""Check 5: the session is active and belongs to the caller (`service.md` 3.2, contract section 3).
+"""Check 5: the session is active and belongs to the caller (`CONTRACT.md`, The ten checks,
+Sessions).
 
 Neither claims nor expires a session: `facts.session` is its state at the time of the decision.
 """

@@ -1,5 +1,5 @@
-"""Check 9: the policy allows the source and does not deny it (`service.md` 2.1). An empty
-`allowed_sources` allows nothing."""
+"""Check 9: the policy allows the source and does not deny it (`CONTRACT.md`, The ten checks). An
+empty `allowed_sources` allows nothing."""
 
 from policies.checks.finding import PASSED, CheckFinding, failed
 from policies.retrieval import Retrieval

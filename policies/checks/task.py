@@ -1,5 +1,5 @@
-"""Check 8: if the call names a task, the policy allows it and does not deny it (`service.md` 4.1,
-rule 9). An empty `allowed_tasks` allows every task that is not denied."""
+"""Check 8: if the call names a task, the policy allows it and does not deny it (`CONTRACT.md`, The
+ten checks). An empty `allowed_tasks` allows every task that is not denied."""
 
 from policies.checks.finding import PASSED, SKIPPED, CheckFinding, failed
 from policies.retrieval import Retrieval

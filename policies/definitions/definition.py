@@ -37,7 +37,7 @@ class LoadError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A policy as a file defines it, and its place there. `body` holds every field of 2.1; an
+    """A policy as a file defines it, and its place there. `body` holds every field of a policy; an
     absent list is empty and an absent scalar is None. The store adds the id and the version."""
 
     file: str

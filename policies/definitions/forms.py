@@ -43,7 +43,7 @@ class Form(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Identifier:
-    """A name, byte for byte (contract, section 1)."""
+    """A name, byte for byte (`CONTRACT.md`, Requests)."""
 
     def read(self, key: str, node: Node, faults: DefinitionFaults) -> str | None:
         text: str = node.value

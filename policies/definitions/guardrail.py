@@ -1,4 +1,4 @@
-"""A guardrail: what must hold whatever a policy says (`policy-tools.md` section 2).
+"""A guardrail: what must hold whatever a policy says (`TOOLS.md`, Guardrails).
 
     never     no request that it describes is allowed
     always    every request that it describes is allowed

@@ -1,4 +1,4 @@
-"""The keys of a file of guardrails (`policy-tools.md` section 2): what each may hold, and what it
+"""The keys of a file of guardrails (`TOOLS.md`, Guardrails): what each may hold, and what it
 means."""
 
 from dataclasses import dataclass

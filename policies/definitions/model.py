@@ -1,6 +1,6 @@
 """What a decision is made from: policy, agent, key, session, and a tenant's settings.
 
-Knows their fields (`service.md` section 2) and their wire form, but not how they are stored or
+Knows their fields (`CONTRACT.md`) and their wire form, but not how they are stored or
 compared.
 """
 
@@ -15,7 +15,7 @@ from policies.ground.canonical import encode
 from policies.ground.json_body import identifier_fault
 
 Sensitivity = Literal["low", "medium", "high", "critical"]
-"""Ascending (`service.md` 2.1)."""
+"""Ascending (`CONTRACT.md`, Evaluation)."""
 SENSITIVITIES: tuple[Sensitivity, ...] = get_args(Sensitivity)
 
 RANK: dict[str, int] = {name: rank for rank, name in enumerate(SENSITIVITIES)}
@@ -47,7 +47,7 @@ def _matcher(patterns: tuple[str, ...]) -> Matcher:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A policy (`service.md` 2.1), with the id and version that a decision cites."""
+    """A policy (`CONTRACT.md`, Policies), with the id and version that a decision cites."""
 
     policy_id: str
     version: int
@@ -64,7 +64,7 @@ class Policy:
     process_group: str | None = None
 
     def to_wire(self) -> dict[str, Any]:
-        """The fields of 2.1, and `policy_id` and `version`."""
+        """A policy's fields, and `policy_id` and `version`."""
         return _members(self, self.__slots__)
 
     @classmethod
@@ -77,7 +77,7 @@ class Policy:
             agent_role=wire["agent_role"],
             allowed_sources=tuple(wire["allowed_sources"]),
             max_sensitivity=wire["max_sensitivity"],
-            # These fields are optional (2.1): a document may leave them out.
+            # These fields are optional (`CONTRACT.md`, Policies): a document may leave them out.
             denied_sources=tuple(wire.get("denied_sources") or ()),
             allowed_tasks=tuple(wire.get("allowed_tasks") or ()),
             denied_tasks=tuple(wire.get("denied_tasks") or ()),
@@ -214,9 +214,10 @@ MAX_CANDIDATES = 3
 @dataclass(frozen=True, slots=True)
 class TenantSettings:
     """A tenant's settings as a decision applies them. `require_agent_id` is the effective rule: the
-    global flag OR the tenant's (`service.md` section 5). `session_ttl_minutes` is the default where
+    global flag OR the tenant's (`CONTRACT.md`, Tenants). `session_ttl_minutes` is the default where
     no policy of the role sets one. `frozen_at` is when the tenant was frozen, in microseconds since
-    1970 UTC; None if it is not (contract, section 6). `candidates` are in order of name."""
+    1970 UTC; None if it is not (`CONTRACT.md`, Incident controls). `candidates` are in order of
+    name."""
 
     tenant_id: str
     require_agent_id: bool = False

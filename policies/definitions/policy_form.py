@@ -1,4 +1,4 @@
-"""The keys of a policy file (`service.md` 2.1): what each may hold, and what it means."""
+"""The keys of a policy file (`CONTRACT.md`, Policies): what each may hold, and what it means."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -64,7 +64,7 @@ _POLICY = Record(
 )
 
 FIELDS = tuple(_POLICY.keys)
-"""A policy's fields, in the order of `service.md` 2.1."""
+"""A policy's fields, in the order of `CONTRACT.md`, Policies."""
 
 LISTS = tuple(name for name, key in _POLICY.keys.items() if key.form is _NAMES)
 

@@ -1,7 +1,8 @@
 """Matches names against lists with wildcards. Knows nothing of what the names mean.
 
 `*` matches any run of characters and `?` exactly one. Everything else, `[` too, matches itself, and
-case counts (contract, section 3). A list without wildcards costs one set lookup.
+case counts (`CONTRACT.md`, Wildcards and empty lists). A list without wildcards costs one set
+lookup.
 
 `steps` says what a pattern means. The matcher here and the exact analysis (`policies/analysis`) are
 both made from it.

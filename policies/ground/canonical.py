@@ -1,6 +1,6 @@
 """The one encoding of times and of everything that is hashed. Knows nothing of what it encodes.
 
-UTF-8 JSON in a profile in which sorted orjson output equals RFC 8785 (`audit-trail.md`, Encoding):
+UTF-8 JSON in a profile in which sorted orjson output equals RFC 8785 (`FORMAT.md`, Encoding):
 keys ASCII `[a-z0-9_.:-]`; values string, integer of at most 53 bits, boolean, null, array, object;
 no floats.
 """
@@ -104,7 +104,7 @@ _second: list[tuple[int, str]] = [(-1, "")]
 
 
 def rfc3339(micros: int) -> str:
-    """`micros` since 1970-01-01 UTC as `YYYY-MM-DDTHH:MM:SS.ffffffZ` (contract, section 1)."""
+    """`micros` since 1970-01-01 UTC as `YYYY-MM-DDTHH:MM:SS.ffffffZ` (`CONTRACT.md`, Responses)."""
     seconds, fraction = divmod(micros, 1_000_000)
     last = _second[0]
     if last[0] != seconds:

@@ -1,7 +1,6 @@
 """The errors that reach a caller. All derive from `SluiceError` and have the same form of body.
 
-A class holds the status, and its docstring is the default message (`service.md` section 7,
-contract section 1).
+A class holds the status, and its docstring is the default message (`CONTRACT.md`, Errors).
 """
 
 from http import HTTPStatus
@@ -12,7 +11,7 @@ import orjson
 
 def error_body(status: int, message: str, details: str | None = None) -> dict[str, object]:
     """`{error, message, code, details?}`: `error` is the reason phrase, `code` the status."""
-    # `details` is absent rather than null, as the contract shows it.
+    # `details` is absent rather than null, as `CONTRACT.md`, Errors, shows it.
     body: dict[str, object] = {
         "error": HTTPStatus(status).phrase,
         "message": message,

@@ -1,4 +1,5 @@
-"""Parses a JSON body, in the same way for both services (contract, section 1). Knows no schema."""
+"""Parses a JSON body, in the same way for both services (`CONTRACT.md`, Requests). Knows no
+schema."""
 
 import json
 import re

@@ -2,7 +2,7 @@
 
 `slc_`, 256 random bits in base 62 (43 characters), and the CRC-32 of those 47 characters in base
 62 (6 characters). The checksum tells a mistyped key from a revoked one, and lets scanners for
-leaked secrets recognise our keys with certainty (contract, section 2).
+leaked secrets recognise our keys with certainty (`CONTRACT.md`, Keys).
 """
 
 import hashlib
@@ -26,7 +26,8 @@ class KeysDiffer(Unauthorized):
 
 def presented_key(api_keys: Sequence[str], authorizations: Sequence[str]) -> str | None:
     """The API key of a request, from all values of its headers `X-API-Key` and `Authorization`
-    (contract, section 6). None if there is no key; `KeysDiffer` if the two headers disagree.
+    (`CONTRACT.md`, Authentication). None if there is no key; `KeysDiffer` if the two headers
+    disagree.
 
     A repeated header never yields a valid key: a proxy in front of us may have checked the other
     value.

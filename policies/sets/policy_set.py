@@ -165,8 +165,9 @@ class PolicySet:
             return True
 
     def frozen(self) -> bool:
-        """Whether the tenant is frozen (contract, section 6). Without a policy set it is not. A
-        document that can't be read counts as a freeze: it may come from a newer version."""
+        """Whether the tenant is frozen (`CONTRACT.md`, Incident controls). Without a policy set it
+        is not. A document that can't be read counts as a freeze: it may come from a newer
+        version."""
         try:
             return self.settings().frozen_at is not None
         except NoPolicySet:

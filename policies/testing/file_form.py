@@ -1,4 +1,4 @@
-"""The keys of a file of tests (`policy-tools.md` section 3): what each may hold, and what it
+"""The keys of a file of tests (`TOOLS.md`, Tests): what each may hold, and what it
 means."""
 
 import re

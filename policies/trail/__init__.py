@@ -1,1 +1,1 @@
-"""The audit trail: records, entries, hashes, checkpoints and verification (`audit-trail.md`)."""
+"""The audit trail: records, entries, hashes, checkpoints and verification (`FORMAT.md`)."""

@@ -2,7 +2,7 @@
 
 A commitment is a salted hash, and reveals nothing by itself. The entry carries it; its opening, the
 salt and the value, lies in a table that may change. Erasing a person deletes the openings, and
-every hash of the log still verifies (`audit-trail.md`, Hashes).
+every hash of the log still verifies (`FORMAT.md`, Commitments).
 """
 
 import hashlib

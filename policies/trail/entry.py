@@ -75,7 +75,7 @@ def index_at(entry: dict[str, Any], ts: int) -> Index:
 
 
 def audit_event(entry: dict[str, Any], leaf: bytes, openings: bytes | None) -> dict[str, Any]:
-    """A `decision` entry as an audit event (`service.md` 2.4; contract, section 4).
+    """A `decision` entry as an audit event (`CONTRACT.md`, Audit events).
 
     `user_id` and `query` are null if their openings were erased. `hash` and `prev_hash` are leaf
     hashes in hex.
@@ -112,8 +112,8 @@ def audit_event(entry: dict[str, Any], leaf: bytes, openings: bytes | None) -> d
 
 
 def lineage_action(entry: dict[str, Any], openings: bytes | None) -> dict[str, Any]:
-    """A `lineage` entry as a lineage action (`service.md` 2.5), with its event and `seq`. `detail`
-    is null if its opening was erased."""
+    """A `lineage` entry as a lineage action (`CONTRACT.md`, Lineage), with its event and `seq`.
+    `detail` is null if its opening was erased."""
     pub = entry["pub"]
     # A sidecar's own detail is in clear; a caller's is only committed to.
     detail = pub.get("detail")

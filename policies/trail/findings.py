@@ -128,7 +128,8 @@ class Finding(NamedTuple):
 
     @property
     def place(self) -> str:
-        """The event's id, or else its `seq` in digits (`broken_at`, contract section 4)."""
+        """The event's id, or else its `seq` in digits (`broken_at`; `CONTRACT.md`, Verification and
+        retention)."""
         return self.eid if self.eid is not None else str(self.seq or 0)
 
     def text(self) -> str:

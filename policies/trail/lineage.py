@@ -18,7 +18,7 @@ from policies.trail.record import Record, make_record
 
 @dataclass(frozen=True, slots=True)
 class ReportedAction:
-    """A downstream action (`service.md` 2.5) on the event with this id and leaf hash."""
+    """A downstream action (`CONTRACT.md`, Lineage) on the event with this id and leaf hash."""
 
     event_id: str
     event_leaf: bytes

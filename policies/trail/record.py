@@ -1,7 +1,7 @@
 """A record: the content of an entry of the audit trail, before it has a position in a log.
 
 Everything that doesn't depend on the position is encoded once, here; `core` and `entry` only join
-bytes. A sidecar spools the record as a `core` (`audit-trail.md`, Entry); the control API appends it
+bytes. A sidecar spools the record as a `core` (`FORMAT.md`, Entry); the control API appends it
 as an `entry`. Knows the fields of every kind but `lineage`, `change` and `purge`, which have
 modules of their own. Knows no clock: ids and times are arguments.
 """

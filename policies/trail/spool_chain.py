@@ -3,7 +3,7 @@ back.
 
 Every record that a sidecar makes carries `src {id, inst, n, prev, t}`. This chain runs beside the
 log's own, so that verification detects a record that was dropped, repeated or reordered after it
-left the sidecar (`audit-trail.md`, Entry).
+left the sidecar (`FORMAT.md`, Entry).
 """
 
 from typing import Any, NamedTuple

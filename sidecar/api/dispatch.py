@@ -1,4 +1,4 @@
-"""Dispatches a request to the handler of its path, by the rules of section 1 of the contract: which
+"""Dispatches a request to the handler of its path, by `CONTRACT.md`: which
 paths need a key, in which order faults are reported, and what an error looks like.
 
 Knows no particular route and no decision.
@@ -213,8 +213,9 @@ class Dispatcher:
     def _admit(self, head: ApiHead) -> Key | None:
         """The caller's key, None if the path needs none. Raises a `SluiceError` if the request is
         not allowed."""
-        # INVARIANT: key, path, method, scope, in the contract's order. A caller without a valid key
-        # learns nothing about the paths, and a page of another site nothing at all.
+        # INVARIANT: key, path, method, scope, in the order of `CONTRACT.md`, Errors. A caller
+        # without a valid key learns nothing about the paths, and a page of another site nothing at
+        # all.
         if head.foreign is not None:
             raise head.foreign
         key = self._authenticate(head) if head.needs_key else None

@@ -26,7 +26,7 @@ from sidecar.metrics.readiness import Readiness
 from sidecar.recorder import RecordedDecision
 
 _READ = ("GET", "HEAD")
-# Prepared as bytes, since every evaluation's response carries them (contract, section 6).
+# Prepared as bytes, since every evaluation's response carries them (`CONTRACT.md`, Evaluation).
 _DECISION_LINES = {
     "ALLOW": b"X-Sluice-Decision: ALLOW\r\nX-Sluice-Event-Id: %b\r\n",
     "DENY": b"X-Sluice-Decision: DENY\r\nX-Sluice-Event-Id: %b\r\n",

@@ -59,7 +59,7 @@ DescribeError = Callable[[SluiceError], ErrorReply]
 
 
 def describe_error(error: SluiceError) -> ErrorReply:
-    """The error by section 1 of the contract."""
+    """The error (`CONTRACT.md`, Errors)."""
     lines = b""
     if isinstance(error, BodyBudgetExceeded):
         lines = b"Retry-After: %d\r\n" % error.retry_after

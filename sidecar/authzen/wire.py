@@ -10,7 +10,7 @@ from sidecar.live_keys import InvalidKey
 from sidecar.protocols.strict_body import short_object
 
 MAX_DEPTH = 64
-"""The most levels of a body (contract, section 1)."""
+"""The most levels of a body (`INTEGRATIONS.md`, Rules for every door)."""
 
 _NO_KEY = b'WWW-Authenticate: Bearer realm="sluice"\r\n'
 _BAD_KEY = b'WWW-Authenticate: Bearer realm="sluice", error="invalid_token"\r\n'

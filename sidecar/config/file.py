@@ -1,4 +1,4 @@
-"""Reads the sidecar's settings file (contract, section 5) and applies the environment to it.
+"""Reads the sidecar's settings file (`CONTRACT.md`, Settings) and applies the environment to it.
 
 Raises all complaints at once (`SettingsError`), before a port is bound. The environment and the
 host's name are arguments. `sidecar.config.settings_reader` knows the keys.

@@ -14,7 +14,8 @@ from sidecar.doctor.packet_filter.packet_trace import Packet, trace
 from sidecar.doctor.unobservable import Unobservable
 
 GRPC_PORTS = {"qdrant": 6334, "weaviate": 50051, "milvus": 19530}
-"""The port on which a data source of this kind also answers gRPC (data-sources.md R8)."""
+"""The port on which a data source of this kind also answers gRPC (`protocols/RULES.md`, gRPC
+ports)."""
 
 
 def direct(context: DoctorContext) -> Iterator[DoctorFinding]:

@@ -67,7 +67,7 @@ class Judgement:
         Raises `Malformed`."""
         for name, _ in fields:
             # The proxy would not forward them. The gateway does, and a data source that believed
-            # them would act on another method or path than the one judged (proxy.md B 25).
+            # them would act on another method or path than the one judged (`proxy/RULES.md`, B25).
             read = name.lower().replace(b"_", b"-")
             # Programs behind CGI and WSGI read an underscore as a dash.
             if read in _OVERRIDES or (b"_" in name and read.startswith(_RESERVED)):
@@ -143,7 +143,7 @@ class Judgement:
 
     def _passed(self, route: ProtocolRoute | None) -> None:
         """A request that changes what names mean is about to be forwarded. What is cached between
-        now and then is forgotten when it has aged (data-sources.md)."""
+        now and then is forgotten when it has aged (`protocols/RULES.md`, Precedence)."""
         if route is not None and route.before_forward is not None:
             route.before_forward(self.protocol)
 

@@ -1,4 +1,4 @@
-"""Reads which user, session and task a proxied request names (data-sources.md, precedence).
+"""Reads which user, session and task a proxied request names (`protocols/RULES.md`, Precedence).
 
 The agent itself supplies these values, so they are attribution and never authority: what may be
 read depends on the agent and role in the sidecar's own configuration. A stated sensitivity can only

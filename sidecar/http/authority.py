@@ -1,4 +1,5 @@
-"""The canonical form of a host and port, from requests and configuration alike (proxy.md A4).
+"""The canonical form of a host and port, from requests and configuration alike (`proxy/RULES.md`,
+Hosts and ports).
 
     a name       IDNA to A-labels, lower case, one trailing dot removed
     IPv4         four decimal numbers only: `127.1`, `0x7f.1` and `017.0.0.1` are refused, because

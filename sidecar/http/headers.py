@@ -1,6 +1,6 @@
 """Decides which header fields are forwarded in each direction, and which are read here (RFC 9110
-section 7.6, proxy.md A1 and B 6 to 12). Forwarded fields keep their order, case, duplicates and
-bytes.
+section 7.6, `proxy/RULES.md`, Fields and B6 to B12). Forwarded fields keep their order, case,
+duplicates and bytes.
 
 Knows field names. Knows neither what the values mean, nor any connection.
 """

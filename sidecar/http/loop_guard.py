@@ -1,5 +1,6 @@
 """Prevents proxy loops: nothing the sidecar forwards may lead back to one of its own ports
-(proxy.md A4 self-connection, B 26). Knows listening addresses, and which addresses are local."""
+(`proxy/RULES.md`, Egress addresses and B26). Knows listening addresses, and which addresses are
+local."""
 
 import socket
 from collections.abc import Iterable

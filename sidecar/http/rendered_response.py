@@ -1,4 +1,5 @@
-"""Renders responses of the sidecar's own ports, with the head that all share (contract, section 1).
+"""Renders responses of the sidecar's own ports, with the head that all share (`CONTRACT.md`,
+Responses).
 
 The headers are always the same few, so they are joined as bytes, without a multi-dictionary. Knows
 no route.

@@ -9,7 +9,7 @@ from sidecar.http.messages.body import BodyStream
 from sidecar.http.messages.request_parser import BrokenFraming
 
 MAX_BODY = 1024 * 1024
-"""Bytes (contract, section 1)."""
+"""Bytes (`CONTRACT.md`, Requests)."""
 
 BODY_SECONDS = 10.0
 

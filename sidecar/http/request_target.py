@@ -1,5 +1,5 @@
 """Makes a request target canonical, once, from the raw bytes. Policies judge this form, the audit
-trail records it and the data source receives it (data-sources.md R2, proxy.md A2).
+trail records it and the data source receives it (`protocols/RULES.md` and `proxy/RULES.md`, Paths).
 
 Spellings that a data source might treat as the same target have one canonical form, or are refused.
 Pure: knows no connection and no policy.

@@ -1,4 +1,4 @@
-"""What one request may cost (contract, section 6, "Budgets of one request"). All limits on the work
+"""What one request may cost (`CONTRACT.md`, Budgets of one request). All limits on the work
 of a single request are here, and every protocol charges the same object.
 
 A budget lives as long as its request, as `RoutedRequest.budget`. Work is charged before it is done.

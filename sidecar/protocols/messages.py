@@ -1,5 +1,5 @@
 """The types that the proxy and a protocol exchange: the request, the sources it reads, what the
-agent may see, and what happens to the response (data-sources.md R1 to R7).
+agent may see, and what happens to the response (`protocols/RULES.md`, R1 to R7).
 
 Pure, except for `RoutedRequest.fetch`. Knows no routes.
 """

@@ -35,8 +35,8 @@ class SourceProtocol:
         self, _request: RoutedRequest | None, _refusal: RefusalResponse
     ) -> FetchedResponse | None:
         """A denial or an error of the sidecar in the protocol's own format, so that its clients
-        raise their own errors; None for the usual format (contract, section 1). The request is None
-        if it could not be read far enough."""
+        raise their own errors; None for the usual format (`CONTRACT.md`, Errors). The request is
+        None if it could not be read far enough."""
         return None
 
     # Called last, right before the request is sent: a signature covers the fields and the body as

@@ -1,4 +1,4 @@
-"""Any HTTP interface: the path is the source (contract, section 5).
+"""Any HTTP interface: the path is the source (`CONTRACT.md`, Proxied requests).
 
 GET and HEAD retrieve, other methods write, and `source_id` is `rest://<alias><canonical path>`. The
 operator's `routes` override that; the first match wins.

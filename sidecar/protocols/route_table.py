@@ -1,5 +1,5 @@
 """A protocol's routes: which requests it covers, what each one does, and the functions that find
-its sources and filter its response (data-sources.md R1 to R7).
+its sources and filter its response (`protocols/RULES.md`, R1 to R7).
 
 Pure. Decides nothing: a route says what a request reads, and how to withhold what the agent may
 not see.
@@ -51,7 +51,7 @@ class RouteClass(Enum):
 
 
 # Not even `writes: allow` opens these: a copy, or a name that means something else, would take data
-# out of reach of the policies that name it today (data-sources.md R7).
+# out of reach of the policies that name it today (`protocols/RULES.md`, Classes).
 ALWAYS_DENIED = (RouteClass.BULK, RouteClass.ADMIN, RouteClass.DENY)
 
 

@@ -1,5 +1,5 @@
 """Reads bodies that a decision depends on, and refuses those that two readers could understand
-differently (data-sources.md R3, R6). Pure. Knows JSON, but no protocol.
+differently (`protocols/RULES.md`, Bodies and Unreadable bodies). Pure. Knows JSON, but no protocol.
 
 Each reader takes the body as sent, its media type and the request's budget, and raises `Malformed`.
 """

@@ -1,7 +1,7 @@
 """What an operator may set for a sidecar, with a sentence per field. Knows no files and no YAML.
 
-`sidecar.config.file` fills these from the settings file (contract, section 5). The sentences appear
-in `sluice sidecar --help` and in the example file.
+`sidecar.config.file` fills these from the settings file (`CONTRACT.md`, Settings). The sentences
+appear in `sluice sidecar --help` and in the example file.
 """
 
 from collections.abc import Mapping

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 SpoolMode = Literal["durable", "strict", "best_effort"]
-"""When a response is sent, relative to its record (`audit-trail.md`, Enforcement points)."""
+"""When a response is sent, relative to its record (`FORMAT.md`, Enforcement points)."""
 SPOOL_MODES: tuple[SpoolMode, ...] = get_args(SpoolMode)
 
 MIN_SEGMENT_BYTES = 1024 * 1024

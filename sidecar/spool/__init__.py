@@ -1,4 +1,4 @@
-"""Audit records on local disk, between a decision and the control API's log (`audit-trail.md`,
+"""Audit records on local disk, between a decision and the control API's log (`FORMAT.md`,
 Enforcement points). `README.md` in this folder follows one record through it.
 
     spool.py      the public interface: put, ship, acknowledge, figures

@@ -1,4 +1,5 @@
-"""A second implementation of contract section 3, word for word and without regard to speed."""
+"""A second implementation of `CONTRACT.md`, The ten checks and what follows them, word for word and
+without regard to speed."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Hypothesis strategies: identifiers that the contract allows, calls, policies and facts.
+"""Hypothesis strategies: identifiers that `CONTRACT.md` allows, calls, policies and facts.
 
 Names often come from a small pool, so that calls and policies match, and are often arbitrary, so
 that no encoding passes by luck.

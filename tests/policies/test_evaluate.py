@@ -1,4 +1,4 @@
-"""Evaluation on arbitrary calls: total, pure, and as the contract says."""
+"""Evaluation on arbitrary calls: total, pure, and as `CONTRACT.md` says."""
 
 from dataclasses import replace
 from typing import Any

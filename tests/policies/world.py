@@ -174,7 +174,7 @@ def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
 
 def every_kind() -> Log:
     """A small log with every kind that is written today, records of two sidecars among the control
-    API's, and an entry of each later kind as `audit-trail.md` describes it."""
+    API's, and an entry of each later kind as `FORMAT.md` describes it."""
     log = Log()
     leaf = log.direct(decided(seed=0))
     log.direct(

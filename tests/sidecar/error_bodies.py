@@ -1,4 +1,4 @@
-"""The error body of the contract (section 1), the same for every status."""
+"""The error body (`CONTRACT.md`, Errors), the same for every status."""
 
 from typing import Any
 

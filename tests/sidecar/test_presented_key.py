@@ -1,5 +1,5 @@
 """Which header brings the API key to the sidecar's own port, on both ways through it, and the two
-headers that tell the decision (contract, section 6)."""
+headers that tell the decision (`CONTRACT.md`, Authentication, Evaluation)."""
 
 from __future__ import annotations
 

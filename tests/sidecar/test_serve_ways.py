@@ -19,7 +19,7 @@ async def through(proxy: int, target: str) -> Answered:
     return await ask(proxy, f"GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
 
 
-# proxy.md B 26: an admin port is not to be had by way of the proxy, whatever it is called.
+# `proxy/RULES.md`, B26: an admin port is not to be had by way of the proxy, whatever it is called.
 @pytest.mark.parametrize("form", ["absolute", "connect"])
 async def test_no_port_of_the_sidecar_is_reached_through_the_sidecar(
     tmp_path: Path, form: str

@@ -15,8 +15,8 @@ from tests.support.stack import Stack
 CLIENTS = 32
 ROTATIONS = 12
 REACH = waiting.PATIENCE
-"""How long a sidecar may take to hear of a new key. The contract gives it a second, but the machine
-may be busy."""
+"""How long a sidecar may take to hear of a new key. `CONTRACT.md`, Incident controls, gives it a
+second, but the machine may be busy."""
 
 
 class Shared:

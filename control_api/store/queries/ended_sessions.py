@@ -1,6 +1,6 @@
 """Purges sessions whose retention period has passed. The row is deleted, with the session's owner
-and the reason why it ended. The id stays, so that it can never be claimed again (contract, section
-3).
+and the reason why it ended. The id stays, so that it can never be claimed again (`CONTRACT.md`,
+Sessions).
 
 The counts of a session's decisions belong to the log's events, and are deleted with them.
 """

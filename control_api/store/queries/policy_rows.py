@@ -30,9 +30,9 @@ PolicyChange = Literal["created", "added", "updated", "deleted", "removed", "res
 
 @dataclass(frozen=True, slots=True)
 class StoredPolicy:
-    """A policy's row. `body` holds every field of `service.md` 2.1. `file` names the file that
-    defines the policy, and `file_body` is its body there; both are None if there is no such file.
-    Times are in microseconds."""
+    """A policy's row. `body` holds every field of `CONTRACT.md`, Policies. `file` names the file
+    that defines the policy, and `file_body` is its body there; both are None if there is no such
+    file. Times are in microseconds."""
 
     policy_id: str
     name: str

@@ -1,4 +1,4 @@
-"""The tables of the audit trail (specified in `audit-trail.md`), and of the counts that are kept in
+"""The tables of the audit trail (specified in `FORMAT.md`), and of the counts that are kept in
 step with it."""
 
 from sqlalchemy import Index
@@ -102,7 +102,7 @@ log_spans = table(
 # The anchor of each log, at which verification starts: the last purge of its oldest entries. The
 # `purge` entry at `seq` records the same facts. `anchor_note` is the signed checkpoint of the tree
 # at the cut. `cover_note` is the signed checkpoint of a size that includes the `purge` entry; rows
-# are deleted only once it is stored (`audit-trail.md`, Purge). `finished_at` is set when all of
+# are deleted only once it is stored (`FORMAT.md`, Purge). `finished_at` is set when all of
 # them are deleted.
 purges = table(
     "purges",

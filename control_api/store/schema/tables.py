@@ -82,9 +82,9 @@ api_keys = table(
     key=("key_id",),
 )
 
-# `body` is the policy as requested (`service.md` 2.1). `file` is the file that defines the policy
-# and `file_body` its definition there; both are null if no file does. Deleted policies stay, with
-# their history.
+# `body` is the policy as requested (`CONTRACT.md`, Policies). `file` is the file that defines the
+# policy and `file_body` its definition there; both are null if no file does. Deleted policies stay,
+# with their history.
 policies = table(
     "policies",
     string("policy_id"),

@@ -1,4 +1,4 @@
-"""Removes personal data from text before it is written anywhere (contract, section 4).
+"""Removes personal data from text before it is written anywhere (`CONTRACT.md`, Masking).
 
     masked_text("mail ann@example.com")  ->  Masked("mail [EMAIL]", ("EMAIL",))
 

@@ -1,7 +1,7 @@
 """What a gateway gets over HTTP: a status that no gateway takes for leave unless it is one.
 
 Only 200, 401, 403, 404 and 413 leave a door, and 400 for what is no HTTP: gateways that fail open
-take a 5xx for leave (section 3.1 of the specification of integrations).
+take a 5xx for leave (`INTEGRATIONS.md`, Check doors over HTTP).
 """
 
 from typing import NamedTuple

@@ -86,7 +86,7 @@ class HttpDoors:
     ) -> tuple[HttpDoor, Outcome]:
         door, asked = head.door, head.question
         if door is None:
-            # A caller without a key learns nothing about the doors (contract, section 1).
+            # A caller without a key learns nothing about the doors (`CONTRACT.md`, Errors).
             raise Unauthorized if head.key_digest is None else NotFound("no such door")
         body: bytes | None = None
         if not request.body.complete or head.length > request_body.MAX_BODY:

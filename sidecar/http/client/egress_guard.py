@@ -1,5 +1,6 @@
 """Restricts the addresses that the sidecar connects to: those that a configured data source may
-have, and nothing else that a name could be made to resolve to (proxy.md 0 fact 6, A4, B 21).
+have, and nothing else that a name could be made to resolve to (`proxy/RULES.md`, Egress addresses
+and B21).
 
 Each connection is checked twice: the whole answer of the resolver, and the one address that the
 socket is made for, which no name can change any more. Knows addresses. Knows no request and no

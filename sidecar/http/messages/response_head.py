@@ -1,6 +1,6 @@
 """Reads the head of a response, line by line, and decides which fields are forwarded and which are
-read here (RFC 9112 sections 4 and 5, RFC 9110 section 7.6, proxy.md A1 and B 6 to 12). Forwarded
-fields keep their order, case, duplicates and values.
+read here (RFC 9112 sections 4 and 5, RFC 9110 section 7.6, `proxy/RULES.md`, Fields and B6 to B12).
+Forwarded fields keep their order, case, duplicates and values.
 
 A data source sends the same lines again and again: what becomes of those that hold no secret is
 remembered. Knows lines. Knows no body and no connection.

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 AWAY_SECONDS = 5.0
 """Seconds without a confirmation from Redis after which the sidecar follows the control API: these,
-or half the staleness limit if that is less (contract, section 6)."""
+or half the staleness limit if that is less (`CONTRACT.md`, Settings)."""
 JITTER = 0.2
 """The largest random addition to that time, as a share of it: a fleet that loses its Redis must not
 turn to the control API all at once."""

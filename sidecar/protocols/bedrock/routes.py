@@ -1,5 +1,5 @@
-"""Amazon Bedrock's knowledge bases, agents and flows (data-sources.md 5.7; the operations in
-botocore's model of `bedrock-agent-runtime`).
+"""Amazon Bedrock's knowledge bases, agents and flows (`protocols/RULES.md`, Bedrock; the operations
+in botocore's model of `bedrock-agent-runtime`).
 
 A knowledge base is `bedrock://<alias>/<id>`, wherever a request names it. An agent or a flow reads
 what its owner configured, which the sidecar can't see, so it is a source of its own:

@@ -1,4 +1,4 @@
-"""Chroma's HTTP API, version 2 (data-sources.md 5.1; chromadb 1.5.9).
+"""Chroma's HTTP API, version 2 (`protocols/RULES.md`, Chroma; chromadb 1.5.9).
 
 `collections/{name}` takes a name where its sibling routes take an id. The table at the end lists
 every route that Chroma has. Knows Chroma's routes; decides nothing.

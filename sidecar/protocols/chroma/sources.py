@@ -51,7 +51,7 @@ class ChromaSources:
         self.naming = SourceNames(source)
         # Collections by id. An id never changes, but the name of its collection may, and policies
         # apply to the name's present holder. So entries expire, and every change that the sidecar
-        # forwards clears them (data-sources.md, precedence).
+        # forwards clears them (`protocols/RULES.md`, Precedence).
         self._collections: DigestCache[KnownCollection] = DigestCache(monotonic)
 
     async def by_id(self, request: RoutedRequest) -> Sources:

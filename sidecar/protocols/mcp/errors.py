@@ -74,8 +74,8 @@ def unknown_method(
 
 def refused(refusal: RefusalResponse, message: dict[str, Any]) -> FetchedResponse:
     """The response to a denied request: with status 200, so that agent frameworks show the error to
-    their model (data-sources.md 5.6). An outage or an error of the sidecar is no permission: it
-    keeps its status, and clients may try again."""
+    their model (`protocols/RULES.md`, MCP). An outage or an error of the sidecar is no permission:
+    it keeps its status, and clients may try again."""
     if not refusal.decision:
         data = {"error": HTTPStatus(refusal.status).phrase, "code": refusal.status}
         return _error(refusal.status, INTERNAL, refusal.message, data, message)

@@ -1,5 +1,5 @@
 """Checks the form of MCP messages, so that every parser reads them alike, and finds the sources
-that a request names (data-sources.md 5.6).
+that a request names (`protocols/RULES.md`, MCP).
 
 Pure. Knows requests; knows no responses.
 """

@@ -1,6 +1,6 @@
-"""Filters an MCP server's messages (data-sources.md 5.6). It withholds list elements and resources
-that the agent may not see, and drops requests and notifications of unknown kinds. A message that
-needs no change is passed byte for byte.
+"""Filters an MCP server's messages (`protocols/RULES.md`, MCP). It withholds list elements and
+resources that the agent may not see, and drops requests and notifications of unknown kinds. A
+message that needs no change is passed byte for byte.
 
 Knows messages. Decides nothing: `Visibility.permits` decides, anew for each message.
 """

@@ -1,5 +1,5 @@
-"""The Model Context Protocol over streamable HTTP (data-sources.md 5.6; its versions 2025-06-18,
-2025-11-25 and 2026-07-28).
+"""The Model Context Protocol over streamable HTTP (`protocols/RULES.md`, MCP; its versions
+2025-06-18, 2025-11-25 and 2026-07-28).
 
 Every message is JSON-RPC to one endpoint, and its method is the route (`methods.py`). Responses,
 and the messages that a server pushes or replays, are filtered one by one (`response_filter.py`).

@@ -1,4 +1,4 @@
-"""The canonical form of a resource's URI, which policies use (data-sources.md 5.6).
+"""The canonical form of a resource's URI, which policies use (`protocols/RULES.md`, MCP).
 
 A server may treat a URI as plain text, parse it by RFC 3986, or parse it as a browser does (WHATWG
 URL). Spellings that any of these takes for the same URI get one form here or are refused. Pure.

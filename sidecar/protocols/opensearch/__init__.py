@@ -1,4 +1,4 @@
-"""OpenSearch and Elasticsearch over HTTP (data-sources.md 5.3).
+"""OpenSearch and Elasticsearch over HTTP (`protocols/RULES.md`, OpenSearch).
 
 protocol.py  routes.py     the protocol and its table; `route_builders.py` and
 blocked_routes.py          `blocked_routes.py` complete it

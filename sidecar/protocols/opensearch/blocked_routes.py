@@ -1,5 +1,5 @@
-"""APIs that are denied as a whole, whatever the rest of the path (data-sources.md R7): those that
-control the cluster, copy a source, or read everything at once. Pure.
+"""APIs that are denied as a whole, whatever the rest of the path (`protocols/RULES.md`, Classes):
+those that control the cluster, copy a source, or read everything at once. Pure.
 
 A request that neither this table nor the one in `routes.py` covers is denied as
 `unclassified_route`, so that an upgrade of the server opens nothing.

@@ -1,5 +1,6 @@
-"""Resolves index names to sources (data-sources.md 5.3). A name may be an index, an alias, a data
-stream or a pattern. Policies name indices and data streams; an alias counts as what it points to.
+"""Resolves index names to sources (`protocols/RULES.md`, OpenSearch). A name may be an index, an
+alias, a data stream or a pattern. Policies name indices and data streams; an alias counts as what
+it points to.
 
 What a plain name stands for is cached for 30 seconds, or until the sidecar forwards a change of
 names. A pattern is resolved for every request, so that a new index is judged like the others.

@@ -1,4 +1,4 @@
-"""Finds the indices that a body names at any depth (data-sources.md 5.3).
+"""Finds the indices that a body names at any depth (`protocols/RULES.md`, OpenSearch).
 
 A query may look up terms, a shape or a stored document in any index. A document's field called
 `index` may be taken for the index of a look-up, but never the reverse. A body that becomes a query

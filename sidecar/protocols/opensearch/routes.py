@@ -1,4 +1,4 @@
-"""All routes of OpenSearch and Elasticsearch that are authorized (data-sources.md 5.3;
+"""All routes of OpenSearch and Elasticsearch that are authorized (`protocols/RULES.md`, OpenSearch;
 opensearch-api-specification, the servers' REST handlers, and the clients opensearch-py 3.2 and
 elasticsearch 9.5). APIs that are denied as a whole are in `blocked_routes.py`.
 """

@@ -1,4 +1,4 @@
-"""Pinecone's data plane (data-sources.md 5.5; API 2026-07 and its client 10.2).
+"""Pinecone's data plane (`protocols/RULES.md`, Pinecone; API 2026-07 and its client 10.2).
 
 An index has its own host, so the configured alias stands for the index. A request reads one of its
 namespaces, named in the path, the query or the body. The table lists the routes of the data

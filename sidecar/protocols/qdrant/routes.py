@@ -1,4 +1,5 @@
-"""Qdrant's HTTP API (data-sources.md 5.2; Qdrant 1.19's OpenAPI description and `src/actix/api`).
+"""Qdrant's HTTP API (`protocols/RULES.md`, Qdrant; Qdrant 1.19's OpenAPI description and
+`src/actix/api`).
 
 A request names a collection in its path, and may name more in its body, to look up vectors or
 records there (`sources.py`, `references.py`).

@@ -1,7 +1,8 @@
 """Reads the buckets and keys that an S3 request names in its path, in the header with the copy
 source, or in the list of keys to delete, and checks AWS's header fields. Pure. Knows no operations.
 
-A name in a header or a body must follow the same rules as one in a path (data-sources.md R2).
+A name in a header or a body must follow the same rules as one in a path (`protocols/RULES.md`,
+Paths).
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Amazon S3 and compatible servers (data-sources.md 5.7; the operations in botocore's model).
+"""Amazon S3 and compatible servers (`protocols/RULES.md`, S3; the operations in botocore's model).
 
 The operation of a request follows from its method, from whether its path names a key, a bucket or
 neither, and from the names of its query's parameters (`?acl`). A query that no row below describes

@@ -1,6 +1,6 @@
 """Looks up the collection that an alias stands for in the data source's complete list of aliases,
 which is cached for at most 30 seconds. A change of names that the sidecar forwards clears the cache
-(data-sources.md, precedence).
+(`protocols/RULES.md`, Precedence).
 
 Each credential has its own entry.
 """

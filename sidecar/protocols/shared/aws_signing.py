@@ -1,5 +1,5 @@
-"""Signs requests to AWS with the sidecar's own credentials (data-sources.md R9). The agent needs
-none, and any that it sends are dropped.
+"""Signs requests to AWS with the sidecar's own credentials (`protocols/RULES.md`, Signing for AWS).
+The agent needs none, and any that it sends are dropped.
 
 botocore finds the credentials, renews them and signs. Knows no operation of any service.
 """

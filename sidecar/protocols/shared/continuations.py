@@ -1,5 +1,5 @@
 """Remembers the sources that a continuation was issued for: a scroll id, a point in time, a page
-token or a task id names no source itself (data-sources.md R5).
+token or a task id names no source itself (`protocols/RULES.md`, Continuations).
 
 Knows tokens and sources. The sources of a token are authorized again at every use. A token that is
 unknown here, or was issued to another user or session, is denied. Tokens are kept in memory: after

@@ -1,5 +1,5 @@
 """Path patterns of configured routes: `{name}` matches one or more characters of a segment, `**`
-zero or more segments; everything else is literal (contract, section 5).
+zero or more segments; everything else is literal (`CONTRACT.md`, Proxied requests).
 
 Matching takes at most as many steps as the product of the lengths of pattern and path. Pure.
 """

@@ -1,5 +1,5 @@
 """The source ids that policies use: plain names from the configuration, or `<kind>://<alias>/…`
-(data-sources.md R1). Pure."""
+(`protocols/RULES.md`, Source ids). Pure."""
 
 from policies.definitions.model import Sensitivity
 from sidecar.http.request_target import encode_segment
@@ -12,7 +12,7 @@ class SourceNames:
 
     def __init__(self, source: Source) -> None:
         # INVARIANT: the alias comes from the configuration, never from a header: `Host` and
-        # `X-Forwarded-…` are the agent's to choose (data-sources.md R1).
+        # `X-Forwarded-…` are the agent's to choose (`protocols/RULES.md`, Source ids).
         self._names = source.names
         self._level = source.sensitivity
         self._root = f"{source.kind}://{source.alias}"

@@ -1,4 +1,4 @@
-"""Weaviate over HTTP (data-sources.md 5.4).
+"""Weaviate over HTTP (`protocols/RULES.md`, Weaviate).
 
 routes.py  sources.py                      the table, and the collections of a request
 forwarding.py  filter.py  lists.py         what is forwarded, and the filtered response

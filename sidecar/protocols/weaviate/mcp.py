@@ -1,6 +1,6 @@
 """Finds the collection that a tool of Weaviate's own MCP server, at `/v1/mcp`, is called for
-(data-sources.md 5.4). The server keeps no session and sends no requests of its own, so a request is
-one JSON-RPC object.
+(`protocols/RULES.md`, Weaviate). The server keeps no session and sends no requests of its own, so a
+request is one JSON-RPC object.
 
 Knows the tools that read or write one collection. Other tools have no route.
 """

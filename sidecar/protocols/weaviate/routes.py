@@ -1,4 +1,5 @@
-"""Weaviate's HTTP API (data-sources.md 5.4; the description and handlers of Weaviate 1.40).
+"""Weaviate's HTTP API (`protocols/RULES.md`, Weaviate; the description and handlers of Weaviate
+1.40).
 
 The fields, filters and references of a GraphQL request may each read another collection
 (`graphql.py`). A REST request names its collection in the path, the query or the body

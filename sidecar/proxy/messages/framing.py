@@ -1,5 +1,6 @@
-"""Checks that a request's framing can be trusted: version, host, transfer coding, upgrade (proxy.md
-0 fact 7, A1). The parser has refused malformed requests; this refuses what the parser lets through.
+"""Checks that a request's framing can be trusted: version, host, transfer coding, upgrade
+(`proxy/RULES.md`, Framing). The parser has refused malformed requests; this refuses what the parser
+lets through.
 
 Pure. Knows the head, not the body.
 """

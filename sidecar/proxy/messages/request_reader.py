@@ -69,7 +69,8 @@ async def read_body(
     request: HttpRequest, head: RequestHead, limits: ProxyLimits, lease: Lease
 ) -> tuple[bytes, str | None]:
     """The body as sent, and its media type. Raises `Malformed` if no decision can be based on it
-    (data-sources.md R3, R6), and `BodyBudgetExceeded` if `lease` can't grow that far."""
+    (`protocols/RULES.md`, Bodies and Unreadable bodies), and `BodyBudgetExceeded` if `lease` can't
+    grow that far."""
     media = body_media(head)
     body, limit = request.body, limits.inspected_bytes
     if not body.complete:

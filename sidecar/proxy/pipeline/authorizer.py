@@ -1,8 +1,8 @@
 """Asks whether a request may happen, and makes sure that every refusal is recorded.
 
-A request concerns a set of sources, and every one must be allowed (data-sources.md R4). A request
-that can't be read, resolved or classified is denied under a policy name of its own. Knows the
-agent, the source's settings and the enforcer. Knows nothing of bytes or connections.
+A request concerns a set of sources, and every one must be allowed (`protocols/RULES.md`, All
+sources). A request that can't be read, resolved or classified is denied under a policy name of its
+own. Knows the agent, the source's settings and the enforcer. Knows nothing of bytes or connections.
 """
 
 import logging

@@ -6,8 +6,8 @@
 
 A request that matches no source gets None, and is denied: there is no default source. Paths are
 compared in their canonical form, segment by segment, so that no spelling makes a path look as if it
-were below another (proxy.md B 11). Pure. Knows no connection, and nothing of what a request asks
-for.
+were below another (`proxy/RULES.md`, B11). Pure. Knows no connection, and nothing of what a request
+asks for.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

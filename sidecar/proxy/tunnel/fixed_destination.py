@@ -1,6 +1,6 @@
 """Requests on a connection whose destination is settled: inside a tunnel, terminated or plain. Each
 request goes to the pipeline of its source. Its `Host` must name the same destination, or the agent
-would reach a server that the tunnel wasn't opened to (proxy.md B 19).
+would reach a server that the tunnel wasn't opened to (`proxy/RULES.md`, B19).
 
 Knows the destination. Knows nothing of what a request asks for.
 """

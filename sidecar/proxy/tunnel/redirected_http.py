@@ -1,6 +1,6 @@
 """HTTP on a connection that was redirected here: each request is for the source that its `Host`
 names at the connection's original port. The original address decides nothing, and is never
-connected to (proxy.md A4, B 19 and 20). Knows nothing of what a request asks for.
+connected to (`proxy/RULES.md`, Tunnels and redirects). Knows nothing of what a request asks for.
 """
 
 from sidecar.http.attribution import Attribution

@@ -1,6 +1,7 @@
 """Sends requests to one data source exactly as given, and reads its responses as they were sent: no
 target is rewritten, no field merged or invented, no redirect followed, no cookie kept, no body
-inflated (proxy.md 0 facts 1 to 3, A1). A request that could do harm if repeated is sent only once.
+inflated (`proxy/RULES.md`, One form and Relaying). A request that could do harm if repeated is sent
+only once.
 
 Knows no policy and no protocol above HTTP.
 """

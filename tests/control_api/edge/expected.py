@@ -1,4 +1,4 @@
-"""What each route may be asked by whom, written down from the contract (section 2) and from no line
+"""What each route may be asked by whom, written down from `CONTRACT.md`, Scopes, and from no line
 of the implementation: a route that stands here and not there, or there and not here, is a fault.
 
 `own` is the status for an object of one's own tenant. Knows no route's code.
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 SCOPES = ("evaluate", "read", "admin", "sidecar", "superadmin")
 
-# The classes of section 2: who may.
+# The classes of scopes: who may.
 EVALUATE = frozenset({"evaluate", "admin"})
 READ = frozenset({"read", "admin"})
 ADMIN = frozenset({"admin"})

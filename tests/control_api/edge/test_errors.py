@@ -38,7 +38,7 @@ def ids(route: Route) -> str:
 
 
 def is_error(status: int, headers: Any, body: Any, code: int) -> None:
-    """Check the one shape of an error (contract, section 1)."""
+    """Check the one shape of an error (`CONTRACT.md`, Errors)."""
     assert status == code, body
     assert set(body) <= {"error", "message", "code", "details"}
     assert body["code"] == code

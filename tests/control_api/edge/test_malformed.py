@@ -1,5 +1,5 @@
 """Bodies, identifiers and queries that are refused: the right status and error body, and nothing of
-them in the log (contract, section 1)."""
+them in the log (`CONTRACT.md`, Errors)."""
 
 from __future__ import annotations
 

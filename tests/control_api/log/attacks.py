@@ -1,4 +1,4 @@
-"""The attacks of `audit-trail.md`, "What must be shown", as rows of one table: what is done to a
+"""The attacks of `FORMAT.md`, as rows of one table: what is done to a
 log, the least evidence that finds it, and the reason that this gives. Runs nothing."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every attack of `audit-trail.md`, "What must be shown", on a running log, and by which means each
+"""Every attack of `FORMAT.md`, on a running log, and by which means each
 is found. The database is altered by SQL; where the attack needs it, with the log's own key.
 
 Evidence is what a verification has at hand. Each row says the least that finds its attack: with all

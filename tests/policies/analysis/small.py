@@ -89,7 +89,7 @@ def allowed(request: Retrieval, compiled: dict[str, Role]) -> bool:
 
 
 def covers(items: list[Any], name: str | None) -> bool:
-    """Whether the items of a row match a name, read as `policy-tools.md` section 7 says."""
+    """Whether the items of a row match a name, read as `TOOLS.md`, Rows says."""
     return any(_covered(item, name) for item in items)
 
 

@@ -1,4 +1,4 @@
-"""The key that a request presents in its two headers (contract, section 6)."""
+"""The key that a request presents in its two headers (`CONTRACT.md`, Authentication)."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""Keys, paths, methods, request ids and headers on the sidecar's port (contract, section 1)."""
+"""Keys, paths, methods, request ids and headers on the sidecar's port (`CONTRACT.md`, Requests,
+Responses)."""
 
 import gc
 import re

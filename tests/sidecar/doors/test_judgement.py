@@ -1,5 +1,5 @@
-"""What is decided about a request that a gateway asks about: the table of section 3 of the
-specification of integrations, row by row."""
+"""What is decided about a request that a gateway asks about: the table of `INTEGRATIONS.md`, Check
+doors, row by row."""
 
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,6 @@
 """Each host and port has one form, and an ambiguous one is refused. The table contains every row of
-Smokescreen's hostport tests (proxy.md A4), and says where we refuse what Smokescreen accepts."""
+Smokescreen's hostport tests (`proxy/RULES.md`, Hosts and ports), and says where we refuse what
+Smokescreen accepts."""
 
 import pytest
 

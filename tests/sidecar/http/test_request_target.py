@@ -1,5 +1,5 @@
 """The canonical form of a target, as a table, and the property behind rows 1 to 5 and 11 of
-proxy.md B: in any spelling of a path, what is judged is what arrives."""
+`proxy/RULES.md`, Bypasses: in any spelling of a path, what is judged is what arrives."""
 
 import string
 
@@ -40,7 +40,7 @@ READ = [
 ]
 
 REFUSED = [
-    # refused by proxy.md A2 and data-sources.md R2, in every spelling
+    # refused by `protocols/RULES.md` and `proxy/RULES.md`, Paths, in every spelling
     ("", "does not start"),
     ("*", "does not start"),
     ("a", "does not start"),

@@ -1,4 +1,4 @@
-"""The requests of proxy.md table B that can be written as bytes: ways past proxies that became
+"""The bypasses of `proxy/RULES.md` that can be written as bytes: ways past proxies that became
 public, each with its row. The agent may read `/info/…`, `/pub/…` and `/mypath`, and nothing else.
 """
 

@@ -14,7 +14,7 @@ from tests.sidecar.proxy.messages.test_framing import UNREADABLE
 
 DIFFERENCES = {
     # Refused here, whatever the server behind would have made of it.
-    "dots": "a dot segment is resolved by one server and not by the next (proxy.md B1)",
+    "dots": "a dot segment is resolved by one server and not by the next (`proxy/RULES.md`, B1)",
     "slashes": "an empty segment is merged by one server and not by the next (B2, B3)",
     "escaped slash": "`%2F` and `%5C` are separators to some (B2)",
     "backslash": "`\\` is a separator to some (B2)",
@@ -35,7 +35,7 @@ DIFFERENCES = {
     "too much": "lines, fields and their number are bounded (limits.py)",
     "connection": "`Connection` names an end-to-end field (B12)",
     "user": "who speaks can't be read, or is stated twice (README, Attributed)",
-    "long name": "a source's name is bounded (contract, section 3)",
+    "long name": "a source's name is bounded (`CONTRACT.md`, Requests)",
     "method": "methods that the parser does not know (README, What is not relayed)",
     # Arrives in another form.
     "canonical": "a path arrives in its one form: what was judged is what is read (A2)",

@@ -1,6 +1,6 @@
-"""proxy.md table B, row by row, over every way in. What is refused gets its status, is in the log
-as a denial, and never reached the data source; what is allowed reached it exactly as it was
-decided."""
+"""The bypasses of `proxy/RULES.md`, row by row, over every way in. What is refused gets its status,
+is in the log as a denial, and never reached the data source; what is allowed reached it exactly as
+it was decided."""
 
 import asyncio
 import importlib

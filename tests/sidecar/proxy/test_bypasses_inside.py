@@ -1,5 +1,5 @@
-"""Rows of proxy.md table B that aren't about one request's head: a rewritten path, a decision that
-fails, a body that others would read differently."""
+"""The bypasses of `proxy/RULES.md` that aren't about one request's head: a rewritten path, a
+decision that fails, a body that others would read differently."""
 
 import gzip
 from collections.abc import AsyncIterator, Callable

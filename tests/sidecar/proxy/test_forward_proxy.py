@@ -131,7 +131,7 @@ async def test_what_leads_nowhere_is_denied_and_recorded(
     assert proxy.kb.begun == proxy.api.begun == []
 
 
-# proxy.md B 26: the sidecar's own ports are no way to anything.
+# `proxy/RULES.md`, B26: the sidecar's own ports are no way to anything.
 async def test_own_ports_are_not_reached_through_ourselves(proxy: ByProxy) -> None:
     for host in ("127.0.0.1", "localhost", "0.0.0.0", "[::1]", "127.1"):
         answered = await proxy.get(f"http://{host}:{proxy.port}/metrics")

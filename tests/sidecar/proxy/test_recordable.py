@@ -1,5 +1,5 @@
 """Whatever an agent writes, its denial is recorded in a form that the control API accepts. A record
-that it can't read would block all that wait behind it (proxy.md B, issue 5 show 7)."""
+that it can't read would block all that wait behind it (`proxy/RULES.md`, Bypasses)."""
 
 from pathlib import Path
 

@@ -1,5 +1,5 @@
-"""The property behind rows 1 to 5 and 11 of proxy.md B, on the wire: what the data source received
-is what was decided about, and what was denied it never received."""
+"""The property behind rows B1 to B5 and B11 of `proxy/RULES.md`, on the wire: what the data source
+received is what was decided about, and what was denied it never received."""
 
 import asyncio
 from collections.abc import Iterator

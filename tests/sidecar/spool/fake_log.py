@@ -99,7 +99,7 @@ class FakeLog:
 
 
 def refusal(status: int) -> Callable[[], web.Response]:
-    """A fault: the error body of the contract."""
+    """A fault: the error body (`CONTRACT.md`, Errors)."""
 
     def answer() -> web.Response:
         return web.json_response({"error": "", "message": "no", "code": status}, status=status)

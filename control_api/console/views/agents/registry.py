@@ -17,7 +17,7 @@ from policies.ground.canonical import rfc3339
 from policies.ground.errors import NotFound, SluiceError
 
 NOT_REGISTERED = "agent_not_registered"
-"""The cause of the denials (contract, section 2)."""
+"""The cause of the denials (`CONTRACT.md`, The ten checks)."""
 DENIALS = 200
 """The most denials among which unknown agents are looked for, newest first."""
 LOOKED_UP = 20

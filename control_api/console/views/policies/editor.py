@@ -264,8 +264,7 @@ async def restore(visit: Visit) -> Html | See:
 
 
 def broken_guardrail(error: SluiceError | None) -> dict[str, Any] | None:
-    """`{guardrail, counterexample}` if a guardrail refused the change (`policy-tools.md`,
-    section 7)."""
+    """`{guardrail, counterexample}` if a guardrail refused the change (`TOOLS.md`, Guardrails)."""
     if not isinstance(error, Conflict) or not (error.details or "").startswith("{"):
         return None
     found: dict[str, Any] = orjson.loads(error.details or "")

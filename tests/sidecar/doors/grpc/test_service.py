@@ -1,4 +1,4 @@
-"""What a gRPC check door answers: the tables of section 3.2 of the specification of integrations,
+"""What a gRPC check door answers: the tables of `INTEGRATIONS.md`, The gRPC check door,
 asked by a client of grpcio's."""
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What a gateway gets: the outcomes in section 3.1 of the specification of integrations."""
+"""What a gateway gets: the outcomes of `INTEGRATIONS.md`, Check doors over HTTP."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,5 +1,5 @@
 """Retrieval from Bedrock's knowledge bases: requests are signed by the sidecar and made for the
-right user. With its neighbours, every row of data-sources.md 5.7 for Bedrock is a test."""
+right user. With its neighbours, every rule of `protocols/RULES.md`, Bedrock, is a test."""
 
 from pathlib import Path
 from typing import Any

@@ -1,6 +1,6 @@
 """A real Chroma server: what the agent may read comes back as Chroma sends it, by whatever
-spelling of the id, and nothing else does. With its neighbours, every trap of data-sources.md 5.1 is
-a test."""
+spelling of the id, and nothing else does. With its neighbours, every trap of `protocols/RULES.md`,
+Chroma, is a test."""
 
 import asyncio
 import hashlib

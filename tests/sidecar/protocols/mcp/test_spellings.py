@@ -1,5 +1,5 @@
 """Every spelling of a call: whatever a parser could read in the body was judged, and the server
-never received what was denied (proxy.md, section B)."""
+never received what was denied (`proxy/RULES.md`, Bypasses)."""
 
 import asyncio
 import json

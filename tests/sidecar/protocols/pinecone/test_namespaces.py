@@ -1,5 +1,5 @@
 """A minimal Pinecone (`server.py`): the namespaces of a request, whichever way it names them. With
-its neighbours, every trap of data-sources.md 5.5 is a test."""
+its neighbours, every trap of `protocols/RULES.md`, Pinecone, is a test."""
 
 import asyncio
 from pathlib import Path

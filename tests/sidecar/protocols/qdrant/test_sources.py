@@ -1,5 +1,5 @@
 """The collection in the path of a request to Qdrant is judged by what it stands for. Every trap of
-data-sources.md 5.2 is a test here, in `test_references.py` or in `test_filter.py`."""
+`protocols/RULES.md`, Qdrant, is a test here, in `test_references.py` or in `test_filter.py`."""
 
 import asyncio
 from pathlib import Path

@@ -1,5 +1,5 @@
 """A real S3 server and boto3: what the agent may read comes back as S3 sends it, and no other way
-leads to the rest. With its neighbours, every trap of data-sources.md 5.7 for S3 is a test."""
+leads to the rest. With its neighbours, every trap of `protocols/RULES.md`, S3, is a test."""
 
 import asyncio
 import hashlib

@@ -18,7 +18,7 @@ def request(*lines: str, body: str = "") -> bytes:
 
 
 UNREADABLE = {
-    # name: bytes. Each stands for a row of proxy.md 0, A1 or B.
+    # name: bytes. Each stands for a row of `proxy/RULES.md`, Framing or Bypasses.
     "http 0.9": b"GET /x\r\n\r\n",
     "http 2.0": request("GET /x HTTP/2.0", HOST),
     "http 1.2": request("GET /x HTTP/1.2", HOST),

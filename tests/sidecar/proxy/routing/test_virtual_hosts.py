@@ -85,7 +85,8 @@ async def test_each_request_on_a_connection_goes_where_it_says(by_path: Two) -> 
     assert (by_path.kb.targets, by_path.crm.targets) == (["/a"], ["/a", "/secret"])
 
 
-# proxy.md B 11: what a prefix is taken off of, and what is left, are read alike by everyone.
+# `proxy/RULES.md`, B11: what a prefix is taken off of, and what is left, are read alike by
+# everyone.
 @pytest.mark.parametrize(
     "target",
     [

@@ -105,7 +105,7 @@ async def test_a_source_that_is_away_is_a_502_before_the_tunnel_is_granted(
         assert (lineage["outcome"], lineage["detail"]["status"]) == ("failed", 502)
 
 
-# proxy.md B 20: what the hello names is where the tunnel goes, or nothing passes.
+# `proxy/RULES.md`, B20: what the hello names is where the tunnel goes, or nothing passes.
 @pytest.mark.parametrize(
     ("name", "policy_name"),
     [

@@ -22,7 +22,8 @@ from tests.support.ports import free_port
 from tests.support.proxy import Sidecar, sidecar, source
 from tests.support.scripted_source import data_source
 
-# Smokescreen's classes, and what Python's `is_global` would let pass (proxy.md 0 fact 6).
+# Smokescreen's classes, and what Python's `is_global` would let pass (`proxy/RULES.md`, Egress
+# addresses).
 CLASSES = {
     "loopback": ["127.0.0.1", "127.255.255.254", "::1"],
     "private": [
