@@ -1,8 +1,6 @@
-"""Requests to one control API, with a key from a file.
+"""Sends requests to one control API, with a key from a file.
 
-Follows no redirect and no proxy, so that the key goes nowhere else.
-
-A message never holds it.
+Follows no redirect and no proxy, so that the key goes nowhere else. No error message holds the key.
 """
 
 import http.client

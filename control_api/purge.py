@@ -1,7 +1,4 @@
-"""Purges expired data, one tenant after another: every hour, or by the command `purge`.
-
-purge` and `session_purge` do the work.
-"""
+"""Purges expired data, one tenant after another: every hour, or by the command `purge`."""
 
 import asyncio
 import logging

@@ -1,6 +1,6 @@
-"""The operations about the service itself: health, readiness, metrics, and the API's description.
+"""Shows the service itself: its health, readiness, metrics, and the API's description.
 
-It needs no key, so it shows no path and no secret.
+None of these operations needs a key, so they show no path and no secret.
 """
 
 import asyncio

@@ -1,5 +1,5 @@
-"""A small HTTP server for programs beside the service: a listener, its connections, probes, and the
-form of answers.
+"""Runs a small HTTP server for programs beside the service: a listener, its connections, probes,
+and the form of answers.
 
 Anyone in the cluster may be able to reach the port, and only the API server matters: what a client
 can hold is bounded in number, in time and in bytes.

@@ -1,7 +1,5 @@
-"""The fragment: what is injected, as the chart renders it into `injection.yaml`, and what it must
-look like.
-
-Reads and validates its text, with all complaints at once.
+"""Reads the fragment, which is what is injected, as the chart renders it into `injection.yaml`, and
+validates it, with all complaints at once.
 
 The webhook, `sluice inject` and the admission policies are made from this one text. Only the name
 of the pod's ServiceAccount is filled in; a pod's options reach the containers by the downward API.

@@ -1,4 +1,5 @@
-"""Responses about administrative changes, and about records of sidecars that were refused."""
+"""Defines the responses about administrative changes, and about records of sidecars that were
+refused."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar

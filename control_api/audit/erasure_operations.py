@@ -1,5 +1,5 @@
-"""Erases personal values of audit events, and places the legal holds that keep them (`audit-
-trail.md`, Commitments)."""
+"""Erases personal values of audit events (`policies/trail/FORMAT.md`, Erasure), and places the
+legal holds that keep them."""
 
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar

@@ -1,9 +1,9 @@
-"""Responses about audit events and their lineage, the checkpoint that covers them, and the filters
-that select them.
+"""Defines the responses about audit events and their lineage, the checkpoint that covers them, and
+the filters that select them.
 
-All response types are the nouns of `CONTRACT.md` in the form in which they are sent. The
-API's description is made from them, and orjson writes them unchanged, so the description matches
-the responses. Times are RFC 3339 text.
+All response types are the nouns of `CONTRACT.md` in the form in which they are sent. The API's
+description is made from them, and orjson writes them unchanged, so the description matches the
+responses. Times are RFC 3339 text.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The operations on audit events: list, show, follow, and the lineage of each."""
+"""Lists, shows and follows audit events, and shows a session's trail and an event's lineage."""
 
 from collections.abc import AsyncGenerator
 

@@ -1,4 +1,4 @@
-"""An explanation of a decision as responses show it: each check, and the nearest miss."""
+"""Shows the explanation of a decision in a response: each check, and the nearest miss."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,5 @@
-"""Responses that prove something about the log, and about its checkpoints (`FORMAT.md`).
+"""Defines the responses that prove something about the log, and about its checkpoints
+(`FORMAT.md`).
 
 Hashes are base64 here, as in the text forms of C2SP; `policies/trail/README.md` says how to check
 them.

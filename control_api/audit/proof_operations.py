@@ -1,4 +1,4 @@
-"""The operations that prove something about the log: checkpoints, inclusion, consistency, the log's
+"""Proves that an event is in the log and that the log only grew, and shows its checkpoints and
 keys."""
 
 from collections.abc import Collection, Mapping

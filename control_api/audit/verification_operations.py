@@ -1,14 +1,12 @@
 """Verifies a tenant's log on request, and shows how far the service's own verification of it has
 come.
 
-The response is 200 whether the log is valid or not.
+`verify_log` verifies within the request, which takes minutes for millions of entries; the response
+is 200 whether the log is valid or not. `start_verification` answers at once: the walk goes on in
+the background, and its result is stored.
 
-`verify_log` verifies within the request, which takes minutes for millions of entries.
-This one answers at once: the walk goes on in the background, and its result is stored.
-
-Verifies nothing itself.
-
-Each answer that depends on the log says so in its head. Verifies nothing itself.
+Each answer that depends on the log says in its head whether the log was verified, and when
+(`standing_headers`).
 """
 
 import re

@@ -1,11 +1,10 @@
 """Identifies the caller by its API key, and limits how often a key may call (`CONTRACT.md`,
 Authentication, Scopes).
 
-It looks a key up by its SHA-256, in the same documents that sidecars decide by.
+A key is looked up by its SHA-256, in the same documents that sidecars decide by.
 
-The sessions of a key use its bucket; a person of OpenID Connect has one of their own.
-
-It wraps the authenticator if a limit is configured, and is absent otherwise.
+`RateLimit` wraps the authenticator if a limit is configured, and is absent otherwise. The sessions
+of a key use the key's bucket; a person of OpenID Connect has one of their own.
 """
 
 import hmac

@@ -1,4 +1,4 @@
-"""Checkpoints in a directory, each file written once, whole or not at all.
+"""Stores checkpoints in a directory, each file written once, whole or not at all.
 
     <dir>/<tenant>/<number>.note                                the notes
     <dir>/<tenant>/cosigned/<key id>/<incarnation>-<size>.note  those cosigned by a witness

@@ -1,4 +1,4 @@
-"""What every checkpoint store can do, and the cosignatures that are added to a note later.
+"""Defines what every checkpoint store can do, and adds cosignatures to a note later.
 
 A store holds one numbered series of notes per tenant. A note is put at the number after the latest
 one, and only if that number is still free. So of two writers that both saw the same latest note,
@@ -9,9 +9,7 @@ What a witness has cosigned is stored beside the series, a whole note each, so t
 itself and no note is ever replaced. A witness answers when it likes, perhaps long after the next
 note.
 
-Calls block, so a service makes them in a thread.
-
-Blocks; verifies nothing.
+Calls block, so a service makes them in a thread. No signature is verified here.
 """
 
 from collections.abc import Iterator

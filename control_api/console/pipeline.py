@@ -1,11 +1,10 @@
-"""The pipeline that every request below `/console` passes.
+"""Serves every request below `/console`, step by step, and passes the others to the API's pipeline.
 
     host > session > page > scope > form and its token > view > response
 
-What is not below `/console` goes to the API's pipeline.
-
-A page on the web can make its own name resolve to this service (DNS rebinding). Browsers then take
-its answers for that page's; the name stays in `Host`.
+The console answers under its own host alone. A page on the web can make its own name resolve to
+this service (DNS rebinding). Browsers then take its answers for that page's; the name stays in
+`Host`.
 """
 
 import hmac

@@ -1,5 +1,4 @@
-"""Begins, finds and ends the sessions of the console, and slows who fails to sign in again and
-again.
+"""Begins, finds and ends the sessions of the console, and slows down repeated failures to sign in.
 
 All state is in the store, so that every worker and replica agrees.
 

@@ -1,8 +1,5 @@
-"""What the analysis says about access, why calls were denied, and what is known of a decision, in
-words for people.
-
-Pure.
-"""
+"""Puts into words for people what the analysis says about access, why calls were denied, and what
+is known of a decision."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Requests to evaluate a retrieval, and the responses (`CONTRACT.md`, Evaluation)."""
+"""Defines the requests to evaluate a retrieval, and the responses (`CONTRACT.md`, Evaluation)."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple

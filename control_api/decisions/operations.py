@@ -3,9 +3,8 @@ nothing.
 
     policy set > facts > session, claimed only after checks 1 to 4 pass > decision > log > answer
 
-An evaluation reads the database only for documents and sessions that this process does not have.
-
-Records nothing and claims no session.
+An evaluation reads the database only for documents and sessions that this process does not have. A
+simulation claims no session.
 """
 
 import asyncio

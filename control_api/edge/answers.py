@@ -1,4 +1,4 @@
-"""Answers that operations of every feature give, and the times in them."""
+"""Defines the answers that operations of every feature give, and writes the times in them."""
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass

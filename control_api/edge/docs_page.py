@@ -1,13 +1,9 @@
 """Renders the API's description (OpenAPI 3.1) as one HTML page to read, search and try.
 
-The page contains its own style and script and loads nothing else. Without the script it is
-readable too: `docs.js` only reveals the search field, the key field and the forms.
-
-Knows OpenAPI's structure and no operation.
+The page contains its own style and script and loads nothing else. Without the script it is readable
+too: `docs.js` only reveals the search field, the key field and the forms, and sends the forms.
 
 Links lead only to http(s) URLs and to places on the page.
-
-`docs.js` reveals the forms and sends them. Knows OpenAPI's structure and no operation.
 """
 
 from base64 import b64encode

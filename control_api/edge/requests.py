@@ -1,5 +1,5 @@
-"""The base of all requests, and the types of their fields: identifiers, times, flags, `If-Match`
-(`CONTRACT.md`, Requests).
+"""Defines the base of all requests, and the types of their fields: identifiers, times, flags,
+`If-Match` (`CONTRACT.md`, Requests).
 
 A request model validates a request and is also the source of its description. Its fields come from
 the path, the query, a header or the body; the route decides which (`control_api/edge/route.py`).

@@ -6,7 +6,8 @@ by one. Ours are known, so a head is one formatted text, and head and body are o
 A reader that hangs is given up after a time; one that is slow is waited for. If the pieces stop
 with an error, the connection closes without the response's end.
 
-zstd where the package `zstandard` is installed (the extra `zstd`), gzip otherwise.
+Bodies are compressed with zstd where the package `zstandard` is installed (the extra `zstd`), and
+with gzip otherwise.
 """
 
 import asyncio

@@ -1,8 +1,5 @@
 """Listens on sockets, limits the head of a request that arrives, answers what is not HTTP, and
-drains.
-
-Knows bytes.
-"""
+drains."""
 
 import asyncio
 import contextlib

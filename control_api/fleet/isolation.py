@@ -5,6 +5,8 @@ Each refusal is counted, and recorded in the tenant's log as `key.isolation_viol
 rule of that type reads those entries. Records are flood-limited, because the holder of a key can
 try as fast as the service answers.
 
+A key may use these ids for its sidecars:
+
     the key has `sidecar_ids`     those that its patterns match
     it has none                   every id that no other live key uses
 
@@ -14,8 +16,8 @@ have ids of their own, a sidecar goes on with a new key, and no key takes the id
 
 A spool is a row that stays, and each verification of the log follows it. A sidecar begins one at
 its first start, and whenever it has lost its volume; who has stolen its key could begin one with
-every request. In this process only, and counted once the spool is there: a batch that fails and
-comes again counts once.
+every request. Spools are counted in this process only, and once they are there: a batch that fails
+and comes again counts once.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Responses to sidecars and about them: the policy set, enrolment, reports."""
+"""Defines the responses to sidecars and about them: the policy set, enrolment, reports."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -1,16 +1,16 @@
-"""The operations of sidecars: enrol, fetch the policy set, look up its documents, report; and the
-list of them all.
+"""Enrols sidecars, sends them the policy set and its documents, takes their reports, and lists
+them.
 
-No API key is needed: the token is one.
+Enrolment needs no API key: the ServiceAccount token proves who asks. No decision depends on a
+report.
 
-If the set has changed since the sidecar's revision, the response is sent at once. Otherwise the
-request waits until something is published, at most for as long as the sidecar requested, and then
-reads the changes again.
+If the set has changed since the sidecar's revision, `fetch_policy_set` answers at once. Otherwise
+the request waits until something is published, at most for as long as the sidecar requested, and
+then reads the changes again.
 
-Such a sidecar reads its documents from Redis. While Redis is unavailable, it follows changes by
-long poll, and fetches the documents that it lacks with this operation.
-
-No decision depends on a report.
+`look_up_documents` is for a sidecar that reads its documents from Redis. While Redis is
+unavailable, it follows changes by long poll, and fetches the documents that it lacks with this
+operation.
 """
 
 from typing import Annotated, Any, ClassVar, cast

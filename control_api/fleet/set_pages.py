@@ -1,10 +1,12 @@
-"""The pages of the policy set that sidecars are given: shared by all that wait for the same change,
-and for an enrolled sidecar only the documents that it may read.
+"""Makes the pages of the policy set that sidecars are given: shared by all that wait for the same
+change, and for an enrolled sidecar only the documents that it may read.
 
 INVARIANT: a read begins after every request that it answers. A sidecar counts the age of its policy
 set from its request, so what was read before would confirm a state from before.
 
 Those that wait for the same page share one read of the store and one encoding of its documents.
+
+An enrolled sidecar may read these documents:
 
     tenant, sources                 every sidecar
     agent/…, enrolment/…            its own agent's
@@ -14,7 +16,9 @@ Those that wait for the same page share one read of the store and one encoding o
 
 INVARIANT: the rest does not exist for it, and it decides as if it had it: calls that name another
 agent are denied before any of its documents is looked at, and a role that the agent may not act in
-is not cited. Pure.
+is not cited.
+
+Its pages hold:
 
     what changed    the tenant's changes, read once for all of its sidecars, less what is not given
     the whole       all that is given, in one page: at first, after more changes than a page holds,

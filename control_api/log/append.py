@@ -5,11 +5,10 @@ checks that each log's head matches its log.
            -> one transaction: head row, entries, openings, counts, new head
            -> COMMIT -> every caller gets its answer
 
-This is quick and partial; `verify` is complete.
-
-A head whose count differs from the entries, or that does not follow the last one, means that the
-database was restored, edited, or written to by another program. Everything appended to it would be
-numbered and chained wrongly forever, so a mismatch is fatal.
+The check of the heads is quick and partial; `verify` is complete. A head whose count differs from
+the entries, or that does not follow the last one, means that the database was restored, edited, or
+written to by another program. Everything appended to it would be numbered and chained wrongly
+forever, so a mismatch is fatal.
 """
 
 from collections.abc import Sequence

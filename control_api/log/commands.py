@@ -1,10 +1,7 @@
-"""The commands `rebuild-lists` and `accept-incarnation`, which work on the log whether or not the
-service is running.
+"""Runs the commands `rebuild-lists` and `accept-incarnation`, which work on the log whether or not
+the service is running.
 
-rebuild` does the work.
-
-It works beside the running service, which takes the new incarnation up within five seconds. Knows
-the operator's output; `checkpoints.acceptance` does the work.
+A running service takes a new incarnation up within five seconds.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""Compares the stored counts of a log with its entries, which are the truth, and counts anew.
+"""Compares the stored counts of a log with its entries, which are the truth, by counting anew.
 
 The counts change with every entry, so each of them is right at any moment: the comparison takes
-them from one snapshot (`recount`). What differs was changed in the database by somebody else.
-Changes nothing.
+them from one snapshot (`Recount`). What differs was changed in the database by somebody else. The
+comparison changes nothing, and verifies no entry: the scheduled verification does.
 
     recount = Recount(store, tenant_id, take, rest)
     await recount.walk()                 every entry, from the head back to the oldest
@@ -13,11 +13,10 @@ INVARIANT: the stored counts change with the entries that they count, in one tra
 one snapshot, they are those of exactly the rows that it shows. The walk goes back to front because
 a purge removes the oldest entries: what it removes meanwhile was not counted yet.
 
-Verifies no entry: the scheduled verification does.
-
-A sum is that of count times weight, over all values of a dimension and time bucket. The weight of a
-value follows from a secret that is drawn for one comparison. So counts that differ have other sums,
-even if an attacker chose the counts and values.
+Counts are compared by their sums (`CountSums`). A sum is that of count times weight, over all
+values of a dimension and time bucket. The weight of a value follows from a secret that is drawn for
+one comparison. So counts that differ have other sums, even if an attacker chose the counts and
+values.
 """
 
 import asyncio

@@ -8,11 +8,8 @@ records also moves that row on.
     one statement: entries, openings, counts; head and spool move from the cached ends
 
 INVARIANT: cached ends are only guesses. The statement writes nothing if the log or the spool is
-elsewhere, and then the batch takes the slow path, which reads both (`control_api.log.ingest`). It
-also takes that path if anything about the batch is unusual; what is refused, is refused there.
-
-Reads as little of the records as possible: in most batches nothing has advanced, and one record
-shows that.
+elsewhere, and then the batch takes the slow path, which reads both (`ingest`). It also takes that
+path if anything about the batch is unusual; what is refused, is refused there.
 """
 
 import asyncio

@@ -9,8 +9,6 @@ those that were refused.
 
 What is refused becomes an entry too, at its place in the spool (`policies.trail.core`), so nothing
 true waits behind it.
-
-They are found by the index of rare kinds; everything shown comes from the entry's bytes.
 """
 
 import re

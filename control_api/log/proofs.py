@@ -2,11 +2,8 @@
 earlier only grew.
 
 Nothing that is stored is trusted: the entry is hashed again, the checkpoint's signature is
-verified, and a proof is given out only if it leads to the signed root.
-
-The checkpoint's signature is verified here. The nodes are not: a proof made from them holds only if
-it leads to the signed root, which `proofs` checks. Knows SQL; doesn't know what a proof consists
-of.
+verified, and a proof is given out only if it leads to the signed root. The stored nodes of the tree
+need no check of their own: a proof made from them holds only if it leads to that root.
 """
 
 from collections.abc import Collection, Iterable

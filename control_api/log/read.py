@@ -4,8 +4,8 @@ event that was never recorded from one whose row was deleted.
 Pages follow `seq`, which only grows, so they neither skip nor repeat an event while others are
 appended. Everything shown comes from the entry's bytes; columns only find the entry.
 
-Looks only where the event would be, by the time that its id contains; `sluice verify` reads the
-whole log. Knows rows and their order.
+A deleted row is looked for only where the event would be, by the time that its id contains; `sluice
+verify` reads the whole log.
 """
 
 import asyncio

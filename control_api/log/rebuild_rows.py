@@ -1,4 +1,4 @@
-"""Makes the columns beside entries and openings anew, and the search index over them, in bounded
+"""Rebuilds the columns beside entries and openings, and the search index over them, in bounded
 transactions.
 
     rebuild_group     the columns of a group of entries, and what the index says of it

@@ -1,10 +1,9 @@
-"""The control API's metrics, grouped by subject.
+"""Defines the control API's metrics, grouped by subject.
 
 README.md lists them, and a test compares both.
 
-The label `target` is the target's place in the setting, from 1.
-
-The label `witness` is a name of the operator's setting, and `outcome` comes from a closed set.
+The label `target` is the target's place in the setting, from 1. The label `witness` is a name of
+the operator's setting, and `outcome` comes from a closed set.
 """
 
 import math

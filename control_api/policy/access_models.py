@@ -1,8 +1,6 @@
-"""Responses about what policies allow (`TOOLS.md`, Rows), and to a review of a change.
+"""Defines the responses about what policies allow (`TOOLS.md`, Rows), and to a review of a change.
 
 The analysis process writes their JSON; these types describe it.
-
-The analysis process writes its JSON; these types describe it.
 """
 
 from dataclasses import dataclass

@@ -1,5 +1,5 @@
-"""A candidate's name and policies in a request, and the responses about candidates (`policy-
-tools.md`, section 5)."""
+"""Defines a candidate's name and policies in a request, and the responses about candidates
+(`TOOLS.md`, Candidates)."""
 
 import hashlib
 import re

@@ -1,4 +1,5 @@
-"""The operations on candidates: whole policy sets that are evaluated beside the one in force."""
+"""Publishes, shows, reviews, promotes and drops candidates: whole policy sets that are evaluated
+beside the one in force."""
 
 from typing import Annotated
 

@@ -1,6 +1,6 @@
-"""The fields of a guardrail in requests and responses (`TOOLS.md`, Guardrails).
+"""Defines the fields of a guardrail in requests and responses (`TOOLS.md`, Guardrails).
 
-What they may hold is what `policies/definitions/guardrail_form.py` says of a file.
+Their values follow the same rules as those of a file (`policies/definitions/guardrail_form.py`).
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The operations on guardrails."""
+"""Creates, shows, lists, replaces and deletes guardrails."""
 
 from control_api.auth.principal import Caller
 from control_api.edge.answers import Empty

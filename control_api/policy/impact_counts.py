@@ -1,22 +1,19 @@
-"""Counts what other policies would change about recorded decisions (`TOOLS.md`, Impact),
-groups the differences, and forgets runs that ended long ago.
+"""Counts what other policies would change about recorded decisions (`TOOLS.md`, Impact), groups the
+differences, and forgets runs that ended long ago.
 
     groups = DecisionGroups()
     groups.add(key, decided_at, event_id)       once for each decision
     groups.to_wire()                            to store, and `from_wire` to go on
 
-Bounded, whatever it counts: the first `MAX_GROUPS` groups are kept, in the order in which they
-appeared, each with the ids of its first `MAX_EXAMPLES` decisions. What belongs to none of them is
-counted in `left_out`, by direction, so the groups and `left_out` together are all decisions that
-were added. Fed in the same order, it always gives the same result, also over `to_wire` and back.
-
-Pure: no clock, no database.
+The groups are bounded, whatever they count: the first `MAX_GROUPS` groups are kept, in the order in
+which they appeared, each with the ids of its first `MAX_EXAMPLES` decisions. What belongs to none
+of them is counted in `left_out`, by direction, so the groups and `left_out` together are all
+decisions that were added. Fed in the same order, they always give the same result, also over
+`to_wire` and back.
 
 Every decision that is added ends in exactly one of `unchanged`, `newly_denied`, `newly_allowed` and
 `unreplayable`, so together they are `read`. A decision that only another policy would make is
-unchanged, and listed apart: `renamed` groups it. Pure; knows no database.
-
-Each may have a megabyte of groups.
+unchanged, and listed apart: `renamed` groups it.
 """
 
 from collections.abc import Mapping

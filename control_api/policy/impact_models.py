@@ -1,5 +1,5 @@
-"""The request to decide recorded traffic again by other policies, and the responses (`policy-
-tools.md` section 4)."""
+"""Defines the request to decide recorded traffic again by other policies, and the responses
+(`TOOLS.md`, Impact)."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple

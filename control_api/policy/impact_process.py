@@ -1,11 +1,9 @@
-"""The process of one impact run: reads the log, checks that its entries follow from each other, and
-decides each again. Its input and output are lines of JSON.
+"""Runs one impact run in its process: reads the log, checks that its entries follow from each
+other, and decides each again. Its input and output are lines of JSON.
 
-A process of its own, with the lowest priority, so that evaluations keep their event loop and their
-interpreter lock. It only reads the database: what it counted goes to the service, a line a second
-on standard output. If the service dies, the next line fails, and the process ends.
-
-Opens nothing.
+The run has a process of its own, with the lowest priority, so that evaluations keep their event
+loop and their interpreter lock. It only reads the database: what it counted goes to the service, a
+line a second on standard output. If the service dies, the next line fails, and the process ends.
 """
 
 import asyncio

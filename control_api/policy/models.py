@@ -1,5 +1,5 @@
-"""What requests say of policies, one or a whole set, and what the responses show (`CONTRACT.md`,
-Policies)."""
+"""Defines what requests say of policies, one or a whole set, and what the responses show
+(`CONTRACT.md`, Policies)."""
 
 from collections import Counter
 from collections.abc import Iterable

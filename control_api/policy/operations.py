@@ -1,4 +1,5 @@
-"""The operations on policies: their definitions, versions, and the files that they come from."""
+"""Creates, shows, lists, replaces, restores and deletes policies, shows their versions, and reloads
+the files that they come from."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,10 +1,5 @@
 """Plans which policies a tenant's files, or the promotion of a candidate, would add, update and
-remove.
-
-Pure: definitions and rows in, new rows out.
-
-Pure: rows and documents in, new rows out.
-"""
+remove."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace

@@ -1,5 +1,5 @@
-"""The steps that every change of a policy shares: a version, an entry in the log, its document;
-refused if it would break one of the tenant's guardrails.
+"""Takes the steps that every change of a policy shares: a version, an entry in the log, its
+document. Refuses a change that would break one of the tenant's guardrails.
 
     require_guardrails    a change of policies; `policy_change.publish` calls it, so each one does
     require_new           a change of guardrails

@@ -5,8 +5,6 @@ and names folders that belong to no tenant.
 
 Runs for a reload request, at startup, and whenever the directory changes. A bad file of one tenant
 does not hold up another.
-
-Opens no policy file.
 """
 
 import asyncio

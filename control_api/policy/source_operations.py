@@ -1,4 +1,4 @@
-"""The levels that a tenant states of its sources, by pattern of a source id.
+"""Shows and changes the levels that a tenant states of its sources, by pattern of a source id.
 
 They have no table: the policy set's document is where they are kept, so what is shown is what
 decides. A change is written under the lock of the tenant's row.

@@ -1,9 +1,9 @@
-"""Where the policies of a question come from: a directory of policy files, one file, or a revision
-in git.
+"""Reads the policies of a question: from a directory of policy files, one file, or a revision in
+git.
 
 A revision may come from a pull request, so nothing in it is trusted: neither the revision's name,
 nor the attributes of its files (`export-ignore` hides a file from `git archive`), nor their paths.
-Knows git. Nothing in the checkout changes, and no filter or hook of the repository runs.
+Nothing in the checkout changes, and no filter or hook of the repository runs.
 """
 
 import subprocess

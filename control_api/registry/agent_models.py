@@ -1,4 +1,4 @@
-"""Responses of the agent registry (`CONTRACT.md`, Agents)."""
+"""Defines the responses of the agent registry (`CONTRACT.md`, Agents)."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar

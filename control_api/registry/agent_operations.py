@@ -1,4 +1,4 @@
-"""The operations on registered agents (`CONTRACT.md`, Agents)."""
+"""Registers, lists, shows and updates agents, and changes their status (`CONTRACT.md`, Agents)."""
 
 from dataclasses import replace
 from types import MappingProxyType

@@ -1,9 +1,7 @@
 """Warns before API keys expire, and deletes expired keys of enrolled pods.
 
 Each tenant's next expiries are read every hour and after a change of its keys; a scrape shows the
-last result. Reads no secret: only a key's id, name, scope and expiry.
-
-That they were issued stays in the log.
+last result. No secret is read: only a key's id, name, scope and expiry.
 """
 
 import asyncio

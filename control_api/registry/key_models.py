@@ -1,4 +1,4 @@
-"""The fields of an API key in requests and responses (`CONTRACT.md`, Keys, 4.5)."""
+"""Defines the fields of an API key in requests and responses (`CONTRACT.md`, Keys)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
-"""The operations on API keys. A secret is shown once, in the response that creates it.
+"""Creates, shows, lists, binds, rotates and revokes API keys.
 
-The response shows its secret once; the store keeps only its SHA-256.
-
-The revocation takes effect in `auth/authenticate.py`, which refuses a key without a document.
+A secret is shown once, in the response that creates it; the store keeps only its SHA-256.
 """
 
 from dataclasses import asdict, replace

@@ -1,4 +1,4 @@
-"""The address by which browsers know the console, and the host under which it answers.
+"""Determines the address by which browsers know the console, and the host under which it answers.
 
 Browsers send a host's cookies to all its ports. At 127.0.0.1, any local server that a person visits
 would get the console's session, an agent's too. So the console has one host of its own: that of

@@ -1,10 +1,9 @@
-"""The identity provider that people sign in to the console with, and what its groups may do here.
+"""Parses the settings of the identity provider that people sign in to the console with, and what
+its groups may do here. Checks that the file of authorities can be loaded, and fetches nothing.
 
-Parses the settings' text, and checks that the file of authorities can be loaded. Fetches nothing.
+The setting of what groups may do has this form:
 
     <group>=<scope>@<tenant>, <group>=superadmin, …
-
-Pure: parses the setting, and answers what a person in some of these groups may do.
 """
 
 import re

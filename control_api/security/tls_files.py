@@ -1,9 +1,7 @@
-"""TLS for the API's port, from files that are reloaded when they change: certificates expire in
-weeks.
+"""Makes the API port's TLS context from files that are reloaded when they change: certificates
+expire in weeks.
 
-TLS 1.2 or later, HTTP/1.1 only.
-
-Knows files and contexts; opens no connection.
+The port speaks TLS 1.2 or later, and HTTP/1.1 only.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Responses about sessions (`CONTRACT.md`, Sessions)."""
+"""Defines the responses about sessions (`CONTRACT.md`, Sessions)."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar

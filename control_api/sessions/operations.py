@@ -1,5 +1,4 @@
-"""The operations on sessions: claim, show, list, revoke one or many (`CONTRACT.md`, Incident
-controls)."""
+"""Claims, shows and lists sessions, and revokes one or many (`CONTRACT.md`, Incident controls)."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar

@@ -1,13 +1,13 @@
-"""Says who a session of the console is, at each of its requests, by the session's secret.
+"""Identifies the visitor of a console session, at each of its requests, by the session's secret.
 
 A session ends by itself after an idle time and at an absolute limit, and at once when it is
 revoked, when the key that began it is revoked, expires or is rotated out, or when its tenant is
 deactivated. One of OpenID Connect ends when the settings no longer give its group this scope.
-Everything is asked anew at each request: the session's row in the store, the key and
-the tenant in the cache, so that all workers and replicas agree.
+Everything is asked anew at each request: the session's row in the store, the key and the tenant in
+the cache, so that all workers and replicas agree.
 
-The realm is a tenant's id, or the superadmin's realm: the row is then read under that tenant's row-
-level security.
+The realm is a tenant's id, or the superadmin's realm: the row is then read under that tenant's
+row-level security.
 """
 
 import hashlib

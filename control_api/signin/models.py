@@ -1,5 +1,5 @@
-"""Responses about the console's sessions and the links that begin one, and the label of a
-browser."""
+"""Defines the responses about the console's sessions and the links that begin one, and labels
+browsers."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -1,9 +1,8 @@
-"""The operations on signing in to the console, by a key, a one-time link or OpenID Connect, and on
+"""Signs people in to the console, by a key, a one-time link or OpenID Connect, and lists and ends
 its sessions.
 
-The code is in the URL's fragment, which browsers send to no server and put into no `Referer`.
-
-The key itself is not kept anywhere.
+The code of a link is in the URL's fragment, which browsers send to no server and put into no
+`Referer`. The key that a person signs in with is not kept anywhere.
 """
 
 import logging

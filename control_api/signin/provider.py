@@ -1,13 +1,11 @@
-"""The identity provider as this service's sign-in uses it: discovery (OpenID Connect Discovery
-1.0), keys, and the code flow.
+"""Signs people in by the identity provider: discovery (OpenID Connect Discovery 1.0), keys, and the
+code flow.
 
     a sign-in begins    > metadata > the address that the browser goes to
     the browser is back > state > `iss` > code > tokens > ID token > groups
 
 What the provider says is cached and fetched again when it has aged, by one request at a time. A
 fetch that failed is remembered for seconds, so that waiting requests don't each wait for it again.
-
-Pure.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Queries over the console's sessions, of whose secrets only the SHA-256 is stored."""
+"""Queries the console's sessions. Of their secrets only the SHA-256 is stored."""
 
 from dataclasses import dataclass
 from typing import Literal

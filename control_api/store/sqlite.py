@@ -1,10 +1,8 @@
-"""SQLite: one file, one writer.
+"""Stores in SQLite: one file, one writer.
 
 WAL with `synchronous=FULL`: a commit is on disk before it returns, and readers never wait for the
 writer. One asyncio lock orders the writers of this process; `BEGIN IMMEDIATE` orders them with
 other processes. See https://www.sqlite.org/wal.html.
-
-Names the database and the cause, such as a full disk, which callers are not told.
 """
 
 import asyncio

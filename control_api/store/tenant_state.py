@@ -1,10 +1,7 @@
-"""One tenant's cached state: its policy set, the sessions seen so far, and the requests that wait
+"""Caches one tenant's state: its policy set, the sessions seen so far, and the requests that wait
 for a change.
 
-Knows documents and revisions. The state is only a copy: it can be dropped at any time, and is
-loaded again when it is needed.
-
-Claims none itself.
+The state is only a copy: it can be dropped at any time, and is loaded again when it is needed.
 
 A session's owner and `expires_at` never change (`CONTRACT.md`, Sessions), so a cached row is as
 good as the database's until the session is revoked.

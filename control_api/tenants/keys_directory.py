@@ -1,13 +1,9 @@
 """Makes an installation's keys: in a directory, from which systemd or Docker Compose hands them to
-the service, or in a Kubernetes Secret.
+the service, or in a Kubernetes Secret. Never replaces a key.
 
-Never replaces a key.
-
-A job of the Helm chart runs this before the first replica starts.
-
-The keys are made here and go only to the API server: no manifest, no release record and no person
-handles them. The job's account may create Secrets, and read none, so it can't leak a key that is
-there already.
+A job of the Helm chart makes the Secret before the first replica starts. The keys are made here and
+go only to the API server: no manifest, no release record and no person handles them. The job's
+account may create Secrets, and read none, so it can't leak a key that is there already.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""Names a tenant in a request, and the responses about tenants (`CONTRACT.md`,
+"""Defines how a request names a tenant, and the responses about tenants (`CONTRACT.md`,
 Tenants)."""
 
 from dataclasses import dataclass

@@ -1,7 +1,6 @@
-"""The operations on tenants: create, show, change, deactivate, freeze.
+"""Creates, shows, changes, deactivates and freezes tenants.
 
-While it is inactive, its keys are refused and its sidecars deny everything; its data remains.
-
+While a tenant is inactive, its keys are refused and its sidecars deny everything; its data remains.
 During a freeze every evaluation is denied (`CONTRACT.md`, Incident controls).
 """
 

@@ -1,8 +1,5 @@
 """Explains an outcome to people: what is proven, what isn't, what was found, and the entries beside
-it.
-
-Verifies nothing.
-"""
+it."""
 
 import hashlib
 from typing import Any

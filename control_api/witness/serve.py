@@ -1,9 +1,7 @@
-"""The witness's lifetime and routes: lock > key > memory > port; then drain.
+"""Serves the witness: lock > key > memory > port; then drain.
 
 Two processes with one key and two memories could sign two versions of a log. Both the key file and
 the state directory are locked, for as long as the process lives.
-
-Knows HTTP. What is cosigned is decided in `witness`.
 """
 
 import asyncio

@@ -1,12 +1,11 @@
-"""Decides whether a checkpoint is cosigned (C2SP `tlog-witness`, `add-checkpoint`), by the body of
-the request.
+"""Decides whether a checkpoint is cosigned (C2SP `tlog-witness`, `add-checkpoint`).
 
 INVARIANT: of each log, every checkpoint that was ever cosigned is the beginning of the next one. A
 cosignature leaves this process only once the checkpoint is on disk.
 
-    old <size>\n<base64 hash>\n…\n<the checkpoint, a signed note>
+The body of a request:
 
-Pure.
+    old <size>\n<base64 hash>\n…\n<the checkpoint, a signed note>
 """
 
 import asyncio

@@ -1,12 +1,11 @@
 """Keeps the certificate of `certificates: self`, under a Lease while a replica changes it.
 
-Every replica runs this. Whichever finds something to do takes the Lease first.
+Every replica runs this. Whichever finds something to do takes the Lease first. The Lease keeps two
+replicas from doing the same work at once; what keeps them from damaging each other's is the
+`resourceVersion` of each write.
 
-Keeps two replicas from doing the same work at once; what keeps them from damaging each other's is
-the `resourceVersion` of each write.
-
-Expiry is judged by how long the Lease has not changed, on our own monotonic clock. The times in it
-are written for people: clocks of machines differ, and step.
+The Lease's expiry is judged by how long it has not changed, on our own monotonic clock. The times
+in it are written for people: clocks of machines differ, and step.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""The TLS context of the HTTPS port, and the certificate that cert-manager or an operator puts into
-files.
+"""Makes the TLS context of the HTTPS port, and loads the certificate that cert-manager or an
+operator puts into files.
 
-Its certificate can be replaced at any time: each handshake uses the newest, and connections that
+The certificate can be replaced at any time: each handshake uses the newest, and connections that
 are open keep theirs.
-
-Knows where a pair is loaded from, and nothing of who made it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,6 @@
-"""What the Secret holds, parsed, and the next step of making and renewing certificates.
+"""Parses what the Secret holds, and plans the next step of making and renewing certificates.
 
 What can't be used counts as absent, so that a damaged Secret heals.
-
-Pure: knows no API server and no clock.
-
-Pure: `now` is an argument, and the step is returned, not taken.
 
 Each step leaves a state in which every review succeeds, whatever stops halfway:
 

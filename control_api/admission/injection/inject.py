@@ -1,14 +1,9 @@
 """Decides about one pod that is being created: the patch that gives it the sidecar, or why there is
 none.
 
-Pure; `refusals` judges the pod as the patch leaves it.
-
-Only adds what is missing, by name. Whether something with our name is ours is not asked here: if it
-differs in anything, the rules refuse the pod.
-
-What may not run in a governed namespace is decided by `refusals`.
-
-The API server has checked all this before it asks the webhook; `sluice inject` reads files.
+The patch only adds what is missing, by name. Whether something with our name is ours is not asked
+here: if it differs in anything, the rules (`refusals`), which judge the pod as the patch leaves it,
+refuse the pod.
 """
 
 from __future__ import annotations

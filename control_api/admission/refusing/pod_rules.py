@@ -1,8 +1,8 @@
 """Refuses pods that could take the sidecar's identity, look into its process, or run where it
 can't.
 
-Also holds for a pod that opted out: it has no sidecar, so it may not have a sidecar's identity
-either.
+The rules about the identity also hold for a pod that opted out: it has no sidecar, so it may not
+have a sidecar's identity either.
 """
 
 from __future__ import annotations

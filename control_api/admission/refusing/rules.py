@@ -1,12 +1,8 @@
-"""The rules in order, and why a pod may not run in a governed namespace.
-
-The chart writes the same table in CEL (`templates/_refusals.tpl`); a test compares names and
-messages, and another what they refuse.
-
-Pure: knows neither HTTP nor the API server.
+"""Lists the rules in order, and says why a pod may not run in a governed namespace.
 
 The webhook, `sluice inject --check` and the ValidatingAdmissionPolicy give the same verdict. The
-rules are in `refusing/rules.py`; README.md lists them.
+chart writes the same table in CEL (`templates/_refusals.tpl`); a test compares names and messages,
+and another what they refuse. README.md lists the rules.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Refuses pods whose sidecar is not exactly ours, compared field by field.
 
 Each function returns the names of what offends, in the order in which the CEL of the chart returns
+them. `templates/_cel.tpl` of the chart writes the same comparison in CEL; a property test compares
 them.
-
-`templates/_cel.tpl` of the chart writes the same comparison in CEL; a property test compares them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Answers the API server's reviews: one review, one log line, one metric, perhaps one Event.
-
-Knows HTTP and the order of the steps. What is injected comes from the function it is given.
-"""
+"""Answers the API server's reviews: one review, one log line, one metric, perhaps one Event."""
 
 import asyncio
 import logging

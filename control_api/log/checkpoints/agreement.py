@@ -1,10 +1,9 @@
-"""Whether a log agrees with the checkpoints that it has to agree with before it is signed again.
+"""Checks whether a log agrees with the checkpoints that it has to agree with before it is signed
+again.
 
 Reads back what is new since a checkpoint that was signed; everything, if there is no such
-checkpoint or if something differs. Signs nothing.
-
-Flat memory: a page at a time, between which the service's other tasks run. Compares the tree with
-the checkpoints that it has to pass through.
+checkpoint or if something differs. Memory stays flat: the entries are read a page at a time,
+between which the service's other tasks run.
 """
 
 import asyncio

@@ -1,9 +1,8 @@
-"""What a log has to agree with before it is signed again, and its state as the database shows it.
+"""Determines what a log has to agree with before it is signed again, and reads the log's state as
+the database shows it.
 
-The store decides, because those who write to the database can't change it. Reads no entry of the
-log.
-
-Believes none of it: `maker` compares it with the checkpoint store.
+The checkpoint store decides, because those who write to the database can't change it. So nothing
+that the database shows is believed until it was compared with that store.
 """
 
 import asyncio

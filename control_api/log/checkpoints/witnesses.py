@@ -8,7 +8,7 @@ checkpoint of each log; what was published meanwhile replaces what is still wait
 that a witness missed gets its cosignature only indirectly, by the next one.
 
 INVARIANT: a log that the witness refuses, or has never heard of, delays no other log: each has a
-pause of its own. Requests are for others.
+pause of its own.
 """
 
 import asyncio

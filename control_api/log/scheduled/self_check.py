@@ -1,4 +1,4 @@
-"""One step of the scheduled verification of a log: continues where the step before ended.
+"""Takes one step of the scheduled verification of a log: continues where the step before ended.
 
     claim      the log's state, so that one replica at a time verifies it
     verify     the next entries, slowly, or from the start if a new round is due
@@ -8,8 +8,7 @@
 
 A decision that doesn't follow from its facts is a finding, but no end: the log around it verifies.
 It is told until the walk comes by again and it is gone. The walk's sources live in memory: after a
-restart, the first record of each sidecar is taken at its word in that round. Does not decide when
-to run.
+restart, the first record of each sidecar is taken at its word in that round.
 
 A round is a walk over the whole log, from where it begins after purges. Between rounds, what is new
 is verified.

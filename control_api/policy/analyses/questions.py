@@ -1,4 +1,4 @@
-"""The questions that the analysis process answers, among them the review of a change of
+"""Answers the questions that the analysis process is asked, among them the review of a change of
 policies."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -10,12 +10,9 @@ time after its nonces were drawn; querying first could attest a revision that is
 the store does not answer, no heartbeat is sent, and sidecars deny once their last heartbeat is too
 old.
 
-Anyone who can reach Redis may write to that stream, so malformed entries are counted and skipped.
-Sends nothing.
-
 Each tenant has its own stream of reports, because they contain names of sessions and roles, which
-must not reach other tenants. Other clients may write to the stream too, so malformed entries are
-skipped. Sends nothing.
+must not reach other tenants. Anyone who can reach Redis may write to the streams of requests and of
+reports, so malformed entries are skipped, and those of requests counted.
 """
 
 import asyncio

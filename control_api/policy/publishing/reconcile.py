@@ -1,8 +1,6 @@
 """Makes a policy set in Redis equal to the store's, whatever Redis holds now: compares the two
 trees, and writes the fields that differ.
 
-Does not decide when.
-
     read Redis > open a snapshot of the store > compare > write by compare-and-set
 
 If the store was restored to an older state, the tenant is recovered from that first
@@ -14,8 +12,9 @@ a reader finds no head, or a head whose nodes are missing, and waits.
 
 The cost grows with the difference, not with the size of the set.
 
-Trusts nothing that Redis says, but keeps what is right. Below a node that is right, everything is
-assumed to be right too; a sidecar that finds otherwise reports it (`repair_requests.py`).
+Nothing that Redis says is trusted, but what is right is kept. Below a node that is right,
+everything is assumed to be right too; a sidecar that finds otherwise reports it (`suspect_fields`
+of `heartbeats.py`).
 """
 
 import sys

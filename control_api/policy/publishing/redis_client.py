@@ -1,4 +1,4 @@
-"""The connection to Redis: single commands, scripts, pipelines, and streams that someone else made
+"""Sends commands, scripts and pipelines to Redis, and recognises streams that someone else made
 unusable.
 
 Every failure, including a malformed answer, is raised as `RedisFault`: it may pass, and is never a
@@ -7,8 +7,6 @@ time for which the command blocks.
 
 The client library is imported only when a client is created, so that a service without Redis need
 not install it.
-
-The caller deletes the key, and the stream starts anew.
 """
 
 import hashlib

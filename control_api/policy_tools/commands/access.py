@@ -1,4 +1,5 @@
-"""`sluice policy who` and `sluice policy can`: what policies allow, now or at a time."""
+"""Runs `sluice policy who` and `sluice policy can`, which tell what policies allow, now or at a
+time."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""The text of a policy file before and after formatting, its comments kept, and its replacement.
+"""Formats the text of a policy file, keeps its comments, and replaces the file.
 
 A file is only replaced by one that the loader reads as the same values and that has the same
 comments.

@@ -1,11 +1,5 @@
-"""One run over the tests of some tenants: what failed and what is covered, as lines, JSON or
-JUnit's XML.
-
-A text that XML can't hold is escaped.
-
-Asks for their state again and again: that needs no library, sees what every editor does when it
-saves, and works on network mounts.
-"""
+"""Runs the tests of some tenants, and reports what failed and what is covered, as lines, JSON or
+JUnit's XML."""
 
 import os
 import re

@@ -1,9 +1,7 @@
-"""The keys of one issuer: fetched from the address that the operator configured, and cached.
+"""Fetches the keys of one issuer from the address that the operator configured, and caches them.
 
 A failure keeps the last good set in use: a cluster's API server that is away must not stop the pods
 that run in it.
-
-Knows when to fetch.
 """
 
 import asyncio

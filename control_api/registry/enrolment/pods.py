@@ -1,23 +1,21 @@
 """Finds or registers the agent of a pod, issues the pod's keys, and ends them when the agent
 changes.
 
-Pods that arrive together share a transaction.
+Pods that arrive together share a transaction. What a pod gets depends on its agent's status:
 
     approved                  two new keys, which live an hour, and a record of them
     draft, pending approval   nothing yet: an admin has to approve the agent
     suspended, deprecated     refused
     unknown workload          a draft is registered
 
-Knows rows and documents.
+Whether its keys live depends on the agent's document of the enrolment:
 
     approved, with a workload     pods may enrol: the agent has a generation, and a document says it
     anything else                 no document: the keys of every earlier generation are dead
 
 A key is live only while its agent's document names the generation that the key was issued in. So
 one document, published with the change itself, ends the keys of any number of pods at once, in this
-service and in every connected sidecar. Pure.
-
-Pure.
+service and in every connected sidecar.
 """
 
 import hashlib

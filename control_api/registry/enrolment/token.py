@@ -1,16 +1,12 @@
 """Reads and verifies a Kubernetes ServiceAccount token (RFC 7515, RFC 7519) against a key set (RFC
 7517), and says why a token gets nothing.
 
-Pure: the key and the time are arguments.
-
     read      three parts of strict base64url, three known header members, JSON with one reading
     key       found by (issuer, `kid`); the key itself says the algorithm, the header only agrees
     verify    signature, audience, times, and the binding to a pod
 
 Refuses what a lenient reader would accept: padding, a second copy of a member, times that are not
 integers, several audiences, any other header member (`jku`, `x5u`, `jwk`, `crit`, …).
-
-Pure.
 
 Every key fixes its own algorithm: an RSA key verifies RS256, a P-256 key ES256, nothing else.
 """

@@ -1,9 +1,9 @@
-"""Queries over the published checkpoints of a tenant's log, and its incarnations.
+"""Queries the published checkpoints of a tenant's log, and its incarnations.
 
-INVARIANT: a row is added only after the checkpoint store has the note. Verifies nothing: `note` is
-what counts, and the other columns repeat it.
+INVARIANT: a row is added only after the checkpoint store has the note.
 
-Verifies nothing: a proof of the entry does.
+Nothing is verified here. Of a checkpoint's row, `note` is what counts, and the other columns repeat
+it; an incarnation is verified by a proof of its entry.
 """
 
 from dataclasses import dataclass, replace

@@ -1,5 +1,5 @@
-"""Queries over the documents of a tenant's policy set, which `Transaction.publish` writes, and over
-when they changed."""
+"""Queries the documents of a tenant's policy set, which `Transaction.publish` writes, and when they
+changed."""
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, NamedTuple

@@ -1,10 +1,5 @@
-"""The tables of alert rules, the console's sessions, exports, impact runs and guardrails.
-
-Secrets are stored as SHA-256 alone.
-
-No foreign key to the tenants: the superadmin, who belongs to none, has sessions too, under
-`SUPERADMIN_REALM`.
-"""
+"""Defines the tables of alert rules, the console's sessions, exports, impact runs and
+guardrails."""
 
 from sqlalchemy import Index
 

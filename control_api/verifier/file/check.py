@@ -1,7 +1,7 @@
 """Verifies an export file from its first line on: the header, its entries, its checkpoints and its
 end.
 
-`walk` knows what makes an entry valid, `checkpoint_judge` what a checkpoint proves.
+`policies.trail.walk` knows what makes an entry valid, `checkpoint_judge` what a checkpoint proves.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,7 @@
 """Judges what stands behind a file's last entry, and its `purge` entries.
 
-They are `redact` entries that erased openings of entries in the file. And the last line.
+Behind the last entry stand `redact` entries that erased openings of entries in the file, and the
+last line.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,11 +1,6 @@
 """Checks the policy documents of a file: that each one cited is there and has the cited digest,
 and, if asked, that the decisions follow from them.
 
-Writes its findings into the outcome.
-
-Finds documents that are missing, and documents that no decision cites. Derives no decision from a
-document.
-
 INVARIANT: no unsigned line hides what was done to a document. Decisions cite documents by digests
 that are signed with them, so a document that is missing is a finding, as is one that no decision
 cites. Only what is signed too excuses a missing one: what precedes the oldest entry was purged, and

@@ -3,8 +3,8 @@
 The service is not believed: what it shows now must begin with exactly the tree that was verified
 before, so it can't take entries back, change them, or show this monitor another log than last time.
 
-Replaced as a whole, synced before and after, so that a run that is killed leaves the state of the
-last one that succeeded.
+The state is replaced as a whole, synced before and after, so that a run that is killed leaves the
+state of the last one that succeeded.
 """
 
 import os

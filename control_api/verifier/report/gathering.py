@@ -1,9 +1,7 @@
 """Makes a report from an export that was verified: one reading selects, the next one collects the
 entries and their inclusion proofs.
 
-Verifies no entry.
-
-Keeps only the nodes that the proofs need. Knows leaves and places; knows no entry.
+Memory is bounded by the proofs: only the nodes that they need are kept.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence

@@ -1,5 +1,5 @@
-"""The page `report.html`: one file to read and print, without scripts and without anything from
-elsewhere.
+"""Renders the page `report.html`: one file to read and print, without scripts and without anything
+from elsewhere.
 
 The same report always gives the same bytes from the same wheel, whose SHA-256 it shows.
 """

@@ -1,4 +1,4 @@
-"""What each entry of a report says, as rows of the page's tables."""
+"""Writes what each entry of a report says, as rows of the page's tables."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -1,5 +1,5 @@
-"""The console's pages of agents: all of them, those that wait for a decision, and those that ask
-for data without being registered."""
+"""Shows the console's pages of agents: all of them, those that wait for a decision, and those that
+ask for data without being registered."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -1,5 +1,4 @@
-"""The console's pages of the audit trail: administrative changes, and refused records of
-sidecars."""
+"""Shows the console's pages of administrative changes, and of refused records of sidecars."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple

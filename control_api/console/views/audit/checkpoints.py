@@ -1,7 +1,5 @@
-"""The console's pages of the audit trail: the signed checkpoints that are kept, with the key that
-signs the log and how to verify it offline.
-
-Reads nothing.
+"""Shows the console's pages of the signed checkpoints that are kept, with the key that signs the
+log and how to verify it offline.
 
 INVARIANT: what is damaged is told before anything else, and what was not checked is never told as
 if it had been.

@@ -1,4 +1,4 @@
-"""The console's pages of the audit trail: evidence reports, and downloads of the log.
+"""Makes evidence reports and downloads of the log, and shows the console's pages that ask for them.
 
     export > a file, at most MAX_EXPORT bytes > sluice report > report.html and report.json > a ZIP
 

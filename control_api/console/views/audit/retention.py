@@ -1,4 +1,4 @@
-"""The console's pages of the audit trail: retention, erasures and legal holds."""
+"""Shows the console's pages of retention, erasures and legal holds, and takes their forms."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The state of the log, its verification, and how far that has come."""
+"""Shows the console's page of the log's state, its verification, and how far that has come."""
 
 from http import HTTPStatus
 from typing import Any, NamedTuple

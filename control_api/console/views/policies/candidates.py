@@ -1,5 +1,5 @@
-"""The console's pages of policies: the candidates, one with its review, promoting and discarding
-it."""
+"""Shows the console's pages of candidates: all of them, one with its review, promoting and
+discarding it."""
 
 from typing import Any
 

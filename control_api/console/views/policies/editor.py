@@ -1,5 +1,5 @@
-"""The console's pages of policies: write one, review what it would do, save it; restore it from its
-file.
+"""Shows the console's pages that write a policy, review what it would do, save it, and restore it
+from its file.
 
 What was typed is never lost: every refusal shows it again. What is saved is the text that was
 reviewed, in place of the version that it was reviewed against.

@@ -1,4 +1,4 @@
-"""The console's pages of policies: tests, and what recorded decisions would be under other
+"""Shows the console's pages of policy tests, and of what recorded decisions would be under other
 policies."""
 
 from typing import Any

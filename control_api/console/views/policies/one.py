@@ -1,4 +1,4 @@
-"""The console's pages of policies: all of them, one, its versions and their differences, its
+"""Shows the console's pages of policies: all of them, one, its versions and their differences, its
 deletion."""
 
 from collections.abc import Mapping
