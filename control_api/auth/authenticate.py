@@ -85,7 +85,7 @@ UNLIMITED = frozenset({"sidecar", "superadmin"})
 
 
 class NextAuthenticator(Protocol):
-    """The authenticator that the rate limit wraps; see `authenticate`."""
+    """The authenticator that the rate limit wraps; see `Authenticator`."""
 
     async def __call__(self, presented: str | None) -> Caller | Superadmin: ...
 

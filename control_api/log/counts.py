@@ -266,9 +266,9 @@ async def compare_counts(
     rest: float,
     beside: Callable[[], Awaitable[None]] | None = None,
 ) -> Finding | None:
-    """How the counts differ from the entries, those of the spools' records too (`counter_check`);
-    None if they don't. `secret` is drawn for this call;
-    `rest` and `beside` are as in `Recount`. Raises `EntriesMoved` if a purge came between."""
+    """How the counts differ from the entries, those of the spools' records too (`find_ahead`); None
+    if they don't. `secret` is drawn for this call; `rest` and `beside` are as in `Recount`. Raises
+    `EntriesMoved` if a purge came between."""
     counted = CountSums(secret, floors(store.clock.now(), 0))
 
     def take(counts: BatchCounts) -> None:

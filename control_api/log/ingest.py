@@ -41,8 +41,10 @@ MAX_REVISION = 2**53
 def advances(records: Sequence[Spooled], first_seq: int, newest: int | None) -> list[Acknowledged]:
     """For each revision after `newest` that the records show: the first record at it. The records
     get consecutive places in the log, from `first_seq`."""
-    # A source's revision grows, so that of its last record tells whether any is new. It may fall if
-    # the sidecar gets another store; what it then acknowledges counts from the old one's end on.
+    # Reads as little of the records as possible: in most batches nothing has advanced, and one
+    # record shows that. A source's revision grows, so that of its last record tells whether any is
+    # new. It may fall if the sidecar gets another store; what it then acknowledges counts from the
+    # old one's end on.
     reached = -1 if newest is None else newest
     last = (revision_of(record) for record in reversed(records))
     if next((revision for revision in last if revision >= 0), -1) <= reached:

@@ -264,7 +264,8 @@ class RejectedPage(NamedTuple):
 async def rejected_records(
     store: Store, tenant_id: str, limit: int, before_seq: int | None = None
 ) -> RejectedPage:
-    """The entries before `before_seq`."""
+    """The entries before `before_seq`, found by the index of rare kinds. Everything shown comes
+    from the entry's bytes."""
     query = select(log_entries.c.seq, log_entries.c.entry, log_entries.c.hash).where(
         log_entries.c.tenant_id == tenant_id,
         # In the words of the index's condition: otherwise no database uses it.

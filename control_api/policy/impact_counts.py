@@ -209,7 +209,7 @@ _NUMBERS = (
 KEPT = 7 * DAY
 """Microseconds since the run ended."""
 MOST = 50
-"""The most ended runs of one tenant."""
+"""The most ended runs of one tenant: each may have a megabyte of groups."""
 
 
 async def forget_ended(tx: Transaction) -> int:

@@ -137,7 +137,8 @@ KEPT = 3_600_000_000
 
 
 async def forget_expired_keys(store: Store, tenant_id: str) -> int:
-    """Returns the number of deleted keys. If we die in between, the next run continues."""
+    """Returns the number of deleted keys. That they were issued stays in the log. If we die in
+    between, the next run continues."""
     before, removed = store.clock.now() - KEPT, 0
 
     async def work(tx: Transaction) -> int:

@@ -22,7 +22,7 @@ EXPIRED_AT_ONCE = 1000
 
 @dataclass(frozen=True, slots=True)
 class ConsoleSession:
-    """A session's row (`store.schema.console`). Times are in microseconds since 1970 UTC."""
+    """A session's row (`store.schema.features`). Times are in microseconds since 1970 UTC."""
 
     digest: bytes
     session_id: str

@@ -30,7 +30,8 @@ _log = logging.getLogger("sluice.store")
 
 
 class WriteOutage:
-    """The outages of the database at `url`, noticed by writes inside `with`, on the event loop."""
+    """The outages of the database at `url`, noticed by writes inside `with`, on the event loop.
+    Log lines name the database and the cause, such as a full disk, which callers are not told."""
 
     def __init__(self, url: URL) -> None:
         self._url = url

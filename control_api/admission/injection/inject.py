@@ -33,6 +33,7 @@ _FAULTS = 5
 def faults(pod: Json, own: frozenset[str]) -> list[str]:
     """What is malformed, at most five faults; empty if the pod can be read. `own` are the names of
     what we inject, which doesn't count towards the limits."""
+    # The API server has checked all this before it asks the webhook; `sluice inject` reads files.
     found = []
     for fault in _Shape(own).faults(pod):
         found.append(fault)

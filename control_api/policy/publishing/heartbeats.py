@@ -116,8 +116,8 @@ def report_commands(tenant_id: str) -> tuple[Command, Command]:
 
 
 def suspect_fields(answer: object) -> set[bytes]:
-    """The fields named in the answer to the first of `commands`. Fields beyond the limits are
-    dropped, since sidecars report them again."""
+    """The fields named in the answer to the first of `report_commands`. Fields beyond the limits
+    are dropped, since sidecars report them again."""
     found: set[bytes] = set()
     for _, fields in _entries(answer):
         if isinstance(fields, dict):

@@ -187,7 +187,8 @@ def far_ahead(entry: Id, now: int) -> bool:
 
 
 def unusable(error: object) -> bool:
-    """Whether a command failed because the key is not a stream, or the stream's ids are used up."""
+    """Whether a command failed because the key is not a stream, or the stream's ids are used up.
+    The caller then deletes the key, and the stream starts anew."""
     if not isinstance(error, BaseException):
         return False
     return is_error(error, "WRONGTYPE") or is_error(error, "The stream has exhausted")

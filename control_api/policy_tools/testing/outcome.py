@@ -113,6 +113,7 @@ class Report:
 
 
 def _fit(text: str) -> str:
+    """The text, with what XML can't hold escaped."""
     return _UNFIT.sub(lambda found: ascii(found.group())[1:-1], text)
 
 
@@ -229,6 +230,8 @@ def state(folder: Path) -> State:
 def wait_for_change(folder: Path, known: State, pause: Callable[[float], object]) -> None:
     """Return once the state is no longer `known`, and has stayed as it is for one look: an editor
     may empty a file, or remove it, before it writes it."""
+    # Asks for the state again and again: that needs no library, sees what every editor does when it
+    # saves, and works on network mounts.
     before = known
     while True:
         pause(SECONDS)

@@ -75,6 +75,8 @@ of every other begins with `ten_`."""
 # `digest` is the SHA-256 of the cookie's secret. `method` is how the person signed in, and `person`
 # the name in the audit trail. A session that began with a key has its SHA-256 in `key_digest`, and
 # dies with it; one of OpenID Connect has the issuer, the subject and the group that gave its scope.
+# No foreign key to the tenants: the superadmin, who belongs to none, has sessions too, under
+# `SUPERADMIN_REALM`.
 console_sessions = table(
     "console_sessions",
     binary("digest"),
@@ -95,7 +97,8 @@ console_sessions = table(
     key=("digest",),
 )
 
-# A link works once: `used_at` is set in the transaction that begins the session.
+# `digest` is the SHA-256 of the link's secret. A link works once: `used_at` is set in the
+# transaction that begins the session.
 sign_in_links = table(
     "sign_in_links",
     binary("digest"),
