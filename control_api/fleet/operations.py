@@ -1,8 +1,6 @@
-"""Enrols sidecars, sends them the policy set and its documents, takes their reports, and lists
-them.
+"""Enrols sidecars, sends them policy sets and documents, takes their reports, and lists them.
 
-Enrolment needs no API key: the ServiceAccount token proves who asks. No decision depends on a
-report.
+Enrolment needs no API key: the ServiceAccount token proves who asks.
 
 If the set has changed since the sidecar's revision, `fetch_policy_set` answers at once. Otherwise
 the request waits until something is published, at most for as long as the sidecar requested, and
@@ -11,6 +9,8 @@ then reads the changes again.
 `look_up_documents` is for a sidecar that reads its documents from Redis. While Redis is
 unavailable, it follows changes by long poll, and fetches the documents that it lacks with this
 operation.
+
+No decision depends on a report.
 """
 
 from typing import Annotated, Any, ClassVar, cast
