@@ -18,39 +18,64 @@ import orjson
 from policies.ground.canonical import NotCanonical, check, encode, micros
 from policies.trail.commitment import commitment
 from policies.trail.entry import Index
+from policies.trail.fields import Type, names
+from policies.trail.known_form import known_members, known_object
 from policies.trail.record import MAX_ENTRY
 from policies.trail.spool_chain import POSITION, Spooled, core_hash, read_payload
 
 # Printable ASCII without `"` and `\`, so nothing in it is escaped, and a byte is a character.
-_NAME = rb"([ !#-\[\]-~]{1,256})"
+_NAME = rb"[ !#-\[\]-~]{1,256}"
 _TEXT = rb'"[^"\\\x00-\x1f]*(?:\\["\\bfnrt][^"\\\x00-\x1f]*)*"'
 _COUNT = rb"(?:0|[1-9][0-9]{0,14})"
 # Base64 of 32 bytes: the last of the 43 characters carries four bits, so its low two bits are zero.
-_HASH = rb"([A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=)"
-_PAIR = rb'\["[ !#-\[\]-~]{1,256}","[ !#-\[\]-~]{1,256}"\]'
+_HASH = rb"[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]="
+_PAIR = rb'\["%b","%b"\]' % (_NAME, _NAME)
 
-_CANDIDATE = (
-    rb'\{(?:"check":"[a-z_]{1,64}",)?"decision":"(?:ALLOW|DENY|ERROR)",'
-    rb'"name":"[ !#-\[\]-~]{1,256}","policy_name":"[ !#-\[\]-~]{1,256}","revision":' + _COUNT +
-    rb"\}"
-)  # fmt: skip
+
+def _group(name: str, pattern: bytes) -> bytes:
+    """A text that is kept as the group `name`."""
+    return b'"(?P<%b>%b)"' % (name.encode(), pattern)
+
+
+_VALUES = {
+    Type.NAME: b'"%b"' % _NAME,
+    Type.TEXT: _TEXT,
+    Type.UNREAD: _TEXT,
+    Type.SOURCE_TYPE: _group("source_type", b"[a-z0-9_-]{1,32}"),
+    Type.VERDICT: _group("decision", b"ALLOW|DENY"),
+    Type.ANSWER: b'"(?:ALLOW|DENY|ERROR)"',
+    Type.COUNT: _COUNT,
+    Type.TRUE: b"true",
+    "pub.facts": rb"(?=\{)",
+    "pub.masking": b"(?P<masking>true)",
+    **{
+        path: _group(path.rpartition(".")[2], _NAME)
+        for path in (
+            "pub.request.agent_id", "pub.request.agent_role", "pub.request.session_id",
+            "pub.request.source_id", "pub.response.policy_name",
+        )
+    },
+}  # fmt: skip
+_CM = {f"cm.{name}": _group(f"{name}_cm", _HASH) for name in ("query", "user_id")}
+_OPEN = {
+    "cm.query": rb"\[%b,(?P<query_value>%b)\]" % (_group("query_salt", _HASH), _TEXT),
+    "cm.user_id": rb'\[%b,(?P<user_value>"(?P<user_id>%b)")\]' % (
+        _group("user_salt", _HASH), _NAME,
+    ),
+}  # fmt: skip
+_PUB = tuple(known_members("pub", _VALUES).values())
+_BEHIND_FACTS = names("pub").index("facts") + 1
 
 _FRONT = re.compile(
-    rb'\{"core":(\{"cm":\{(?:"query":"' + _HASH + rb'",)?"user_id":"' + _HASH + rb'"\},'
-    rb'"eid":"' + _NAME + rb'","kind":"decision"),"masked":(\[(?:' + _PAIR + rb"(?:," + _PAIR +
-    rb')*)?\]),"pub":(?=\{)\{(?:"candidates":\[' + _CANDIDATE + rb"(?:," + _CANDIDATE +
-    rb'){0,2}\],)?"context_hash":' + _TEXT + rb',"facts":(?=\{)'
+    rb'\{"core":(?P<head>\{"cm":' + known_object("cm", _CM) + rb',"eid":' + _group("eid", _NAME) +
+    rb',"kind":"decision"),"masked":(?P<masked>\[(?:' + _PAIR + rb"(?:," + _PAIR +
+    rb')*)?\]),"pub":(?=\{)\{' + b"".join(_PUB[:_BEHIND_FACTS])
 )  # fmt: skip
 _REST = re.compile(
-    rb'(,"masking":true)?,"request":\{(?:"agent_id":"' + _NAME + rb'",)?"agent_role":"' + _NAME +
-    rb'","sensitivity_level":' + _TEXT + rb'(?:,"session_id":"' + _NAME + rb'")?,"source_id":"' +
-    _NAME + rb'","source_type":"([a-z0-9_-]{1,32})"(?:,"task_type":' + _TEXT + rb')?\},'
-    rb'"response":\{(?:"check":' + _TEXT + rb',)?"decision":"(ALLOW|DENY)",(?:"policy_id":' +
-    _TEXT + rb',)?"policy_name":"' + _NAME + rb'",(?:"policy_version":' + _COUNT +
-    rb',)?"reason":' + _TEXT + rb'\}\},"src":(\{"id":"' + _NAME + rb'","inst":"' + _NAME +
-    rb'","n":(' + _COUNT + rb'),"prev":"(?:' + _HASH + rb')?","t":"([0-9TZ:.-]{27})"\}),"v":1\},'
-    rb'"open":(\{(?:"query":\["' + _HASH + rb'",(' + _TEXT + rb')\],)?"user_id":\["' + _HASH +
-    rb'",("' + _NAME + rb'")\]\})\}'
+    b"".join(_PUB[_BEHIND_FACTS:]) + rb'\},"src":(?P<src>\{"id":' +
+    _group("src_id", _NAME) + rb',"inst":' + _group("inst", _NAME) + rb',"n":(?P<n>' + _COUNT +
+    rb'),"prev":"(?:(?P<prev>' + _HASH + rb'))?","t":"(?P<t>[0-9TZ:.-]{27})"\}),"v":1\},"open":' +
+    rb"(?P<opened>" + known_object("cm", _OPEN) + rb")\}"
 )  # fmt: skip
 _NEXT = b',"request":{'
 _MASKING = b',"masking":true'
@@ -84,7 +109,7 @@ def match_record(raw: bytes, at: int = 0) -> KnownRecord | None:
     rest = _REST.match(raw, end)
     if rest is None or not _is_canonical_object(raw[begin:end]):
         return None
-    if front[5] != b"[]" and rest[1] is None:
+    if front["masked"] != b"[]" and rest["masking"] is None:
         return None  # something was masked, but the record does not say so
     return KnownRecord(raw[at : rest.end()], front, rest)
 
@@ -149,8 +174,9 @@ def read(payload: object) -> Spooled:
 
 
 _ENVELOPE = re.compile(
-    rb'\{"instance":"' + _NAME + rb'","source":"' + _NAME + rb'","records":\[(?=\{)'
-)
+    rb'\{"instance":' + _group("instance", _NAME) + rb',"source":' + _group("source", _NAME) +
+    rb',"records":\[(?=\{)'
+)  # fmt: skip
 _BETWEEN = b',{"core":'
 _COMMA = ord(",")
 _END = b"]}"
@@ -191,7 +217,7 @@ def match_batch(body: bytes) -> KnownBatch | None:
         at += 1
     if at != last:
         return None
-    return KnownBatch(envelope[2].decode(), envelope[1].decode(), records)
+    return KnownBatch(envelope["source"].decode(), envelope["instance"].decode(), records)
 
 
 def _decoded(piece: bytes) -> object | None:

@@ -79,11 +79,11 @@ def openings_hold(
 def all_opened(columns: Columns) -> bool:
     """Whether each line has the openings of its commitments, and they match."""
     query_cm, query_salt = columns.query_cm, columns.query_salt
-    if not all(columns.user_salt) or [*map(bool, query_cm)] != [*map(bool, query_salt)]:
+    if not all(columns.user_id_salt) or [*map(bool, query_cm)] != [*map(bool, query_salt)]:
         return False
     queries = filter(None, query_cm), filter(None, query_salt), filter(None, columns.query_value)
     return openings_hold(
-        "user_id", columns.user_cm, columns.user_salt, columns.user_value
+        "user_id", columns.user_id_cm, columns.user_id_salt, columns.user_id_value
     ) and openings_hold("query", *map(tuple, queries))
 
 

@@ -15,6 +15,8 @@ from typing import NamedTuple
 import orjson
 
 from policies.ground.canonical import NotCanonical, check, encode
+from policies.trail.fields import COMMITTED, Type, names
+from policies.trail.known_form import known_object
 from policies.trail.log_file.coding import line_feeds
 from policies.trail.recompute.facts import cited_in
 
@@ -26,15 +28,15 @@ class Columns(NamedTuple):
 
     `raw` is the entry. `head`, `masked`, `pub` and `src` are members as they stand in it: `head`
     all up to `kind`, `masked` and `src` with the comma before them. `source` is the text of `id`
-    and `inst`. Hashes and salts (`query_cm`, `user_cm`, `prev`, `src_prev`, `query_salt`,
-    `user_salt`) come without the last character of their base64, and may be any 43 bytes. `second`
-    is the beginning of `ts`, any 19 bytes. `facts` begin and end like an object; if `"masking"`
-    follows, they include it."""
+    and `inst`. Hashes and salts (`query_cm`, `user_id_cm`, `prev`, `src_prev`, `query_salt`,
+    `user_id_salt`) come without the last character of their base64, and may be any 43 bytes.
+    `second` is the beginning of `ts`, any 19 bytes. `facts` begin and end like an object. The
+    pattern's groups have these names, in this order."""
 
     raw: Row
     head: Row
     query_cm: Row
-    user_cm: Row
+    user_id_cm: Row
     eid: Row
     log: Row
     masked: Row
@@ -50,33 +52,44 @@ class Columns(NamedTuple):
     second: Row
     query_salt: Row
     query_value: Row
-    user_salt: Row
-    user_value: Row
+    user_id_salt: Row
+    user_id_value: Row
 
 
 def _pattern(name: bytes, text: bytes) -> "re.Pattern[bytes]":
     """A line in the known form, with the line feed before it. `name` and `text` match what stands
     between the quotes of a name, and of a text, which may have escapes."""
-    # `(?:x|)` takes half the time of `(?:x)?`. Hashes are compared later, so `.{43}`, which only
-    # counts, is enough. The bound on the facts' braces keeps a hostile line cheap.
+    # Hashes are compared later, so `.{43}`, which only counts, is enough.
     name, text, count = b'"%b"' % name, b'"%b"' % text, rb"(?:0|[1-9][0-9]{0,14})"
     pair = rb"\[%b,%b\]" % (name, name)
+    values: dict[str, bytes] = {
+        Type.NAME: name,
+        Type.TEXT: text,
+        Type.UNREAD: text,
+        Type.SOURCE_TYPE: name,
+        Type.VERDICT: b'"(?:ALLOW|DENY)"',
+        Type.ANSWER: b'"(?:ALLOW|DENY|ERROR)"',
+        Type.COUNT: count,
+        Type.TRUE: b"true",
+        # The bound on the facts' braces keeps a hostile line cheap.
+        "pub.facts": rb"(?P<facts>\{(?:[^}]*\}){1,16}?)",
+    }
+    cm = {f"cm.{each}": b'"(?P<%b_cm>.{43})="' % each.encode() for each in names(COMMITTED)}
+    opened = {
+        f"cm.{each}": rb'\["(?P<%b_salt>.{43})=",(?P<%b_value>%b)\]'
+        % (each.encode(), each.encode(), text)
+        for each in names(COMMITTED)
+    }
     return re.compile(
-        rb'\n\{"entry":((\{"cm":\{(?:"query":"(.{43})=",|)"user_id":"(.{43})="\},"eid":"('
-        + name[1:-1] + rb')","kind":"decision")(,"log":' + name
-        + rb')(,"masked":\[(?:' + pair + rb"(?:," + pair + rb')*|)\]),"prev":"(.{43})=",'
-        rb'("pub":\{"context_hash":' + text
-        + rb',"facts":(\{(?:[^}]*\}){1,16}?(?:,"masking":true|)),'
-        rb'"request":\{(?:"agent_id":' + name + rb',|)"agent_role":' + name
-        + rb',"sensitivity_level":' + text + rb'(?:,"session_id":' + name + rb'|),"source_id":'
-        + name + rb',"source_type":' + name + rb'(?:,"task_type":' + text + rb'|)\},'
-        rb'"response":\{(?:"check":' + text + rb',|)"decision":"(?:ALLOW|DENY)",'
-        rb'(?:"policy_id":' + text + rb',|)"policy_name":' + name + rb',(?:"policy_version":'
-        + count + rb',|)"reason":' + text + rb'\}\}),"seq":(' + count + rb')'
-        rb'(?:(,"src":\{("id":' + name + rb',"inst":' + name + rb'),"n":(' + count
-        + rb'),"prev":"(?:(.{43})=|)","t":' + name + rb'\})|),"ts":"((.{19})\.[0-9]{6}Z)","v":1\})'
-        rb'(?:,"openings":\{(?:"query":\["(.{43})=",(' + text + rb')\],|)'
-        rb'"user_id":\["(.{43})=",(' + text + rb')\]\}|)\}(?=\n)',
+        rb'\n\{"entry":(?P<raw>(?P<head>\{"cm":' + known_object(COMMITTED, cm)
+        + rb',"eid":"(?P<eid>' + name[1:-1] + rb')","kind":"decision")(?P<log>,"log":' + name
+        + rb')(?P<masked>,"masked":\[(?:' + pair + rb"(?:," + pair
+        + rb')*|)\]),"prev":"(?P<prev>.{43})=",(?P<pub>"pub":' + known_object("pub", values)
+        + rb'),"seq":(?P<seq>' + count + rb')'
+        rb'(?:(?P<src>,"src":\{(?P<source>"id":' + name + rb',"inst":' + name + rb'),"n":(?P<n>'
+        + count + rb'),"prev":"(?:(?P<src_prev>.{43})=|)","t":' + name
+        + rb'\})|),"ts":"(?P<ts>(?P<second>.{19})\.[0-9]{6}Z)","v":1\})'
+        rb'(?:,"openings":' + known_object(COMMITTED, opened) + rb'|)\}(?=\n)',
         re.DOTALL,
     )  # fmt: skip
 
@@ -89,7 +102,6 @@ _PLAIN = _pattern(rb'[^"]*', rb'[^"]*')
 _NOT_PLAIN = [b"\\", *(bytes([each]) for each in range(32) if each != ord("\n"))]
 _CACHED_FACTS = 4096
 _MAX_FACTS_BYTES = 4096
-_MASKING = b',"masking":true'
 
 
 class KnownForm:
@@ -128,7 +140,6 @@ def cited_by(raw: bytes) -> tuple[str, ...] | None:
     and again."""
     if len(raw) > _MAX_FACTS_BYTES:
         return None  # too large for the cache
-    raw = raw.removesuffix(_MASKING)
     try:
         value = orjson.loads(raw)
         check([[value]])  # nested as deeply as in an entry, since the profile limits depth

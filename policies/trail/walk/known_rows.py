@@ -15,7 +15,7 @@ from policies.trail.walk.known_lines import Columns, KnownForm, Row
 
 FEW = 4
 """The fewest rows that take less time together than one by one."""
-_SIGN = b',"pub":{"context_hash":"'
+_SIGN = b'"kind":"decision","log":'
 _LONGEST = 16 * 1024
 """Bytes of an entry and its openings: a row's line is a copy, and many are made together."""
 

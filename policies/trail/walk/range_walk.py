@@ -177,8 +177,8 @@ class RangeWalk:
         everything as it was, for the full check to say what is wrong."""
         columns = Columns(*zip(*rows, strict=True))
         first, count = self._tree.end, len(rows)
-        opened = columns.user_salt if self._with_openings else ()
-        if any(columns.user_salt) != bool(opened) or (
+        opened = columns.user_id_salt if self._with_openings else ()
+        if any(columns.user_id_salt) != bool(opened) or (
             self._wanted and not self._wanted.isdisjoint(range(first + 1, first + count + 1))
         ):
             return False

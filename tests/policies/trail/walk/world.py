@@ -8,7 +8,16 @@ from policies.trail.stored_entry import StoredRow
 from policies.trail.walk.joined_walk import JoinedWalk
 from policies.trail.walk.range_result import RangeResult
 from policies.trail.walk.range_walk import RangeWalk
-from tests.policies.world import FULL, LOG, RETRIEVAL, Log, decided, every_kind, full_facts
+from tests.policies.world import (
+    FULL,
+    LOG,
+    RETRIEVAL,
+    Log,
+    decided,
+    diverging,
+    every_kind,
+    full_facts,
+)
 
 
 def line(row: StoredRow) -> bytes:
@@ -22,11 +31,14 @@ def lines(rows: Iterable[StoredRow]) -> list[bytes]:
 
 
 def mixed_log() -> Log:
-    """Every kind, and decisions of sidecars and of the control API, with and without a query."""
+    """Every kind, and decisions of sidecars and of the control API, with and without a query and
+    what candidates decide."""
     log = every_kind()
     for n in range(20):
         retrieval = FULL if n % 2 else RETRIEVAL._replace(query=None if n % 3 else 'naïve "x"\n')
         record = decided(retrieval, full_facts(), seed=100 + n)
+        if n % 5 == 3:
+            record = diverging(100 + n, retrieval)
         if n % 4:
             log.shipped(record, f"sidecar-{n % 3}", "i9")
         else:

@@ -1,0 +1,236 @@
+"""The fields of a decision's record, as one table.
+
+From it come, at import: the members that the encoder takes from a retrieval and a decision
+(`record`), both known forms (`known_form`), what a sidecar may send (`record_schema`), the members
+of an entry (`stored_entry`), an event of the API (`entry`), the columns of every export, the rows
+of a report, and the tables of this folder's README. What is written by hand is compared with it in
+`tests/policies/trail/test_fields.py`.
+
+The rows stand in the order of an event in the API, then those that it does not show. In a record,
+members stand in the order of their names, as the encoding sorts them: `members`.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+
+class Type(StrEnum):
+    """The type of a value in a record."""
+
+    NAME = "identifier"
+    TEXT = "text"
+    UNREAD = "text, not checked"
+    """A sidecar may send something else: no list and no index reads it."""
+    SOURCE_TYPE = "source type"
+    VERDICT = "`ALLOW`, `DENY`"
+    ANSWER = "`ALLOW`, `DENY`, `ERROR`"
+    COUNT = "integer"
+    TRUE = "`true`"
+    FLAG = "boolean"
+    TIME = "time"
+    HASH = "hash, in base64"
+    DIGEST = "hash, in hex"
+    MARKS = "list of marks"
+    PAIRS = "list of `[path, rule]`"
+    OBJECT = "object"
+    """Its members are rows of their own, unless it is recorded as it was encoded elsewhere."""
+    ITEMS = "list of objects"
+    """The members of an item are rows below `<path>[]`."""
+
+
+Export = Literal["ecs", "ocsf", "otel"]
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of the record.
+
+    `path` leads to it from the entry; what is not a member but follows from the whole entry has
+    none. `optional` says that it may be absent (never null). `since` is the version of the record's
+    format (`v`) that first had it.
+
+    `shown` is its name in an event of the API and, with its first letter's case, of a CSV's header;
+    `csv` is the number of its column there. `ecs`, `ocsf` and `otel` are the members that it makes
+    in those exports, separated by commas. `report` is the number and the title of its row in a
+    report. Each is None where the field has no place."""
+
+    path: str
+    type: Type
+    says: str
+    optional: bool = False
+    since: int = 1
+    shown: str | None = None
+    csv: int | None = None
+    ecs: str | None = None
+    ocsf: str | None = None
+    otel: str | None = None
+    report: tuple[int, str] | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the member."""
+        return self.path.rpartition(".")[2].removesuffix("[]")
+
+    @property
+    def parent(self) -> str:
+        """The path of the object that holds it, empty for the entry."""
+        return self.path.rpartition(".")[0]
+
+    @property
+    def committed(self) -> bool:
+        """Whether the record has only a commitment to it; otherwise it stands there in clear."""
+        return self.parent == COMMITTED
+
+
+COMMITTED = "cm"
+REQUEST, RESPONSE, CANDIDATE = "pub.request", "pub.response", "pub.candidates[]"
+
+# A row takes two or three lines, rather than ten.
+# fmt: off
+FIELDS = (
+    Field("eid", Type.NAME, "The audit event's id, a UUIDv7.", shown="event_id", csv=1,
+          ecs="event.id", ocsf="metadata.uid", otel="sluice.event_id", report=(11, "event")),
+    Field("seq", Type.COUNT, "The entry's sequence number in the tenant's log.", shown="seq", csv=2,
+          ecs="event.sequence", ocsf="metadata.sequence", otel="sluice.seq"),
+    Field("ts", Type.TIME, "When it happened (RFC 3339, UTC).", shown="timestamp", csv=3,
+          ecs="@timestamp", ocsf="time", otel="timeUnixNano"),
+    Field("marks", Type.MARKS,
+          "Whether the sidecar's time was too far from the arrival of its record. The event is "
+          "then listed and counted at its arrival, and `timestamp` is that time.", optional=True,
+          shown="time_doubtful", csv=22, ecs="labels.time_doubtful", ocsf="unmapped.time_doubtful",
+          otel="sluice.time_doubtful", report=(9, "time")),
+    Field("marks", Type.MARKS,
+          "Whether a denial names an agent that the sidecar's key does not act for. It is "
+          "counted for no agent.", optional=True, shown="agent_foreign", csv=23,
+          ecs="labels.agent_foreign", ocsf="unmapped.agent_foreign", otel="sluice.agent_foreign"),
+    Field("pub.response.decision", Type.VERDICT, "`ALLOW` or `DENY`.", shown="decision", csv=4,
+          ecs="event.outcome, event.type",
+          ocsf="action_id, disposition_id, status_id, severity_id, actor.authorizations.decision",
+          otel="sluice.decision, severityNumber, severityText"),
+    Field("pub.response.policy_name", Type.NAME,
+          "The policy that decided, or the name of the identity check that denied.",
+          shown="policy_name", csv=5, ecs="rule.name",
+          ocsf="policy.name, actor.authorizations.policy.name", otel="sluice.policy.name"),
+    Field("pub.response.reason", Type.TEXT, "The reason, in a sentence.", shown="reason", csv=7,
+          ecs="event.reason", ocsf="status_detail", otel="sluice.reason"),
+    Field("pub.response.check", Type.TEXT, "The check that denied. `null` on an `ALLOW`.",
+          optional=True, shown="check", csv=8, ecs="labels.check", ocsf="status_code",
+          otel="error.type"),
+    Field("pub.response.policy_version", Type.COUNT,
+          "The version of the policy that decided. `null` if no policy did.", optional=True,
+          shown="policy_version", csv=6, ecs="rule.version",
+          ocsf="policy.version, actor.authorizations.policy.version", otel="sluice.policy.version"),
+    Field("pub.request.agent_role", Type.NAME,
+          "The role the agent claims. Must equal a policy's `agent_role` exactly.",
+          shown="agent_role", csv=9, ecs="user.roles", ocsf="actor.app_name",
+          otel="sluice.agent_role", report=(2, "role")),
+    Field("pub.request.agent_id", Type.NAME, "The registered agent that makes the call.",
+          optional=True, shown="agent_id", csv=10, ecs="service.name", ocsf="actor.app_uid",
+          otel="gen_ai.agent.id", report=(1, "agent")),
+    Field("cm.user_id", Type.NAME,
+          "The user on whose behalf the agent acted. `null` if it was erased.", shown="user_id",
+          csv=11, ecs="user.id", ocsf="actor.user.uid", otel="user.id", report=(3, "user")),
+    Field("pub.request.source_id", Type.NAME, "The data source.", shown="source_id", csv=12,
+          ecs="labels.source_id", ocsf="databucket.name, databucket.uid",
+          otel="gen_ai.data_source.id", report=(5, "source")),
+    Field("pub.request.source_type", Type.SOURCE_TYPE,
+          "The kind of caller or source, for example `api`, `sdk`, `langchain`, `chroma`.",
+          shown="source_type", csv=13, ecs="labels.source_type", ocsf="unmapped.source_type",
+          otel="sluice.source_type"),
+    Field("pub.request.sensitivity_level", Type.TEXT,
+          "How sensitive the data is, in ascending order from `low` to `critical`.",
+          shown="sensitivity_level", csv=14, ecs="labels.sensitivity_level",
+          ocsf="unmapped.sensitivity_level", otel="sluice.sensitivity_level",
+          report=(6, "sensitivity")),
+    Field("pub.request.session_id", Type.NAME,
+          "Groups retrievals that belong together. A session belongs to one agent.", optional=True,
+          shown="session_id", csv=15, ecs="labels.session_id", ocsf="actor.session.uid",
+          otel="gen_ai.conversation.id", report=(4, "session")),
+    Field("pub.request.task_type", Type.TEXT,
+          "The task the agent performs, checked against the policy's task lists.", optional=True,
+          shown="task_type", csv=16, report=(7, "task")),
+    Field("cm.query", Type.TEXT,
+          "The query text, masked if masking was on. `null` if it was erased.", optional=True,
+          shown="query", report=(8, "query")),
+    Field("pub.context_hash", Type.TEXT,
+          "SHA-256, in hex, of what was retrieved or will be sent. Computed from the request if "
+          "left out.", shown="context_hash", csv=17),
+    Field("pub.masking", Type.TRUE,
+          "Whether personal data was masked before the event was written.", optional=True,
+          shown="pii_masked", csv=18),
+    Field("src.id", Type.NAME, "The sidecar's id. `null` for decisions made by the control API.",
+          shown="sidecar_id", csv=19, ecs="observer.name", ocsf="src_endpoint.name",
+          otel="sluice.sidecar_id", report=(10, "decided by")),
+    Field("", Type.DIGEST, "The entry's leaf hash, in hex.", shown="hash", csv=20, ecs="event.hash",
+          ocsf="raw_data_hash.value", otel="sluice.hash"),
+    Field("prev", Type.HASH, "The leaf hash of the previous entry, in hex.", shown="prev_hash",
+          csv=21),
+    Field("src.inst", Type.NAME, "The instance of the sidecar's spool."),
+    Field("src.n", Type.COUNT, "The record's number in its spool, from 0 without gaps."),
+    Field("src.prev", Type.HASH, "The hash of the spool's previous record; empty for the first."),
+    Field("src.t", Type.TIME,
+          "When the sidecar decided. `timestamp` is this time, unless it is doubtful."),
+    Field("pub.response.policy_id", Type.UNREAD,
+          "The id of the policy that decided. Absent if no policy did.", optional=True),
+    Field("pub.candidates", Type.ITEMS,
+          "What [candidates](../INTERNALS.md#candidates) decide otherwise.", optional=True),
+    Field("pub.candidates[].name", Type.NAME, "The candidate's name."),
+    Field("pub.candidates[].revision", Type.COUNT, "The candidate's revision."),
+    Field("pub.candidates[].decision", Type.ANSWER, "What it decides, or that it could not."),
+    Field("pub.candidates[].policy_name", Type.NAME, "Its policy that decides."),
+    Field("pub.candidates[].check", Type.NAME, "Its check that denies.", optional=True),
+    Field("pub.facts", Type.OBJECT,
+          "What the decision rests on. Empty if the call was refused before any facts were "
+          "gathered."),
+    Field("pub.facts.agent", Type.OBJECT, "The registered agent.", optional=True),
+    Field("pub.facts.frozen_at", Type.COUNT,
+          "When the tenant was frozen, in microseconds since 1970 UTC.", optional=True),
+    Field("pub.facts.key", Type.OBJECT, "The key that asked."),
+    Field("pub.facts.levels", Type.OBJECT,
+          "Who states which level of the source: `request`, `sidecar`, `tenant`. "
+          "`sensitivity_level` is the highest.", optional=True),
+    Field("pub.facts.require_agent_id", Type.FLAG, "The tenant's setting."),
+    Field("pub.facts.revision", Type.COUNT, "The revision of the policy set."),
+    Field("pub.facts.role", Type.DIGEST, "SHA-256 of the document of the role's policies.",
+          optional=True),
+    Field("pub.facts.session", Type.OBJECT, "The session.", optional=True),
+    Field("pub.facts.sources", Type.DIGEST, "SHA-256 of the tenant's document `sources`.",
+          optional=True),
+    Field("v", Type.COUNT, "1, the version of this format."),
+    Field("kind", Type.NAME, "`decision`."),
+    Field("log", Type.NAME, "The log that it is in."),
+    Field("masked", Type.PAIRS, "In which field something was masked, and as what. Sorted."),
+    Field("cm", Type.OBJECT, "Commitments to what may be personal."),
+    Field("pub", Type.OBJECT, "What is in clear."),
+    Field("pub.request", Type.OBJECT, "What was asked."),
+    Field("pub.response", Type.OBJECT, "What was answered."),
+    Field("src", Type.OBJECT,
+          "The place in the sidecar's spool. Absent if the control API decided.", optional=True),
+)
+# fmt: on
+"""INVARIANT: rows are added, never removed or renamed: old records have them for good."""
+
+
+def members(parent: str) -> tuple[Field, ...]:
+    """The fields of the object at `parent` in the order of the encoding, each member once."""
+    by_name = {field.name: field for field in FIELDS if field.path and field.parent == parent}
+    return tuple(by_name[name] for name in sorted(by_name))
+
+
+def names(parent: str, *, optional: bool | None = None) -> tuple[str, ...]:
+    """The names of `members`: all, or those that are optional, or those that are not."""
+    return tuple(
+        each.name for each in members(parent) if optional is None or each.optional is optional
+    )
+
+
+def exported(export: Export, within: str) -> tuple[tuple[str, str], ...]:
+    """The members of an export whose name begins with `within`, without that, and the names of the
+    fields that they hold, as `shown`."""
+    return tuple(
+        (column.removeprefix(within), field.shown)
+        for field in FIELDS
+        for column in (getattr(field, export) or "").split(", ")
+        if field.shown and column.startswith(within)
+    )
