@@ -12,6 +12,24 @@ import orjson
 
 from policies.ground.canonical import micros, unb64
 from policies.trail.core import AGENT_FOREIGN, TIME_DOUBTFUL, at_arrival, marks_of
+from policies.trail.fields import COMMITTED, FIELDS, REQUEST, RESPONSE, members, names
+
+_NOTHING: dict[str, Any] = {each.shown: None for each in FIELDS if each.shown}
+"""The members of an event, in order: a record lacks some."""
+
+
+def _shown(parent: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The members of the object at `parent` that an event shows under their own names: those that
+    a record always has, and those that it may lack."""
+    shown = [each for each in members(parent) if each.shown == each.name]
+    return (
+        tuple(each.name for each in shown if not each.optional),
+        tuple(each.name for each in shown if each.optional),
+    )
+
+
+_REQUEST, _RESPONSE = _shown(REQUEST), _shown(RESPONSE)
+_COMMITTED = names(COMMITTED)
 
 
 class Index(NamedTuple):
@@ -80,35 +98,30 @@ def audit_event(entry: dict[str, Any], leaf: bytes, openings: bytes | None) -> d
     `user_id` and `query` are null if their openings were erased. `hash` and `prev_hash` are leaf
     hashes in hex.
     """
-    pub, src = entry["pub"], entry.get("src")
-    request, response, marks = pub["request"], pub["response"], marks_of(entry)
+    pub, src, marks = entry["pub"], entry.get("src"), marks_of(entry)
     opened = orjson.loads(openings) if openings else {}
-    return {
-        "event_id": entry["eid"],
-        "seq": entry["seq"],
-        "timestamp": time_of(entry),
-        "time_doubtful": TIME_DOUBTFUL in marks,
-        "agent_foreign": AGENT_FOREIGN in marks,
-        "decision": response["decision"],
-        "policy_name": response["policy_name"],
-        "reason": response["reason"],
-        "check": response.get("check"),
-        "policy_version": response.get("policy_version"),
-        "agent_role": request["agent_role"],
-        "agent_id": request.get("agent_id"),
-        "user_id": opened["user_id"][1] if "user_id" in opened else None,
-        "source_id": request["source_id"],
-        "source_type": request["source_type"],
-        "sensitivity_level": request["sensitivity_level"],
-        "session_id": request.get("session_id"),
-        "task_type": request.get("task_type"),
-        "query": opened["query"][1] if "query" in opened else None,
-        "context_hash": pub["context_hash"],
-        "pii_masked": pub.get("masking") is True,
-        "sidecar_id": None if src is None else src["id"],
-        "hash": leaf.hex(),
-        "prev_hash": unb64(entry["prev"]).hex(),
-    }
+    event = _NOTHING.copy()
+    for name in _COMMITTED:
+        if name in opened:
+            event[name] = opened[name][1]
+    for held, required, optional in ((pub["response"], *_RESPONSE), (pub["request"], *_REQUEST)):
+        for name in required:
+            event[name] = held[name]
+        for name in optional:
+            if name in held:
+                event[name] = held[name]
+    event["event_id"] = entry["eid"]
+    event["seq"] = entry["seq"]
+    event["timestamp"] = time_of(entry)
+    event["time_doubtful"] = TIME_DOUBTFUL in marks
+    event["agent_foreign"] = AGENT_FOREIGN in marks
+    event["context_hash"] = pub["context_hash"]
+    event["pii_masked"] = pub.get("masking") is True
+    if src is not None:
+        event["sidecar_id"] = src["id"]
+    event["hash"] = leaf.hex()
+    event["prev_hash"] = unb64(entry["prev"]).hex()
+    return event
 
 
 def lineage_action(entry: dict[str, Any], openings: bytes | None) -> dict[str, Any]:

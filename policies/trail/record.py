@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from policies.candidates import CandidateDecision
 from policies.checks.finding import Facts
@@ -23,6 +23,7 @@ from policies.levels import Levels
 from policies.retrieval import MAX_QUERY, Retrieval
 from policies.sets.source_levels import raised
 from policies.trail.commitment import commit
+from policies.trail.fields import REQUEST, RESPONSE, names
 
 MAX_ENTRY = 64 * 1024
 """The limit on an entry, in bytes."""
@@ -31,6 +32,9 @@ REPORT_PREFIX = "report mode, forwarded: "
 """Prefix of the reason of a denial that a sidecar forwarded, because its source is in mode
 `report`."""
 
+# The members of both, and where a retrieval and a decision have them.
+_REQUEST = tuple((name, Retrieval._fields.index(name)) for name in names(REQUEST))
+_RESPONSE = tuple((name, Decision._fields.index(name)) for name in names(RESPONSE))
 _POSITION = 4096  # the most that ids, log, prev, seq, src and ts add to `pub` and `cm`
 _sha256 = hashlib.sha256
 
@@ -162,35 +166,23 @@ def _mask(personal: dict[str, str], ahead: dict[str, Masked]) -> bytes:
 
 
 def _request(retrieval: Retrieval) -> bytes:
-    request: dict[str, str] = {
-        "agent_role": retrieval.agent_role,
-        "sensitivity_level": retrieval.sensitivity_level,
-        "source_id": retrieval.source_id,
-        "source_type": retrieval.source_type,
-    }
-    if retrieval.agent_id is not None:
-        request["agent_id"] = retrieval.agent_id
-    if retrieval.session_id is not None:
-        request["session_id"] = retrieval.session_id
-    if retrieval.task_type is not None:
-        request["task_type"] = retrieval.task_type
-    return encode(request)
+    return encode(_given(retrieval, _REQUEST))
 
 
-def response_of(decision: Decision) -> dict[str, str | int]:
-    """The response as an entry records it."""
-    response: dict[str, str | int] = {
-        "decision": decision.decision,
-        "policy_name": decision.policy_name,
-        "reason": decision.reason,
-    }
-    if decision.check is not None:
-        response["check"] = decision.check
-    # Both are absent, rather than null, if no policy decided, as for `default_deny`.
-    if decision.policy_id is not None and decision.policy_version is not None:
-        response["policy_id"] = decision.policy_id
-        response["policy_version"] = decision.policy_version
-    return response
+def response_of(decision: Decision) -> dict[str, Any]:
+    """The response as an entry records it. What is None is absent, as `policy_id` and
+    `policy_version` are if no policy decided (`default_deny`)."""
+    return _given(decision, _RESPONSE)
+
+
+def _given(values: tuple[Any, ...], places: tuple[tuple[str, int], ...]) -> dict[str, Any]:
+    """The values at these places that are not None, by name."""
+    given = {}
+    for name, at in places:  # takes two thirds of the time of a comprehension
+        value = values[at]
+        if value is not None:
+            given[name] = value
+    return given
 
 
 def _facts(facts: Facts, levels: Levels | None) -> bytes:

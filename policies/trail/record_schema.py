@@ -3,7 +3,8 @@ or show.
 
 The log forgets nothing: a record that the event list can't show would break that list forever, and
 a name that a database can't hold would block its sidecar's whole queue. So both are refused on
-arrival. Knows the members of each kind; unknown members pass.
+arrival. Takes the members of a decision from the table of fields, and knows
+those of the other kinds; unknown members pass.
 """
 
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import orjson
 from policies.definitions.model import MAX_CANDIDATES
 from policies.ground.json_body import MAX_IDENTIFIER, identifier_fault
 from policies.retrieval import SOURCE_TYPE
+from policies.trail.fields import CANDIDATE, COMMITTED, REQUEST, RESPONSE, Type, members
 
 _Test = Callable[[object], bool]
 
@@ -44,6 +46,10 @@ def _verdict(value: object) -> bool:
     return value in ("ALLOW", "DENY")
 
 
+def _answer(value: object) -> bool:
+    return value in ("ALLOW", "DENY", "ERROR")
+
+
 def _candidates(value: object) -> bool:
     """One or a few items of `policies.candidates.CandidateDecision`."""
     return (
@@ -54,12 +60,9 @@ def _candidates(value: object) -> bool:
 
 
 def _candidate(item: dict[str, object]) -> bool:
-    return (
-        is_name(item.get("name"))
-        and _count(item.get("revision"))
-        and item.get("decision") in ("ALLOW", "DENY", "ERROR")
-        and is_name(item.get("policy_name"))
-        and ("check" not in item or is_name(item["check"]))
+    return all(
+        (optional and name not in item) or test(item.get(name))
+        for name, test, optional in _CANDIDATE
     )
 
 
@@ -74,24 +77,33 @@ def _true(value: object) -> bool:
 _Rules = tuple[tuple[tuple[str, ...], str, _Test], ...]
 
 # Each rule: the path within `pub`, the member's name, and the test of its value.
-_DECISION: _Rules = (
-    ((), "candidates", _maybe(_candidates)),
-    ((), "context_hash", _text),
-    ((), "facts", _object),
-    ((), "masking", _maybe(_true)),
-    (("request",), "agent_role", is_name),
-    (("request",), "source_id", is_name),
-    (("request",), "source_type", _source_type),
-    (("request",), "sensitivity_level", _text),
-    (("request",), "agent_id", _maybe(is_name)),
-    (("request",), "session_id", _maybe(is_name)),
-    (("request",), "task_type", _maybe(_text)),
-    (("response",), "decision", _verdict),
-    (("response",), "policy_name", is_name),
-    (("response",), "reason", _text),
-    (("response",), "check", _maybe(_text)),
-    (("response",), "policy_version", _maybe(_count)),
-)
+_TESTS: dict[Type, _Test] = {
+    Type.NAME: is_name,
+    Type.TEXT: _text,
+    Type.SOURCE_TYPE: _source_type,
+    Type.VERDICT: _verdict,
+    Type.ANSWER: _answer,
+    Type.COUNT: _count,
+    Type.TRUE: _true,
+    Type.OBJECT: _object,
+    Type.ITEMS: _candidates,
+}
+_CANDIDATE = tuple((each.name, _TESTS[each.type], each.optional) for each in members(CANDIDATE))
+"""The members of a candidate's item: name, test of its value, and whether it may be absent."""
+
+
+def _decision() -> _Rules:
+    """A rule for each field of a decision, those first that may not be absent."""
+    objects = {"pub": (), REQUEST: ("request",), RESPONSE: ("response",)}
+    return tuple(
+        (path, each.name, _maybe(_TESTS[each.type]) if optional else _TESTS[each.type])
+        for parent, path in objects.items()
+        for optional in (False, True)
+        for each in members(parent)
+        if each.optional is optional and each.path not in objects and each.type is not Type.UNREAD
+    )
+
+
 _LINEAGE: _Rules = (
     ((), "action_type", _text),
     ((), "masking", _maybe(_true)),
@@ -103,7 +115,7 @@ _LINEAGE: _Rules = (
 _HEARTBEAT: _Rules = (((), "revision", _maybe(_count)),)
 _GAP: _Rules = (((), "reason", _text),)
 RULES: dict[str, _Rules] = {
-    "decision": _DECISION,
+    "decision": _decision(),
     "lineage": _LINEAGE,
     "gap": _GAP,
     "heartbeat": _HEARTBEAT,
@@ -112,7 +124,7 @@ RULES: dict[str, _Rules] = {
 
 # Members that `policies.trail.entry.index_of` reads from every kind.
 _INDEXED = ("request", "response", "event")
-_OPENED: dict[str, _Test] = {"user_id": is_name, "query": _text}
+_OPENED = {each.name: _TESTS[each.type] for each in members(COMMITTED)}
 
 
 class _KindRules(NamedTuple):

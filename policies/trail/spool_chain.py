@@ -14,17 +14,18 @@ from policies.ground.canonical import NotCanonical, check, encode, micros, unb64
 from policies.ground.errors import Invalid
 from policies.ground.json_body import identifier_fault
 from policies.trail.commitment import opens
-from policies.trail.core import REJECTED, rejected_record
+from policies.trail.core import PLACE, REJECTED, rejected_record
 from policies.trail.core import core_hash as core_hash  # noqa: PLC0414  # for those who read spools
 from policies.trail.entry import Index, index_at
+from policies.trail.fields import names
 from policies.trail.log_file.lines import SEPARATOR
 from policies.trail.record import MAX_ENTRY
 from policies.trail.record_schema import RULES, is_name, masked_fault, opening_fault, pub_fault
-from policies.trail.stored_entry import KNOWN
+from policies.trail.stored_entry import KNOWN, SOURCED
 
 _PAYLOAD = {"core", "open"}
-_CORE = {"v", "kind", "eid", "src", "pub", "cm", "masked"}
-_SRC = {"id", "inst", "n", "prev", "t"}
+_CORE = SOURCED.difference(PLACE)
+_SRC = frozenset(names("src"))
 POSITION = 2048
 """The most bytes that log, seq, prev and ts add to a core."""
 

@@ -10,35 +10,27 @@ from policies.ground.canonical import NotCanonical, check, encode, micros
 from policies.trail.commitment import opens
 from policies.trail.core import REJECTED, marks_fault, rejected_fault
 from policies.trail.entry import Index, index_of
+from policies.trail.fields import FIELDS, Type, members, names
 from policies.trail.findings import Reason
 from policies.trail.record import MAX_ENTRY
 
-MEMBERS = frozenset({"cm", "eid", "kind", "log", "masked", "prev", "pub", "seq", "ts", "v"})
-SOURCED = MEMBERS | {"src"}
-"""The members of an entry that came from an enforcement point."""
-MARKED = SOURCED | {"marks"}
-"""Those of one to which the control API added marks."""
+MARKED = frozenset(names(""))
+"""The members of an entry to which the control API added marks."""
+SOURCED = MARKED - {"marks"}
+"""Those of another that came from an enforcement point."""
+MEMBERS = frozenset(names("", optional=False))
 
 _TYPES = (("eid", str), ("kind", str), ("ts", str), ("pub", dict), ("cm", dict), ("masked", list))
-_SRC = {"id": str, "inst": str, "n": int, "prev": str, "t": str}
-KNOWN = MARKED.union(
-    ("user_id", "query", "detail", "context_hash", "facts", "request", "response"),
-    ("agent_role", "agent_id", "source_id", "source_type", "sensitivity_level", "session_id"),
-    ("task_type", "decision", "policy_name", "reason", "check", "policy_id", "policy_version"),
+_SRC = {each.name: int if each.type is Type.COUNT else str for each in members("src")}
+KNOWN = frozenset(
     (
-        "agent",
-        "frozen_at",
-        "key",
-        "require_agent_id",
-        "revision",
-        "role",
-        "session",
-        "status",
-        "state",
-    ),
-    ("bound_agent_id", "bound_key_id", "expires_at", "key_id", "permitted_roles", "scope"),
-    ("id", "inst", "n", "t", "event", "core", "leaf", "action_type", "outcome", "masking"),
-    ("candidates", "name"),
+        *(each.name for each in FIELDS if each.path),
+        # What stands in the documents of a decision's facts.
+        *("status", "state", "bound_agent_id", "bound_key_id", "expires_at", "key_id"),
+        *("permitted_roles", "scope", "sidecar", "tenant"),
+        # What other kinds have.
+        *("event", "core", "leaf", "action_type", "outcome", "detail"),
+    )
 )
 """Keys that are known to be within the profile. Most entries have no others, and skip the regular
 expression."""
