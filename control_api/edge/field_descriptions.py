@@ -1,14 +1,19 @@
 """The meaning of each field of a request or response, in one sentence, for the API's description.
 
 Most names mean the same everywhere, so `FIELDS` goes by name. `OF_TYPE` holds the fields whose
-meaning depends on their type. A description at the field itself (`Field(description=…)`) overrides
-both. The tables stay in one file, so that a name does not get two meanings by accident. A test
-fails on a field without a description and on an entry without a field. Knows no operation.
+meaning depends on their type. Those of an audit event come from the table of the record's fields. A
+description at the field itself (`Field(description=…)`) overrides all. The tables stay in one file,
+so that a name does not get two meanings by accident. A test fails on a field without a description
+and on an entry without a field. Knows no operation.
 """
 
 from typing import Any
 
+from policies.trail import fields
+
+_OF_EVENT = {each.shown: each.says for each in fields.FIELDS if each.shown}
 FIELDS = {
+    **_OF_EVENT,
     "action": "What was done to the object, such as `created` or `status`.",
     "action_type": "What the agent did after the decision: any label.",
     "actions": "What followed from the event, oldest first.",
@@ -18,13 +23,9 @@ FIELDS = {
     "added": "The names of policies that are new in the files.",
     "admin_key": "The tenant's first admin key. Shown only in this response.",
     "after": "The object afterwards: a whole policy, or the members that differ.",
-    "agent_foreign": "Whether a denial names an agent that the sidecar's key does not act for. It "
-    "is counted for no agent.",
-    "agent_id": "The registered agent that makes the call.",
     "agent_ids": "The registered agents among `agents` that may read it now.",
     "agent_key": "The agent's key, which speaks for this agent alone. Shown only in this response.",
     "agent_key_id": "The id of the agent's key.",
-    "agent_role": "The role the agent claims. Must equal a policy's `agent_role` exactly.",
     "agents": "Agents as patterns, with exceptions; `absent` is the call without one.",
     "allowed": "Events with the decision `ALLOW`.",
     "allowed_sources": "Sources the role may read. `*` matches any characters, `?` matches one. An "
@@ -60,14 +61,11 @@ FIELDS = {
     "checkpoint_size": "The size of the signed checkpoint that proves what was read. `null` until "
     "the run is done.",
     "checks": "The ten checks, in the order they run.",
-    "context_hash": "SHA-256, in hex, of what was retrieved or will be sent. Computed from the "
-    "request if left out.",
     "cooldown_minutes": "How long the rule stays quiet after it fires, in minutes.",
     "created_at": "The time of creation (RFC 3339, UTC).",
     "counterexample": "A request that breaks the guardrail, as the body of an evaluation.",
     "credential_type": "How the agent proves its identity.",
     "decided": "Events that the candidate was evaluated for.",
-    "decision": "`ALLOW` or `DENY`.",
     "delivery_id": "The delivery's id.",
     "denied": "Events with the decision `DENY`.",
     "denied_sources": "Sources the role may not read, even if `allowed_sources` matches them. The "
@@ -94,7 +92,6 @@ FIELDS = {
     "epoch": "The id of the store that revisions belong to. It changes if the store is replaced.",
     "error": "Events for which the candidate could not be read or evaluated.",
     "event": "The audit event.",
-    "event_id": "The audit event's id, a UUIDv7.",
     "event_ids": "The events whose personal values to erase.",
     "events": "Audit events.",
     "example": "A request that the row matches, as the body of an evaluation.",
@@ -119,7 +116,6 @@ FIELDS = {
     "frozen": "Whether the tenant is frozen.",
     "frozen_at": "When the tenant was frozen (RFC 3339, UTC). `null` if it is not.",
     "granted_by": "The group that gave the scope, by OpenID Connect. `null` otherwise.",
-    "hash": "The entry's leaf hash, in hex.",
     "hashes": "The hashes that prove it (RFC 9162), in base64, in the order of the RFC.",
     "head_hash": "The leaf hash of the latest entry, in hex.",
     "index": "The entry's number in the log, from 0: its `seq`.",
@@ -187,23 +183,18 @@ FIELDS = {
     "An empty list means every agent.",
     "permitted_roles": "Roles a caller may claim. If empty, a key allows every role, an agent only "
     "its own `agent_role`.",
-    "pii_masked": "Whether personal data was masked before the event was written.",
     "pii_masking": "Whether personal data is masked before anything is written.",
     "placed_at": "When the hold was placed.",
     "placed_by": "The id of the key that placed the hold.",
     "policy_id": "The policy's id.",
-    "policy_name": "The policy that decided, or the name of the identity check that denied.",
     "policy_name_after": "The policy, or the check, that would decide.",
     "policy_name_before": "The policy, or the check, that decided.",
     "policy_set_age_ms": "The age of the sidecar's policy set, in milliseconds.",
-    "policy_version": "The version of the policy that decided. `null` if no policy did.",
-    "prev_hash": "The leaf hash of the previous entry, in hex.",
     "process_group": "A label to filter by. In policy files it defaults to the file's name.",
     "progress": "How much of the part has been read, from 0 to 1.",
     "purged_at": "When the purge ran (RFC 3339, UTC).",
     "purged_before": "Entries recorded before this time were purged (RFC 3339, UTC).",
     "purged_count": "How many entries have been purged so far.",
-    "reason": "The reason, in a sentence.",
     "reached": "The walk has verified the entries before this one.",
     "read": "Decisions that were read: unchanged, changed and unreplayable together.",
     "rejected": "The records of this batch that the sidecar's key may not deliver. Each is in the "
@@ -247,14 +238,10 @@ FIELDS = {
     "self_verification": "What the scheduled verification found, over all logs.",
     "semantics": "`all` evaluates every item. `stop_on_deny` and `stop_on_allow` stop after the "
     "first `DENY` or `ALLOW`.",
-    "sensitivity_level": "How sensitive the data is, in ascending order from `low` to `critical`.",
-    "seq": "The entry's sequence number in the tenant's log.",
-    "session_id": "Groups retrievals that belong together. A session belongs to one agent.",
     "session_policy": "What happens to ended sessions, in words.",
     "session_retention_days": "Days that ended sessions are kept. `0` keeps them forever.",
     "session_ttl_minutes": "How long a session lasts from its first call, in minutes.",
     "sessions": "How many sessions lost their user.",
-    "sidecar_id": "The sidecar's id. `null` for decisions made by the control API.",
     "sidecar_ids": "The sidecars that a key of scope `sidecar` speaks as, with the wildcards `*` "
     "and `?`. `null` is any id that no other live key uses.",
     "sidecar_key": "The sidecar's key. Shown only in this response.",
@@ -266,8 +253,6 @@ FIELDS = {
     "skipped": "The names of policies left unchanged because a user modified or deleted them.",
     "source": "The sidecar that the spool belongs to.",
     "source_after": "Only sources after this one, by their text.",
-    "source_id": "The data source.",
-    "source_type": "The kind of caller or source, for example `api`, `sdk`, `langchain`, `chroma`.",
     "sources": "The sources that the agent requested most.",
     "span_minutes": "How many minutes each span lasts.",
     "spans": "The decisions of each span, oldest first. The last one has not ended yet.",
@@ -278,15 +263,11 @@ FIELDS = {
     "suspended": "Agents with the status `suspended`.",
     "target": "Where the alert goes, without secrets.",
     "task": "Only for this task.",
-    "task_type": "The task the agent performs, checked against the policy's task lists.",
     "tasks": "Tasks by their names, `absent` for the call without one, or `*`, with exceptions.",
     "tenant_id": "The tenant's id.",
     "threshold": "The rule fires when its measure reaches this value.",
-    "time_doubtful": "Whether the sidecar's time was too far from the arrival of its record. The "
-    "event is then listed and counted at its arrival, and `timestamp` is that time.",
     "suggestion": "How a policy should name the source, if one names only the end of its id; else "
     "`null`.",
-    "timestamp": "When it happened (RFC 3339, UTC).",
     "to": "Only events before this time (RFC 3339).",
     "token": "The projected token of the pod's service account, with the audience `sluice`.",
     "top_roles": "The roles with the most events.",
@@ -385,7 +366,6 @@ _BY_TYPE = {
         "PolicyVersion": "What kind of change made this version.",
         "NearestMiss": "The smallest change that would have allowed the call, in words.",
     },
-    "check": {"AuditEvent": "The check that denied. `null` on an `ALLOW`."},
     "number": {"AcceptedIncarnation": "Its place among the log's incarnations; the first is 0."},
     "accepted_at": {"AcceptedIncarnation": "When the operator accepted it (RFC 3339, UTC)."},
     "origin": {"AcceptedIncarnation": "The name under which checkpoints are signed since then."},
@@ -451,9 +431,6 @@ _BY_TYPE = {
     "policy": {
         "PolicyVersion": "The policy as this version defined it.",
         "Retention": "What happens to old audit events, in words.",
-    },
-    "query": {
-        "AuditEvent": "The query text, masked if masking was on. `null` if it was erased.",
     },
     "events": {
         "RedactionShown": "The ranges `[first, last]` of the entries whose values were erased.",
@@ -538,7 +515,6 @@ _BY_TYPE = {
     },
     "user_id": {
         "Redaction": "The user whose values to erase, exactly as recorded.",
-        "AuditEvent": "The user on whose behalf the agent acted. `null` if it was erased.",
     },
     "version": {
         "CandidateReview": "What was reviewed, for `If-Match` of the promotion.",
@@ -550,6 +526,8 @@ _BY_TYPE = {
 }
 
 OF_TYPE = {
+    f"AuditEvent.{field}": text for field, text in _OF_EVENT.items() if FIELDS[field] != text
+} | {
     f"{type_name}.{field}": text
     for field, texts in _BY_TYPE.items()
     for type_names, text in texts.items()

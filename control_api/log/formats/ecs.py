@@ -6,9 +6,12 @@ https://www.elastic.co/guide/en/ecs/8.17/ecs-field-reference.html
 from collections.abc import Mapping
 from typing import Any
 
+from policies.trail.fields import exported
+
 _ECS = {"version": "8.17"}
 _CATEGORY = ["database"]
 _ALLOWED, _DENIED = ["access", "allowed"], ["access", "denied"]
+_LABELS = exported("ecs", "labels.")
 
 
 def document(event: Mapping[str, Any], tenant_id: str) -> dict[str, Any]:
@@ -17,18 +20,12 @@ def document(event: Mapping[str, Any], tenant_id: str) -> dict[str, Any]:
     rule = {"name": event["policy_name"]}
     if event["policy_version"] is not None:
         rule["version"] = str(event["policy_version"])
-    labels = {
-        "source_id": event["source_id"],
-        "sensitivity_level": event["sensitivity_level"],
-        "source_type": event["source_type"],
-    }
-    if event["session_id"] is not None:
-        labels["session_id"] = event["session_id"]
-    if event["check"] is not None:
-        labels["check"] = event["check"]
-    for mark in ("time_doubtful", "agent_foreign"):
-        if event[mark]:
-            labels[mark] = "true"
+    labels = {}
+    for label, name in _LABELS:
+        value = event[name]
+        if value is not None and value is not False:
+            # ECS has labels of text alone.
+            labels[label] = value if isinstance(value, str) else str(value).lower()
     user: dict[str, Any] = {"roles": [event["agent_role"]]}
     if event["user_id"] is not None:
         user["id"] = event["user_id"]

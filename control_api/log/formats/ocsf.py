@@ -8,6 +8,7 @@ from typing import Any
 
 from policies import __version__
 from policies.ground.canonical import micros
+from policies.trail.fields import exported
 
 VERSION = "1.8.0"
 _PRODUCT = {"name": "Sluice", "vendor_name": "Sluice", "version": __version__}
@@ -18,6 +19,7 @@ _OTHER = 99
 """`databucket.type_id`: OCSF knows buckets of three clouds."""
 _CONTROL_API = {"svc_name": "control-api"}
 """The endpoint of a decision that no sidecar made. OCSF requires one."""
+_UNMAPPED = exported("ocsf", "unmapped.")
 
 
 def activity(event: Mapping[str, Any], tenant_id: str) -> dict[str, Any]:
@@ -63,13 +65,11 @@ def activity(event: Mapping[str, Any], tenant_id: str) -> dict[str, Any]:
         "src_endpoint": _CONTROL_API if sidecar is None else {"name": sidecar},
         "raw_data_hash": {"algorithm_id": _SHA_256, "value": event["hash"]},
         "unmapped": {
-            "sensitivity_level": event["sensitivity_level"],
-            "source_type": event["source_type"],
+            member: value
+            for member, name in _UNMAPPED
+            if (value := event[name]) is not None and value is not False
         },
     }
-    for mark in ("time_doubtful", "agent_foreign"):
-        if event[mark]:
-            found["unmapped"][mark] = True
     if event["check"] is not None:
         found["status_code"] = event["check"]
     return found

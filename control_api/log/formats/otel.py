@@ -8,27 +8,13 @@ from typing import Any
 
 from policies import __version__
 from policies.ground.canonical import micros
+from policies.trail.fields import exported
 
 _INFO, _WARN = 9, 13
 _TIMES = 2**64
 """`timeUnixNano` is unsigned, has 64 bits, and 0 means unknown: from 1970 to the year 2554."""
-# Our names, and the fields of an audit event that they hold. A field that is null is left out.
-_TEXTS = (
-    ("sluice.event_id", "event_id"),
-    ("sluice.hash", "hash"),
-    ("sluice.decision", "decision"),
-    ("sluice.policy.name", "policy_name"),
-    ("sluice.reason", "reason"),
-    ("gen_ai.agent.id", "agent_id"),
-    ("sluice.agent_role", "agent_role"),
-    ("user.id", "user_id"),
-    ("gen_ai.conversation.id", "session_id"),
-    ("gen_ai.data_source.id", "source_id"),
-    ("sluice.sensitivity_level", "sensitivity_level"),
-    ("sluice.source_type", "source_type"),
-    ("sluice.sidecar_id", "sidecar_id"),
-    ("error.type", "check"),
-)
+# The attributes, whose names have a dot, and the fields of an audit event that they hold.
+_ATTRIBUTES = tuple(each for each in exported("otel", "") if "." in each[0])
 
 
 def log_record(event: Mapping[str, Any], tenant_id: str) -> dict[str, Any]:
@@ -38,19 +24,15 @@ def log_record(event: Mapping[str, Any], tenant_id: str) -> dict[str, Any]:
     attributes = [
         {"key": "gen_ai.operation.name", "value": {"stringValue": "retrieval"}},
         {"key": "sluice.tenant_id", "value": {"stringValue": tenant_id}},
-        {"key": "sluice.seq", "value": {"intValue": str(event["seq"])}},
     ]
-    attributes += [
-        {"key": key, "value": {"stringValue": event[name]}}
-        for key, name in _TEXTS
-        if event[name] is not None
-    ]
-    for mark in ("time_doubtful", "agent_foreign"):
-        if event[mark]:
-            attributes.append({"key": f"sluice.{mark}", "value": {"boolValue": True}})
-    if event["policy_version"] is not None:
-        version = {"intValue": str(event["policy_version"])}
-        attributes.append({"key": "sluice.policy.version", "value": version})
+    for key, name in _ATTRIBUTES:
+        value = event[name]
+        if isinstance(value, str):
+            attributes.append({"key": key, "value": {"stringValue": value}})
+        elif value is True:
+            attributes.append({"key": key, "value": {"boolValue": True}})
+        elif value is not None and value is not False:
+            attributes.append({"key": key, "value": {"intValue": str(value)}})
     record = {
         "eventName": "sluice.decision",
         "severityNumber": _INFO if allowed else _WARN,

@@ -4,30 +4,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-COLUMNS = (
-    "event_id",
-    "seq",
-    "timestamp",
-    "decision",
-    "policy_name",
-    "policy_version",
-    "reason",
-    "check",
-    "agent_role",
-    "agent_id",
-    "user_id",
-    "source_id",
-    "source_type",
-    "sensitivity_level",
-    "session_id",
-    "task_type",
-    "context_hash",
-    "pii_masked",
-    "sidecar_id",
-    "hash",
-    "prev_hash",
-    "time_doubtful",
-    "agent_foreign",
+from policies.trail.fields import FIELDS
+
+COLUMNS = tuple(
+    name for _, name in sorted((each.csv, each.shown) for each in FIELDS if each.csv and each.shown)
 )
 HEADER = ",".join(COLUMNS).encode()
 

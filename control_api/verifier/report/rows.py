@@ -9,6 +9,7 @@ import orjson
 from control_api.verifier.report.evidence import Item
 from control_api.verifier.report.shown import shown
 from policies.trail.entry import audit_event, lineage_action, time_of
+from policies.trail.fields import FIELDS
 from policies.trail.merkle_tree import leaf_hash
 from policies.trail.recompute.facts import cited_role
 
@@ -76,7 +77,18 @@ def _value(value: Any) -> str:
     return shown(value if isinstance(value, str) else orjson.dumps(value).decode())
 
 
-_DOUBTFUL = "of its arrival: the sidecar's clock was wrong, or the record was long under way"
+_FACTS = tuple(
+    (title, name)
+    for (_, title), name in sorted(
+        (each.report, each.shown) for each in FIELDS if each.report and each.shown
+    )
+)
+"""The facts in a decision's story: their titles, and their names in the event."""
+_WITHOUT = {"user_id": "erased, or left out", "sidecar_id": "the control API"}
+_FLAGGED = {
+    "time_doubtful": "of its arrival: the sidecar's clock was wrong, or the record was long under "
+    "way"
+}
 
 
 class Entry(NamedTuple):
@@ -182,22 +194,17 @@ def _decision(entry: Entry) -> str:
     verdict = "ALLOW" if event["decision"] == "ALLOW" else "DENY"
     version = event["policy_version"]
     by = shown(event["policy_name"]) + f", version {shown(version)}" * (version is not None)
-    facts = [
-        ("agent", event["agent_id"]),
-        ("role", event["agent_role"]),
-        ("user", event["user_id"] or "erased, or left out"),
-        ("session", event["session_id"]),
-        ("source", event["source_id"]),
-        ("sensitivity", event["sensitivity_level"]),
-        ("task", event["task_type"]),
-        ("query", event["query"]),
-        ("time", _DOUBTFUL if event["time_doubtful"] else None),
-        ("decided by", event["sidecar_id"] or "the control API"),
-        ("event", event["event_id"]),
-    ]
-    told = "; ".join(f"{name} {shown(value)}" for name, value in facts if value is not None)
+    facts = [(title, _fact(name, event[name])) for title, name in _FACTS]
+    told = "; ".join(f"{title} {shown(value)}" for title, value in facts if value is not None)
     head = f'<span class="{verdict}">{verdict}</span> by policy {by}: {shown(event["reason"])}'
     return f"{head}<br><span class=small>{told}</span>"
+
+
+def _fact(name: str, value: Any) -> Any:
+    """What a decision's story says of a field; None if nothing."""
+    if isinstance(value, bool):
+        return _FLAGGED[name] if value else None
+    return value or _WITHOUT.get(name, value)
 
 
 def _lineage(entry: Entry) -> str:

@@ -1,5 +1,4 @@
-"""What each format makes of an event: the table of `control_api/log/formats/README.md`, row by
-row."""
+"""What each format makes of an event. `test_columns.py` compares it with the table of fields."""
 
 from __future__ import annotations
 
