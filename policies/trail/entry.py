@@ -18,9 +18,12 @@ _NOTHING: dict[str, Any] = {each.shown: None for each in FIELDS if each.shown}
 """The members of an event, in order: a record lacks some."""
 
 
-def _shown(parent: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The members of the object at `parent` that an event shows under their own names: those that
-    a record always has, and those that it may lack."""
+_Names = tuple[tuple[str, ...], tuple[str, ...]]
+"""Members that a record always has, and those that it may lack."""
+
+
+def _shown(parent: str) -> _Names:
+    """The members of the object at `parent` that an event shows under their own names."""
     shown = [each for each in members(parent) if each.shown == each.name]
     return (
         tuple(each.name for each in shown if not each.optional),
@@ -104,12 +107,8 @@ def audit_event(entry: dict[str, Any], leaf: bytes, openings: bytes | None) -> d
     for name in _COMMITTED:
         if name in opened:
             event[name] = opened[name][1]
-    for held, required, optional in ((pub["response"], *_RESPONSE), (pub["request"], *_REQUEST)):
-        for name in required:
-            event[name] = held[name]
-        for name in optional:
-            if name in held:
-                event[name] = held[name]
+    _take(event, pub["response"], _RESPONSE)
+    _take(event, pub["request"], _REQUEST)
     event["event_id"] = entry["eid"]
     event["seq"] = entry["seq"]
     event["timestamp"] = time_of(entry)
@@ -122,6 +121,16 @@ def audit_event(entry: dict[str, Any], leaf: bytes, openings: bytes | None) -> d
     event["hash"] = leaf.hex()
     event["prev_hash"] = unb64(entry["prev"]).hex()
     return event
+
+
+def _take(event: dict[str, Any], held: dict[str, Any], names: _Names) -> None:
+    """Show members of an object under their own names."""
+    required, optional = names
+    for name in required:
+        event[name] = held[name]
+    for name in optional:
+        if name in held:
+            event[name] = held[name]
 
 
 def lineage_action(entry: dict[str, Any], openings: bytes | None) -> dict[str, Any]:

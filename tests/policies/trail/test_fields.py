@@ -10,7 +10,7 @@ import pytest
 from policies.ground.canonical import NotCanonical, check
 from policies.sets.source_levels import SourceLevels, sources_document
 from policies.trail.entry import audit_event
-from policies.trail.fields import FIELDS, Field, Type, names
+from policies.trail.fields import FIELDS, REQUEST, Field, Type, names
 from policies.trail.record_fast_path import match_record, read
 from policies.trail.record_schema import pub_fault
 from policies.trail.spool_chain import read_payload
@@ -35,10 +35,12 @@ JSON_TYPES: dict[Type, type] = {
 def encoded() -> Iterator[dict[str, Any]]:
     """Entries of decisions that have every field between them."""
     log, facts = Log(), full_facts()
+    absent: dict[str, Any] = {name: "x" for name in names(REQUEST) if getattr(FULL, name) is None}
+    asked = FULL._replace(**absent)
     frozen = replace(facts.settings, frozen_at=5)
     levels = SourceLevels(sources_document({"contracts": "high"}) or b"")
     log.direct(decided(RETRIEVAL._replace(source_id="payroll")))
-    log.shipped(decided(FULL, facts, seed=1), marks=("time_doubtful",))
+    log.shipped(decided(asked, facts, seed=1), marks=("time_doubtful",))
     log.shipped(diverging(2, FULL))
     log.direct(decided(FULL, facts._replace(settings=frozen), seed=3))
     log.direct(decided(FULL, facts._replace(sources=levels), seed=4))

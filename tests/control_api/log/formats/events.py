@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from policies.trail.fields import FIELDS
 from policies.trail.record import REPORT_PREFIX
 
 TENANT = "ten_acme"
 
 ALLOWED: dict[str, Any] = {
+    **{each.shown: None for each in FIELDS if each.shown},
     "event_id": "0194bd6e-7c00-7a1b-8c2d-3e4f5a6b7c8d",
     "seq": 17,
     "timestamp": "2026-01-31T12:00:00.123456Z",

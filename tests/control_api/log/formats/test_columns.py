@@ -21,7 +21,7 @@ from tests.control_api.log.formats.events import ALLOWED, DENIED, TENANT
 SHOWN = [each for each in FIELDS if each.shown]
 SHAPES: dict[Export, Any] = {"ecs": document, "ocsf": activity, "otel": log_record}
 FULL: dict[str, Any] = {
-    **DENIED,
+    **{name: name if value is None else value for name, value in DENIED.items()},
     "policy_version": 3,
     "time_doubtful": True,
     "agent_foreign": True,

@@ -236,7 +236,7 @@ def test_milliseconds_before_1970_are_rounded_down() -> None:
 
 
 def test_an_allow_as_a_row() -> None:
-    shown = {name: ALLOWED[name] for name in COLUMNS}
+    shown = {name: ALLOWED[name] or "" for name in COLUMNS}
     assert set(COLUMNS) == set(ALLOWED) - {"query"}
     shown |= {"seq": "17", "policy_version": "3", "check": "", "pii_masked": "false"}
     shown |= {"time_doubtful": "false", "agent_foreign": "false"}
