@@ -95,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
         const="full",
         choices=EXAMPLES,
         help="print a settings file: a commented one with every key, or the `minimal` one, with "
-        "the control API of SLUICE_URL",
+        "the control API of SLUICE_URL and the authority of SLUICE_CA",
     )
     parser.add_argument(
         "--check",
@@ -109,9 +109,10 @@ def _parser() -> argparse.ArgumentParser:
 def _check(where: Path | str, settings: SidecarSettings) -> int:
     ports = list(ports_of(settings))
     listens = ", ".join(dict.fromkeys(str(port.listen) for port in ports))
+    many = len(settings.sources)
     print(
         f"{where}: valid: sidecar `{settings.id}`, control API {settings.control}, "
-        f"{len(settings.sources)} sources, would listen on {listens}"
+        f"{many} source{'' if many == 1 else 's'}, would listen on {listens}"
     )
     for port in ports:
         print(f"  {port.listen}: {port.name}: {port.serves}")

@@ -83,8 +83,9 @@ def _show(client: Client, event_id: str) -> int:
         client.out.members({"explanation": f"none: {found['unexplained']}"})
         return 0
     client.out.members({each["check"]: _outcome(each) for each in explained["checks"]})
-    if miss := explained["nearest_miss"]:
-        client.out.members({"nearest miss": miss["change"]})
+    miss = explained["nearest_miss"]
+    hints = {"nearest miss": miss and miss["change"], "suggestion": found["suggestion"]}
+    client.out.members({name: text for name, text in hints.items() if text})
     return 0
 
 

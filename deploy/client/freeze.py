@@ -28,8 +28,13 @@ def _freeze(client: Client, options: argparse.Namespace) -> int:
     if options.status:
         return client.show(PATH)
     if options.lift:
+        frozen = client.api.request("GET", PATH).body["frozen"]
         response = client.api.request("DELETE", PATH)
-        return client.report(response, "the tenant is not frozen")
+        client.out.document(response.body, "the tenant is not frozen")
+        # Without a freeze nothing was written, and the response has the revision of before.
+        if frozen:
+            client.print_revision(response)
+        return 0
     response = client.api.request("POST", PATH, body={"reason": options.reason})
     frozen = response.body
     # An earlier freeze stays, with its time and reason: the response shows those.

@@ -18,6 +18,7 @@ COLUMNS = (
     ("KEY", "key_id"),
     ("SCOPE", "scope"),
     ("AGENT", "bound_agent_id"),
+    ("FOR-AGENT", "agent_ids"),
     ("ROLES", "permitted_roles"),
     ("EXPIRES", "expires_at"),
     ("NAME", "name"),

@@ -37,8 +37,14 @@ def init(arguments: list[str], program: Path | None = None) -> int:
     folder: Path = options.dir.absolute()
     program = program or Path(sysconfig.get_path("scripts"), "sluice")
     if options.target == "systemd" and (problem := systemd.complaint(program)):
-        print(f"sluice: {problem}", file=sys.stderr)
-        return 2
+        if folder == Path("/"):
+            advice = "install Sluice elsewhere, such as in /opt/sluice, and run its `sluice init`"
+            print(f"sluice: {problem}; {advice}", file=sys.stderr)
+            return 2
+        # DIR stands for the `/` of a host on which this environment need not be.
+        program = Path(systemd.PROGRAM)
+        said = f"so they name `{program}`: install Sluice there on the host that gets the files"
+        print(f"sluice: warning: {problem}, {said}", file=sys.stderr)
     try:
         if options.target == "systemd":
             files, keys = systemd.files(program), systemd.KEYS

@@ -37,10 +37,7 @@ def files(program: Path) -> list[NewFile]:
 def complaint(program: Path) -> str | None:
     """Why the units could not run `program`; None if they can."""
     if any(program.is_relative_to(folder) for folder in HIDDEN):
-        return (
-            f"the units hide the folder of `{program}` from the services; install Sluice into a "
-            "virtual environment elsewhere, such as /opt/sluice, and run its `sluice init`"
-        )
+        return f"the units hide the folder of `{program}` from the services"
     # systemd splits a command line at spaces, and expands `%` and `$`.
     if set(str(program)) & set(" \t\"'\\%$"):
         return f"`{program}` has a character that systemd does not take literally"
@@ -65,7 +62,8 @@ export SLUICE_KEY_FILE=/{KEYS}/admin.key
 {program} agents approve agt_example
 {program} keys create --name 'sidecar agent' --scope sidecar --for-agent agt_example \
 --out /{SIDECAR}/sidecar.key
-{program} keys create --name agt_example --scope evaluate --out /{SIDECAR}/agent.key
+{program} keys create --name agt_example --scope evaluate --agent agt_example \
+--out /{SIDECAR}/agent.key
 
 # 4. describe its sources in /{SIDECAR}/sidecar.yaml, and start the sidecar
 systemctl enable --now sluice-sidecar@agent

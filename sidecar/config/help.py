@@ -5,6 +5,7 @@ compares the complete example, a file beside this one, with them. Knows nothing 
 read.
 """
 
+import json
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -67,7 +68,8 @@ _CONTROL = "control: http://127.0.0.1:8700        # "
 
 def example(name: str, environ: Mapping[str, str]) -> str:
     """The text of an example. The minimal one names the control API of `SLUICE_URL`, if that is
-    set. Raises `SettingsError` if it is no address."""
+    set, and for https the authority of `SLUICE_CA`. Raises `SettingsError` if the first is no
+    address."""
     text = EXAMPLES[name].read_text(encoding="utf-8")
     url = environ.get("SLUICE_URL")
     if name != "minimal" or not url:
@@ -78,7 +80,13 @@ def example(name: str, environ: Mapping[str, str]) -> str:
         fault = "must be only scheme, host, port and path"
     if fault is not None:
         raise SettingsError([f"SLUICE_URL: {fault}"])
-    return text.replace(_CONTROL, f"control: {url:<28} # ", 1)
+    text = text.replace(_CONTROL, f"control: {url:<28} # ", 1)
+    ca = environ.get("SLUICE_CA")
+    if not ca or not url.startswith("https:"):
+        return text
+    # The settings file need not be in the folder in which the variable was set. JSON is YAML.
+    tls = f"control_tls: {{ca: {json.dumps(str(Path(ca).absolute()))}}}\n"
+    return text.replace("key_file:", f"{tls}key_file:", 1)
 
 
 def keys(declared: type[Any] = SidecarSettings, within: str = "") -> Iterator[tuple[str, str]]:

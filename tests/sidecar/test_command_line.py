@@ -209,7 +209,7 @@ def test_the_minimal_example_is_ten_lines_that_are_valid_as_they_are(
     path = folder / "sidecar.yaml"
     path.write_text(text)
     assert run_main(monkeypatch, "--check", "--config", str(path)) == 0
-    assert "1 sources, would listen on 127.0.0.1:8720, 127.0.0.1:18720" in capsys.readouterr().out
+    assert " 1 source, would listen on 127.0.0.1:8720, 127.0.0.1:18720" in capsys.readouterr().out
     # With the address that the other commands take from the environment, and nothing else changed.
     url = "https://control.example:8700/sluice"
     assert run_main(monkeypatch, "--example", "minimal", SLUICE_URL=url) == 0
@@ -217,8 +217,19 @@ def test_the_minimal_example_is_ten_lines_that_are_valid_as_they_are(
     assert f"control: {url}" in filled
     shown = "http://127.0.0.1:8700       "
     assert filled.replace(url, shown) == text
-    assert run_main(monkeypatch, "--example", "minimal", SLUICE_URL=shown.strip()) == 0
+    # So is the authority of an https address, by a path that holds wherever the file is put.
+    environ = {"SLUICE_CA": "ca: 1.pem"}
+    assert run_main(monkeypatch, "--example", "minimal", SLUICE_URL=url, **environ) == 0
+    known = capsys.readouterr().out
+    assert yaml.safe_load(known)["control_tls"] == {"ca": str(Path("ca: 1.pem").absolute())}
+    assert re.sub(r"control_tls: .*\n", "", known) == filled
+    plain = {"SLUICE_URL": shown.strip(), **environ}
+    assert run_main(monkeypatch, "--example", "minimal", **plain) == 0
     assert capsys.readouterr().out == text
+    # What is commented out holds the defaults, as it says.
+    spool = yaml.safe_load(re.findall(r"(?m)^#(spool: .*)$", text)[0])["spool"]
+    defaults = yaml.safe_load(EXAMPLE.read_text())["spool"]
+    assert spool == {name: defaults[name] for name in spool}
 
 
 @pytest.mark.parametrize("url", ["control.example:8700", "http://control:", "http://a: b", "a\nb"])

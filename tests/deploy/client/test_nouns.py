@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,12 @@ def test_an_event_is_shown_in_full_by_the_id_that_the_list_shows(
     assert f"allowed_sources={', '.join(compared['allowed_sources'])}" in shown["source"]
     # Every check of the decision has its line.
     assert {each["check"] for each in found["explain"]["checks"]} <= shown.keys()
+    # A policy that names only the end of the id: what it should say instead.
+    named = evaluate(stack, source_id="chroma://db/t/d/handbook")["event_id"]
+    said = operator.done("events", "--event", named).out
+    hint = operator.done("events", "--event", named, "--json").json["suggestion"]
+    assert re.search(rf"^suggestion +{re.escape(hint)}$", said, re.MULTILINE)
+    assert "suggestion" not in shown
     unknown = operator("events", "--event", "absent")
     assert (unknown.code, "404" in unknown.err) == (1, True)
 

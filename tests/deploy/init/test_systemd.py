@@ -198,12 +198,24 @@ def test_a_folder_that_cannot_be_written_is_named(
         ("/opt/100%/bin/sluice", "does not take literally"),
     ],
 )
-def test_a_program_that_units_cannot_run_is_refused(
-    program: str, part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_program_that_units_cannot_run_is_refused_here_and_replaced_for_another_host(
+    program: str,
+    part: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert init(tmp_path, program) == 2
+    monkeypatch.setattr(run, "_make_keys", lambda _: 0)
+    assert init(tmp_path, program) == 0
+    said = capsys.readouterr()
+    assert f"{systemd.PROGRAM} agents register" in said.out
+    assert f"so they name `{systemd.PROGRAM}`" in said.err
+    unit = (tmp_path / "etc/systemd/system/sluice-control.service").read_text()
+    assert f"ExecStart={systemd.PROGRAM} control" in unit
+    # For this host: nothing is written, which `write` would do to the host itself.
+    monkeypatch.setattr(run, "write", lambda *_: pytest.fail("writes to /"))
+    assert init(Path("/"), program) == 2
     assert part in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_run_without_a_program_judges_the_one_of_this_environment(
@@ -211,7 +223,8 @@ def test_a_run_without_a_program_judges_the_one_of_this_environment(
 ) -> None:
     scripts = "/home" + "/me/venv/bin"
     monkeypatch.setattr(sysconfig, "get_path", {"scripts": scripts}.__getitem__)
-    assert run.init(["--target", "systemd", "--dir", str(tmp_path)]) == 2
+    monkeypatch.setattr(run, "_make_keys", lambda _: 0)
+    assert run.init(["--target", "systemd", "--dir", str(tmp_path)]) == 0
     assert f"the folder of `{scripts}/sluice`" in capsys.readouterr().err
 
 
