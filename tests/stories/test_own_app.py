@@ -6,21 +6,18 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import sys
-from collections.abc import Sequence
+from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
 
-import chromadb
 import pytest
 import yaml
-from mcp.server.mcpserver import MCPServer
 
 from policies.definitions.model import Policy
 from policies.sets.role import compile_role
 from sidecar.config.help import EXAMPLES
 from tests.architecture.tree import ROOT
-from tests.sidecar.protocols.mcp.server import listening_server
 from tests.support.documents import commands, paste, put
 from tests.support.ports import free_port
 from tests.support.stack import Service, Stack, call
@@ -30,7 +27,6 @@ PAGE = "deploy/README.md"
 README = (ROOT / PAGE).read_text()
 SECTION = README.partition("\n## Your app in ten lines\n")[2].partition("\n## ")[0]
 BLOCKS = dict(re.findall(r"^```\w+\n# ([^\n]*)\n(.*?)^```$", SECTION, re.MULTILINE | re.DOTALL))
-POINT: list[Sequence[float]] = [[1.0, 0.0]]
 
 
 def test_the_page_s_policy_names_what_the_page_s_sidecar_will_record() -> None:
@@ -47,6 +43,11 @@ def test_the_page_s_policy_names_what_the_page_s_sidecar_will_record() -> None:
     assert f"port={source['listen'].partition(':')[2]}" in BLOCKS["save as my_app.py"]
     script = BLOCKS["your app"] + BLOCKS["your sidecar's file"] + BLOCKS["your sidecar"]
     assert f"--id {sidecar['agent']['id']} --role {role.name}\n" in script
+    assert f"--agent {sidecar['agent']['id']} --out {sidecar['agent']['key_file']}\n" in script
+    # What the page leaves in a clone, git does not offer to commit.
+    names = [title.removeprefix("save as ") for title in BLOCKS if title.startswith("save as ")]
+    ignored = (ROOT / ".gitignore").read_text().splitlines()
+    assert [name for name in names if not any(fnmatch(f"/{name}", each) for each in ignored)] == []
     assert f"--port {sidecar['listen'].partition(':')[2]}\n" in script
     for name in (sidecar["key_file"], sidecar["agent"]["key_file"]):
         assert f"--out {name}\n" in script
@@ -54,20 +55,28 @@ def test_the_page_s_policy_names_what_the_page_s_sidecar_will_record() -> None:
 
 @pytest.mark.deep(stands_in="test_the_page_s_policy_names_what_the_page_s_sidecar_will_record")
 def test_the_page_leads_from_an_own_chroma_to_an_allow_and_a_deny(tmp_path: Path) -> None:
-    ports = {shown: free_port() for shown in ("8000", "8720", "18720", "18721")}
-    chroma = _chroma(tmp_path, ports["8000"])
+    ports = {shown: free_port() for shown in ("8000", "8720", "9000", "18720", "18721")}
+    ports["8001"] = ports["8000"]  # the page's own Chroma
+    started = [_chroma(tmp_path, ports["8000"])]
     stack = Stack(tmp_path)
     try:
-        _fill(ports["8000"])
         stack.start_control()
         ports["8700"] = stack.control.port
-        with listening_server(_tools().streamable_http_app()) as ports["9000"]:
-            folder = _folder(tmp_path, stack, ports)
-            done = paste(_moved(_script(), ports), folder, _environ(tmp_path))
+        folder = _folder(tmp_path, stack, ports)
+        program = [sys.executable, str(folder / "my_tools.py")]
+        tools = Service("tools", program, {}, tmp_path / "tools.log", ports["9000"])
+        started.append(tools)
+        tools.start(ready=False)
+        until("it listens", lambda: _listens(ports["9000"]), despite=AWAY)
+        done = paste(_moved(_script(), ports), folder, _environ(tmp_path))
         assert done.returncode == 0, done.stdout + done.stderr
+        # Without a sidecar, which the script's end has stopped: no denial, and it says so.
+        away = paste("python my_agent.py", folder, _environ(tmp_path))
     finally:
         stack.stop()
-        chroma.kill()
+        for service in started:
+            service.kill()
+    assert (away.returncode, "Could not connect to a Chroma server" in away.stderr) == (1, True)
     assert "ALLOW handbook 1\n" in done.stdout
     denied = re.search(r"^DENY payroll (.*)$", done.stdout, re.MULTILINE)
     assert denied is not None
@@ -90,31 +99,22 @@ def test_the_page_leads_from_an_own_chroma_to_an_allow_and_a_deny(tmp_path: Path
         assert re.search(reason, answered[name]), answered[name]
 
 
-def _tools() -> MCPServer[Any]:
-    """The reader's MCP server."""
-    server: MCPServer[Any] = MCPServer("tools", log_level="CRITICAL")
-
-    @server.tool()
-    def search(words: str) -> str:
-        return f"found {words}"
-
-    @server.tool()
-    def salary(words: str) -> str:
-        raise AssertionError(words)
-
-    return server
+def _listens(port: int) -> bool:
+    with socket.create_connection(("127.0.0.1", port), timeout=5):
+        return True
 
 
 def _script() -> str:
     titles = "your app", "your sidecar's file", "your sidecar", "your decisions"
     blocks = [commands(PAGE, title) for title in (*titles, "your second source")]
-    return "\n".join(["set -m; trap 'kill $(jobs -p) 2> /dev/null || true' EXIT", *blocks])
+    stop = "set -m; trap 'kill $(jobs -p) 2> /dev/null || true' EXIT"
+    return "\n".join([stop, "python my_data.py", *blocks])
 
 
 def _moved(text: str, ports: dict[str, int]) -> str:
     """The text with the ports of this test."""
     return re.sub(
-        r"\b(8000|8700|8720|9000|18720|18721)\b", lambda found: str(ports[found[0]]), text
+        r"\b(8000|8001|8700|8720|9000|18720|18721)\b", lambda found: str(ports[found[0]]), text
     )
 
 
@@ -126,7 +126,9 @@ def _folder(tmp_path: Path, stack: Stack, ports: dict[str, int]) -> Path:
     kept = folder / ".sluice" / "first-start.json"
     kept.touch(mode=0o600)
     kept.write_text(json.dumps(first))
-    for name in ("my-app.yaml", "my_app.py", "tools.yaml", "my-app-tools.yaml", "my_agent.py"):
+    saved = [title.removeprefix("save as ") for title in BLOCKS if title.startswith("save as ")]
+    assert len(saved) == 7
+    for name in saved:
         (folder / name).write_text(_moved(BLOCKS[f"save as {name}"], ports))
     # As `sluice`, but for the ports in the example that it prints.
     moves = "; ".join(f"s/\\b{shown}\\b/{here}/g" for shown, here in ports.items())
@@ -150,10 +152,3 @@ def _chroma(tmp_path: Path, port: int) -> Service:
     heartbeat = "/api/v2/heartbeat"
     until("chroma is up", lambda: call(port, "GET", heartbeat)[0] == 200, despite=AWAY)
     return server
-
-
-def _fill(port: int) -> None:
-    direct = chromadb.HttpClient("127.0.0.1", port)
-    for name in ("handbook", "payroll"):
-        made = direct.create_collection(name, embedding_function=None)
-        made.add(ids=["1"], documents=[f"of the {name}"], embeddings=POINT)
