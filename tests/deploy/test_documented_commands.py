@@ -1,5 +1,5 @@
 """Commands of the documents that no other test runs: `make`, dry; a control API set up by hand on
-PostgreSQL and Redis; the dashboards, generated anew."""
+PostgreSQL and Redis; a dump and its restore; the dashboards, generated anew."""
 
 from __future__ import annotations
 
@@ -104,6 +104,11 @@ def test_the_settings_of_a_control_api_by_hand_are_its_own() -> None:
     users = dict(re.findall(r"SLUICE_(\w*DATABASE_URL)=postgresql\+asyncpg://(\w+):", script))
     assert users == {"DATABASE_URL": "sluice", "MIGRATE_DATABASE_URL": "sluice_owner"}
     assert [line for line in script.splitlines() if line.endswith("sluice migrate")]
+    assert {"KEYS_DIR", "CHECKPOINT_STORE"} <= {*told}
+    # Who can dump: the owner is bound by row-level security too.
+    made = commands("deploy/README.md", "dump and restore")
+    assert re.search(r"CREATE ROLE sluice_backup LOGIN BYPASSRLS .* IN ROLE pg_read_all_data", made)
+    assert "pg_dump -Fc -U sluice_backup " in made
 
 
 @pytest.mark.deep(stands_in="test_the_settings_of_a_control_api_by_hand_are_its_own")
@@ -115,20 +120,14 @@ def test_a_control_api_is_set_up_by_hand(tmp_path: Path, postgres_url: str) -> N
     (tmp_path / "control.pem").write_bytes(pair.certificate.read_bytes())
     (tmp_path / "control-key.pem").write_bytes(pair.key.read_bytes())
     put(tmp_path / "bin", "sluice", SLUICE)
-    as_superuser = environ(
-        PATH=f"{tmp_path / 'bin'}:{os.environ['PATH']}",
-        PGHOST="127.0.0.1",
-        PGPORT=str(server.port),
-        PGUSER=postgres.SUPERUSER,
-        PGPASSWORD=str(server.password),
-        PGDATABASE="postgres",
-    )
+    as_superuser = _as_superuser(postgres_url, tmp_path / "bin")
     # Other tests use the same server, and its superuser has the name of a reader's service.
     script = commands("deploy/README.md", "PostgreSQL").replace("…", "secret")
     script = re.sub(r"((?:ROLE|DATABASE|OWNER) |//)sluice\b", rf"\1{name}", script)
     script = script.replace("sluice_owner", f"{name}_owner")
     script = script.replace("@db/sluice", f"@127.0.0.1:{server.port}/{name}")
     script = script.replace("*:8700", f"*:{port}")
+    script = script.replace("/mnt/sluice-checkpoints", f"{tmp_path}/checkpoints")
     with running_redis(tmp_path / "redis") as feed:
         script = re.sub(r"rediss://\S+", f"redis://127.0.0.1:{feed.port}/0", script)
         done = paste(script, tmp_path, as_superuser)
@@ -136,4 +135,70 @@ def test_a_control_api_is_set_up_by_hand(tmp_path: Path, postgres_url: str) -> N
     for each in dropped:
         paste(f'psql -c "{each}"', tmp_path, as_superuser)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "first start: tenant default" in done.stdout
+    # It served, with the keys that were made before.
+    assert '"status":"ok"' in done.stdout
+    assert (tmp_path / "keys/admin.key").exists()
+    assert not (tmp_path / ".sluice/first-start.json").exists()
+
+
+@pytest.mark.deep(stands_in="test_the_settings_of_a_control_api_by_hand_are_its_own")
+def test_a_database_is_dumped_and_restored(
+    tmp_path: Path, postgres_server: postgres.Server, migrated_url: str
+) -> None:
+    """By the page's role for backups; not by the owner, whom row-level security binds too."""
+    if not postgres_server.can_dump():
+        pytest.skip("no pg_dump here: this PostgreSQL came without it")
+    name, backup = migrated_url.rpartition("/")[2], f"backup_{secrets.token_hex(6)}"
+    copy = f"{name}_restored"
+    environment = _as_superuser(migrated_url, Path(postgres_server.binaries))
+    row = "INSERT INTO first_accesses (tenant_id, agent_role, source_id, first_ts)"
+    postgres_server.execute(postgres.unbound(migrated_url), f"{row} VALUES ('t', 'r', 's', 1)")
+    script = commands("deploy/README.md", "dump and restore")
+    script = script.replace("…", environment["PGPASSWORD"]).replace("sluice_owner", postgres.OWNER)
+    script = script.replace("sluice_backup", backup).replace("sluice_restored", copy)
+    script = script.replace("sluice.dump sluice\n", f"sluice.dump {name}\n")
+    done = paste(script, tmp_path, environment)
+    # As the page says of the owner: refused, or told to hide rows, without any.
+    as_owner = f"pg_dump -U {postgres.OWNER} -t first_accesses --data-only"
+    refused = paste(f"{as_owner} {name}", tmp_path, environment)
+    hidden = paste(f"{as_owner} --enable-row-security --inserts {name}", tmp_path, environment)
+    owner = postgres.owned(migrated_url)
+    postgres_server.execute(owner, "ALTER TABLE first_accesses NO FORCE ROW LEVEL SECURITY")
+    opened = paste(f"pg_dump -U {postgres.OWNER} -t first_accesses {name}", tmp_path, environment)
+    postgres_server.execute(owner, "ALTER TABLE first_accesses FORCE ROW LEVEL SECURITY")
+    held = (
+        "SELECT count(*), bool_and(relforcerowsecurity) FROM pg_class WHERE relrowsecurity",
+        "SELECT count(*) FROM first_accesses",
+        "SELECT pg_get_userbyid(relowner), relacl FROM pg_class WHERE relname = 'first_accesses'",
+    )
+    try:
+        assert done.returncode == 0, done.stdout + done.stderr
+        original = postgres.unbound(migrated_url)
+        before, after = (
+            postgres_server.execute(url, *held) for url in (original, original.replace(name, copy))
+        )
+    finally:
+        for each in (f"DROP DATABASE {copy} WITH (FORCE)", f"DROP ROLE {backup}"):
+            paste(f'psql -c "{each}"', tmp_path, environment)
+    assert before == after
+    forced, rows, _ = before.splitlines()
+    assert (forced.endswith("|t"), rows) == (True, "1")
+    assert "query would be affected by row-level security policy" in refused.stderr
+    assert (hidden.returncode, "INSERT INTO" in hidden.stdout) == (0, False), hidden.stderr
+    # What was switched off for the dump stays so where it is restored.
+    assert opened.returncode == 0, opened.stderr
+    assert "ENABLE ROW LEVEL SECURITY" in opened.stdout
+    assert "FORCE ROW LEVEL SECURITY" not in opened.stdout
+
+
+def _as_superuser(url: str, programs: Path) -> dict[str, str]:
+    """The environment in which `psql` is the superuser, and finds `programs` first."""
+    server = urlsplit(url)
+    return environ(
+        PATH=f"{programs}:{os.environ['PATH']}",
+        PGHOST="127.0.0.1",
+        PGPORT=str(server.port),
+        PGUSER=postgres.SUPERUSER,
+        PGPASSWORD=str(server.password),
+        PGDATABASE="postgres",
+    )
