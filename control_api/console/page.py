@@ -2,19 +2,13 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from control_api.audit.event_operations import follow_events
-from control_api.edge.answers import EVENTS, Document, Stream
-from control_api.edge.route import MAX_BODY, Route, UseCase
-from control_api.edge.scopes import READ, Scope
-from control_api.routes import ROUTES
-
-if TYPE_CHECKING:
-    from control_api.console.visit import Visit
-
-ROOT = "/console"
+from control_api.console.routes import route_of
+from control_api.console.visit import Visit
+from control_api.edge.answers import Document, Stream
+from control_api.edge.route import MAX_BODY, UseCase
+from control_api.edge.scopes import Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +38,7 @@ class Data:
 
 
 Answer = Html | See | Data | Document | Stream
-View = Callable[["Visit"], Awaitable[Answer]]
-
-# A stream without an end, which a browser keeps open behind the session's cookie.
-LIVE = Route("GET", f"{ROOT}/decisions/live", READ, follow_events, content_type=EVENTS)
-OWN = (LIVE,)
-"""The operations that the console alone offers."""
+View = Callable[[Visit], Awaitable[Answer]]
 
 ANYONE: Literal["anyone"] = "anyone"
 """Of a page that needs no sign-in."""
@@ -86,13 +75,3 @@ class Page:
     def name(self) -> str:
         """The page's name among the metrics' operations."""
         return f"console_{getattr(self.view, '__name__', 'page')}"
-
-
-@cache
-def route_of(operation: UseCase) -> Route:
-    """The route of a use case, which says who may call it. Raises `LookupError` if no route offers
-    it: then neither may a page."""
-    for route in (*ROUTES, *OWN):
-        if route.use_case is operation:
-            return route
-    raise LookupError(f"no route offers `{getattr(operation, '__name__', operation)}`")

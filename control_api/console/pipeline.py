@@ -22,8 +22,9 @@ from control_api.audit.proof_models import Verification
 from control_api.audit.verification_operations import show_verification
 from control_api.console.bundle import Console
 from control_api.console.cookies import presented_cookie
-from control_api.console.page import ROOT, Answer, Data, Html, Page, See
+from control_api.console.page import Answer, Data, Html, Page, See
 from control_api.console.rendering import Renderer
+from control_api.console.routes import ROOT
 from control_api.console.sessions import ConsoleSessions
 from control_api.console.static import StaticFiles
 from control_api.console.visit import Form, SignedIn, Visit

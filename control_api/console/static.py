@@ -8,7 +8,7 @@ from hashlib import sha256
 from importlib.resources import files
 from typing import NamedTuple
 
-from control_api.console.page import ROOT
+from control_api.console.routes import ROOT
 from policies.ground.errors import NotFound
 
 _TYPES = {

@@ -12,7 +12,7 @@ import orjson
 
 from control_api.auth.principal import Caller, Superadmin
 from control_api.console.bundle import Console
-from control_api.console.page import ROOT, route_of
+from control_api.console.routes import ROOT, route_of
 from control_api.edge.bundles import Bundles
 from control_api.edge.requests import UndecodedRequest
 from control_api.edge.route import UseCase

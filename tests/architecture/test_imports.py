@@ -46,6 +46,29 @@ def test_no_file_imports_what_a_contract_forbids_it() -> None:
     assert {(one, other) for _, one, other in forbidden(wrong, config)} == wrong
 
 
+def test_no_import_leads_back_to_its_module() -> None:
+    """Imports for type checking count. A module's own package does not: it is loaded before."""
+    pairs = {
+        (one, other) for one, other in direct_imports() if not f"{one}.".startswith(f"{other}.")
+    }
+    assert _in_circles(pairs) == set()
+    assert _in_circles({*pairs, ("control_api.store.url", "control_api.serve")}) >= {
+        "control_api.store.url",
+        "control_api.serve",
+    }
+
+
+def _in_circles(pairs: set[tuple[str, str]]) -> set[str]:
+    """The modules that a circle goes through. What nothing left imports, or imports nothing left,
+    is in none."""
+    while True:
+        lasting = {one for one, _ in pairs} & {other for _, other in pairs}
+        left = {pair for pair in pairs if lasting.issuperset(pair)}
+        if left == pairs:
+            return lasting
+        pairs = left
+
+
 @tiers.sampled("name")
 @pytest.mark.parametrize(
     ("name", "line"),

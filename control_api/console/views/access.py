@@ -4,7 +4,8 @@ from typing import Any
 
 import orjson
 
-from control_api.console.page import ROOT, Html, Page
+from control_api.console.page import Html, Page
+from control_api.console.routes import ROOT
 from control_api.console.visit import Visit
 from control_api.console.words import in_words
 from control_api.policy.access_operations import show_access, show_access_matrix

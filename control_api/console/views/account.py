@@ -1,7 +1,8 @@
 """Who is signed in: oneself, and everyone else of the tenant."""
 
 from control_api.console.cookies import no_cookie
-from control_api.console.page import ROOT, Html, Page, See
+from control_api.console.page import Html, Page, See
+from control_api.console.routes import ROOT
 from control_api.console.visit import Visit, address
 from control_api.signin.operations import list_console_sessions, revoke_console_session
 from policies.ground.errors import SluiceError

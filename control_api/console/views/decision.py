@@ -15,7 +15,8 @@ from control_api.audit.event_operations import (
 from control_api.audit.proof_models import LogKeys, Verification
 from control_api.audit.proof_operations import prove_consistency, prove_event, show_log_keys
 from control_api.audit.verification_operations import show_verification
-from control_api.console.page import ROOT, Data, Html, Page
+from control_api.console.page import Data, Html, Page
+from control_api.console.routes import ROOT
 from control_api.console.visit import Visit, address
 from control_api.console.words import detail, fault, ladder
 from control_api.decisions.models import Simulated

@@ -2,7 +2,8 @@
 
 from control_api.audit.event_operations import follow_events, list_events
 from control_api.audit.export_operations import export_log
-from control_api.console.page import ROOT, Html, Page, See
+from control_api.console.page import Html, Page, See
+from control_api.console.routes import ROOT
 from control_api.console.visit import Visit, address
 from control_api.edge.answers import Stream
 from policies.ground.canonical import rfc3339

@@ -6,7 +6,8 @@ random text (`Idempotency-Key`), so a page that is loaded again creates no secon
 
 from typing import Any
 
-from control_api.console.page import ROOT, Html, Page, See
+from control_api.console.page import Html, Page, See
+from control_api.console.routes import ROOT
 from control_api.console.visit import NULL, Visit, address
 from control_api.edge.idempotency import Repeated
 from control_api.registry.key_models import DEFAULT_DAYS, ListedKey

@@ -8,7 +8,8 @@ from control_api.audit.stats_operations import WINDOWS, OverTime, show_stats
 from control_api.audit.verification_operations import show_verification
 from control_api.console.charts import Series, bar_chart, line_chart
 from control_api.console.needs import needs_of
-from control_api.console.page import ROOT, SIGNED_IN, Html, Page, See
+from control_api.console.page import SIGNED_IN, Html, Page, See
+from control_api.console.routes import ROOT
 from control_api.console.visit import Visit
 from control_api.console.words import Cause, causes_of
 from control_api.fleet.operations import list_sidecars

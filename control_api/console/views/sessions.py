@@ -4,7 +4,8 @@ many."""
 from typing import Any
 
 from control_api.audit.event_operations import show_session_trail
-from control_api.console.page import ROOT, Html, Page, See
+from control_api.console.page import Html, Page, See
+from control_api.console.routes import ROOT
 from control_api.console.visit import Visit, address
 from control_api.sessions.operations import (
     get_session,

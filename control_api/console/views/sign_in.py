@@ -3,7 +3,8 @@
 import re
 
 from control_api.console.cookies import no_cookie, session_cookie
-from control_api.console.page import ANYONE, ROOT, SIGNED_IN, Html, Page, See
+from control_api.console.page import ANYONE, SIGNED_IN, Html, Page, See
+from control_api.console.routes import ROOT
 from control_api.console.visit import Visit, address
 from policies.ground.errors import SluiceError
 

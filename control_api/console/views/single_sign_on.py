@@ -1,7 +1,8 @@
 """Signing in by OpenID Connect: to the identity provider, and back."""
 
 from control_api.console.cookies import ATTEMPT, attempt_cookie, presented_cookie, session_cookie
-from control_api.console.page import ANYONE, ROOT, Html, Page, See
+from control_api.console.page import ANYONE, Html, Page, See
+from control_api.console.routes import ROOT
 from control_api.console.views.sign_in import own_page
 from control_api.console.visit import Visit, address
 from control_api.signin.attempt import MAX_SECONDS, Attempt

@@ -6,7 +6,8 @@ page that is loaded again creates nothing: a tenant's name is unique, and the fo
 a random text (`Idempotency-Key`).
 """
 
-from control_api.console.page import ROOT, Html, Page, See
+from control_api.console.page import Html, Page, See
+from control_api.console.routes import ROOT
 from control_api.console.views.keys import key_fields, new_idempotency_key
 from control_api.console.visit import Visit, address
 from control_api.edge.idempotency import Repeated

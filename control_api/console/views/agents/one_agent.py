@@ -8,7 +8,8 @@ import orjson
 from control_api.audit.change_operations import list_changes
 from control_api.audit.event_operations import list_events
 from control_api.console.charts import Series, bar_chart
-from control_api.console.page import ROOT, Html, Page, See
+from control_api.console.page import Html, Page, See
+from control_api.console.routes import ROOT
 from control_api.console.views.agents.registry import FIELDS, roles
 from control_api.console.visit import NULL, Visit, address
 from control_api.console.words import causes_of, covers, in_words, item_in_words

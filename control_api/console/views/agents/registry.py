@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from control_api.audit.event_models import AuditEvent
 from control_api.audit.event_operations import list_events
-from control_api.console.page import ROOT, Html, Page, See
+from control_api.console.page import Html, Page, See
+from control_api.console.routes import ROOT
 from control_api.console.visit import Visit, address
 from control_api.registry.agent_models import ACTIVITY_WINDOW
 from control_api.registry.agent_operations import get_agent, list_agents, register_agent

@@ -2,7 +2,8 @@
 lift it. Each page of the console says so while one holds (`pipeline.py`)."""
 
 from control_api.audit.change_operations import list_changes
-from control_api.console.page import ROOT, Html, Page, See
+from control_api.console.page import Html, Page, See
+from control_api.console.routes import ROOT
 from control_api.console.visit import Visit, address
 from control_api.tenants.operations import freeze_tenant, lift_freeze, show_freeze
 from policies.ground.canonical import micros, rfc3339

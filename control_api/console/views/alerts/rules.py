@@ -18,7 +18,8 @@ from control_api.alerts.operations import (
     list_fired_alerts,
     update_alert_rule,
 )
-from control_api.console.page import ROOT, Html, Page, See
+from control_api.console.page import Html, Page, See
+from control_api.console.routes import ROOT
 from control_api.console.visit import NULL, Visit, address
 from control_api.edge.idempotency import Repeated
 from policies.ground.errors import Conflict, SluiceError, invalid

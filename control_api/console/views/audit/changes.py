@@ -7,7 +7,8 @@ import orjson
 
 from control_api.audit.change_models import ChangeShown, RejectedRecord
 from control_api.audit.change_operations import list_changes, list_rejected_records
-from control_api.console.page import ROOT, Html, Page
+from control_api.console.page import Html, Page
+from control_api.console.routes import ROOT
 from control_api.console.visit import Visit
 from control_api.registry.key_operations import list_keys
 from policies.ground.errors import SluiceError

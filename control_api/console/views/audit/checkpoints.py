@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from control_api.audit.proof_models import KeptCheckpoint, LogKeys, Verification
 from control_api.audit.proof_operations import list_checkpoints, show_checkpoint, show_log_keys
-from control_api.console.page import ROOT, Html, Page
+from control_api.console.page import Html, Page
+from control_api.console.routes import ROOT
 from control_api.console.visit import Visit, address
 from control_api.edge.answers import Document
 from control_api.edge.paging import Page as Kept

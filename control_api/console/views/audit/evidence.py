@@ -16,7 +16,8 @@ from pathlib import Path
 
 from control_api.audit.event_operations import list_events, show_lineage, show_session_trail
 from control_api.audit.export_operations import export_log
-from control_api.console.page import ROOT, Answer, Html, Page
+from control_api.console.page import Answer, Html, Page
+from control_api.console.routes import ROOT
 from control_api.console.views.audit.checkpoints import installing, key_text, latest
 from control_api.console.views.decisions import FORMS, VALUES
 from control_api.console.visit import Visit

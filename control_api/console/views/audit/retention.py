@@ -17,7 +17,8 @@ from control_api.audit.retention_operations import (
     show_retention,
     show_retention_settings,
 )
-from control_api.console.page import ROOT, Html, Page, See
+from control_api.console.page import Html, Page, See
+from control_api.console.routes import ROOT
 from control_api.console.visit import Visit, address
 from control_api.edge.paging import Page as Listed
 from policies.ground.errors import Invalid, SluiceError

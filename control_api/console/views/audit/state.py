@@ -7,7 +7,8 @@ from control_api.audit.event_operations import show_event
 from control_api.audit.proof_models import Verification
 from control_api.audit.proof_operations import list_checkpoints, show_checkpoint
 from control_api.audit.verification_operations import show_verification, start_verification
-from control_api.console.page import ROOT, Data, Html, Page, See
+from control_api.console.page import Data, Html, Page, See
+from control_api.console.routes import ROOT
 from control_api.console.views.audit.checkpoints import Signed, cosigned, key_text, latest, verdicts
 from control_api.console.visit import Visit, address
 from control_api.edge.answers import Document

@@ -5,7 +5,8 @@ from typing import Any
 
 import orjson
 
-from control_api.console.page import ROOT, Html, Page, See
+from control_api.console.page import Html, Page, See
+from control_api.console.routes import ROOT
 from control_api.console.views.policies.editor import broken_guardrail
 from control_api.console.views.policies.policy_text import MAX_FORM, read_policies, whole_or_part
 from control_api.console.visit import Visit, address

@@ -10,7 +10,8 @@ from typing import Any
 
 import orjson
 
-from control_api.console.page import ROOT, Data, Html, Page, See
+from control_api.console.page import Data, Html, Page, See
+from control_api.console.routes import ROOT
 from control_api.console.views.policies.one import (
     FieldChange,
     body_of,

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from control_api.console.page import ROOT, Html, Page, See
+from control_api.console.page import Html, Page, See
+from control_api.console.routes import ROOT
 from control_api.console.views.policies.editor import broken_guardrail
 from control_api.console.visit import Form, Visit, address
 from control_api.policy.guardrail_operations import (

@@ -5,7 +5,8 @@ from typing import Any
 
 import orjson
 
-from control_api.console.page import ROOT, Data, Html, Page, See
+from control_api.console.page import Data, Html, Page, See
+from control_api.console.routes import ROOT
 from control_api.console.views.policies.policy_text import MAX_FORM, read_policies, whole_or_part
 from control_api.console.visit import Visit, address
 from control_api.policy.access_operations import review_policies

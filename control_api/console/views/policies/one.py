@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from control_api.console.page import ROOT, Html, Page, See
+from control_api.console.page import Html, Page, See
+from control_api.console.routes import ROOT
 from control_api.console.views.policies.policy_text import written
 from control_api.console.visit import Visit, address
 from control_api.edge.paging import write_cursor
