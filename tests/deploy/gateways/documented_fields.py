@@ -67,12 +67,16 @@ _ISTIO_PROVIDER = _of(
     envoyExtAuthzHttp=_ISTIO_HTTP,
     envoyExtAuthzGrpc=_of("service port failOpen statusOnError", **_ISTIO_CHECK),
 )
-_ISTIO_RULE = _of("", **{"from": _list(_of("source", source=_of("", principals=_TEXTS)))})
+_ISTIO_RULE = _of(
+    "",
+    **{"from": _list(_of("source", source=_of("", principals=_TEXTS)))},
+    when=_list(_of("key values", key=_TEXT, values=_TEXTS)),
+)
 _AUTHORIZATION_POLICY = _object(
     _of(
         "selector action rules",
         selector=_of("matchLabels", matchLabels=_map(_TEXT)),
-        action={"enum": ["ALLOW", "CUSTOM"]},
+        action={"enum": ["ALLOW", "CUSTOM", "DENY"]},
         provider=_of("name", name=_TEXT),
         rules=_list(_ISTIO_RULE),
     ),
@@ -160,7 +164,11 @@ _AGENTGATEWAY_CHECK = _of(
 )
 _AGENTGATEWAY_ROUTE = _of(
     "policies backends",
-    policies=_of("extAuthz", extAuthz=_AGENTGATEWAY_CHECK),
+    policies=_of(
+        "extAuthz requestHeaderModifier",
+        extAuthz=_AGENTGATEWAY_CHECK,
+        requestHeaderModifier=_of("remove", remove=_TEXTS),
+    ),
     backends=_list(_of("host", host=_TEXT)),
 )
 _ANY_OBJECT: Schema = {"type": "object", "required": ["apiVersion", "kind", "metadata"]}
@@ -185,7 +193,7 @@ FIELDS: dict[str, dict[str, list[Schema]]] = {
     },
     "ingress-nginx": {"ingress.yaml": [_ANY_OBJECT] * 4},
     "istio": {
-        "authorization-policy.yaml": [_AUTHORIZATION_POLICY] * 2,
+        "authorization-policy.yaml": [_AUTHORIZATION_POLICY] * 3,
         "mesh.yaml": [_of("extensionProviders", extensionProviders=_list(_ISTIO_PROVIDER))],
     },
     "kong": {
@@ -216,5 +224,10 @@ FIELDS: dict[str, dict[str, list[Schema]]] = {
 
 INGRESS_ANNOTATIONS = {
     f"nginx.ingress.kubernetes.io/{name}"
-    for name in ("auth-url", "auth-proxy-set-headers", "auth-response-headers")
+    for name in (
+        "auth-url",
+        "auth-proxy-set-headers",
+        "auth-response-headers",
+        "connection-proxy-header",
+    )
 }

@@ -10,14 +10,25 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.deploy.gateways.protected import AGENT, Protected
-from tests.deploy.gateways.raw_requests import get, one, status
+from tests.deploy.gateways.raw_requests import exchange, get, one, status
 from tests.deploy.gateways.recording_upstream import FAILING
 
 OVERRIDES = (
     "X-HTTP-Method: DELETE", "X-HTTP-Method-Override: DELETE", "X-Method-Override: DELETE",
     "X-Rewrite-URL: /admin", "X-Forwarded-Method: DELETE", "X-Forwarded-Uri: /admin",
     "X-Original-Method: DELETE", "X-Original-URI: /admin", "X-Original-URL: /admin",
+    "X-Original-Path: /admin", "X-Envoy-Original-Path: /admin", "X-Forwarded-Path: /admin",
+    "X-Forwarded-Prefix: /admin", "X-HTTP-Path-Override: /admin", "X-Override-URL: /admin",
     "X_Original_URL: /admin", "X-Original_URL: /admin", "X_Rewrite_URL: /admin",
+)  # fmt: skip
+UPGRADES = (
+    ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13",
+     "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="),
+    ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAARAAAAA"),
+    ("Connection: Upgrade", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAARAAAAA"),
+    ("HTTP2-Settings: AAMAAABkAARAAAAA",),
+    ("Connection: Upgrade", "Upgrade: TLS/1.2"),
+    ("Connection: keep-alive, upgrade", "Upgrade: other/1, websocket"),
 )  # fmt: skip
 Probe = Callable[[Protected, int], bool]
 
@@ -113,6 +124,19 @@ def relayed_whole(world: Protected, port: int) -> bool:
     return any(not each.target.startswith("/") for each in world.upstream.take())
 
 
+def tunnelled(world: Protected, port: int) -> bool:
+    """A request for another protocol opens a tunnel to the upstream, in which nothing is judged."""
+    world.upstream.take()
+    hidden = b"GET /admin HTTP/1.1\r\nHost: kb.test\r\nConnection: close\r\n\r\n"
+    for fields in UPGRADES:
+        asked = "\r\n".join(("GET /pub/a HTTP/1.1", "Host: kb.test", *fields)) + "\r\n\r\n"
+        exchange(port, asked.encode(), hidden)
+    return any(
+        each.path == "/admin" or each.protocol or each.all("http2-settings")
+        for each in world.upstream.take()
+    )
+
+
 def overridden(world: Protected, port: int) -> bool:
     """The upstream gets a header that could make it act on another request."""
     world.upstream.take()
@@ -133,6 +157,7 @@ PROBES: dict[str, Probe] = {
     "override": overridden,
     "repeats": repeated,
     "target": relayed_whole,
+    "upgrade": tunnelled,
     "upstream": revealed,
     "uri": claimed_uri,
 }

@@ -35,6 +35,19 @@ def one(port: int, data: bytes, seconds: float = 30) -> bytes:
         return _read(connection, b"")
 
 
+def exchange(port: int, first: bytes, second: bytes) -> bytes:
+    """Send `first`, wait for the beginning of its answer, and send `second` on the same connection;
+    all that came back."""
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        connection.sendall(first)
+        answer = connection.recv(65536)
+        try:
+            connection.sendall(second)
+        except ConnectionError:
+            return answer  # closed after the first, which is an answer too
+        return _close_and_read(connection, answer)  # a tunnel ends when one side does
+
+
 def get(path: str, *fields: str, method: str = "GET", body: bytes = b"") -> bytes:
     """A request that closes its connection."""
     lines = [f"{method} {path} HTTP/1.1", "Host: kb.test", "Connection: close", *fields]

@@ -1,7 +1,8 @@
-"""An upstream that keeps each request as it came, byte for byte, and answers 200 but for one path.
+"""An upstream that keeps each request as it came, byte for byte, and answers 200 but for one path,
+and 101 to a request for another protocol.
 
 It reads requests one after another, as a plain server does, so that what a gateway lets through in
-the body of another request is seen as a request. Knows no gateway.
+the body of another request, or in the tunnel after a 101, is seen as a request. Knows no gateway.
 """
 
 from __future__ import annotations
@@ -22,6 +23,13 @@ for itself, so that such a request isn't kept."""
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 8\r\n\r\nupstream"
 
 
+SWITCHED = (
+    "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n"
+    # What RFC 6455 answers to `probes.UPGRADES`, since Caddy and Envoy look at it.
+    "Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n"
+)
+
+
 @dataclass(frozen=True)
 class Seen:
     """One request."""
@@ -38,6 +46,14 @@ class Seen:
     @property
     def path(self) -> str:
         return self.target.partition("?")[0]
+
+    @property
+    def protocol(self) -> str:
+        """The protocol to which a request asks to switch; empty if it doesn't ask (RFC 9110,
+        section 7.8)."""
+        options = ",".join(self.all("connection")).lower().split(",")
+        asked = ",".join(self.all("upgrade"))
+        return asked if "upgrade" in [each.strip() for each in options] else ""
 
 
 class Upstream(socketserver.ThreadingTCPServer):
@@ -70,9 +86,14 @@ class _Connection(socketserver.StreamRequestHandler):
                     self.wfile.write(_resolution(request.path.removeprefix(RESOLVE)))
                     continue
                 self.server.seen.append(request)
-                self.wfile.write(FAILURE if request.path == FAILING else ANSWER)
+                self.wfile.write(self._answer(request))
         except OSError:
             return  # the gateway closed it
+
+    def _answer(self, request: Seen) -> bytes:
+        if request.protocol:
+            return SWITCHED.format(protocol=request.protocol).encode("latin-1")
+        return FAILURE if request.path == FAILING else ANSWER
 
     def _read(self) -> Seen | None:
         first = self.rfile.readline().decode("latin-1").rstrip("\r\n")

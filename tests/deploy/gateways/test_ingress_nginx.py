@@ -29,6 +29,7 @@ TEMPLATE = """\
 {user}
 events {{}}
 http {{
+  map $http_upgrade $connection_upgrade {{ default upgrade; '' ''; }}
   server {{
     listen 127.0.0.1:{port};
     location = /_external-auth {{
@@ -55,6 +56,8 @@ http {{
       auth_request_set $authHeader0 $upstream_http_x_sluice_event_id;
       proxy_set_header '{answered}' $authHeader0;
       proxy_set_header Host $http_host;
+      proxy_set_header Upgrade $http_upgrade;
+      proxy_set_header Connection {connection};
       proxy_set_header X-Request-ID $request_id;
       proxy_set_header X-Forwarded-For $remote_addr;
       proxy_set_header X-Forwarded-Host $http_host;
@@ -89,6 +92,7 @@ def rendered(port: int, behind: Behind, more: dict[str, str]) -> str:
         check=_set(named[notes["auth-proxy-set-headers"]]),
         url=f"http://127.0.0.1:{behind.http_door}/v1/check/ingress-nginx",
         answered=notes["auth-response-headers"],
+        connection=notes.get("connection-proxy-header", "$connection_upgrade"),
         upstream=_set(named[controller["proxy-set-headers"]]),
         behind=behind.upstream,
     )
