@@ -28,7 +28,10 @@ from tests.support.stack import Stack, call
 from tests.support.waiting import until
 
 PAGE = "deploy/gateways/README.md"
-TAKEN_OVER = {"haproxy": {200, 0}, "nginx": {200}}
+TAKEN_OVER = {
+    "caddy": {200, 0}, "envoy-grpc": {200, 0}, "envoy-http": {200, 0}, "haproxy": {200, 0},
+    "nginx": {200},
+}  # fmt: skip
 """The gateways that take a new key while they run, and what clients may see then; 0 is a connection
 that was closed."""
 
