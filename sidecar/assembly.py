@@ -12,7 +12,6 @@ from policies.ground.clock import Clock
 from policies.ground.connection_budget import ConnectionBudget
 from policies.ground.listen_address import ListenAddress
 from policies.ground.random_buffer import RandomBuffer
-from sidecar.agent_key_file import AgentKeyFile
 from sidecar.api.dispatch import Dispatcher
 from sidecar.api.handlers import Api
 from sidecar.api.http_server import HttpServer
@@ -36,6 +35,7 @@ from sidecar.http.port_names import PortNames
 from sidecar.http.rendered_response import ResponseRenderer
 from sidecar.http.server.head_cache import KEY_BYTES, HeadCache
 from sidecar.http.tls_contexts import server_context
+from sidecar.key_files import AgentKeyFile, OwnKeyFile
 from sidecar.live_keys import AgentIdentity, EnrolledAgent, LiveKeys
 from sidecar.metrics.counters import Observations
 from sidecar.metrics.metrics import Metrics
@@ -62,6 +62,7 @@ from sidecar.telemetry.collectors import (
     watch_log,
     watch_policy_set,
     watch_proxy,
+    watch_readiness,
     watch_redirect,
     watch_reports,
     watch_sessions,
@@ -140,7 +141,12 @@ class Components:
         )
         self.reporter = self._make_reporter(status, settings, time, random_bytes(8).hex())
         self.standing_denials = StandingDenials(
-            self.policies, self.follower, self._agent_with_file, self.reporter.wake
+            self.policies,
+            self.follower,
+            # That mode answers without a record, and so denies nothing for want of room.
+            None if settings.spool.mode == "best_effort" else spool,
+            self._agent_with_file,
+            self.reporter.wake,
         )
         observations = self._observe(sessions, settings)
         recorder = Recorder(spool, self.metrics, clock, random_bytes, self.policies.masks)
@@ -192,6 +198,8 @@ class Components:
             loops["enrolment"] = self.enroller.run()
         if self.agent_key_file is not None:
             loops["agent key"] = self.agent_key_file.run()
+        if self.own_key_file is not None:
+            loops["own key"] = self.own_key_file.run()
         if self.exporter is not None:
             loops["traces"] = self.exporter.run()
         if self._redirect_check is not None:
@@ -223,6 +231,7 @@ class Components:
         watch_spool(observations, self._spool, self.shipper, settings.spool.max_bytes)
         watch_certificates(observations, settings, self.clock)
         watch_reports(observations, self.reporter)
+        watch_readiness(observations, self.readiness)
         watch_log(observations, self._pinned)
         if self._redirect_check is not None:
             watch_redirect(observations, self._redirect_check)
@@ -301,14 +310,17 @@ class Components:
         self._agent: AgentIdentity | None = None
         self._agent_with_file: AgentIdentity | None = None
         self.agent_key_file: AgentKeyFile | None = None
+        self.own_key_file: OwnKeyFile | None = None
         if isinstance(identity, EnrolledIdentity):
             self._agent = EnrolledAgent(identity, settings.id, keys)
         elif isinstance(identity, ConfiguredIdentity) and settings.agent is not None:
             agent_id, role, path = settings.agent.id, settings.agent.role, settings.agent.key_file
             agent = AgentIdentity.of(agent_id, role, read_key(path), keys)
             self._agent = self._agent_with_file = agent
-            fetcher, monotonic = policies.document_fetcher, policies.monotonic
-            self.agent_key_file = AgentKeyFile(path, agent, identity, keys, fetcher, monotonic)
+            self.agent_key_file = AgentKeyFile(path, agent, identity, policies)
+        if isinstance(identity, ConfiguredIdentity) and settings.key_file is not None:
+            own = OwnKeyFile(settings.key_file, identity, keys, policies, settings.id)
+            self.own_key_file = own
 
     def _make_readiness(self) -> Readiness:
         policies, follower = self.policies, self.follower

@@ -5,6 +5,7 @@ as soon as it is in the policy set.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from policies.definitions.model import Key
 from policies.ground.clock import Clock
@@ -89,13 +90,22 @@ class LiveKeys:
         return key
 
 
+class KeyFault(NamedTuple):
+    """Why a key does not serve an agent, and what the denials are called that follow from it."""
+
+    why: str
+    denial: str
+
+
 class AgentIdentity:
-    """The agent behind the proxy listeners, whose requests carry no key. `digest` is its key's."""
+    """The agent behind the proxy listeners, whose requests carry no key. `digest` is its key's.
+    `file_fault` says why the key in its file is not in use; None if it is."""
 
     def __init__(self, agent_id: str | None, role: str, digest: bytes, keys: LiveKeys) -> None:
         self._id = agent_id
         self._role = role
         self.digest = digest
+        self.file_fault: str | None = None
         self._keys = keys
 
     @classmethod
@@ -124,13 +134,25 @@ class AgentIdentity:
             # In doubt the proxy denies, and the denial is recorded.
             return None
 
-    def key_fault(self) -> str | None:
-        """Why the key may not evaluate; None if it may. Raises what `LiveKeys.find` raises."""
-        if self.known_key() is not None:
-            return None
-        if self._keys.find(self.digest) is not None:
-            return "has another scope than `evaluate` or `admin`"
-        return "has expired" if self._keys.expired(self.digest) else "is unknown or revoked"
+    def fault_of(self, digest: bytes) -> KeyFault | None:
+        """Why a key may not evaluate for this agent and role, whatever is read; None if it may.
+        Raises what `LiveKeys.find` raises."""
+        key = self._keys.find(digest)
+        if key is None:
+            expired = self._keys.expired(digest)
+            why = "has expired" if expired else "is unknown or revoked"
+            return KeyFault(why, "key_not_valid")
+        if key.scope not in EVALUATING_SCOPES:
+            return KeyFault("has another scope than `evaluate` or `admin`", "key_not_valid")
+        # As checks 3 and 4 judge each request. Without ids: `/health/ready` shows it to anyone.
+        if key.permitted_roles and self._role not in key.permitted_roles:
+            return KeyFault("is not for the role `agent.role`", "key_role_restriction")
+        if key.bound_agent_id is not None and key.bound_agent_id != self._id:
+            return KeyFault("is bound to another agent than `agent.id`", "key_agent_binding")
+        agent = None if self._id is None else self._keys.policy_set.agent(self._id)
+        if agent is not None and agent.bound_key_id not in (None, key.key_id):
+            return KeyFault("is not the one that `agent.id` is bound to", "key_agent_binding")
+        return None
 
     def known_key(self) -> Key | None:
         """Like `key`, but raises what `LiveKeys.find` raises."""

@@ -97,11 +97,23 @@ class ConfiguredIdentity(Identity):
         self._digest = key_digest(key)
         self.required.append(key_name(self._digest))
         self._agent_key = ""
+        self.agent_id = None if settings.agent is None else settings.agent.id
         if (agent := settings.agent) is not None:
             self._agent_key = key_name(key_digest(read_key(agent.key_file)))
             self.required += [role_name(agent.role), self._agent_key]
             if agent.id is not None:
                 self.required.append(agent_name(agent.id))
+
+    @property
+    def own_digest(self) -> bytes:
+        """The digest of the sidecar's own key."""
+        return self._digest
+
+    def hold_own_key(self, key: str) -> None:
+        """From now on, call the control API with this key, and hold its document."""
+        former, self._digest = key_name(self._digest), key_digest(key)
+        self.required[self.required.index(former)] = key_name(self._digest)
+        self.key.put(key)
 
     def hold_agent_key(self, digest: bytes) -> None:
         """From now on, hold the document of the agent's key with this digest, not the former's."""

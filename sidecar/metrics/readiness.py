@@ -5,6 +5,8 @@ from collections.abc import Callable
 Probe = Callable[[], str | None]
 """Returns what is wrong at the moment, without paths or secrets; None if all is well."""
 
+_PROCESS = "process"
+
 
 class Readiness:
     """Probes and facts, by name. A fact is shown but does not affect readiness. `draining` is set
@@ -25,5 +27,10 @@ class Readiness:
         """What is not ready, and why; empty if everything is."""
         found = {name: why for name, probe in self._probes.items() if (why := probe()) is not None}
         if self.draining:
-            found["process"] = "the sidecar is stopping and takes no new requests"
+            found[_PROCESS] = "the sidecar is stopping and takes no new requests"
         return found
+
+    def not_ready(self) -> dict[str, float]:
+        """1 for each name of `problems` that is not ready, 0 for the others."""
+        problems = self.problems()
+        return {name: float(name in problems) for name in (*self._probes, _PROCESS)}

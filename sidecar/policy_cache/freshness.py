@@ -28,6 +28,11 @@ class Freshness:
         """Whether the set is too old to decide by at `now` (monotonic)."""
         return now - self._confirmed > self.limit
 
+    @property
+    def expired(self) -> str:
+        """Why the set may not be used whatever its age; empty if it may."""
+        return self._expired
+
     def reason(self, now: float) -> str:
         """Why the set is too old, in words for an operator."""
         if self._confirmed == -inf:

@@ -9,6 +9,7 @@ from sidecar.control.shipper import Shipper
 from sidecar.http.body_budget import BodyBudget
 from sidecar.http.certificate_expiry import certificates, seconds_left
 from sidecar.metrics.counters import Observations
+from sidecar.metrics.readiness import Readiness
 from sidecar.policy_cache.policy_view import PolicyView
 from sidecar.policy_cache.replica import FEEDS, Follower
 from sidecar.proxy.assembly import Proxy
@@ -62,6 +63,15 @@ def watch_policy_set(metrics: Observations, policies: PolicyView, follower: Foll
         "sluice_policy_set_forged_total",
         "Data in Redis that the log's key has not signed",
         lambda: follower.forged,
+    )
+
+
+def watch_readiness(metrics: Observations, readiness: Readiness) -> None:
+    metrics.gauges(
+        "sluice_not_ready",
+        "Whether this keeps the sidecar from being ready: 1 or 0",
+        "reason",
+        readiness.not_ready,
     )
 
 

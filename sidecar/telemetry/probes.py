@@ -7,8 +7,8 @@ from sidecar.metrics.readiness import Probe
 from sidecar.policy_cache.policy_view import PolicyView
 from sidecar.policy_cache.replica import Follower
 from sidecar.proxy.tunnel.redirect_check import RedirectCheck
-from sidecar.spool import Spool, State
-from sidecar.telemetry.standing_denials import agent_key_problem
+from sidecar.spool import Spool
+from sidecar.telemetry.standing_denials import agent_key_problem, spool_problem
 
 
 def probes(
@@ -22,7 +22,7 @@ def probes(
     """The probes by name. `agent` is the one whose key is in a file, None without one."""
     found: dict[str, Probe] = {
         "policy_set": lambda: _policy_set_problem(policies, follower),
-        "spool": lambda: _spool_problem(spool),
+        "spool": lambda: spool_problem(spool),
     }
     if isinstance(identity, EnrolledIdentity):
         found = {"enrolment": lambda: identity.problem and identity.problem[1], **found}
@@ -40,16 +40,6 @@ def _policy_set_problem(policies: PolicyView, follower: Follower) -> str | None:
     if not policies.stale():
         return None
     reason = policies.freshness.reason(policies.monotonic())
-    return f"{reason}; {follower.problem}" if follower.problem else reason
-
-
-def _spool_problem(spool: Spool) -> str | None:
-    # Anyone may read this, so it names the setting and not the path; the log has the path.
-    where = "" if spool.disk_fault is None else f": {spool.disk_fault} at `spool.dir`"
-    if spool.refusal is not None:
-        return f"{spool.refusal}{where}"
-    if spool.state is not State.OPEN:
-        # It is full either way. By its limit, only because its records wait.
-        why = where or ": `spool.max_bytes` is reached, and records wait for the control API"
-        return f"the spool is full, and nothing can be allowed{why}"
-    return None
+    # A key that is refused is the reason and the last failure: once is enough.
+    failure = follower.problem
+    return reason if failure is None or failure in reason else f"{reason}; {failure}"

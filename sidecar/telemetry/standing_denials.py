@@ -1,6 +1,6 @@
 """Says in the log that this sidecar denies every request, and when that ends: its policy set is too
-old, its tenant is frozen, or its agent's key is not valid. Each such denial is recorded, but no
-single one says that all others are denied too.
+old, its tenant is frozen, its spool is full, or its agent's key is not valid, or is another's. Each
+such denial is recorded if it can be, but no single one says that all others are denied too.
 
 Knows which part to ask for each. Decides nothing.
 """
@@ -19,6 +19,7 @@ from sidecar.policy_cache.document_fetcher import MissingDocument
 from sidecar.policy_cache.policy_store import CacheDamaged
 from sidecar.policy_cache.policy_view import PolicyView
 from sidecar.policy_cache.replica import Follower
+from sidecar.spool import Spool, State
 
 log = logging.getLogger(__name__)
 
@@ -27,17 +28,19 @@ SECONDS = 1.0
 PAUSE_SECONDS = 0.1
 """The least time between two looks, however often the policy set changes."""
 START_SECONDS = 5.0
-"""How long a sidecar that starts may be without a policy set before that is told."""
+"""How long a sidecar that starts may be without a policy set or a spool before that is told."""
 
 
 class StandingDenials:
     """The loop. `agent` speaks through the proxy's ports; None without one, or if it enrols, which
-    tells of its keys itself. `changed` is called when a state begins or ends."""
+    tells of its keys itself. `spool` is None if nothing is denied for it. `changed` is called
+    when a state begins or ends."""
 
     def __init__(
         self,
         policies: PolicyView,
         follower: Follower,
+        spool: Spool | None,
         agent: AgentIdentity | None,
         changed: Callable[[], None],
     ) -> None:
@@ -58,11 +61,20 @@ class StandingDenials:
                 "the tenant is not frozen any more, and requests are decided",
             ),
         ]
+        if spool is not None:
+            self._states.append(
+                self._state(
+                    lambda: self._unless_starting(spool_problem(spool)),
+                    "every retrieval is denied with `audit_unavailable`, or is answered 503 where "
+                    "not even a denial can be recorded",
+                    "the spool takes records, and retrievals are decided",
+                )
+            )
         if agent is not None:
             self._states.append(
                 self._state(
                     lambda: agent_key_problem(policies, agent),
-                    "every proxied request is denied with `key_not_valid`",
+                    "every proxied request is denied for the agent's key",
                     "the agent's key is valid, and proxied requests are decided",
                 )
             )
@@ -97,13 +109,19 @@ class StandingDenials:
         return probe, StateLogger(log, what, back, self._policies.monotonic)
 
     def _stale(self) -> str | None:
-        now = self._policies.monotonic()
-        if not self._policies.freshness.stale(now) or now < self._told_from:
+        freshness = self._policies.freshness
+        if not self._policies.stale():
             return None
+        if freshness.expired:
+            # At once, and not for its age: the sidecar's key was refused, say.
+            return self._unless_starting(freshness.expired)
         # Not its age, which is another text each second.
-        why = f"no policy set was confirmed within {self._policies.freshness.limit:g} s"
+        why = f"no policy set was confirmed within {freshness.limit:g} s"
         cause = self._follower.refused or self._follower.problem
-        return f"{why}: {cause}" if cause else why
+        return self._unless_starting(f"{why}: {cause}" if cause else why)
+
+    def _unless_starting(self, problem: str | None) -> str | None:
+        return None if self._policies.monotonic() < self._told_from else problem
 
 
 def frozen_since(policy_set: PolicySet) -> int | None:
@@ -123,15 +141,30 @@ def frozen_problem(policy_set: PolicySet) -> str | None:
     return f"the tenant is frozen since {rfc3339(since)}; `sluice freeze --lift` ends that"
 
 
+def spool_problem(spool: Spool) -> str | None:
+    """Why nothing can be allowed, or not even denied, for want of a place for the record."""
+    # Anyone may read this, so it names the setting and not the path; the log has the path.
+    where = "" if spool.disk_fault is None else f": {spool.disk_fault} at `spool.dir`"
+    if spool.refusal is not None:
+        return f"{spool.refusal}{where}"
+    if spool.state is not State.OPEN:
+        # It is full either way. By its limit, only because its records wait.
+        why = where or ": `spool.max_bytes` is reached, and records wait for the control API"
+        return f"the spool is full, and nothing can be allowed{why}"
+    return None
+
+
 def agent_key_problem(policies: PolicyView, agent: AgentIdentity) -> str | None:
     """Why every proxied request is denied for the agent's key; None if it is valid, or if that
     can't be known, which other probes explain."""
     if policies.stale():
         return None
     try:
-        fault = agent.key_fault()
+        fault = agent.fault_of(agent.digest)
     except (NoPolicySet, MissingDocument, CacheDamaged):
         return None
     if fault is None:
         return None
-    return f"the key in `agent.key_file` {fault}: write a valid one into that file"
+    key = "the key in `agent.key_file`" if agent.file_fault is None else "the agent's key in use"
+    file = "" if agent.file_fault is None else f", and {agent.file_fault}"
+    return f"{key} {fault.why} (`{fault.denial}`){file}: write a valid one into that file"

@@ -16,10 +16,10 @@ from tests.support.redis import running_redis
 from tests.support.sidecar import FaultyDisk, RunningSidecar, running_sidecar
 
 BOTH = (
-    "test_agent_key_file",
     "test_agent_listing",
     "test_candidates",
     "test_enforce",
+    "test_key_files",
     "test_live_keys",
     "test_masking",
     "test_readable",

@@ -5,10 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from policies.definitions.model import Key, TenantSettings
+from policies.definitions.model import Agent, Key, TenantSettings
 from policies.ground.keys import key_digest
-from policies.sets.policy_set import key_document, key_name, tenant_document
-from tests.support.fake_control_api import EVALUATE_KEY, READ_KEY, FakeControlApi
+from policies.sets.policy_set import (
+    agent_document,
+    agent_name,
+    key_document,
+    key_name,
+    tenant_document,
+)
+from tests.support.fake_control_api import AGENT, EVALUATE_KEY, READ_KEY, ROLE, FakeControlApi
 from tests.support.sidecar import RunningSidecar
 
 FROZEN_AT = 1_767_225_600_000_000
@@ -28,8 +34,8 @@ async def test_an_agent_s_key_that_is_not_valid_is_told_and_replaced_by_the_file
     for _ in range(2):
         parts.standing_denials.look()
     [line] = caplog.messages
-    assert line.startswith("every proxied request is denied with `key_not_valid`: ")
-    assert "`agent.key_file` is unknown or revoked: write a valid one into that file" in line
+    assert line.startswith("every proxied request is denied for the agent's key: ")
+    assert "is unknown or revoked (`key_not_valid`): write a valid one into that file" in line
     assert "unknown or revoked" in (await sidecar.problems())["agent_key"]
     await parts.reporter.report()
     assert control.reports[-1]["refusing"].startswith("agent_key: the key in `agent.key_file`")
@@ -37,6 +43,9 @@ async def test_an_agent_s_key_that_is_not_valid_is_told_and_replaced_by_the_file
     file.write_text("slc_no")
     await parts.agent_key_file.follow()
     assert "does not hold an API key" in caplog.messages[-1]
+    why = (await sidecar.problems())["agent_key"]
+    assert "unknown or revoked (`key_not_valid`), and `agent.key_file` does not hold" in why
+    assert await sidecar.metric('sluice_not_ready{reason="agent_key"}') == 1
     file.write_text(READ_KEY)
     await parts.agent_key_file.follow()
     parts.standing_denials.look()
@@ -44,12 +53,42 @@ async def test_an_agent_s_key_that_is_not_valid_is_told_and_replaced_by_the_file
         "recovered: the agent's key is valid, and proxied requests are decided"
     )
     assert await sidecar.problems() == {}
-    # A key that may not evaluate replaces none that may.
-    file.write_text(EVALUATE_KEY)
-    await parts.agent_key_file.follow()
-    assert await sidecar.problems() == {}
+    assert await sidecar.metric('sluice_not_ready{reason="agent_key"}') == 0
     assert EVALUATE_KEY not in caplog.text
     assert READ_KEY not in caplog.text
+
+
+async def test_a_key_of_another_agent_or_role_replaces_none_that_fits(
+    sidecar: RunningSidecar, control: FakeControlApi, tmp_path: Path
+) -> None:
+    parts, file = sidecar.parts, tmp_path / "agent.key"
+    assert parts.agent_key_file is not None
+    good, name = key_name(key_digest(READ_KEY)), key_name(key_digest(EVALUATE_KEY))
+    await sidecar.follows(control.publish({good: key_document(Key("key_r", "evaluate"))}))
+    file.write_text(READ_KEY)
+    await parts.agent_key_file.follow()
+    # A key that may not evaluate, or not as this agent in this role, replaces none that may.
+    for unfit, said in (
+        (None, "is unknown or revoked"),
+        (Key("key_e", "read"), "has another scope than"),
+        (Key("key_e", "evaluate", "agt_other"), "is bound to another agent than `agent.id`"),
+        (Key("key_e", "evaluate", None, ("other",)), "is not for the role `agent.role`"),
+    ):
+        await sidecar.follows(control.publish({name: unfit and key_document(unfit)}))
+        file.write_text(EVALUATE_KEY)
+        await parts.agent_key_file.follow()
+        assert await sidecar.problems() == {}
+        assert said in (parts.agent_key_file.problem or "")
+    # Once the one in use is revoked too, it is not ready, and says for what.
+    await sidecar.follows(control.publish({good: None}))
+    await parts.agent_key_file.follow()
+    parts.standing_denials.look()
+    why = (await sidecar.problems())["agent_key"]
+    assert "is not for the role `agent.role` (`key_role_restriction`)" in why
+    agent = agent_document(Agent(AGENT, "approved", (ROLE,), "key_o"))
+    bound = key_document(Key("key_e", "evaluate"))
+    await sidecar.follows(control.publish({name: bound, agent_name(AGENT): agent}))
+    assert "is not the one that `agent.id` is bound to" in (await sidecar.problems())["agent_key"]
 
 
 async def test_a_stale_set_and_a_freeze_are_told_when_they_begin_and_end(
@@ -78,7 +117,7 @@ async def test_a_stale_set_and_a_freeze_are_told_when_they_begin_and_end(
     sidecar.clock.ahead = 10.0
     parts.standing_denials.look()
     stale, answered = caplog.messages[-1], await sidecar.evaluate()
-    assert stale.startswith("every request is denied with `policy_set_stale`: no policy set was")
+    assert stale == "every request is denied with `policy_set_stale`: the key was refused"
     assert answered["policy_name"] == "policy_set_stale"
     await publish(None)
     assert [each for each in caplog.messages if each.startswith("recovered")] == [

@@ -67,6 +67,8 @@ class FakeControlApi:
         self.polls: list[tuple[str, int]] = []
         self.records: list[dict[str, Any]] = []
         self.page = 512
+        self.sidecar_key = SIDECAR_KEY
+        """The only key that the routes take."""
         self.refuse_with: int | None = None
         self.refuse_claims_with: int | None = None
         """A status that every route answers with."""
@@ -138,7 +140,7 @@ class FakeControlApi:
         if refused is not None:
             body = {"error": "", "message": "so ordered", "code": refused}
             return web.json_response(body, status=refused)
-        if request.headers.get("X-API-Key") != SIDECAR_KEY:
+        if request.headers.get("X-API-Key") != self.sidecar_key:
             body = {"error": "Forbidden", "message": "unknown key", "code": 403}
             return web.json_response(body, status=403)
         return None
