@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,6 +29,8 @@ FILTERS = {
 }
 _TOLD_ELSEWHERE = ("created_at", "updated_at", "version")
 """Members that differ with every change, and say no more than its time."""
+_IDS = ("object", "by")
+"""Filters that take an id."""
 WIDTH = 40
 """The most characters of a value in the table; `--json` has all of it."""
 
@@ -42,16 +45,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _changes(client: Client, options: argparse.Namespace) -> int:
     query = given(options, FILTERS)
-    if client.out.as_json:
-        return client.list(PATH, query, options, COLUMNS)
     pages = client.api.pages(PATH, query, None if options.all else options.limit)
-    client.out.rows(_shown(pages), COLUMNS)
+    if not client.out.as_json:
+        pages = _shown(pages)
+    client.out.rows(_explained_if_empty(pages, query), COLUMNS)
     return 0
+
+
+def _explained_if_empty(
+    pages: Iterator[list[dict[str, Any]]], query: dict[str, Any]
+) -> Iterator[list[dict[str, Any]]]:
+    """The pages. If they have no rows, says on standard error that the filters take ids."""
+    found = False
+    for page in pages:
+        found = found or bool(page)
+        yield page
+    wanted = [f"--{name} {query[FILTERS[name][0]]}" for name in _IDS if FILTERS[name][0] in query]
+    if wanted and not found:
+        print(
+            f"sluice: no change matches {' and '.join(wanted)}: an id is meant, such as "
+            "`pol_…` or `key_…`, and no name; `sluice changes` without it lists ids beside names",
+            file=sys.stderr,
+        )
 
 
 def _shown(pages: Iterator[list[dict[str, Any]]]) -> Iterator[list[dict[str, Any]]]:
     for page in pages:
-        yield [{**row, "changed": in_words(row)} for row in page]
+        yield [{**row, "object_id": _named(row), "changed": in_words(row)} for row in page]
+
+
+def _named(row: dict[str, Any]) -> str:
+    """The object's id, and its name if the entry holds one."""
+    name = (row["after"] or row["before"] or {}).get("name")
+    return row["object_id"] if name is None else f"{row['object_id']} ({name})"
 
 
 def in_words(row: dict[str, Any]) -> str | None:

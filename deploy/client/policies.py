@@ -141,5 +141,6 @@ def _path(client: Client, options: argparse.Namespace) -> str:
             if policy["name"] == named:
                 return f"{PATH}/{segment(policy['policy_id'])}"
     raise UnusableArguments(
-        f"no active policy has the name `{named}`; give the id of a deleted one"
+        f"no active policy has the name `{named}`; give the id of a deleted one, which "
+        "`sluice changes --type policy --action deleted` lists"
     )

@@ -3,6 +3,7 @@ list."""
 
 from pathlib import Path
 
+import orjson
 import pytest
 
 from policies.definitions.model import Agent, Key, TenantSettings
@@ -15,7 +16,8 @@ from policies.sets.policy_set import (
     tenant_document,
 )
 from tests.support.fake_control_api import AGENT, EVALUATE_KEY, READ_KEY, ROLE, FakeControlApi
-from tests.support.sidecar import RunningSidecar
+from tests.support.sidecar import EVALUATE, FaultyDisk, RunningSidecar, ask
+from tests.support.waiting import until_async
 
 FROZEN_AT = 1_767_225_600_000_000
 
@@ -74,7 +76,9 @@ async def test_a_key_of_another_agent_or_role_replaces_none_that_fits(
         (Key("key_e", "evaluate", "agt_other"), "is bound to another agent than `agent.id`"),
         (Key("key_e", "evaluate", None, ("other",)), "is not for the role `agent.role`"),
     ):
-        await sidecar.follows(control.publish({name: unfit and key_document(unfit)}))
+        await sidecar.follows(
+            control.publish({name: None if unfit is None else key_document(unfit)})
+        )
         file.write_text(EVALUATE_KEY)
         await parts.agent_key_file.follow()
         assert await sidecar.problems() == {}
@@ -124,3 +128,24 @@ async def test_a_stale_set_and_a_freeze_are_told_when_they_begin_and_end(
         "recovered: the tenant is not frozen any more, and requests are decided",
         "recovered: the policy set is confirmed again, and requests are decided by it",
     ]
+
+
+async def test_a_disk_that_takes_no_records_is_told_when_it_begins_and_ends(
+    sidecar: RunningSidecar, disk: FaultyDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    sidecar.clock.ahead = 10.0
+    disk.fails = True
+    assert (await sidecar.call("POST", EVALUATE, orjson.dumps(ask()))).status == 503
+    sidecar.parts.standing_denials.look()
+    [line] = [each for each in caplog.messages if "every retrieval is denied" in each]
+    assert line.startswith("every retrieval is denied with `audit_unavailable`, or is answered 503")
+    assert await sidecar.metric('sluice_not_ready{reason="spool"}') == 1
+    disk.fails = False
+
+    async def ready() -> bool:
+        return "spool" not in await sidecar.problems()
+
+    await until_async("the disk takes records again", ready)
+    sidecar.parts.standing_denials.look()
+    back = "recovered: the spool takes records, and retrievals are decided"
+    assert back in caplog.messages

@@ -238,6 +238,9 @@ def test_the_administrative_trail_is_listed(operator: Operator, stack: Stack) ->
     assert first.split()[1:5] == ["agent", "agt_c", "status", newest["actor"]]
     assert second.split()[3:] == [oldest["action"], oldest["actor"], "-"]
     assert len(operator.done(*words, "--action", "status", "--json").json) == 1
+    empty = operator.done("changes", "--by", "nobody", "--to", "1h")
+    assert "no change matches --by nobody: an id is meant" in empty.err
+    assert "no change" not in operator.done(*words, "--all").err
     assert operator.done(*words, "--to", oldest["timestamp"], "--json").json == []
 
 
