@@ -1,7 +1,7 @@
 """Breaks off the work of a request when its client leaves. Knows nothing of connections or of what
 the work is.
 
-A use case that only reads, and may take long, is marked with `ends_with_client`. One that decides
+An operation that only reads, and may take long, is marked with `ends_with_client`. One that decides
 or changes something goes on to its end: nothing may be half done. Between two whole steps it may
 ask `client_left`.
 """
@@ -80,12 +80,12 @@ async def until_departed() -> AsyncIterator[None]:
         yield
 
 
-def ends_with_client(use_case: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
-    """The use case, which may end at any point, ended when its client leaves."""
+def ends_with_client(operation: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+    """The operation, which may end at any point, ended when its client leaves."""
 
-    @wraps(use_case)
+    @wraps(operation)
     async def ending(*given: P.args, **named: P.kwargs) -> T:
         async with until_departed():
-            return await use_case(*given, **named)
+            return await operation(*given, **named)
 
     return ending

@@ -1,12 +1,12 @@
-"""The console: pages for people, over the same use cases as the API.
+"""The console: pages for people, over the same operations as the API.
 
     pages        the table of all pages
     pipeline     every request below `/console`: session > page > scope > form > view > response
-    visit        who asks, what for, and the way to the use cases
+    visit        who asks, what for, and the way to the operations
     views/       one module per area: what a page shows and does
     templates/   what it looks like; autoescaped
     static/      the style sheet, and ES modules where a page is alive
 
-Reaches the store and the log through use cases alone, so a person sees and does by the console what
-the same scope may by the API.
+Reaches the store and the log through operations alone, so a person sees and does by the console
+what the same scope may by the API.
 """

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from control_api.console.routes import route_of
 from control_api.console.visit import Visit
 from control_api.edge.answers import Document, Stream
-from control_api.edge.route import MAX_BODY, UseCase
+from control_api.edge.route import MAX_BODY, Operation
 from control_api.edge.scopes import Scope
 
 
@@ -51,13 +51,13 @@ class Page:
     """One page, or one action. `path` is whole and has no parameters: an object's id is in the
     query, or in the form, since ids are chosen by callers and may be `..` or contain `/`.
 
-    `operation` is the use case of the API whose callers may open the page, or `ANYONE`, or
+    `operation` is that of the API whose callers may open the page, or `ANYONE`, or
     `SIGNED_IN`. `max_body` is in bytes.
     """
 
     method: Literal["GET", "POST"]
     path: str
-    operation: UseCase | Literal["anyone", "signed in"]
+    operation: Operation | Literal["anyone", "signed in"]
     view: View
     max_body: int = MAX_BODY
 

@@ -20,7 +20,7 @@ from control_api.console.routes import ROOT
 from control_api.console.static import StaticFiles
 from control_api.console.visit import Visit, address
 from control_api.edge.paging import write_cursor
-from control_api.edge.route import UseCase
+from control_api.edge.route import Operation
 from control_api.fleet.operations import list_sidecars
 from control_api.policy.access_operations import show_access
 from control_api.policy.operations import list_policies
@@ -37,7 +37,7 @@ class Area(NamedTuple):
 
     title: str
     path: str
-    operation: UseCase
+    operation: Operation
     key: str
     current: bool = False
 

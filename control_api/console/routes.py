@@ -4,7 +4,7 @@ from functools import cache
 
 from control_api.audit.event_operations import follow_events
 from control_api.edge.answers import EVENTS
-from control_api.edge.route import Route, UseCase
+from control_api.edge.route import Operation, Route
 from control_api.edge.scopes import READ
 from control_api.routes import ROUTES
 
@@ -18,10 +18,10 @@ OWN = (LIVE,)
 
 
 @cache
-def route_of(operation: UseCase) -> Route:
+def route_of(operation: Operation) -> Route:
     """The route of an operation, which says who may call it. Raises `LookupError` if no route
     offers it: then neither may a page."""
     for route in (*ROUTES, *OWN):
-        if route.use_case is operation:
+        if route.operation is operation:
             return route
     raise LookupError(f"no route offers `{getattr(operation, '__name__', operation)}`")

@@ -1,5 +1,5 @@
 """One request to the console, as its view sees it: who asks, the query, the form, and the way to
-the use cases. Knows no page in particular."""
+the operations. Knows no page in particular."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from control_api.console.bundle import Console
 from control_api.console.routes import ROOT, route_of
 from control_api.edge.bundles import Bundles
 from control_api.edge.requests import UndecodedRequest
-from control_api.edge.route import UseCase
+from control_api.edge.route import Operation
 from control_api.signin.console_session import Visitor
 from control_api.signin.models import browser_label
 from policies.ground.errors import Forbidden, Invalid, Unauthorized, invalid
@@ -131,12 +131,12 @@ class Visit:
         caller = self.signed_in.caller
         return 0 if isinstance(caller, Superadmin) else caller.tenant.policy_set.revision
 
-    def may(self, operation: UseCase) -> bool:
+    def may(self, operation: Operation) -> bool:
         """Whether the visitor's scope may call this operation, by the API's table of routes."""
         scopes = route_of(operation).scopes
         return scopes is None or (self.who is not None and self.who.caller.scope in scopes)
 
-    async def call(self, operation: UseCase, **fields: Any) -> Any:
+    async def call(self, operation: Operation, **fields: Any) -> Any:
         """What the operation returns to this visitor. A field that is None counts as absent, and
         one that is `NULL` is null. Fields of the query and the path may be text; those of a body
         have the types of its JSON.

@@ -1,7 +1,7 @@
 """Gives each operation what it works with, found by the type of its first parameter. Knows no
 feature."""
 
-from control_api.edge.route import UseCase, bundle_type
+from control_api.edge.route import Operation, bundle_type
 
 
 class Bundles:
@@ -10,7 +10,7 @@ class Bundles:
     def __init__(self, *bundles: object) -> None:
         self._by_type = {type(bundle): bundle for bundle in bundles}
 
-    def of(self, operation: UseCase) -> object:
+    def of(self, operation: Operation) -> object:
         """What the operation works with. Raises `LookupError` if there is no object of the type
         that it takes."""
         needed = bundle_type(operation)

@@ -1,6 +1,6 @@
 """The pipeline that every request of the API passes.
 
-    request id > API key > route > scope > body > parse > use case > response
+    request id > API key > route > scope > body > parse > operation > response
 
 The key and its scope are checked before the path's object is looked up and before the body is read
 (`CONTRACT.md`, Errors). Knows the table of routes, and no operation in it.
@@ -58,7 +58,7 @@ class LogStanding(Protocol):
 
 
 class RequestPipeline:
-    """Serves the routes. Of `bundles` each use case is given its own, and `standing` is asked for
+    """Serves the routes. Of `bundles` each operation is given its own, and `standing` is asked for
     the answers that depend on the log."""
 
     def __init__(
@@ -74,7 +74,7 @@ class RequestPipeline:
         routes = tuple(routes)
         self._router = Router(routes)
         # Once at start: an operation whose bundle is missing ends the start.
-        self._bundles = {route.use_case: bundles.of(route.use_case) for route in routes}
+        self._bundles = {route.operation: bundles.of(route.operation) for route in routes}
         self._large_bodies = LargeBodies()
         self._authenticate = authenticate
         self._instruments = instruments
@@ -99,8 +99,8 @@ class RequestPipeline:
             body = await read_body(request, most) if compiled.parse.has_body else b""
             content_type = request.headers.get("Content-Type")
             parsed = compiled.parse(ApiCall(found, query, content_type, body, request.headers))
-            use_case = compiled.route.use_case
-            result = await use_case(self._bundles[use_case], caller, parsed)
+            operation = compiled.route.operation
+            result = await operation(self._bundles[operation], caller, parsed)
         reply = render_result(result, compiled.route.status, info.target)
         if compiled.route.returns_revision and (revision := WRITTEN.get()) is not None:
             reply.headers[HEADER] = str(revision)

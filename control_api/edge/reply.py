@@ -26,7 +26,8 @@ class HttpReply(NamedTuple):
 
 
 def render_result(result: object, status: int, target: str) -> HttpReply:
-    """The response to a use case's result. `target` is the request target, for a page's `Link`."""
+    """The response to an operation's result. `target` is the request target, for a page's
+    `Link`."""
     if isinstance(result, Page | PagedPart):
         headers = {} if result.next is None else {"Link": _link(target, result.next)}
         shown = result.rows if isinstance(result, Page) else result.response

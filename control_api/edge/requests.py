@@ -44,7 +44,7 @@ class RequestModel(BaseModel):
     unique_keys: ClassVar[bool] = True
     """Whether a body with a duplicate key is refused."""
     decoded_later: ClassVar[bool] = False
-    """Whether the body may be so large that decoding it would hold up the event loop. The use case
+    """Whether the body may be so large that decoding it would hold up the event loop. The operation
     is given an `UndecodedRequest`, and has it decoded in another process."""
     shown: ClassVar[type | None] = None
     """The response that shows the object which a `PUT` writes, if a body may hold all its members

@@ -1,4 +1,4 @@
-"""Defines a route, and parses a request into the type that the route's use case takes.
+"""Defines a route, and parses a request into the type that the route's operation takes.
 
 Knows no route in particular.
 """
@@ -25,7 +25,7 @@ from control_api.edge.scopes import ADMIN, SUPERADMIN, Scope
 from policies.ground.errors import Invalid, Malformed, invalid
 from policies.ground.json_body import is_json, parse_object
 
-UseCase = Callable[..., Awaitable[object]]
+Operation = Callable[..., Awaitable[object]]
 """`async (bundle, caller, request) -> response`."""
 
 MAX_BODY = 1024 * 1024
@@ -37,7 +37,7 @@ _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One operation: everything HTTP needs, together with the use case's signature.
+    """One operation: everything HTTP needs, together with the operation's signature.
 
     `scopes` is None if no key is needed. `errors` are statuses beyond those that follow from the
     other fields. `content_type` is that of the response, and `other_content_types` those that a
@@ -51,7 +51,7 @@ class Route:
     method: str
     path: str
     scopes: frozenset[Scope] | None
-    use_case: UseCase
+    operation: Operation
     status: int = 200
     errors: tuple[int, ...] = ()
     content_type: str = "application/json"
@@ -62,11 +62,11 @@ class Route:
 
     @property
     def request_type(self) -> type[RequestModel]:
-        """The request model: the type of the use case's third parameter, or the one it is annotated
-        with if the request is parsed into something else."""
-        # INVARIANT: a use case takes `(bundle, caller, request)`. Its signature alone declares the
-        # types.
-        request = list(_signature(self.use_case).parameters.values())[2].annotation
+        """The request model: the type of the operation's third parameter, or the one it is
+        annotated with if the request is parsed into something else."""
+        # INVARIANT: an operation takes `(bundle, caller, request)`. Its signature alone declares
+        # the types.
+        request = list(_signature(self.operation).parameters.values())[2].annotation
         annotated = get_origin(request) is Annotated
         found: type[RequestModel] = get_args(request)[1] if annotated else request
         return found
@@ -75,7 +75,7 @@ class Route:
     def response_type(self) -> Any:
         """The response's type; a list for a page, None if it is not one of our JSON types. A route
         that answers in JSON only if asked to has a `Document` beside that type."""
-        response = _signature(self.use_case).return_annotation
+        response = _signature(self.operation).return_annotation
         if get_origin(response) is Page:
             return list[get_args(response)[0]]  # type: ignore[misc]  # a type made of a type
         if get_origin(response) is PagedPart:
@@ -87,21 +87,21 @@ class Route:
     @property
     def paged(self) -> bool:
         """Whether the response is a page of a list, or contains one."""
-        return get_origin(_signature(self.use_case).return_annotation) in (Page, PagedPart)
+        return get_origin(_signature(self.operation).return_annotation) in (Page, PagedPart)
 
     @property
     def name(self) -> str:
-        return getattr(self.use_case, "__name__", "unnamed")
+        return getattr(self.operation, "__name__", "unnamed")
 
     @property
     def summary(self) -> str:
-        """The first paragraph of the use case's docstring."""
-        return (inspect.getdoc(self.use_case) or "").partition("\n\n")[0].replace("\n", " ")
+        """The first paragraph of the operation's docstring."""
+        return (inspect.getdoc(self.operation) or "").partition("\n\n")[0].replace("\n", " ")
 
     @property
     def details(self) -> str:
-        """The rest of the use case's docstring."""
-        return (inspect.getdoc(self.use_case) or "").partition("\n\n")[2]
+        """The rest of the operation's docstring."""
+        return (inspect.getdoc(self.operation) or "").partition("\n\n")[2]
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -149,13 +149,13 @@ class Route:
 
 # Evaluating annotations is slow, and almost every property above asks for it.
 @cache
-def _signature(use_case: UseCase) -> inspect.Signature:
-    return inspect.signature(use_case, eval_str=True)
+def _signature(operation: Operation) -> inspect.Signature:
+    return inspect.signature(operation, eval_str=True)
 
 
-def bundle_type(use_case: UseCase) -> type[object]:
-    """The type of the use case's first parameter: what it works with."""
-    found: type[object] = next(iter(_signature(use_case).parameters.values())).annotation
+def bundle_type(operation: Operation) -> type[object]:
+    """The type of the operation's first parameter: what it works with."""
+    found: type[object] = next(iter(_signature(operation).parameters.values())).annotation
     return found
 
 

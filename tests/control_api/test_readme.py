@@ -119,5 +119,5 @@ def test_every_file_and_folder_is_in_the_table() -> None:
 def test_an_operation_is_one_function_that_says_what_it_does() -> None:
     for route in ROUTES:
         assert route.summary.endswith("."), route.name
-        module = route.use_case.__module__
+        module = route.operation.__module__
         assert module.endswith("operations") or module == "control_api.service"

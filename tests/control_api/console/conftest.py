@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from control_api.console.visit import Visit
-from control_api.edge.route import UseCase
+from control_api.edge.route import Operation
 from tests.control_api.console.reader import Visitor
 from tests.support.company_week import CompanyWeek, inhabited
 from tests.support.control_api import SUPERADMIN, ControlApi
@@ -46,7 +46,7 @@ def one_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lists of the console have one row on a page, in place of fifty."""
     call = Visit.call
 
-    async def cut(visit: Visit, operation: UseCase, **fields: Any) -> Any:
+    async def cut(visit: Visit, operation: Operation, **fields: Any) -> Any:
         if fields.get("limit") == "50":
             fields["limit"] = "1"
         return await call(visit, operation, **fields)

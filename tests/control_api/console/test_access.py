@@ -1,5 +1,5 @@
 """The access pages: the table leads to why, and a question gets its exact answer in words. What the
-cells say is tested at the API (`use_cases/policy_tools/test_access_matrix.py`)."""
+cells say is tested at the API (`tests/control_api/policy/test_access_matrix.py`)."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from control_api.console.views.audit.changes import show_changes
 from control_api.console.visit import Visit
 from control_api.edge.bundles import Bundles
 from control_api.edge.paging import Page
-from control_api.edge.route import UseCase
+from control_api.edge.route import Operation
 from tests.control_api.console.reader import Element, Visitor
 from tests.support.control_api import ControlApi
 from tests.support.waiting import until
@@ -218,7 +218,7 @@ def test_the_proof_that_is_offered_begins_with_what_was_purged(
     purged = Retention(**Retention.example | {"anchor": anchor})
     call = Visit.call
 
-    async def as_purged(visit: Visit, operation: UseCase, **fields: Any) -> Any:
+    async def as_purged(visit: Visit, operation: Operation, **fields: Any) -> Any:
         return purged if operation is show_retention else await call(visit, operation, **fields)
 
     monkeypatch.setattr(Visit, "call", as_purged)

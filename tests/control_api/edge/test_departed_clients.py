@@ -200,7 +200,7 @@ async def test_a_stream_ends_with_its_client_between_two_pieces() -> None:
 
 
 def _ends_early(route: Route) -> bool:
-    return hasattr(route.use_case, "__wrapped__")
+    return hasattr(route.operation, "__wrapped__")
 
 
 def test_only_what_changes_nothing_ends_early() -> None:
