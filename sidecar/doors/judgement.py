@@ -35,6 +35,12 @@ _OVERRIDES = frozenset(
 )
 _RESERVED = (b"x-api-key", b"x-forwarded-method", b"x-forwarded-uri", b"x-original-", b"x-sluice-")
 """Beginnings of names that count for something, before the check or behind it."""
+# Programs behind CGI and WSGI read an underscore as a dash, and some any other mark too.
+_READ = bytes(
+    ord(chr(each).lower()) if chr(each).isalnum() and each < 128 else ord("-")
+    for each in range(256)
+)
+"""For each byte of a header's name, how the least careful program reads it."""
 _ATTRIBUTED = ("user", "session", "task")
 
 
@@ -68,9 +74,8 @@ class Judgement:
         for name, _ in fields:
             # The proxy would not forward them. The gateway does, and a data source that believed
             # them would act on another method or path than the one judged (`proxy/RULES.md`, B25).
-            read = name.lower().replace(b"_", b"-")
-            # Programs behind CGI and WSGI read an underscore as a dash.
-            if read in _OVERRIDES or (b"_" in name and read.startswith(_RESERVED)):
+            read = name.translate(_READ)
+            if read in _OVERRIDES or (read.startswith(_RESERVED) and read != name.lower()):
                 raise Malformed(f"the header `{name.decode()}` may override what is judged")
         renamed = self._renamed
         if renamed:

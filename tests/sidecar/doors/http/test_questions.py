@@ -212,7 +212,13 @@ async def test_no_header_overrides_what_was_judged(asked: Checks, door: str) -> 
     for name in ("X-HTTP-Method-Override", "x-http-method", "X-Method-Override", "X-Rewrite-URL"):
         assert name in await unreadable(asked, door, "GET", "/a", (name, "DELETE"))
     # Programs behind CGI and WSGI read these as the names with dashes.
-    for name in ("X_HTTP_Method_Override", "X-Original_URL", "X_Sluice_User", "x_api-key"):
+    for name in (
+        "X_HTTP_Method_Override",
+        "X-Original_URL",
+        "X.Rewrite.URL",
+        "X_Sluice_User",
+        "x.api-key",
+    ):
         assert name in await unreadable(asked, door, "GET", "/a", (name, "DELETE"))
 
 
