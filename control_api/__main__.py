@@ -31,13 +31,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from control_api import json_logging
 from control_api.command_line import parse
-from control_api.security.secret_file import UnusableFile
-from control_api.security.tls_files import UnusableTls
 from control_api.settings import Settings, read
 from control_api.settings_reader import SettingsReader
-from control_api.sockets import CannotListen, WorkerArgs
 from control_api.supervise import notify_ready
 from control_api.this_program import IMPACT_RUN
 from policies.ground.canonical import b64
@@ -45,6 +41,10 @@ from policies.ground.clock import Clock
 from policies.ground.core_form import CORE_FORM
 from policies.ground.errors import NotFound
 from policies.ground.listen_address import ListenAddress
+from policies.ground.process import json_logging
+from policies.ground.process.secret_file import UnusableFile
+from policies.ground.process.sockets import CannotListen, WorkerArgs
+from policies.ground.process.tls_files import UnusableTls
 from policies.ground.random_buffer import RandomBuffer
 from policies.ground.settings import SettingsError
 from policies.ground.signing import KeyRing

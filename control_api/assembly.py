@@ -29,7 +29,6 @@ from control_api.registry.enrolment.enrolment import Enrolments
 from control_api.registry.enrolment.pods import PodRegistry
 from control_api.rollback_recovery import RollbackRecovery
 from control_api.settings import Settings
-from control_api.sockets import WorkerArgs
 from control_api.store import notices
 from control_api.store.postgresql.notice_listener import NoticeListener
 from control_api.store.queries import log_keys
@@ -40,6 +39,7 @@ from control_api.store.tenant_cache import TenantCache
 from control_api.store.url import UnusableDatabase, parse_url
 from policies.ground.clock import Clock
 from policies.ground.keys import key_digest
+from policies.ground.process.sockets import WorkerArgs
 from policies.ground.signing import KeyRing
 
 if TYPE_CHECKING:

@@ -42,12 +42,9 @@ from control_api.policy.files import PolicyFiles
 from control_api.purge import PurgeParts, RetentionLoop
 from control_api.registry.key_expiry import KeyExpiry
 from control_api.routes import routes_of
-from control_api.security.secret_file import make_directory
-from control_api.security.tls_files import RenewingContext, seconds_left
 from control_api.service import METRICS
 from control_api.settings import Settings
 from control_api.signin.console_session import SessionReader
-from control_api.sockets import WorkerArgs, inherited
 from control_api.store.queries import tenant_rows
 from control_api.store.queries.tenant_rows import Installation
 from control_api.store.startup import explain_startup_faults, opened_store
@@ -56,6 +53,9 @@ from control_api.tenants.bootstrap import FirstKeys, first_start
 from policies.ground.clock import Clock
 from policies.ground.connection_budget import ConnectionBudget
 from policies.ground.listen_address import ListenAddress
+from policies.ground.process.secret_file import make_directory
+from policies.ground.process.sockets import WorkerArgs, inherited
+from policies.ground.process.tls_files import RenewingContext, seconds_left
 
 # Objects that may accumulate before the garbage collector runs. A batch of records decodes into
 # some ten thousand, which reference counting frees as soon as the batch is ingested.

@@ -22,12 +22,12 @@ from control_api.security.oidc_settings import (
     parse_issuer,
     parse_scopes,
 )
-from control_api.security.tls_files import TlsFiles
 from control_api.security.witness_addresses import WitnessAddress, parse_witnesses
 from control_api.settings_reader import PREFIX, SettingsReader, default_database
 from policies.ground.connection_budget import DEFAULT_CONNECTIONS
 from policies.ground.listen_address import ListenAddress
 from policies.ground.log_line import FORMATS, LEVELS
+from policies.ground.process.tls_files import TlsFiles
 from policies.ground.redis_url import RedisUrl
 from policies.ground.settings import SettingsError
 

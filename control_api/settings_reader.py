@@ -10,9 +10,9 @@ from typing import TypeVar
 
 from control_api.security.issuers import Issuer, IssuerFaults, parse_issuers
 from control_api.security.oidc_settings import provider_faults
-from control_api.security.tls_files import TlsFiles, UnusableTls
 from policies.ground.distribution import how_to_install
 from policies.ground.os_errors import worded
+from policies.ground.process.tls_files import TlsFiles, UnusableTls
 from policies.ground.redis_url import RedisUrl
 
 Value = TypeVar("Value")

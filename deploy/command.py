@@ -39,7 +39,9 @@ def main(arguments: list[str] | None = None) -> int:
         print(lacking, file=sys.stderr)
         return 1
     if name == "doctor" and "--cluster" in rest:
-        from deploy.cluster.command import main as examine_cluster  # the sidecar's does without
+        from deploy.kubernetes.doctor.command import (
+            main as examine_cluster,  # the sidecar's does without
+        )
 
         return examine_cluster(rest)
     if COMMANDS[name].becomes:
@@ -54,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
         from deploy.init.provision import provision
 
         return provision(rest, os.environ)
-    from deploy.client.run import run  # imported late: `sluice control` does not need it
+    from deploy.commands.client.run import run  # imported late: `sluice control` does not need it
 
     return run(name, rest, os.environ)
 

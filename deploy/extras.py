@@ -30,10 +30,10 @@ MODULES = {
 # What a command runs, or its own name: the extra that it needs. The others need the base alone.
 NEEDED_BY = {"control_api": "server", "sidecar": "sidecar", "init": "server", "up": "demo"}
 BASE_ALONE = (
-    "control_api.admission.manifests",
-    "control_api.policy_tools",
-    "control_api.verifier",
-    "control_api.verifier.report",
+    "deploy.kubernetes.admission.manifests",
+    "deploy.commands.policy",
+    "deploy.commands.verify",
+    "deploy.commands.report",
 )
 """Modules that need no extra, although their package needs one."""
 

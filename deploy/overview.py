@@ -30,9 +30,11 @@ GROUPS: tuple[tuple[str, tuple[Command, ...]], ...] = (
             Command(
                 "webhook",
                 "run the webhook that puts sidecars into pods",
-                ("control_api.admission", "serve"),
+                ("deploy.kubernetes.admission", "serve"),
             ),
-            Command("witness", "witness logs: cosign their checkpoints", ("control_api.witness",)),
+            Command(
+                "witness", "witness logs: cosign their checkpoints", ("deploy.commands.witness",)
+            ),
             Command("wait", "return when the sidecar of this host is ready", ("sidecar.wait",)),
             Command("redirect", "lead a pod's connections to its sidecar", ("sidecar.redirect",)),
         ),
@@ -77,15 +79,17 @@ GROUPS: tuple[tuple[str, tuple[Command, ...]], ...] = (
             Command(
                 "policy",
                 "check policy files, and what a change of them does",
-                ("control_api.policy_tools",),
+                ("deploy.commands.policy",),
             ),
-            Command("verify", "verify an audit log, offline", ("control_api.verifier",)),
+            Command("verify", "verify an audit log, offline", ("deploy.commands.verify",)),
             Command(
                 "report",
                 "write evidence from an export, with proofs",
-                ("control_api.verifier.report",),
+                ("deploy.commands.report",),
             ),
-            Command("inject", "add the sidecar to manifests", ("control_api.admission.manifests",)),
+            Command(
+                "inject", "add the sidecar to manifests", ("deploy.kubernetes.admission.manifests",)
+            ),
         ),
     ),
 )

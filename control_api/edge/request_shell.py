@@ -16,12 +16,12 @@ from control_api.edge.reply import HttpReply
 from control_api.edge.request_body import ClientDisconnected
 from control_api.edge.sending import ReplyEncoder, send, to_stream
 from control_api.edge.server_faults import NO_OPERATION, ServerFaults
-from control_api.json_logging import REQUEST_ID
 from control_api.metrics.metrics import Instruments
 from control_api.revision_context import WRITTEN
 from control_api.trace_headers import TRACEPARENT
 from policies.ground.clock import Clock
 from policies.ground.errors import SluiceError, Unavailable
+from policies.ground.process.json_logging import REQUEST_ID
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}\Z")
 _log = logging.getLogger("sluice.http")

@@ -16,8 +16,6 @@ from aiohttp.http_parser import RawRequestMessage
 
 from control_api.departure import DEPARTURE, Departure
 from control_api.edge.reply import HttpReply, render_error
-from control_api.security.tls_files import HANDSHAKE_SECONDS
-from control_api.sockets import BACKLOG, bind, bound
 from policies.ground.connection_budget import (
     DEFAULT_CONNECTIONS,
     HEAD_BYTES,
@@ -27,6 +25,8 @@ from policies.ground.connection_budget import (
 )
 from policies.ground.errors import Malformed, SluiceError
 from policies.ground.listen_address import ListenAddress
+from policies.ground.process.sockets import BACKLOG, bind, bound
+from policies.ground.process.tls_files import HANDSHAKE_SECONDS
 
 _END = b"\r\n\r\n"
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from control_api.security import secret_file
 from policies.ground.listen_address import ListenAddress
+from policies.ground.process import secret_file
 
 FILE = "console-host"
 _NAME = re.compile(rb"([0-9a-f]{32}\.localhost)\n").fullmatch

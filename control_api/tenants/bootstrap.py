@@ -16,7 +16,6 @@ import orjson
 from control_api.log.tenant_change import effective
 from control_api.registry.key_change import add_key, build_key
 from control_api.registry.key_models import NewKey
-from control_api.security import secret_file
 from control_api.settings import Settings
 from control_api.store.queries import tenant_rows
 from control_api.store.queries.tenant_rows import Installation, StoredTenant
@@ -25,6 +24,7 @@ from control_api.store.transaction import Transaction
 from control_api.tenants.models import shown_tenant
 from policies.ground.ids import uuid7
 from policies.ground.keys import key_digest, make_key, well_formed
+from policies.ground.process import secret_file
 from policies.sets.policy_set import TENANT, tenant_document
 from policies.trail.change import ObjectChange, change_record
 

@@ -17,11 +17,11 @@ from pathlib import Path
 from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector
 
 from control_api.log import log_key
-from control_api.security.cluster_tls import cluster_context
-from control_api.security.secret_file import UnusableFile
 from control_api.tenants.bootstrap import ADMIN_KEY
 from policies.ground.keys import make_key
 from policies.ground.os_errors import worded
+from policies.ground.process.cluster_tls import cluster_context
+from policies.ground.process.secret_file import UnusableFile
 
 
 def write_keys(directory: Path, keys: Mapping[str, bytes]) -> list[str]:

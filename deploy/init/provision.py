@@ -11,8 +11,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from deploy.client.connection import ApiUnreachable, RequestRefused
-from deploy.client.credentials import UnusableArguments, connect
+from deploy.commands.client.connection import ApiUnreachable, RequestRefused
+from deploy.commands.client.credentials import UnusableArguments, connect
 from deploy.local.provision import FirstStart
 from deploy.local.provision import provision as create
 

@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from deploy.client.connection import ApiConnection, RequestRefused
+from deploy.commands.client.connection import ApiConnection, RequestRefused
 
 AGENT_ID = "agt_support"
 ROLE = "support_assistant"

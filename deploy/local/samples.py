@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from deploy.client.connection import ApiConnection
+from deploy.commands.client.connection import ApiConnection
 
 DATABASE = "/api/v2/tenants/default_tenant/databases/default_database"
 

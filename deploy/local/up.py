@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from deploy.client.connection import ApiConnection, ApiUnreachable, RequestRefused
+from deploy.commands.client.connection import ApiConnection, ApiUnreachable, RequestRefused
 from deploy.local import sidecar, welcome
 from deploy.local.console_address import console_url
 from deploy.local.listening import Listener, listener

@@ -30,16 +30,16 @@ RUN_BY = {
             "control_api/README.md": ["issuers"],
         },
     },
-    "tests/control_api/verifier/report/test_commands.py": {
+    "tests/deploy/commands/report/test_commands.py": {
         "test_the_readme_s_commands_write_and_verify_a_report": {
-            "control_api/verifier/README.md": [
+            "deploy/commands/verify/README.md": [
                 "write a report on an agent, and check it as its reader will",
             ],
         },
     },
-    "tests/control_api/verifier/test_summary.py": {
+    "tests/deploy/commands/verify/test_summary.py": {
         "test_the_readme_s_command_verifies_a_file": {
-            "control_api/verifier/README.md": ["verify a file, with the key's text in log.pub"],
+            "deploy/commands/verify/README.md": ["verify a file, with the key's text in log.pub"],
         },
     },
     "tests/deploy/gateways/test_attacks.py": {
@@ -67,7 +67,7 @@ RUN_BY = {
     },
     "tests/deploy/helm/test_guides.py": {
         "test_every_command_of_a_guide_works_as_it_is_written": {
-            "control_api/admission/README.md": ["keys in a Secret", "inject"],
+            "deploy/kubernetes/admission/README.md": ["keys in a Secret", "inject"],
             "deploy/README.md": [
                 "cluster", "install", "agent", "demo", "outage", "production", "upgrade",
             ],
@@ -75,12 +75,12 @@ RUN_BY = {
         },
         "test_a_cluster_without_objects_has_findings": {"deploy/README.md": ["check a cluster"]},
     },
-    "tests/deploy/client/test_incident.py": {
+    "tests/deploy/commands/client/test_incident.py": {
         "test_the_examples_of_the_readme_work_as_they_are_written": {
             "deploy/README.md": ["operating", "incident"],
         },
     },
-    "tests/deploy/client/test_redact.py": {
+    "tests/deploy/commands/client/test_redact.py": {
         "test_the_readme_s_command_erases_a_person": {"deploy/README.md": ["erasure"]},
     },
     "tests/deploy/test_documented_commands.py": {

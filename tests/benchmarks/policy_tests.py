@@ -71,7 +71,7 @@ def by_command(files: dict[str, str]) -> float:
         home.mkdir(parents=True)
         for name, text in {"loans.yaml": POLICY_FILE, **files}.items():
             (home / name).write_text(text)
-        command = [sys.executable, "-m", "control_api.policy_tools", "test", folder]
+        command = [sys.executable, "-m", "deploy.commands.policy", "test", folder]
         taken = []
         for _ in range(ROUNDS):
             before = getrusage(RUSAGE_CHILDREN)

@@ -113,7 +113,7 @@ with open(sys.argv[1], "rb") as file:
             orjson.loads(line)
 """
 FLOOR = [sys.executable, "-c", _FLOOR]
-VERIFY = [sys.executable, "-m", "control_api.verifier", "--key", KEY, "--json"]
+VERIFY = [sys.executable, "-m", "deploy.commands.verify", "--key", KEY, "--json"]
 
 
 def taken(command: list[str]) -> tuple[float, float]:

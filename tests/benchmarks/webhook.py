@@ -27,8 +27,8 @@ from tests.benchmarks.measure import (
     load,
     turn_about,
 )
-from tests.control_api.admission.reviews import encoded, review
-from tests.control_api.admission.running_webhook import certificate_files
+from tests.deploy.kubernetes.admission.reviews import encoded, review
+from tests.deploy.kubernetes.admission.running_webhook import certificate_files
 from tests.support.certificates import authority
 from tests.support.ports import free_port
 from tests.support.stack import ROOT, Service, listens
@@ -98,7 +98,7 @@ def webhook(made: Path) -> Iterator[Service]:
         "SLUICE_WEBHOOK_EVENTS": "0",
         "SLUICE_WEBHOOK_DRAIN_SECONDS": "0",
     }
-    command = [sys.executable, "-m", "control_api.admission", "serve"]
+    command = [sys.executable, "-m", "deploy.kubernetes.admission", "serve"]
     service = Service("webhook", command, environ, made / "webhook.log", health, SERVER)
     service.start()
     service.port = port

@@ -20,9 +20,9 @@ from pathlib import Path
 import uvloop
 from aiohttp import web
 
-from control_api.admission.server.reviews import BodyReader
-from control_api.small_server import HEADERS, Handler, Listener
+from deploy.kubernetes.admission.server.reviews import BodyReader
 from policies.ground.listen_address import ListenAddress
+from policies.ground.process.small_server import HEADERS, Handler, Listener
 
 
 def echo() -> Handler:

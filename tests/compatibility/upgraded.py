@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from control_api.verifier.__main__ import main as verify
+from deploy.commands.verify.__main__ import main as verify
 from tests.compatibility.installation import Left
 from tests.support.open_store import Spool, decision
 from tests.support.stack import call

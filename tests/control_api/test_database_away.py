@@ -26,7 +26,6 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from control_api.log import log_key
-from control_api.security.secret_file import make_directory
 from control_api.serve import serve
 from control_api.store import sqlite
 from control_api.store.connection_errors import DatabaseUnreachable, translate_error
@@ -35,6 +34,7 @@ from control_api.store.migrate import migrate
 from control_api.store.startup import open_with_retry
 from control_api.store.store import Store
 from control_api.store.url import UnusableDatabase, parse_url
+from policies.ground.process.secret_file import make_directory
 from tests.chaos.servers import Postgres
 from tests.support.certificates import authority
 from tests.support.control_api import ControlApi, MovableClock

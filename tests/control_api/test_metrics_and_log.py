@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from control_api import json_logging
 from policies.ground.log_line import json_line
+from policies.ground.process import json_logging
 from tests.support.control_api import ControlApi, asked, running_control_api
 from tests.support.control_api_process import process
 

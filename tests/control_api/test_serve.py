@@ -24,12 +24,12 @@ import pytest
 
 from control_api.__main__ import announce_start, print_keys
 from control_api.log import log_key
-from control_api.security import secret_file
-from control_api.security.secret_file import UnusableFile
 from control_api.serve import Started, serve
 from control_api.store.schema.version import READABLE_SINCE, Migration, head
 from control_api.store.tenant_cache import TenantCache
 from control_api.tenants.bootstrap import FirstKeys
+from policies.ground.process import secret_file
+from policies.ground.process.secret_file import UnusableFile
 from tests.support.command import Command, command
 from tests.support.control_api import ControlApi, asked
 from tests.support.control_api_process import ROOT, ControlApiProcess, call, process

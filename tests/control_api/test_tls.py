@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from control_api.security.tls_files import RenewingContext, seconds_left
 from control_api.serve import serve
 from control_api.settings import read
-from control_api.sockets import WorkerArgs, bind
 from control_api.store.migrate import migrate
+from policies.ground.process.sockets import WorkerArgs, bind
+from policies.ground.process.tls_files import RenewingContext, seconds_left
 from policies.ground.settings import SettingsError
 from tests.support.certificates import Authority, authority
 from tests.support.control_api import ControlApi, running_control_api

@@ -23,8 +23,8 @@ from prometheus_client import CollectorRegistry
 
 from control_api import supervise
 from control_api.metrics.peer_metrics import PeerMetrics
-from control_api.security.secret_file import UnusableFile
 from control_api.settings import read
+from policies.ground.process.secret_file import UnusableFile
 from tests.support import migrated
 from tests.support.control_api import asked
 from tests.support.control_api_process import ControlApiProcess, call

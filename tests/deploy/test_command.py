@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from control_api.admission.settings import WebhookSettings
 from control_api.command_line import parse
 from control_api.settings import Settings
 from deploy.command import main
+from deploy.kubernetes.admission.settings import WebhookSettings
 from deploy.local.settings import ENVIRONMENT, option
 from deploy.module_command import module_command
 from deploy.overview import COMMANDS

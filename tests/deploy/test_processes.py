@@ -289,7 +289,7 @@ def test_sigterm_drains_every_child_and_none_has_the_operators_key(tmp_path: Pat
 
 STARTS = """
 import sys
-from deploy.client.connection import ApiConnection
+from deploy.commands.client.connection import ApiConnection
 from deploy.local import up
 from deploy.local.ports import hold_ports
 from deploy.local.processes import ChildProcesses

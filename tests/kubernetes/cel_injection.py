@@ -10,8 +10,8 @@ from typing import Any
 
 import cel
 
-from control_api.admission.injection.patch import apply
-from control_api.admission.vocabulary import Namespace
+from deploy.kubernetes.admission.injection.patch import apply
+from deploy.kubernetes.admission.vocabulary import Namespace
 from tests.kubernetes.cel_policy import Pod, Variables
 from tests.kubernetes.rendered import one, rendered
 

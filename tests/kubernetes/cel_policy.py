@@ -10,7 +10,7 @@ from typing import Any
 
 import cel
 
-from control_api.admission.vocabulary import LABEL, Namespace
+from deploy.kubernetes.admission.vocabulary import LABEL, Namespace
 from tests.kubernetes.rendered import one, rendered
 
 Pod = dict[str, Any]

@@ -6,15 +6,15 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
-from control_api.admission import template
-from control_api.admission.injection.inject import review
-from control_api.admission.injection.patch import apply
-from control_api.admission.manifests.rewrite import namespace_labels, workloads
-from control_api.admission.notation.kubernetes_yaml import load, split
-from control_api.admission.template import Fragment
-from control_api.admission.verdict import Outcome, Verdict
-from control_api.admission.vocabulary import Namespace
-from tests.control_api.admission.goldens import TAG, VALUES, Case, cases
+from deploy.kubernetes.admission import template
+from deploy.kubernetes.admission.injection.inject import review
+from deploy.kubernetes.admission.injection.patch import apply
+from deploy.kubernetes.admission.manifests.rewrite import namespace_labels, workloads
+from deploy.kubernetes.admission.notation.kubernetes_yaml import load, split
+from deploy.kubernetes.admission.template import Fragment
+from deploy.kubernetes.admission.verdict import Outcome, Verdict
+from deploy.kubernetes.admission.vocabulary import Namespace
+from tests.deploy.kubernetes.admission.goldens import TAG, VALUES, Case, cases
 from tests.kubernetes.rendered import one, rendered
 
 Pod = dict[str, Any]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.architecture.tree import ROOT
-from tests.control_api.admission.governed_pods import changed, governed_pod
+from tests.deploy.kubernetes.admission.governed_pods import changed, governed_pod
 from tests.kubernetes.api_server import ApiServer, Refused
 from tests.kubernetes.rendered import NAMESPACE, one, rendered
 from tests.kubernetes.test_validating_policy import MODES, fragment

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from control_api.admission.injection.inject import review
-from control_api.admission.injection.patch import apply
-from control_api.admission.manifests.rewrite import workloads
-from control_api.admission.notation.kubernetes_yaml import load, split
-from control_api.admission.verdict import Outcome
-from control_api.admission.vocabulary import Namespace
-from tests.control_api.admission.goldens import Case, cases, fragment
+from deploy.kubernetes.admission.injection.inject import review
+from deploy.kubernetes.admission.injection.patch import apply
+from deploy.kubernetes.admission.manifests.rewrite import workloads
+from deploy.kubernetes.admission.notation.kubernetes_yaml import load, split
+from deploy.kubernetes.admission.verdict import Outcome
+from deploy.kubernetes.admission.vocabulary import Namespace
+from tests.deploy.kubernetes.admission.goldens import Case, cases, fragment
 from tests.kubernetes.api_server import ApiServer, Refused
 
 OUTPUTS = [case for case in cases() if case.expected()[0] == "output.yaml"]

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from control_api.admission.vocabulary import POD_SECURITY
-from tests.control_api.admission.goldens import VALUES
-from tests.control_api.admission.governed_pods import Pod, changed, plain_pod
+from deploy.kubernetes.admission.vocabulary import POD_SECURITY
+from tests.deploy.kubernetes.admission.goldens import VALUES
+from tests.deploy.kubernetes.admission.governed_pods import Pod, changed, plain_pod
 from tests.kubernetes.api_server import ApiServer, Refused
 from tests.kubernetes.golden_pods import GoldenPod, fragment, golden_pods, values
 from tests.kubernetes.rendered import rendered

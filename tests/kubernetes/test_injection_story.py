@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from control_api.admission.template import KEY
-from tests.control_api.admission.governed_pods import plain_pod
-from tests.control_api.admission.test_webhook_process import Process
+from deploy.kubernetes.admission.template import KEY
+from tests.deploy.kubernetes.admission.governed_pods import plain_pod
+from tests.deploy.kubernetes.admission.test_webhook_process import Process
 from tests.kubernetes.api_server import ApiServer, Refused
 from tests.kubernetes.rendered import NAMESPACE, one, rendered
 from tests.support.certificates import authority

@@ -7,8 +7,8 @@ import functools
 
 import pytest
 
-from control_api.admission.injection.patch import apply
-from tests.control_api.admission.goldens import VALUES
+from deploy.kubernetes.admission.injection.patch import apply
+from tests.deploy.kubernetes.admission.goldens import VALUES
 from tests.kubernetes.cel_injection import MutatingPolicy
 from tests.kubernetes.cel_policy import ValidatingPolicy
 from tests.kubernetes.golden_pods import GoldenPod, golden_pods, values

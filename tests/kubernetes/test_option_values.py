@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control_api.admission.options import fits
-from control_api.admission.vocabulary import Namespace
+from deploy.kubernetes.admission.options import fits
+from deploy.kubernetes.admission.vocabulary import Namespace
 from sidecar.redirect.plan import networks as skipped_networks
-from tests.control_api.admission.governed_pods import changed, governed_pod
+from tests.deploy.kubernetes.admission.governed_pods import changed, governed_pod
 from tests.kubernetes.test_validating_policy import agree, fragment, namespaces
 from tests.support.properties import examples
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import pytest
 
-from control_api.admission.refusing.rules import refusals
-from control_api.admission.vocabulary import Namespace
-from tests.control_api.admission.governed_pods import Pod, changed, governed_pod, plain_pod
-from tests.control_api.admission.refused_pods import (
+from deploy.kubernetes.admission.refusing.rules import refusals
+from deploy.kubernetes.admission.vocabulary import Namespace
+from tests.deploy.kubernetes.admission.governed_pods import Pod, changed, governed_pod, plain_pod
+from tests.deploy.kubernetes.admission.refused_pods import (
     ADMITTED,
     ADMITTED_IF_OPTIONS,
     REFUSED,

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from control_api.admission import template
-from control_api.admission.injection.inject import review
-from control_api.admission.refusing.rules import RULES, refusals
-from control_api.admission.template import Fragment
-from control_api.admission.verdict import Outcome
-from control_api.admission.vocabulary import Namespace
-from tests.control_api.admission.governed_pods import (
+from deploy.kubernetes.admission import template
+from deploy.kubernetes.admission.injection.inject import review
+from deploy.kubernetes.admission.refusing.rules import RULES, refusals
+from deploy.kubernetes.admission.template import Fragment
+from deploy.kubernetes.admission.verdict import Outcome
+from deploy.kubernetes.admission.vocabulary import Namespace
+from tests.deploy.kubernetes.admission.governed_pods import (
     ENABLED,
     OPTIONAL,
     RESTRICTED,
@@ -26,7 +26,7 @@ from tests.control_api.admission.governed_pods import (
     governed_pod,
     plain_pod,
 )
-from tests.control_api.admission.refused_pods import (
+from tests.deploy.kubernetes.admission.refused_pods import (
     ADMITTED,
     ADMITTED_IF_OPTIONS,
     REFUSED,

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from tests.control_api.admission.governed_pods import plain_pod
 from tests.deploy.helm.chart import NAMESPACE, NEWEST, Choice, Manifest, find, rendered
 from tests.deploy.helm.container import Container
+from tests.deploy.kubernetes.admission.governed_pods import plain_pod
 from tests.kubernetes.api_server import ApiServer, Refused
 from tests.kubernetes.test_chart import install, token
 from tests.support.certificates import authority

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from control_api.policy_tools.__main__ import main
+from deploy.commands.policy.__main__ import main
 from policies.analysis.explanation import Idle
 from policies.analysis.names import TooManyClasses
 from policies.definitions.definition import Definition
@@ -269,7 +269,7 @@ def test_bad_arguments_exit_with_2(arguments: list[str]) -> None:
 def test_the_module_is_the_command(tmp_path: Path) -> None:
     write(tmp_path, "policies:")
     ran = subprocess.run(
-        [sys.executable, "-m", "control_api.policy_tools", "lint", str(tmp_path)],
+        [sys.executable, "-m", "deploy.commands.policy", "lint", str(tmp_path)],
         capture_output=True,
         text=True,
         cwd=Path(__file__).parents[2],

@@ -9,7 +9,7 @@ import jsonschema_rs
 import pytest
 import yaml
 
-from control_api.policy_tools.schemas import schema
+from deploy.commands.policy.schema import schema
 from policies.definitions.definition import DefinitionFaults, LoadError
 from policies.definitions.guardrail_file import load_guardrail_file
 from policies.definitions.load import parse_tree

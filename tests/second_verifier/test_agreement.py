@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from control_api.verifier.__main__ import main
-from control_api.verifier.file.check import CheckOptions
-from control_api.verifier.file.verify_file import verify_file
-from control_api.verifier.outcome import Unusable
-from control_api.verifier.trusted_keys import parse_key
+from deploy.commands.verify.__main__ import main
+from deploy.commands.verify.check import CheckOptions, verify_file
+from policies.trail.verdict.outcome import Unusable
+from policies.trail.verdict.trusted_keys import parse_key
 from tests.second_verifier.drafts import finished
 from tests.second_verifier.drawing import smallest
 from tests.second_verifier.findings import NotAnExport

@@ -12,10 +12,9 @@ from typing import NamedTuple
 
 import pytest
 
-from control_api.verifier.file.check import CheckOptions
-from control_api.verifier.file.verify_file import verify_file
-from control_api.verifier.outcome import Outcome, Unusable
-from control_api.verifier.trusted_keys import parse_key
+from deploy.commands.verify.check import CheckOptions, verify_file
+from policies.trail.verdict.outcome import Outcome, Unusable
+from policies.trail.verdict.trusted_keys import parse_key
 from tests.second_verifier import edits
 from tests.second_verifier.documents import Documents
 from tests.second_verifier.drafts import Draft, finished

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from control_api.verifier.__main__ import main
+from deploy.commands.verify.__main__ import main
 from tests.second_verifier.drafts import finished
 from tests.second_verifier.drawing import draw
 from tests.second_verifier.samples import Sample

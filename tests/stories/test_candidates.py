@@ -50,7 +50,7 @@ def entries(export: bytes) -> list[dict[str, Any]]:
 
 
 def verified(path: Path, *options: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "control_api.verifier", str(path), "--json", *options]
+    command = [sys.executable, "-m", "deploy.commands.verify", str(path), "--json", *options]
     done = subprocess.run(command, capture_output=True, check=False)
     report: dict[str, Any] = json.loads(done.stdout)
     assert done.returncode == 0, report

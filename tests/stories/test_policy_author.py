@@ -44,7 +44,7 @@ def _expecting(line: str) -> str:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/policy_tools/test_candidate.py::test_a_promotion_that_breaks_a_guardrail_is_refused"
+    stands_in="tests/deploy/commands/policy/test_candidate.py::test_a_promotion_that_breaks_a_guardrail_is_refused"
 )
 def test_the_walk_ends_with_the_new_policies_in_force(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()

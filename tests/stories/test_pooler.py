@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from control_api.settings import read
-from control_api.verifier.__main__ import main as verify
-from deploy.client.run import run as operate
+from deploy.commands.client.run import run as operate
+from deploy.commands.verify.__main__ import main as verify
 from policies.ground.signing import Signer
 from policies.trail.proofs.signed_note import ED25519, VerifierKey
 from tests.benchmarks.purge import fill

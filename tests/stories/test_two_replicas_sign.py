@@ -20,13 +20,13 @@ import pytest
 
 from control_api.checkpoint_store.file_store import FileStore
 from control_api.tenants.keys_directory import fresh_keys, write_keys
-from control_api.verifier.__main__ import main as verify
-from deploy.client.run import run as operate
+from deploy.commands.client.run import run as operate
+from deploy.commands.verify.__main__ import main as verify
 from policies.ground.signing import Signer
 from policies.trail import checkpoint
 from policies.trail.proofs.signed_note import COSIGNATURE, ED25519, VerifierKey
 from tests.control_api.log.insider import Insider
-from tests.control_api.witness.running_witness import WitnessProcess
+from tests.deploy.commands.witness.running_witness import WitnessProcess
 from tests.support import fork_server
 from tests.support.ports import free_port
 from tests.support.postgres import serving

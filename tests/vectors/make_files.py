@@ -4,8 +4,8 @@ and the lines that an export has only of a damaged log or an interrupted answer.
 import hashlib
 from typing import Any
 
-from control_api.verifier.remote.monitor import Verified
-from control_api.verifier.report.evidence import Evidence, Item
+from deploy.commands.report.evidence import Evidence, Item
+from deploy.commands.verify.monitor import Verified
 from policies.ground.signing import Signer
 from policies.sets.policy_set import role_document
 from policies.trail.checkpoint import Checkpoint, sign

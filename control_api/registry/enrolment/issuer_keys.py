@@ -15,11 +15,11 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar, T
 from control_api.metrics.labels import KeySetFetch
 from control_api.outage_logger import OutageLogger
 from control_api.registry.enrolment.token import MAX_BYTES, PublicKey, UnusableKeySet, parse_key_set
-from control_api.security.cluster_tls import cluster_context
 from control_api.security.issuers import Issuer
 from policies.ground.clock import Clock
 from policies.ground.errors import Unavailable
 from policies.ground.os_errors import worded
+from policies.ground.process.cluster_tls import cluster_context
 
 CONNECT_SECONDS = 3.0
 TOTAL_SECONDS = 5.0

@@ -25,8 +25,7 @@ from control_api.log.export import file
 from control_api.log.export.ending import ExportStopped
 from control_api.log.export.place import Moment
 from control_api.log.export.rows import Pace
-from control_api.verifier.file.check import CheckOptions
-from control_api.verifier.file.verify_file import verify_file
+from deploy.commands.verify.check import CheckOptions, verify_file
 from policies.ground.canonical import unb64
 from policies.ground.signing import KeyRing, Signer
 from policies.trail.log_file.lines import (
@@ -569,7 +568,7 @@ def test_checkpoints_stand_where_they_cover_what_came_before(either_tenant: Cont
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/verifier/test_files.py::test_a_true_part_and_a_later_checkpoint_can_t_be_compared"
+    stands_in="tests/deploy/commands/verify/test_files.py::test_a_true_part_and_a_later_checkpoint_can_t_be_compared"
 )
 def test_a_part_cut_at_a_checkpoint_is_no_rollback_to_a_later_one(
     tmp_path: Path,

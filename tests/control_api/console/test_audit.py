@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from control_api.verifier.__main__ import main as verifier
+from deploy.commands.verify.__main__ import main as verifier
 from policies.ground.canonical import unb64
 from policies.ground.distribution import WHEEL, wheel_digest
 from policies.ground.signing import Signer
 from policies.trail.proofs.cosignature import cosign
 from policies.trail.proofs.signed_note import COSIGNATURE, ED25519, VerifierKey, parse
 from tests.control_api.console.reader import Element, Visitor
-from tests.control_api.witness.running_witness import WitnessProcess, configure
+from tests.deploy.commands.witness.running_witness import WitnessProcess, configure
 from tests.support.control_api import ControlApi, running_control_api
 from tests.support.waiting import until
 
@@ -403,7 +403,7 @@ def test_the_downloaded_log_is_verified_offline(
     assert "attachment" in got.headers["Content-Disposition"]
     (tmp_path / "log.ndjson").write_bytes(got.raw)
     (tmp_path / "log.pub").write_text(key)
-    command = [sys.executable, "-m", "control_api.verifier", "log.ndjson", "--key", "log.pub"]
+    command = [sys.executable, "-m", "deploy.commands.verify", "log.ndjson", "--key", "log.pub"]
     done = subprocess.run(
         [*command, "--recompute"], cwd=tmp_path, capture_output=True, text=True, check=False
     )

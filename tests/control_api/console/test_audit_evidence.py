@@ -19,7 +19,7 @@ import pytest
 
 from control_api.console.views.audit import evidence
 from control_api.edge.answers import Stream
-from control_api.verifier.__main__ import main as verifier
+from deploy.commands.verify.__main__ import main as verifier
 from policies.ground.errors import Conflict, TooLarge, Unavailable
 from tests.control_api.console.reader import Shown, Visitor
 from tests.support.control_api import ControlApi, running_control_api
@@ -59,7 +59,7 @@ def _files(shown: Shown) -> dict[str, bytes]:
 
 def _verify(report: bytes, folder: Path) -> str:
     (folder / "report.json").write_bytes(report)
-    command = [sys.executable, "-m", "control_api.verifier", str(folder / "report.json")]
+    command = [sys.executable, "-m", "deploy.commands.verify", str(folder / "report.json")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -150,7 +150,7 @@ def test_the_evidence_is_verified_offline(
     file = tmp_path / "evidence.json"
     file.write_bytes(console.get(address).raw)
     key = ["--key", api.admin("GET", "/v1/audit/log-keys")["log_key"]]
-    command = [sys.executable, "-m", "control_api.verifier", str(file), *key]
+    command = [sys.executable, "-m", "deploy.commands.verify", str(file), *key]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "signed: only who has the log's key" in done.stdout

@@ -21,7 +21,7 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 
 from control_api.console.static import StaticFiles
-from control_api.verifier.report.__main__ import main as report
+from deploy.commands.report.__main__ import main as report
 from tests.control_api.console.addresses import Address, address_of, hostile_queries, shown_pages
 from tests.control_api.console.hostile import HostileWorld, hostile_world
 from tests.control_api.console.payloads import PAYLOADS, some_of_each_class
@@ -192,12 +192,12 @@ def test_a_table_for_spreadsheets_holds_no_formula(world: HostileWorld) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/verifier/report/test_content.py::test_hostile_values_are_text"
+    stands_in="tests/deploy/commands/report/test_content.py::test_hostile_values_are_text"
 )
 def test_a_report_shows_payloads_as_text(world: HostileWorld, tmp_path: Path) -> None:
     export = tmp_path / "log.jsonl"
     export.write_bytes(world.api.call("GET", "/v1/audit/export").raw)
-    written = "\n".join(_sources(files("control_api.verifier.report"), ".py"))
+    written = "\n".join(_sources(files("deploy.commands.report"), ".py"))
     tags = {each.lower() for each in re.findall(r"<([a-zA-Z][a-zA-Z0-9]*)", written)}
     for each in world.names[::60]:
         folder = tmp_path / "report"

@@ -9,7 +9,7 @@ import struct
 
 import pytest
 
-from control_api.json_logging import REQUEST_ID
+from policies.ground.process.json_logging import REQUEST_ID
 from tests.control_api.edge.refused_requests import heads, nothing_recorded, raw_request, refused
 from tests.support.control_api import ControlApi
 from tests.support.waiting import until

@@ -20,7 +20,7 @@ from policies.trail.log_file.reader import LogFileReader
 from policies.trail.merkle_tree import Frontier
 from policies.trail.proofs.signed_note import ED25519, VerifierKey
 from tests.control_api.log.purging import SIGNER, aged, fill, maker, purge
-from tests.control_api.verifier.world import Answer, run
+from tests.deploy.commands.verify.world import Answer, run
 from tests.support.open_store import TENANT, OpenStore, sql
 
 Capture = pytest.CaptureFixture[str]

@@ -2,8 +2,9 @@
 is found. The database is altered by SQL; where the attack needs it, with the log's own key.
 
 Evidence is what a verification has at hand. Each row says the least that finds its attack: with all
-that is less, the log verifies. `tests/control_api/verifier/test_attacks.py` does the same to files,
-`test_verify.py` goes through every column, and `test_divergence.py` shows what is not signed.
+that is less, the log verifies. `tests/deploy/commands/verify/test_attacks.py` does the same to
+files, `test_verify.py` goes through every column, and `test_divergence.py` shows what is not
+signed.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from tests.control_api.log.checkpoints.test_witnesses import Asking, address
 from tests.control_api.log.erasing import erase
 from tests.control_api.log.insider import Copy, Insider
 from tests.control_api.log.purging import DAY
-from tests.control_api.witness.running_witness import WitnessProcess, configure
+from tests.deploy.commands.witness.running_witness import WitnessProcess, configure
 from tests.policies.world import POLICY, RETRIEVAL, decided
 from tests.support import migrated, postgres
 from tests.support.open_store import TENANT, Spool, action, opened

@@ -17,11 +17,11 @@ import pytest
 
 from control_api.log import log_key
 from control_api.purge import purge
-from control_api.security import secret_file
-from control_api.security.secret_file import UnusableFile
 from control_api.store.queries import log_keys
 from control_api.store.url import UnusableDatabase
 from policies.ground.canonical import b64
+from policies.ground.process import secret_file
+from policies.ground.process.secret_file import UnusableFile
 from policies.ground.signing import endorsed
 from tests.support import fork_server
 from tests.support.control_api import ControlApi, running_control_api

@@ -12,8 +12,8 @@ from functools import partial
 import pytest
 
 from control_api.log.append import check_heads
+from control_api.log.database_verifier.rows import roots_at
 from control_api.log.export.file import Wanted, open_export
-from control_api.verifier.database.rows import roots_at
 from policies.ground.signing import KeyRing
 from tests.control_api.log.purging import SIGNER, aged, purge, seqs
 from tests.control_api.store.interleaving import after_statement

@@ -32,7 +32,7 @@ def state(api: ControlApi) -> Any:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/policy_tools/test_candidate.py::test_a_promotion_that_breaks_a_guardrail_is_refused"
+    stands_in="tests/deploy/commands/policy/test_candidate.py::test_a_promotion_that_breaks_a_guardrail_is_refused"
 )
 def test_a_guardrail_refuses_a_promotion_and_nothing_changes(either_tenant: ControlApi) -> None:
     api = either_tenant

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from control_api.security.console_address import FILE, ConsoleAddress
-from control_api.security.secret_file import UnusableFile
 from policies.ground.listen_address import ListenAddress
+from policies.ground.process.secret_file import UnusableFile
 
 LISTEN = ListenAddress("127.0.0.1", 8700)
 

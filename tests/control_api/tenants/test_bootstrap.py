@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 
 from control_api.log import log_key
-from control_api.security import secret_file
-from control_api.security.secret_file import UnusableFile
 from control_api.serve import serve
 from control_api.settings import read
 from control_api.store.queries import tenant_rows
@@ -22,6 +20,8 @@ from control_api.store.store import Store
 from control_api.tenants.bootstrap import ADMIN_KEY, FILE, first_start
 from control_api.tenants.keys_directory import fresh_keys, write_keys
 from policies.ground.keys import key_digest, well_formed
+from policies.ground.process import secret_file
+from policies.ground.process.secret_file import UnusableFile
 from tests.support.control_api import MovableClock
 from tests.support.open_store import sql
 

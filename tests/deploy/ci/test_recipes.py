@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from control_api.policy_tools.__main__ import main as policy
+from deploy.commands.policy.__main__ import main as policy
 from tests.architecture.tree import ROOT
 from tests.support.documents import blocks
 

@@ -194,7 +194,7 @@ def test_the_commands_of_a_guide_are_known(page: Path) -> None:
             words = shlex.split(line, comments=True) if line.startswith("sluice agents") else []
             if words:
                 parser = argparse.ArgumentParser()
-                import_module("deploy.client.agents").add_arguments(parser)
+                import_module("deploy.commands.client.agents").add_arguments(parser)
                 parser.parse_args(words[2:])
 
 

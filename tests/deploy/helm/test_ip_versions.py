@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from control_api.admission.template import read
 from control_api.tenants.keys_directory import fresh_keys
+from deploy.kubernetes.admission.template import read
 from deploy.local.provision import AGENT_ID, ROLE
 from tests.deploy.helm.chart import DEV, Choice, Manifest, find, rendered
 from tests.deploy.helm.container import Container, Files

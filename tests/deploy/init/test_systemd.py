@@ -114,7 +114,7 @@ def test_the_next_steps_make_the_keys_that_the_sidecar_reads(root: Path, tmp_pat
         if line.startswith(PROGRAM):
             noun, *words = shlex.split(line)[1:]
             parser = argparse.ArgumentParser()
-            import_module(f"deploy.client.{noun}").add_arguments(parser)
+            import_module(f"deploy.commands.client.{noun}").add_arguments(parser)
             options = parser.parse_args(words)
             if noun == "keys":
                 made[options.scope] = options.out

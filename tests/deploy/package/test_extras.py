@@ -52,9 +52,9 @@ def absent(extra: str) -> set[str]:
         (
             "base",
             [
-                "control_api.policy_tools.__main__",
+                "deploy.commands.policy.__main__",
                 "deploy.command",
-                "deploy.client.run",
+                "deploy.commands.client.run",
                 "deploy.init.run",
             ],
         ),
@@ -72,7 +72,7 @@ def absent(extra: str) -> set[str]:
             [
                 "control_api.serve",
                 "control_api.tenants.keys_directory",
-                "control_api.admission.__main__",
+                "deploy.kubernetes.admission.__main__",
             ],
         ),
     ],

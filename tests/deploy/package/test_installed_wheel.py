@@ -14,7 +14,7 @@ SHOWN = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from control_api.console.views.audit.checkpoints import installing
-from control_api.verifier.report import page
+from deploy.commands.report import page
 print(installing()["digest"], page.wheel_digest())
 """
 

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control_api import json_logging as theirs
 from policies.ground.log_line import (
     LONGEST_ERROR,
     LONGEST_MESSAGE,
@@ -20,6 +19,7 @@ from policies.ground.log_line import (
     renderer,
     text_line,
 )
+from policies.ground.process import json_logging as theirs
 from sidecar.platform import json_logging as ours
 from tests.support.properties import examples
 

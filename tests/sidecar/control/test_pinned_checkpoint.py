@@ -12,7 +12,7 @@ from policies.ground.signing import Signer
 from policies.trail import checkpoint
 from policies.trail.checkpoint import Checkpoint
 from sidecar.control.pinned_checkpoint import INTERVAL_SECONDS, PinnedCheckpoint
-from tests.control_api.witness.protocol_client import leaf, mth, proof
+from tests.deploy.commands.witness.protocol_client import leaf, mth, proof
 
 SIGNER = Signer(bytes(32))
 LOG = "sluice/epoch/default"

@@ -66,7 +66,7 @@ def _is_entry(text: str) -> bool:
     return text.isascii() and text.isdecimal()
 
 
-MODULE = "control_api.verifier.report"
+MODULE = "deploy.commands.report"
 SECONDS = 60.0
 """How long the export and the report may take together."""
 MAX_EXPORT = 256 * 1024 * 1024

@@ -1,5 +1,5 @@
 {{/* Writes the fragment's objects in CEL: as a comparison with what a pod holds, and as values.
-`control_api/admission/refusing/sidecar_rules.py` makes the same comparison in Python; a property test
+`deploy/kubernetes/admission/refusing/sidecar_rules.py` makes the same comparison in Python; a property test
 compares the two. Every field is tested by `has` before it is read: an expression whose value is an
 optional would be accepted by the API server, and then admit silently. */}}
 

@@ -1,6 +1,6 @@
 {{/* What is injected into the pods of governed namespaces: one fragment, from which the webhook, both
-admission policies and `sluice inject` are made. `control_api/admission/README.md` describes its
-keys; `control_api/admission/injection.yaml` is this with the default values. Static but for the
+admission policies and `sluice inject` are made. `deploy/kubernetes/admission/README.md` describes its
+keys; `deploy/kubernetes/admission/injection.yaml` is this with the default values. Static but for the
 text `{serviceAccountName}`: a pod's options reach the containers by the downward API. */}}
 {{- define "sluice.injection" -}}
 {{- $options := .Values.injection.options -}}

@@ -1,5 +1,5 @@
 {{/* The rules by which the ValidatingAdmissionPolicy refuses pods, in CEL. The table
-`control_api/admission/refusing/rules.py` holds the same rules in Python, with the reason of each; a
+`deploy/kubernetes/admission/refusing/rules.py` holds the same rules in Python, with the reason of each; a
 test compares names, messages and verdicts. */}}
 
 {{/* What the rules read: a list of variables, each of which may use those before it. */}}
@@ -346,7 +346,7 @@ declined the sidecar), offenders (a CEL list of names) and message (`{}` is the 
 
 
 {{/* Whether the annotation `k` has a value that the option `.` can have, as in
-`control_api/admission/options.py`. The length of a list comes first: it bounds what the rest costs. */}}
+`deploy/kubernetes/admission/options.py`. The length of a list comes first: it bounds what the rest costs. */}}
 {{- define "sluice.refusals.fits" -}}
 {{- $value := "object.metadata.annotations[k]" -}}
 {{- if eq . "log-level" -}}

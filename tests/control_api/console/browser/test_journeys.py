@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Page, expect
 
-from control_api.verifier.__main__ import main as verifier
+from deploy.commands.verify.__main__ import main as verifier
 from tests.control_api.console.browser.damage import rename_user, turn_into_permission
 from tests.control_api.console.browser.visitors import sign_in
 from tests.support.browser_tabs import Tabs
@@ -93,7 +93,7 @@ async def test_an_auditor_finds_a_decision_and_verifies_it_here_and_offline(
 
 def _verify(file: Path, key: str) -> subprocess.CompletedProcess[str]:
     """`sluice verify`, as a process of its own, without the service."""
-    command = [sys.executable, "-m", "control_api.verifier", str(file), "--key", key]
+    command = [sys.executable, "-m", "deploy.commands.verify", str(file), "--key", key]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 

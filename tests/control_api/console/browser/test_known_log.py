@@ -18,7 +18,7 @@ from policies.ground.canonical import unb64
 from policies.trail import checkpoint
 from policies.trail.proofs.signed_note import ED25519, VerifierKey
 from tests.control_api.console.browser.visitors import sign_in
-from tests.control_api.witness.running_witness import WitnessProcess, configure
+from tests.deploy.commands.witness.running_witness import WitnessProcess, configure
 from tests.support.browser_tabs import Tabs
 from tests.support.browsing import watching
 from tests.support.control_api import ControlApi, running_control_api

@@ -24,8 +24,8 @@ from policies.ground.signing import Signer
 from policies.trail.proofs.cosignature import cosign
 from policies.trail.proofs.signed_note import COSIGNATURE, ED25519, VerifierKey, parse
 from tests.control_api.log.checkpoints.signing import LOG, SIGNER, grow, maker
-from tests.control_api.witness.protocol_client import submit
-from tests.control_api.witness.running_witness import WitnessProcess, configure
+from tests.deploy.commands.witness.protocol_client import submit
+from tests.deploy.commands.witness.running_witness import WitnessProcess, configure
 from tests.support.open_store import TENANT, OpenStore, opened
 from tests.support.waiting import until_async
 

@@ -1,0 +1,216 @@
+"""Verifies one log in its database: SQLite, also a copy of the file, or PostgreSQL.
+
+Reads through the store's own queries, without starting anything of the service. What the entries,
+columns, index, head and anchor must be, `control_api.log.verify` knows; here they are compared with
+the checkpoints of the database, of the store outside and of the arguments.
+"""
+
+import asyncio
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.exc import DBAPIError
+
+from control_api.checkpoint_store.location import StoreLocation, open_store
+from control_api.checkpoint_store.stored_note import CheckpointStore, CheckpointStoreFault, cosigned
+from control_api.log import verify as online
+from control_api.log.database_verifier.rows import (
+    last_entry,
+    neighbour_rows,
+    published_notes,
+    roots_at,
+)
+from control_api.store.connection_errors import DatabaseUnreachable
+from control_api.store.errors import ReadFault
+from control_api.store.queries import log_keys
+from control_api.store.queries.purges import purged_size
+from control_api.store.read_only import open_read_only
+from control_api.store.schema.log import log_entries, log_heads
+from control_api.store.store import Store
+from control_api.store.url import UnusableDatabase
+from policies.ground.clock import Clock
+from policies.ground.signing import Endorsement
+from policies.trail import checkpoint
+from policies.trail.checkpoint import BadNote
+from policies.trail.findings import Finding, Reason
+from policies.trail.proofs import signed_note
+from policies.trail.proofs.signed_note import ED25519, VerifierKey
+from policies.trail.verdict.checkpoint_judge import CheckpointJudge, KnownNotes
+from policies.trail.verdict.outcome import Outcome, Unusable
+from policies.trail.verdict.summary import describe
+from policies.trail.verdict.trusted_keys import TrustedKeys, witnessed
+from policies.trail.walk.silences import Silences
+
+_SEQ = re.compile(r"seq ([0-9]{1,18}): ")
+MOST_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseOptions:
+    """`url` as SLUICE_DATABASE_URL, `store` as SLUICE_CHECKPOINT_STORE, `tenant` of `--log`, and
+    what the arguments pin."""
+
+    url: str
+    store: str | None = None
+    tenant: str | None = None
+    keys: Sequence[VerifierKey] = ()
+    witnesses: Sequence[VerifierKey] = ()
+    quorum: int | None = None
+    known: Sequence[str] = ()
+
+
+def verify_database(options: DatabaseOptions, clock: Clock) -> Outcome:
+    """Verify one log. Raises `Unusable` if the database or the store can't be read."""
+    try:
+        return asyncio.run(_verify(options, clock))
+    except (UnusableDatabase, DatabaseUnreachable, CheckpointStoreFault) as error:
+        raise Unusable(f"--database: {error}") from error
+    except ReadFault as error:
+        # An older schema, or damage to the database's own structure.
+        cause = str(error.__cause__ or error).splitlines()[0]
+        raise Unusable(f"--database: it can't be read: {cause:.200}") from error
+    except DBAPIError as error:
+        raise Unusable(f"--database: it can't be read: {error.orig!s:.200}") from error
+
+
+async def _verify(options: DatabaseOptions, clock: Clock) -> Outcome:
+    notes = None
+    if options.store is not None:
+        try:
+            notes = open_store(StoreLocation.parse(options.store))
+        except ValueError as error:
+            raise Unusable(f"--store {error}") from error
+    store = await open_read_only(options.url, clock)
+    try:
+        tenant = await _tenant(store, options.tenant, notes)
+        return await _verify_log(store, tenant, notes, options)
+    finally:
+        await store.close()
+
+
+async def _tenant(store: Store, named: str | None, notes: CheckpointStore | None) -> str:
+    """The tenant whose log is meant."""
+    if named is not None:
+        return named
+    async with store.reading_all_tenants() as connection:
+        query = select(log_heads.c.tenant_id).order_by(log_heads.c.tenant_id)
+        found = set((await connection.execute(query.limit(10_000))).scalars())
+        with suppress(ReadFault):
+            # Where the head is gone, the entries still name their tenant.
+            first = select(log_entries.c.tenant_id).limit(1)
+            found |= set((await connection.execute(first)).scalars())
+    if notes is not None:
+        found |= set(notes.tenants())
+    if len(found) != 1:
+        names = ", ".join(f"`{name}`" for name in sorted(found)[:MOST_SHOWN])
+        has = f"{len(found)} logs, name one with --log: {names}" if found else "no log"
+        raise Unusable(f"the database has {has}")
+    return str(found.pop())
+
+
+async def _verify_log(
+    store: Store, tenant: str, notes: CheckpointStore | None, options: DatabaseOptions
+) -> Outcome:
+    outcome = Outcome(f"the log of `{tenant}`")
+    async with store.reading(tenant) as connection:
+        purged = await purged_size(connection, tenant)
+    # Between anchor and log: the service may run, and the store must be no older than the one and
+    # no newer than the other.
+    latest = None if notes is None else _latest(notes, tenant)
+    async with store.reading(tenant) as connection:
+        log, origin, published = await published_notes(connection, tenant)
+    outcome.log, outcome.origin = log, origin
+    keys = TrustedKeys(options.keys, await _claimed(store, origin, outcome))
+    publics = [*keys.reasons, *keys.former] if keys.pinned else keys.claimed
+    found: list[Silences] = []
+    answer = await online.verify(store, tenant, publics, silences=found.append)
+    outcome.silences = found[-1]
+    finding = _finding(answer["broken_at"], answer["reason"])
+    outcome.first = outcome.oldest = answer["first_seq"] or 0
+    outcome.size = outcome.first + answer["total"]
+    outcome.decisions = answer["events"]
+    async with store.reading(tenant) as connection:
+        outcome.last_ts = await last_entry(connection, tenant)
+        if finding is not None:
+            outcome.add(finding)
+            if finding.seq is not None:
+                for mark, raw in await neighbour_rows(connection, tenant, finding.seq):
+                    outcome.neighbours.append(f"{mark:<6}  {describe(raw)}")
+    if latest is not None:
+        published = _of_store(latest, published, purged, outcome)
+        if latest not in published and options.witnesses:
+            outcome.notes.append(_cosigned(latest, options.witnesses))
+    judge = CheckpointJudge(log, keys, options.witnesses, options.quorum)
+    judged = KnownNotes(judge, origin, options.known)
+    for text in published:
+        judged.add(text, outcome)
+    roots = await roots_at(store, tenant, judged.sizes(), outcome.size)
+    judged.compare(outcome, roots, whole=finding is None)
+    judge.conclude(outcome, whole=finding is None)
+    return outcome
+
+
+async def _claimed(store: Store, origin: str, outcome: Outcome) -> list[dict[str, object]]:
+    """The keys that the database says signed its logs."""
+    async with store.reading_all_tenants() as connection:
+        chain: list[Endorsement] = await log_keys.endorsements(connection)
+        current = await log_keys.current(connection)
+    publics = [each.former for each in chain] + ([] if current is None else [current])
+    claimed: list[dict[str, object]] = []
+    for place, public in enumerate(publics):
+        key = VerifierKey(origin or "log", ED25519, public).text()
+        outcome.claimed_keys.append(key)
+        endorsement = chain[place - 1].to_wire() if place else None
+        claimed.append({"key": key, "endorsement": endorsement})
+    return claimed
+
+
+def _latest(notes: CheckpointStore, tenant: str) -> str | None:
+    """The store's latest note, with the cosignatures that it has for it."""
+    stored = notes.latest(tenant)
+    return None if stored is None else cosigned(notes, tenant, stored.note)
+
+
+def _of_store(latest: str, published: list[str], purged: int, outcome: Outcome) -> list[str]:
+    """The published note and the store's latest, if that is about this log. One about a log that
+    the database does not have, or not under this name, means that the database was emptied or put
+    back. One of fewer entries than were `purged` means that nothing is left to compare it with."""
+    said, log, origin = latest.partition("\n")[0], outcome.log, outcome.origin
+    if said == origin:
+        with suppress(BadNote):
+            size = checkpoint.unverified(latest).size
+            if size < purged:
+                message = f"{purged} entries were purged, the store's latest note counts {size}"
+                outcome.add(Finding(purged, Reason.PURGE_UNCOVERED, message))
+        return [*published, latest]
+    message = f"the store's latest checkpoint is of `{said:.80}`, the database has `{origin}`"
+    if not log:
+        message = f"the store has a checkpoint of `{said:.80}`, the database has no such log"
+    outcome.add(Finding(outcome.size, Reason.LOG_BEHIND_CHECKPOINT, message))
+    return published
+
+
+def _cosigned(latest: str, witnesses: Sequence[VerifierKey]) -> str:
+    """Who has cosigned a note of the store that the database has nothing to compare with."""
+    try:
+        size = checkpoint.unverified(latest).size
+        names = [each.key.name for each in witnessed(signed_note.parse(latest), witnesses)]
+    except BadNote as error:
+        return f"the store's latest checkpoint can't be judged: {error}"
+    by = ", ".join(f"`{name}`" for name in names) or "none of the given witnesses"
+    return f"the store's latest checkpoint, of {size} entries, is cosigned by {by}"
+
+
+def _finding(broken_at: str | None, text: str | None) -> Finding | None:
+    """The finding that the online verification shows as a text."""
+    if text is None:
+        return None
+    code, _, message = text.partition(": ")
+    seq = _SEQ.match(message)
+    place = int(seq[1]) if seq else None
+    if place is None and broken_at is not None and broken_at.isdecimal():
+        place = int(broken_at)
+    return Finding(place, Reason(code), message, broken_at)

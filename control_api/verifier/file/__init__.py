@@ -1,1 +1,0 @@
-"""Verifies the file of an export."""

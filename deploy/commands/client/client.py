@@ -1,0 +1,158 @@
+"""The connection, the output and the common options of every command."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from deploy.commands.client.connection import ApiConnection, ApiResponse
+from deploy.commands.client.output import Columns, Output
+from policies.ground.typed_time import ACCEPTED, UnreadableTime, read_time_text
+
+ROWS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A connection to one control API, and the output for its responses."""
+
+    api: ApiConnection
+    out: Output
+
+    def list(
+        self, path: str, query: dict[str, Any], options: argparse.Namespace, columns: Columns
+    ) -> int:
+        """Print the rows of a list: as many as `--limit` says, or all with `--all`."""
+        most = None if options.all else options.limit
+        self.out.rows(self.api.pages(path, query, most), columns)
+        return 0
+
+    def show(self, path: str) -> int:
+        self.out.members(self.api.request("GET", path).body)
+        return 0
+
+    def report(self, response: ApiResponse, text: str) -> int:
+        """Print the response to a write, and the revision that the write made."""
+        self.out.document(response.body, text)
+        self.print_revision(response)
+        return 0
+
+    def print_revision(self, response: ApiResponse) -> None:
+        """Print the revision that a write made, if any. It goes to standard error, so that standard
+        output contains only the response."""
+        if (revision := response.revision) is not None:
+            hint = f"`sluice fleet --wait-for {revision}` waits until every live sidecar has it"
+            print(f"sluice: revision {revision}: {hint}", file=sys.stderr)
+
+
+Run = Callable[[Client, argparse.Namespace], int]
+
+TIMES = ("from", "to")
+"""Options that take a time."""
+
+Fields = Mapping[str, tuple[str, str]]
+"""Options that set fields of the API: each option's name, its field, and its line of help."""
+
+
+class Commands:
+    """The actions of one command, such as `list` and `show`, as argparse subparsers."""
+
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        self._actions = parser.add_subparsers(required=True, metavar="ACTION")
+
+    def add(self, name: str, run: Run, line: str) -> argparse.ArgumentParser:
+        """Add an action with the common options. The caller adds the action's own."""
+        action = self._actions.add_parser(name, help=line, description=sentence(line))
+        return common(action, run)
+
+    def add_list(self, path: str, columns: Columns, line: str, filters: Fields) -> None:
+        """Add the action `list`. Its options `filters` go into the query."""
+
+        def run(client: Client, options: argparse.Namespace) -> int:
+            return client.list(path, given(options, filters), options, columns)
+
+        add_fields(paged(self.add("list", run, line)), filters)
+
+
+def common(parser: argparse.ArgumentParser, run: Run) -> argparse.ArgumentParser:
+    """Add the options of every command: control API, key, output format."""
+    parser.set_defaults(run=run)
+    group = parser.add_argument_group("control API")
+    group.add_argument(
+        "--url",
+        help="address of the control API (SLUICE_URL; default http://127.0.0.1:8700)",
+    )
+    group.add_argument(
+        "--key-file",
+        metavar="FILE",
+        help="a file with your API key, or the control API's first-start.json (SLUICE_KEY_FILE)",
+    )
+    group.add_argument(
+        "--ca", metavar="FILE", help="certificate authority to trust, for https (SLUICE_CA)"
+    )
+    group.add_argument("--cert", metavar="FILE", help="client certificate to present")
+    group.add_argument("--cert-key", metavar="FILE", help="private key of the client certificate")
+    # No option for the key itself: every user of the machine can read a process's arguments.
+    group.add_argument("--json", action="store_true", help="print JSON instead of text")
+    return parser
+
+
+def paged(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """Add the options of a list."""
+    how_many = parser.add_mutually_exclusive_group()
+    how_many.add_argument(
+        "--limit",
+        type=positive,
+        default=ROWS,
+        metavar="N",
+        help=f"show at most N rows (default {ROWS})",
+    )
+    how_many.add_argument("--all", action="store_true", help="show all rows")
+    return parser
+
+
+def add_fields(parser: argparse.ArgumentParser, fields: Fields) -> None:
+    """Add an option for each field."""
+    for option, (field, line) in fields.items():
+        # Otherwise the help would show the field's name, which the operator never types.
+        metavar = option.upper().replace("-", "_")
+        if option in TIMES:
+            parser.add_argument(
+                f"--{option}", dest=field, type=moment, metavar="TIME", help=f"{line}: {ACCEPTED}"
+            )
+        else:
+            parser.add_argument(f"--{option}", dest=field, metavar=metavar, help=line)
+
+
+def given(options: argparse.Namespace, fields: Fields) -> dict[str, Any]:
+    """The values of the fields whose options are set. Other fields are left out, since null is a
+    value for the API, too."""
+    found = {field: getattr(options, field) for field, _ in fields.values()}
+    return {field: value for field, value in found.items() if value is not None}
+
+
+def moment(text: str) -> str:
+    """An argument's type: a time as people type it, by this machine's clock, in the form that the
+    API takes."""
+    try:
+        return read_time_text(text, time.time_ns() // 1000)
+    except UnreadableTime as problem:
+        raise argparse.ArgumentTypeError(str(problem)) from problem
+
+
+def positive(text: str) -> int:
+    """A positive number, for argparse."""
+    # The text is cut for `int`, whose time grows with the square of the length. `isdecimal` alone
+    # accepts digits of other scripts.
+    if not (text.isascii() and text.isdecimal() and 0 < int(text[:16]) < 10**15):
+        raise argparse.ArgumentTypeError(f"`{text}` is not a positive number")
+    return int(text)
+
+
+def sentence(line: str) -> str:
+    """A command's line of help as a full sentence."""
+    return f"{line[:1].upper()}{line[1:]}."

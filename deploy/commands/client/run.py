@@ -1,0 +1,89 @@
+"""Runs one of the operator's commands and reports errors.
+
+The exit code is 0 for success, 1 for a failure, 2 for unusable arguments or files, and 130 after
+Ctrl-C. Knows the errors of all commands, but not what a command does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+
+from deploy.commands.client.client import Client
+from deploy.commands.client.connection import ApiUnreachable, RequestRefused
+from deploy.commands.client.credentials import Credential, UnusableArguments, connect
+from deploy.commands.client.output import Output, safe
+
+INTERRUPTED = 130
+
+
+def run(noun: str, arguments: list[str], environ: Mapping[str, str]) -> int:
+    """Run `sluice <noun> <arguments>`. Returns the exit code."""
+    parser = argparse.ArgumentParser(prog=f"sluice {noun}")
+    # Import only the module of this command, so that it starts quickly.
+    import_module(f"deploy.commands.client.{noun.replace('-', '_')}").add_arguments(parser)
+    options = parser.parse_args(arguments)
+    _tolerate_any_text()
+    try:
+        api, key = connect(options, environ)
+        client = Client(api, Output(as_json=options.json, environ=environ))
+        try:
+            code: int = options.run(client, options)
+        except RequestRefused as refused:
+            return _fail(explain(refused, key), 1)
+        sys.stdout.flush()  # where a reader that has gone is noticed below
+        return code
+    except UnusableArguments as problem:
+        return _fail(str(problem), 2)
+    except ApiUnreachable as problem:
+        return _fail(str(problem), 1)
+    except KeyboardInterrupt:
+        return INTERRUPTED  # 128 + SIGINT, the code that a shell reports
+    except BrokenPipeError:
+        # The reader, such as `head`, has closed the pipe. Python flushes its buffer once more at
+        # exit, which would fail too, so that output goes to /dev/null.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def explain(refused: RequestRefused, key: Credential) -> str:
+    """The API's error message, and what to do about it."""
+    lines = [f"{refused.status} {refused.reason}: {refused.message}"]
+    lines += [f"  {line}" for line in refused.details.splitlines()]
+    if refused.request_id:
+        lines.append(f"  request id: {refused.request_id}")
+    if (advice := _advice(refused, key)) is not None:
+        lines.append(f"  {advice}")
+    return "\n".join(lines)
+
+
+def _advice(refused: RequestRefused, key: Credential) -> str | None:
+    match refused.status:
+        case 401 if key.value is None:
+            return "name a file with your API key with --key-file or SLUICE_KEY_FILE"
+        case 401 | 403:
+            return (
+                f"{key.origin} was sent; reading needs a valid key of scope `read` or `admin`, "
+                "changing one of scope `admin`"
+            )
+        case 429 | 503 if refused.retry_after:
+            return f"try again in {refused.retry_after} s"
+    return None
+
+
+def _fail(text: str, code: int) -> int:
+    first, *rest = text.splitlines()
+    # Line by line, since `safe` would escape the line breaks.
+    print("\n".join(safe(line) for line in (f"sluice: {first}", *rest)), file=sys.stderr)
+    return code
+
+
+def _tolerate_any_text() -> None:
+    """Print an escape for each character that the output's encoding lacks."""
+    # Otherwise a single name in another script would end a list with a traceback.
+    for stream in (sys.stdout, sys.stderr):
+        if reconfigure := getattr(stream, "reconfigure", None):
+            reconfigure(errors="backslashreplace")

@@ -1,0 +1,37 @@
+"""`sluice policy schema`: the JSON Schema of a kind of file, for editors."""
+
+import argparse
+from importlib.resources import files
+from pathlib import Path
+
+from deploy.commands.policy.text import AddCommand
+from policies.definitions.policy_files import GUARDRAILS, TESTS
+
+IN_POLICY_DIRECTORY = ("policy", "test", "guardrails")
+"""Kinds of files in a policy directory."""
+KINDS = (*IN_POLICY_DIRECTORY, "sidecar")
+SUFFIX = ".schema.json"
+
+
+def schema(kind: str) -> str:
+    """The text of the schema of one of `KINDS`."""
+    return files("policies").joinpath("schemas", kind + SUFFIX).read_text(encoding="utf-8")
+
+
+def kind_of(path: Path) -> str:
+    """The kind of a file in a policy directory, by its name."""
+    if path.name == GUARDRAILS:
+        return "guardrails"
+    return "test" if path.name.endswith(TESTS) else "policy"
+
+
+def add(add_command: AddCommand) -> None:
+    """Add the command `schema`."""
+    command = add_command("schema", "print the JSON Schema of policy files, or of another kind")
+    command.add_argument("kind", nargs="?", default=KINDS[0], choices=KINDS, help="default: policy")
+    command.set_defaults(run=_schema)
+
+
+def _schema(options: argparse.Namespace) -> int:
+    print(schema(options.kind), end="")
+    return 0

@@ -1,0 +1,159 @@
+"""The command line of `sluice verify`, and the only place that reads the clock for it.
+
+    python -m deploy.commands.verify FILE          also `sluice verify FILE`
+
+Exit codes: 0 if all holds, 1 for findings, 2 for what can't be verified at all, or not be compared
+with a checkpoint that was given, and for a report with entries that no checkpoint covers.
+"""
+
+import json
+import os
+import sys
+import time
+from argparse import Namespace
+from importlib.util import find_spec
+from io import BufferedReader
+from pathlib import Path
+from typing import BinaryIO
+
+from deploy.commands.report.check import ReportOutcome, check_report
+from deploy.commands.report.evidence import MAX_BYTES, begins
+from deploy.commands.verify.check import CheckOptions, verify_file
+from deploy.commands.verify.monitor import MonitorOptions, monitor
+from deploy.commands.verify.options import parse
+from deploy.commands.verify.progress import on_terminal
+from policies.ground.clock import Clock
+from policies.ground.distribution import how_to_install
+from policies.ground.output import for_a_reader, printable
+from policies.ground.process.api_client import RemoteApi, ServiceUnusable, authority, read_key
+from policies.trail.verdict.outcome import Outcome, Unusable
+from policies.trail.verdict.summary import summary
+
+SERVER = ("aiosqlite", "asyncpg", "sqlalchemy")
+"""What a database is read with."""
+
+
+def main(arguments: list[str]) -> int:
+    """Runs one verification. Returns its exit code."""
+    try:
+        options = parse(arguments)
+        outcome = _verify(options)
+    except (Unusable, ServiceUnusable) as error:
+        print(f"sluice verify: {printable(str(error))}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("sluice verify: interrupted, nothing is proven", file=sys.stderr)
+        return 2
+    return for_a_reader(lambda: _print(outcome, options), outcome.exit_code)
+
+
+def _verify(options: Namespace) -> Outcome | ReportOutcome:
+    if options.database is not None:
+        return _verify_database(options)
+    if options.url is not None:
+        return _monitor(options)
+    return _verify_file(options)
+
+
+def _monitor(options: Namespace) -> Outcome:
+    asked = MonitorOptions(
+        RemoteApi(
+            options.url,
+            read_key(options.key_file),
+            authority(options.ca, options.url, os.environ),
+        ),
+        Path(options.state),
+        options.key,
+        options.witness,
+        options.quorum,
+        options.checkpoint,
+        on_terminal(None, time.monotonic),
+    )
+    return monitor(asked)
+
+
+def _verify_database(options: Namespace) -> Outcome:
+    missing = [name for name in SERVER if find_spec(name) is None]
+    if missing:
+        raise Unusable(
+            "--database needs what the extra `server` installs, and "
+            f"{', '.join(f'`{name}`' for name in missing)} can't be found; "
+            f"{how_to_install('server')}"
+        )
+    # Imported late: a file is verified without a database's libraries.
+    from control_api.log.database_verifier.verify import DatabaseOptions, verify_database
+
+    asked = DatabaseOptions(
+        options.database,
+        options.store,
+        options.log,
+        options.key,
+        options.witness,
+        options.quorum,
+        options.checkpoint,
+    )
+    return verify_database(asked, Clock(lambda: time.time_ns() // 1000, time.monotonic))
+
+
+def _verify_file(options: Namespace) -> Outcome | ReportOutcome:
+    name: str = options.file
+    stdin = name == "-"
+    progress = on_terminal(None if stdin else _size(name), time.monotonic)
+    check = CheckOptions(
+        options.key,
+        options.witness,
+        options.quorum,
+        options.checkpoint,
+        options.jobs,
+        options.recompute,
+        progress,
+    )
+
+    subject = "standard input" if stdin else f"`{name}`"
+    opened: BinaryIO = sys.stdin.buffer if stdin else _open(name)
+    if isinstance(opened, BufferedReader) and begins(_peek(opened, name)):
+        if options.recompute:
+            raise Unusable("--recompute needs an export: a report has no policies")
+        with opened:
+            return check_report(opened.read(MAX_BYTES + 1), subject, check)
+    # What was looked at is read on: a pipe can be opened only once.
+    first = [opened]
+
+    def open_file() -> BinaryIO:
+        return first.pop() if first else _open(name)
+
+    return verify_file(open_file, subject, check, again=not stdin and Path(name).is_file())
+
+
+def _open(name: str) -> BufferedReader:
+    try:
+        return open(name, "rb")
+    except OSError as error:
+        raise Unusable(f"`{name}` can't be read: {error.strerror}") from error
+
+
+def _peek(file: BufferedReader, name: str) -> bytes:
+    try:
+        return file.peek(100)
+    except OSError as error:
+        raise Unusable(f"`{name}` can't be read: {error.strerror}") from error
+
+
+def _size(name: str) -> int | None:
+    try:
+        return Path(name).stat().st_size or None
+    except OSError:
+        return None  # opening it tells why
+
+
+def _print(outcome: Outcome | ReportOutcome, options: Namespace) -> int:
+    if options.json:
+        print(json.dumps(outcome.to_wire(), indent=2))  # as ASCII: see `printable`
+    else:
+        text = outcome.text() if isinstance(outcome, ReportOutcome) else summary(outcome)
+        print(text)
+    return outcome.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

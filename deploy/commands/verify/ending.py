@@ -1,0 +1,257 @@
+"""Judges what stands behind a file's last entry, and its `purge` entries.
+
+Behind the last entry stand `redact` entries that erased openings of entries in the file, and the
+last line.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import orjson
+
+from deploy.commands.verify.source import LineChunks
+from policies.ground.canonical import b64, micros, unb64
+from policies.trail.checkpoint import Checkpoint
+from policies.trail.findings import Finding, Reason
+from policies.trail.log_file.lines import (
+    MAX_LINE,
+    CheckpointLine,
+    EndLine,
+    ErasureLine,
+    Line,
+    ProofLine,
+    PurgeLine,
+)
+from policies.trail.merkle_tree import Frontier, leaf_hash
+from policies.trail.proofs import inclusion
+from policies.trail.purge import KIND
+from policies.trail.purge import KIND as PURGE
+from policies.trail.stored_entry import EntryFinding, check_entry
+from policies.trail.walk.erasures import KIND as REDACT
+from policies.trail.walk.erasures import Erasures, erased_ranges
+from policies.trail.walk.joined_walk import JoinedWalk
+
+
+class PurgeSeen(NamedTuple):
+    """A `purge` entry of the file, or one that it brings along. `covered` says that a checkpoint by
+    a trusted key covers it."""
+
+    seq: int
+    pub: dict[str, Any]
+    covered: bool
+
+
+class FileStart(NamedTuple):
+    """How a file begins: behind the tree `base`, with an entry that cites `first_prev`. `oldest` is
+    the first entry that the log still had."""
+
+    base: Frontier
+    first_prev: str
+    oldest: int
+
+
+def seen(notable: Iterable[tuple[int, str, dict[str, Any]]], covered: int) -> list[PurgeSeen]:
+    """The `purge` entries among `notable`, each `(seq, kind, pub)`, of a file whose first `covered`
+    entries a checkpoint by a trusted key covers."""
+    return [PurgeSeen(seq, pub, seq < covered) for seq, kind, pub in notable if kind == KIND]
+
+
+def purged_before(purges: Iterable[PurgeSeen], oldest: int) -> int:
+    """The time before which what precedes the entry `oldest` was recorded, in microseconds; 0 if no
+    `purge` entry that is covered says so."""
+    times = [0]
+    for each in purges:
+        if each.covered and oldest and each.pub.get("size") == oldest:
+            with suppress(ValueError, TypeError, LookupError):
+                times.append(micros(each.pub["cutoff"]))
+    return max(times)
+
+
+def purge_findings(
+    purges: Sequence[PurgeSeen], start: FileStart, *, signed: bool
+) -> Iterator[Finding]:
+    """What is wrong with the `purge` entries, or missing of them. `signed` says that some
+    checkpoint of the file is by a trusted key."""
+    before = [b64(each) for each in start.base.hashes]
+    for purge in purges:
+        fault = _fault(purge.pub, purge.seq)
+        if fault is None and purge.pub["size"] == start.base.size > 0:
+            fault = _misfit(purge.pub, before, start.first_prev)
+        if fault is not None:
+            message = f"seq {purge.seq}: {fault}"
+            yield Finding(purge.seq, Reason.PURGE_MISMATCH, message)
+    if start.oldest and (missing := _uncovered(purges, start, signed=signed)):
+        seq = start.base.size
+        message = f"seq {seq}: the entries before {start.oldest} are gone, and {missing}"
+        yield Finding(seq, Reason.PURGE_UNCOVERED, message)
+
+
+def _uncovered(purges: Sequence[PurgeSeen], start: FileStart, *, signed: bool) -> str | None:
+    """Why nothing shows that retention removed what precedes the oldest entry."""
+    those = [each for each in purges if each.pub.get("size") == start.oldest]
+    if not those:
+        why = "no `purge` entry shows that retention removed them"
+        if start.base.size > start.oldest:
+            why += "; if an earlier version exported this part, without that entry, export it again"
+        return why
+    # A part from further on says nothing of the beginning; without a trusted checkpoint, nothing
+    # in it is proven, and the level says so.
+    if any(each.covered for each in those) or not (signed or start.base.size == start.oldest):
+        return None
+    return "no checkpoint by a trusted key covers the `purge` entry that says so"
+
+
+def _misfit(pub: dict[str, Any], before: list[str], first_prev: str) -> str | None:
+    """Why a purge of just what precedes the file does not fit the file's beginning."""
+    if pub["frontier"] != before:
+        return "the purge says another frontier than the file begins with"
+    if pub.get("last") != first_prev:
+        return "the purge says another last entry than the file's first one follows"
+    return None
+
+
+def _fault(pub: dict[str, Any], seq: int) -> str | None:
+    size, frontier = pub.get("size"), pub.get("frontier")
+    if type(size) is not int or not isinstance(frontier, list) or not 0 <= size <= seq:
+        return "the purge does not say what it removed"
+    if size == 0:
+        return None
+    try:
+        tree = Frontier.from_bytes(size, b"".join(_hash(each) for each in frontier))
+    except (ValueError, TypeError) as error:
+        return f"the purge's frontier can't be read: {error}"
+    if b64(tree.root()) != pub.get("root"):
+        return "the purge's frontier does not give its root"
+    return None
+
+
+def _hash(text: Any) -> bytes:
+    raw = unb64(text)
+    if len(raw) != 32:
+        raise ValueError("a hash of another length")
+    return raw
+
+
+_VERSION = b',"v":1}'
+
+
+class Ending:
+    """The lines behind the last entry of a file of the log `log`, before entry `until`."""
+
+    def __init__(self, log: str, until: int) -> None:
+        self._log = log
+        self._last = until - 1
+        self._at: int | None = None
+        self._in_order = True
+        self.proof: ProofLine | None = None
+        """The proof of the last entry, until its checkpoint was read."""
+        self.proven: Checkpoint | None = None
+        """The checkpoint of the larger log, once the proof led to it."""
+        self.latest: Checkpoint | None = None
+        """The last checkpoint of the file whose root is the tree's."""
+        self.purges: list[PurgeSeen] = []
+        """The `purge` entry that the file brings along, if it does."""
+        self.erased = 0
+        """Entries of the file whose openings the erasures behind it excuse."""
+        self.unproven = 0
+        """Those of them whose erasure no trusted checkpoint covers."""
+
+    def misplaced(self, line: Line, size: int) -> str | None:
+        """Why a line, with `size` entries of the log before it, may not stand there."""
+        if self._at not in (None, size):
+            # It would seem to be proven by the proof before it.
+            return "an entry stands behind the proof of the last entry, or behind an erasure"
+        if self.proof is not None and not isinstance(line, CheckpointLine):
+            return "no checkpoint follows the proof of the last entry"
+        if isinstance(line, PurgeLine):
+            return None if self._in_order else "a `purge` entry stands behind what follows it"
+        if self._at is None or self.proof is not None or isinstance(line, ErasureLine | EndLine):
+            return None
+        return "a line stands behind the proof of the last entry, or behind an erasure"
+
+    def begin(self, proof: ProofLine, size: int) -> None:
+        """The proof of the last entry, which is number `size - 1`."""
+        self.proof, self._at = proof, size
+
+    def take(
+        self, line: ErasureLine, size: int, erasures: Erasures, *, trusted: bool
+    ) -> Finding | None:
+        """Apply an erasure to the openings that are missing. `trusted` says that the checkpoint of
+        the larger log proves something."""
+        self._at, self._in_order, raw = size, False, line.entry.encode()
+        entry = self._entry(raw, REDACT)
+        if isinstance(entry, Finding):
+            return entry
+        if line.proof is not None and not _proves(raw, entry["seq"], line.proof, self.proven):
+            message = f"the erasure of seq {entry['seq']} is not in the log of the last checkpoint"
+            return Finding(None, Reason.ROOT_MISMATCH, message)
+        self._last = entry["seq"]
+        before = erasures.excused
+        for first, last in erased_ranges(entry):
+            erasures.redact(first, last)
+        self.erased += erasures.excused - before
+        if line.proof is None or not trusted:
+            self.unproven += erasures.excused - before
+        return None
+
+    def take_purge(self, line: PurgeLine, size: int, *, trusted: bool) -> Finding | None:
+        """Note the `purge` entry. `trusted` says that the last checkpoint proves something."""
+        self._at, self._in_order, raw = size, False, line.entry.encode()
+        entry = self._entry(raw, PURGE)
+        if isinstance(entry, Finding):
+            return entry
+        proven = line.proof is not None
+        if line.proof is not None and not _proves(raw, entry["seq"], line.proof, self.latest):
+            message = f"the purge of seq {entry['seq']} is not in the log of the last checkpoint"
+            return Finding(None, Reason.ROOT_MISMATCH, message)
+        self.purges = [PurgeSeen(entry["seq"], entry["pub"], covered=proven and trusted)]
+        return None
+
+    def _entry(self, raw: bytes, kind: str) -> dict[str, Any] | Finding:
+        """The entry of a line; a finding unless it is one of this kind that belongs there."""
+        try:
+            entry: dict[str, Any] = orjson.loads(raw)
+            check_entry(raw, entry)
+            # A part may begin behind the `purge` entry, but its erasures are behind its end.
+            seq, last = entry["seq"], self._last if kind == REDACT else -1
+            fits = type(seq) is int and seq > last and entry["kind"] == kind
+            same = entry["log"] == self._log and raw.endswith(_VERSION)
+            if fits and same and type(entry["prev"]) is str:
+                return entry
+            wrong = f"is not a `{kind}` entry of this log in its place"
+        except (EntryFinding, ValueError, TypeError, LookupError, AttributeError) as error:
+            wrong = f"can't be read: {error!s:.200}"
+        return Finding(None, Reason.FILE_MALFORMED, f"a line behind the last entry {wrong}")
+
+
+def _proves(raw: bytes, seq: int, hashes: list[bytes], covered: Checkpoint | None) -> bool:
+    if covered is None:
+        return False
+    return inclusion.verify(leaf_hash(raw), seq, covered.size, hashes, covered.root)
+
+
+def end_fault(
+    chunks: LineChunks, ended: EndLine | None, walk: JoinedWalk, until: int
+) -> Finding | None:
+    """Why the file, of which `walk` has seen all entries before `until`, does not end as it must,
+    with the line `ended`."""
+    if chunks.fault is not None and not chunks.fault.truncated:
+        return Finding(None, Reason.FILE_MALFORMED, str(chunks.fault))
+    if len(chunks.rest) > MAX_LINE:
+        long = f"line {chunks.lines + 1} is longer than {MAX_LINE} bytes"
+        return Finding(None, Reason.FILE_MALFORMED, long)
+    if ended is None or chunks.rest or chunks.fault is not None:
+        why = "without its last line" if chunks.fault is None else f"early: {chunks.fault}"
+        message = f"the file ends {why}, after {walk.walked()} whole entries"
+        return Finding(None, Reason.FILE_TRUNCATED, message)
+    if ended.entries != walk.walked():
+        message = f"the last line counts {ended.entries} entries, the file has {walk.walked()}"
+        return Finding(None, Reason.FILE_MALFORMED, message)
+    if ended.sha256 != chunks.hexdigest():
+        message = "the file's SHA-256 is not the one in its last line"
+        return Finding(None, Reason.FILE_DIGEST_MISMATCH, message)
+    if walk.tree.size != until:
+        message = f"the file ends at {walk.tree.size}, not at {until} as its header says"
+        return Finding(None, Reason.FILE_MALFORMED, message)
+    return None

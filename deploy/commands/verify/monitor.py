@@ -1,0 +1,264 @@
+"""Verifies what is new in a service's log since the last run, against the state that the run left.
+
+The service is not believed: what it shows now must begin with exactly the tree that was verified
+before, so it can't take entries back, change them, or show this monitor another log than last time.
+
+The state is replaced as a whole, synced before and after, so that a run that is killed leaves the
+state of the last one that succeeded.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from deploy.commands.verify.check import CheckOptions, FileCheck
+from deploy.commands.verify.progress import Progress
+from deploy.commands.verify.source import LineChunks, pieces
+from policies.ground.canonical import b64, unb64
+from policies.ground.process import file_lock
+from policies.ground.process.api_client import RemoteApi
+from policies.trail import checkpoint
+from policies.trail.findings import Finding, Reason
+from policies.trail.merkle_tree import Frontier
+from policies.trail.proofs.signed_note import ED25519, VerifierKey
+from policies.trail.verdict.outcome import Level, Outcome, Unusable
+from policies.trail.walk.range_result import Source
+
+FORMAT = "sluice-verify-state/1"
+MAX_STATE = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """The log up to `tree.size`, as an earlier run saw and verified it. `keys` are the pinned
+    public keys, `note` the newest checkpoint, `sources` where each enforcement point's chain ended,
+    `missing` entries without an opening that no `redact` entry had excused yet."""
+
+    log: str
+    origin: str
+    tree: Frontier
+    last_leaf: bytes
+    last_ts: str
+    keys: tuple[bytes, ...]
+    note: str
+    sources: dict[Source, tuple[int, bytes]]
+    missing: tuple[int, ...]
+
+    def to_bytes(self) -> bytes:
+        wire = {
+            "format": FORMAT,
+            "log": self.log,
+            "origin": self.origin,
+            "size": self.tree.size,
+            "frontier": [b64(each) for each in self.tree.hashes],
+            "last_leaf": b64(self.last_leaf),
+            "last_ts": self.last_ts,
+            "keys": [b64(each) for each in self.keys],
+            "checkpoint": self.note,
+            "sources": [
+                [source.decode(), instance.decode(), n, hash_.decode()]
+                for (source, instance), (n, hash_) in self.sources.items()
+            ],
+            "missing": list(self.missing),
+        }
+        return orjson.dumps(wire, option=orjson.OPT_INDENT_2) + b"\n"
+
+    @classmethod
+    def from_wire(cls, wire: Any) -> "Verified":
+        """Raises `ValueError`, `TypeError`, `LookupError` or `AttributeError` for what `to_bytes`
+        does not write."""
+        if wire["format"] != FORMAT:
+            raise ValueError("it has another format")
+        tree = Frontier.from_bytes(int(wire["size"]), b"".join(map(unb64, wire["frontier"])))
+        sources = {
+            (source.encode(), instance.encode()): (int(n), hash_.encode())
+            for source, instance, n, hash_ in wire["sources"]
+        }
+        return cls(
+            str(wire["log"]), str(wire["origin"]), tree, unb64(wire["last_leaf"]),
+            str(wire["last_ts"]), tuple(map(unb64, wire["keys"])), str(wire["checkpoint"]),
+            sources, tuple(map(int, wire["missing"])),
+        )  # fmt: skip
+
+
+def read_state(path: Path) -> Verified | None:
+    """The state, None if there is none yet. Raises `Unusable` for a file that can't be read: to
+    begin anew would trust the service again."""
+    try:
+        with path.open("rb") as file:
+            return Verified.from_wire(orjson.loads(file.read(MAX_STATE)))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise Unusable(f"--state `{path}` can't be read: {error.strerror}") from error
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise Unusable(
+            f"--state `{path}` is not a state of this command: {error!s:.120}"
+        ) from error
+
+
+def write_state(path: Path, state: Verified) -> None:
+    """Replace the state. Raises `Unusable`."""
+    made = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        handle = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(state.to_bytes())
+            file.flush()
+            os.fsync(file.fileno())
+        # If we die before this, the old state stays, and the next run verifies the same again.
+        made.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        with suppress(OSError):
+            made.unlink()
+        raise Unusable(f"--state `{path}` can't be written: {error.strerror}") from error
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keeps a second run on the same state out. Raises `Unusable`."""
+    try:
+        handle = file_lock.acquire(Path(f"{path}.lock"))
+    except BlockingIOError as error:
+        raise Unusable(f"--state `{path}` is in use by another run") from error
+    except OSError as error:
+        raise Unusable(f"--state `{path}` can't be locked: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+EXPORT = "/v1/audit/export"
+MOST_MISSING = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorOptions:
+    """Where to look, and what the arguments pin."""
+
+    api: RemoteApi
+    state: Path
+    keys: Sequence[VerifierKey] = ()
+    witnesses: Sequence[VerifierKey] = ()
+    quorum: int | None = None
+    known: Sequence[str] = ()
+    progress: Progress = field(default_factory=Progress)
+
+
+def monitor(options: MonitorOptions) -> Outcome:
+    """One run. The state moves on only if nothing was found. Raises `Unusable`, and
+    `ServiceUnusable`."""
+    with locked(options.state):
+        before = read_state(options.state)
+        first = 0 if before is None else before.tree.size
+        pinned = list(options.keys)
+        if before is not None:
+            pinned += [VerifierKey("", ED25519, public) for public in before.keys]
+        check_options = CheckOptions(
+            pinned, options.witnesses, options.quorum, options.known, progress=options.progress,
+            to_end=True,
+        )  # fmt: skip
+        with options.api.get(f"{EXPORT}?from={first}") as body:
+            chunks = LineChunks(pieces(body), options.progress.advance)
+            check = FileCheck(chunks, "the service's log", check_options)
+            if before is not None and (found := _contradiction(check, before)):
+                outcome = Outcome("the service's log", check.header.log, check.header.origin)
+                outcome.first = outcome.size = check.header.first
+                outcome.pinned = bool(pinned)
+                outcome.add(found)
+            else:
+                outcome = _continued(check, before)
+                outcome.earlier = first
+                if not outcome.covered and before is not None and (before.note or not options.keys):
+                    _rest_on(outcome, before)
+        options.progress.end()
+        if outcome.valid:
+            write_state(options.state, _verified(check, before, pinned))
+        return outcome
+
+
+def _contradiction(check: FileCheck, before: Verified) -> Finding | None:
+    """Why what the service shows now does not begin with what it showed before."""
+    header, size = check.header, before.tree.size
+    if header.log != before.log:
+        message = f"the service shows log `{header.log:.80}`, the last run saw `{before.log}`"
+        return Finding(None, Reason.LOG_BEHIND_CHECKPOINT, message)
+    if header.origin != before.origin:
+        message = (
+            f"the log continues as `{header.origin:.80}`, the last run saw `{before.origin}`; if "
+            "its owner says why, begin a new --state"
+        )
+        return Finding(None, Reason.INCARNATION, message)
+    if header.first < size:
+        message = f"rolled back: the last run saw {size} entries, the log has {header.until} now"
+        return Finding(header.until, Reason.LOG_BEHIND_CHECKPOINT, message)
+    if header.first > size:
+        raise Unusable(
+            f"retention removed the entries from {size} to {header.first - 1} before they were "
+            "verified; run more often, or begin a new --state"
+        )
+    if size and check.walk.tree != before.tree:
+        message = f"fork: the first {size} entries are not those that the last run verified"
+        return Finding(max(size - 1, 0), Reason.ROOT_MISMATCH, message)
+    return None
+
+
+def _continued(check: FileCheck, before: Verified | None) -> Outcome:
+    if before is not None:
+        check.walk.continue_from(before.last_leaf, before.last_ts, before.sources)
+        for seq in before.missing:
+            check.walk.erasures.missing(seq)
+    outcome, candidates = check.run()
+    if any(each.reason is Reason.FILE_TRUNCATED for each in outcome.findings):
+        raise Unusable("the service's answer ended early; what arrived of it is not recorded")
+    if candidates:
+        message = f"{len(candidates)} ids occur twice among the new entries"
+        outcome.add(Finding(None, Reason.DUPLICATE_ID, message))
+    # An erasure during the answer removes openings before its `redact` entry can be in it. So a
+    # missing opening is a finding only if the next run does not find that entry either.
+    fresh = 0 if before is None else before.tree.size
+    outcome.findings = [
+        each
+        for each in outcome.findings
+        if each.reason is not Reason.OPENING_MISSING or (each.seq or 0) < fresh
+    ]
+    return outcome
+
+
+def _rest_on(outcome: Outcome, before: Verified) -> None:
+    """Nothing was signed since the last run: its checkpoint still proves what it covered. A log
+    whose keys were taken on trust may not have been signed at all yet."""
+    outcome.findings = [
+        each for each in outcome.findings if each.reason is not Reason.CHECKPOINT_MISSING
+    ]
+    if not before.note:
+        return
+    outcome.covered = checkpoint.unverified(before.note).size
+    outcome.signer = ""
+    outcome.covered_how = "the checkpoint that an earlier run verified"
+    outcome.level = Level.SIGNED
+
+
+def _verified(check: FileCheck, before: Verified | None, pinned: Sequence[VerifierKey]) -> Verified:
+    walk, header = check.walk, check.header
+    keys = dict.fromkeys(key.public for key in pinned)
+    if not keys:
+        # The first run without --key trusts the keys that the service claims, as SSH does.
+        keys = dict.fromkeys(check.keys.claimed[-1:])
+    note = check.newest_note or ("" if before is None else before.note)
+    return Verified(
+        header.log, header.origin, Frontier(walk.tree.size, list(walk.tree.hashes)),
+        walk.last_leaf, walk.last_ts, tuple(keys), note, walk.sources,
+        tuple(walk.erasures.pending(MOST_MISSING)),
+    )  # fmt: skip

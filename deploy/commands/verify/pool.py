@@ -1,0 +1,117 @@
+"""Verifies chunks of lines in several processes, and gives their results in order.
+
+The processes are forked, so that all hash ids with the same random key. Each has one chunk at a
+time. Knows pipes; `policies.trail.walk.range_walk` knows what is verified.
+"""
+
+import multiprocessing
+import signal
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from multiprocessing.connection import Connection, wait
+from typing import NamedTuple
+
+from policies.trail.verdict.outcome import Unusable
+from policies.trail.walk.range_result import RangeResult
+from policies.trail.walk.range_walk import RangeWalk
+
+
+class WalkOptions(NamedTuple):
+    """How a chunk is walked: as `RangeWalk` takes it."""
+
+    with_openings: bool
+    wanted: frozenset[int]
+
+
+class Walked(NamedTuple):
+    """A chunk and what was found in it."""
+
+    chunk: bytes
+    result: RangeResult
+
+
+class WorkerDied(Unusable):
+    """a process that verified a part of the file ended by itself: it says nothing about the log"""
+
+
+def walk_chunk(chunk: bytes, options: WalkOptions) -> RangeResult:
+    walk = RangeWalk(with_openings=options.with_openings, wanted=options.wanted)
+    walk.feed(chunk)
+    return walk.result()
+
+
+def walk_chunks(chunks: Iterable[bytes], options: WalkOptions, jobs: int) -> Iterator[Walked]:
+    """The results of all chunks, in order, by `jobs` processes. With one job, in this process.
+    Raises `WorkerDied`."""
+    if jobs == 1:
+        for chunk in chunks:
+            yield Walked(chunk, walk_chunk(chunk, options))
+        return
+    with closing(_Pool(options, jobs)) as pool:
+        yield from pool.walk(iter(chunks))
+
+
+class _Pool:
+    def __init__(self, options: WalkOptions, jobs: int) -> None:
+        context = multiprocessing.get_context("fork")
+        self._idle: list[Connection] = []
+        self._busy: dict[Connection, tuple[int, bytes]] = {}
+        self._processes = []
+        for _ in range(jobs):
+            ours, theirs = context.Pipe()
+            # A child holds copies of the earlier pipes' ends. It must close them, or a dead parent
+            # would leave children that wait for one another.
+            others = [*self._idle, ours]
+            process = context.Process(target=_work, args=(theirs, others, options), daemon=True)
+            process.start()
+            theirs.close()
+            self._idle.append(ours)
+            self._processes.append(process)
+
+    def walk(self, chunks: Iterator[bytes]) -> Iterator[Walked]:
+        done: dict[int, Walked] = {}
+        sent = given = 0
+        # The next chunk is read while all workers are busy, so that none waits for it.
+        chunk = next(chunks, None)
+        while chunk is not None or self._busy or done:
+            # No further ahead than there are workers: results wait in memory for their turn.
+            while chunk is not None and self._idle and sent - given <= 2 * len(self._processes):
+                worker = self._idle.pop()
+                worker.send_bytes(chunk)
+                self._busy[worker] = (sent, chunk)
+                sent += 1
+                chunk = next(chunks, None)
+            for ready in wait(list(self._busy)) if self._busy else ():
+                assert isinstance(ready, Connection)
+                number, walked = self._busy.pop(ready)
+                try:
+                    done[number] = Walked(walked, ready.recv())
+                except (EOFError, OSError) as error:
+                    raise WorkerDied(
+                        "a process that verified a part of the file died, perhaps for want of "
+                        "memory: nothing is proven; try fewer --jobs"
+                    ) from error
+                self._idle.append(ready)
+            while given in done:
+                yield done.pop(given)
+                given += 1
+
+    def close(self) -> None:
+        for connection in (*self._idle, *self._busy):
+            connection.close()
+        for process in self._processes:
+            process.terminate()
+            process.join()
+
+
+def _work(pipe: Connection, others: list[Connection], options: WalkOptions) -> None:
+    # Ctrl-C reaches every process of the terminal; the parent ends its workers itself.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for other in others:
+        other.close()
+    while True:
+        try:
+            chunk = pipe.recv_bytes()
+        except EOFError:
+            return
+        pipe.send(walk_chunk(chunk, options))

@@ -1,0 +1,203 @@
+"""Reads an export file, compressed or not, in chunks of whole lines, with bounded memory.
+
+Recognises gzip and zstd by their first bytes. Knows line feeds; knows no line's meaning.
+"""
+
+import hashlib
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from policies.trail.log_file.coding import line_feeds
+from policies.trail.log_file.lines import MAX_LINE
+from policies.trail.verdict.outcome import Unusable
+
+PIECE = 256 * 1024
+"""Bytes that are read, or decompressed, at a time: a file that expands a thousandfold is never in
+memory as a whole."""
+CHUNK = 1024 * 1024
+"""The target size of a chunk of lines."""
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+
+
+class BrokenFile(Exception):
+    """the file can't be read to its end; `truncated` says that it just stops"""
+
+    def __init__(self, message: str, *, truncated: bool) -> None:
+        super().__init__(message)
+        self.truncated = truncated
+
+
+class Readable(Protocol):
+    """What a file, standard input and a response have in common."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+def pieces(file: Readable) -> Iterator[bytes]:
+    """The file's content, decompressed, in pieces of at most about `PIECE` bytes. Raises
+    `BrokenFile`, and `Unusable` if its compression is not supported here."""
+    first = _read(file, PIECE)
+    if first.startswith(_GZIP):
+        return _gunzip(file, first)
+    if first.startswith(_ZSTD):
+        return _unzstd(file, first)
+    return _plain(file, first)
+
+
+def _read(file: Readable, size: int) -> bytes:
+    try:
+        return file.read(size)
+    except OSError as error:
+        raise BrokenFile(f"the file can't be read: {error.strerror}", truncated=False) from error
+
+
+def _plain(file: Readable, piece: bytes) -> Iterator[bytes]:
+    while piece:
+        yield piece
+        piece = _read(file, PIECE)
+
+
+def _gunzip(file: Readable, piece: bytes) -> Iterator[bytes]:
+    inflate = zlib.decompressobj(wbits=31)
+    try:
+        while piece:
+            output = inflate.decompress(piece, PIECE)
+            if output:
+                yield output
+            if inflate.eof:
+                # A gzip file may have several members, as `cat a.gz b.gz` makes.
+                piece = inflate.unused_data or _read(file, PIECE)
+                if piece:
+                    inflate = zlib.decompressobj(wbits=31)
+                continue
+            piece = inflate.unconsumed_tail or _read(file, PIECE)
+    except zlib.error as error:
+        raise BrokenFile(f"its gzip compression is damaged: {error}", truncated=False) from error
+    if not inflate.eof:
+        raise BrokenFile("its gzip compression ends in the middle", truncated=True)
+
+
+def _unzstd(file: Readable, first: bytes) -> Iterator[bytes]:
+    open_reader, error_type = _zstd()
+    reader = open_reader(_Rest(file, first))
+    try:
+        while output := reader.read(PIECE):
+            yield output
+    except (error_type, EOFError) as error:
+        # The library does not tell damage from an early end; a line that is cut off will.
+        raise BrokenFile(f"its zstd compression is damaged: {error}", truncated=False) from error
+
+
+class _Rest:
+    """The file as it was before its first piece was read."""
+
+    def __init__(self, file: Readable, first: bytes) -> None:
+        self._file, self._first = file, first
+
+    def read(self, size: int = -1) -> bytes:
+        if self._first:
+            given, self._first = self._first[:size], self._first[size:]
+            return given
+        return _read(self._file, size if size > 0 else PIECE)
+
+
+def _zstd() -> tuple[Callable[[Any], Any], type[Exception]]:
+    """Python's own zstd from 3.14 on, or the package `zstandard`."""
+    try:
+        from compression import zstd  # type: ignore[import-not-found, unused-ignore]
+    except ImportError:
+        pass
+    else:
+        return zstd.ZstdFile, zstd.ZstdError
+    try:
+        import zstandard
+    except ImportError as error:
+        raise Unusable(
+            "the file is compressed with zstd, and this Python can't read that: "
+            "run `zstd -dc FILE | sluice verify -`, or `pip install zstandard`"
+        ) from error
+
+    def open_reader(source: Any) -> Any:
+        # The window bounds the memory that a hostile file may ask for.
+        return zstandard.ZstdDecompressor(max_window_size=2**27).stream_reader(
+            source, read_across_frames=True
+        )
+
+    return open_reader, zstandard.ZstdError
+
+
+class LineChunks:
+    """Cuts pieces into chunks of whole lines, without their last line feed, and hashes them as the
+    last line of an export wants it: every byte before the last line."""
+
+    def __init__(self, source: Iterator[bytes], on_bytes: Callable[[int], None]) -> None:
+        self._source = source
+        self._on_bytes = on_bytes
+        self._digest = hashlib.sha256()
+        self._unhashed = b""
+        self.rest = b""
+        """What follows the last line feed."""
+        self.lines = 0
+        """Lines of the chunks given so far."""
+        self.fault: BrokenFile | None = None
+        """Why the file could not be read to its end."""
+
+    def hexdigest(self) -> str:
+        return self._digest.hexdigest()
+
+    def line(self, most: int = MAX_LINE) -> bytes | None:
+        """The next line alone; None at the end. One that is longer than `most` bytes may be left
+        in `rest`."""
+        chunk = next(self._chunks(1, most), None)
+        if chunk is None:
+            return None
+        line, found, more = chunk.partition(b"\n")
+        if found:
+            self.rest = more + b"\n" + self.rest
+        self._hash(line)
+        return line
+
+    def __iter__(self) -> Iterator[bytes]:
+        for chunk in self._chunks(CHUNK):
+            self._hash(chunk)
+            yield chunk
+
+    def _hash(self, chunk: bytes) -> None:
+        last = chunk.rfind(b"\n") + 1
+        self._digest.update(self._unhashed)
+        self._digest.update(memoryview(chunk)[:last])
+        self._unhashed = chunk[last:] + b"\n"
+        self.lines += line_feeds(chunk) + 1
+
+    def _chunks(self, least: int, most: int = MAX_LINE) -> Iterator[bytes]:
+        """Chunks of at least `least` bytes, the last one excepted. A line of more than `most` bytes
+        ends them: it stays in `rest`."""
+        held, size, ends = [self.rest], len(self.rest), b"\n" in self.rest
+        try:
+            while True:
+                # Pieces may be single bytes, of a gzip file of many members or of a slow answer:
+                # they are joined only once a line has ended.
+                if ends and size >= least and (cut := self._cut(held)) is not None:
+                    yield cut
+                    held, size, ends = [self.rest], len(self.rest), False
+                    continue
+                if size > most + least:
+                    break
+                piece = next(self._source, None)
+                if piece is None:
+                    break
+                self._on_bytes(len(piece))
+                held.append(piece)
+                size += len(piece)
+                ends = ends or b"\n" in piece
+        except BrokenFile as error:
+            self.fault = error
+        if (cut := self._cut(held)) is not None:
+            yield cut
+
+    def _cut(self, held: list[bytes]) -> bytes | None:
+        whole = b"".join(held)
+        complete, found, self.rest = whole.rpartition(b"\n")
+        held[:] = [self.rest]
+        return complete if found else None

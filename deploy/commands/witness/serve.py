@@ -1,0 +1,266 @@
+"""Serves the witness: lock > key > memory > port; then drain. Counts what it answered.
+
+Two processes with one key and two memories could sign two versions of a log. Both the key file and
+the state directory are locked, for as long as the process lives.
+
+Labels come from closed sets, never from a log.
+"""
+
+import asyncio
+import gc
+import logging
+import os
+import re
+import signal
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
+
+from deploy.commands.witness.configuration import WitnessConfiguration
+from deploy.commands.witness.witness import MAX_BODY, Memory, OtherSize, Submission, Witness
+from policies import __version__
+from policies.ground.canonical import b64, unb64
+from policies.ground.clock import Clock
+from policies.ground.errors import Malformed, MethodNotAllowed, NotFound, SluiceError, TooLarge
+from policies.ground.listen_address import ListenAddress
+from policies.ground.os_errors import worded
+from policies.ground.process import file_lock, secret_file
+from policies.ground.process.secret_file import UnusableFile
+from policies.ground.process.small_server import HEADERS, Listener, Probes, error_response
+from policies.ground.process.tls_files import RenewingContext
+from policies.ground.signing import Signer
+
+
+class Answer(StrEnum):
+    """What became of a submitted checkpoint."""
+
+    cosigned = "cosigned"
+    malformed = "malformed"
+    """400 or 413: not the protocol."""
+    unsigned = "unsigned"
+    """403: not signed by the log's key."""
+    unknown = "unknown"
+    """404: no log of the configuration."""
+    conflict = "conflict"
+    """409: the log did not know what was cosigned last. Normal after a restart."""
+    inconsistent = "inconsistent"
+    """422: the log's key signed what does not continue the log. Examine it."""
+    failed = "failed"
+    """5xx: the state can't be written, or the disk is slow."""
+
+
+BY_STATUS = {
+    403: Answer.unsigned,
+    404: Answer.unknown,
+    409: Answer.conflict,
+    422: Answer.inconsistent,
+}
+
+
+class WitnessMetrics:
+    """All metrics of the process, created on `registry`."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        ProcessCollector(registry=registry)
+        build = Gauge("sluice_build_info", "Always 1.", ["version"], registry=registry)
+        build.labels(__version__).set(1)
+        self.answers = Counter(
+            "sluice_witness_answers_total",
+            "Submitted checkpoints, by what became of them.",
+            ("answer",),
+            registry=registry,
+        )
+        for each in Answer:
+            self.answers.labels(each)
+        self.connections = Gauge(
+            "sluice_witness_connections", "Open connections.", registry=registry
+        )
+
+
+_SEED = 32
+_LOCK = "lock"
+
+
+def load_signer(path: Path, *, make: bool) -> Signer:
+    """The key in the file; with `make`, a new one where there is no file. Raises `UnusableFile`."""
+    raw = secret_file.read(path)
+    if raw is None:
+        if not make:
+            raise UnusableFile(
+                f"`{path}` does not exist, but the state holds what its key signed: bring the key "
+                "back, or begin as another witness with another `state`"
+            )
+        signer = Signer.generate()
+        secret_file.write(path, b64(signer.seed()).encode() + b"\n")
+        return signer
+    try:
+        seed = unb64(raw.decode("ascii").strip())
+    except ValueError:
+        seed = b""
+    if len(seed) != _SEED:
+        raise UnusableFile(f"`{path}` is not the base64 of {_SEED} bytes")
+    return Signer(seed)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Holds the lock of a file, at most until the process ends, however it ends. Raises
+    `UnusableFile` if another one has it."""
+    try:
+        handle = file_lock.acquire(path)
+    except BlockingIOError as error:
+        raise UnusableFile(f"`{path}` is in use by another witness process") from error
+    except OSError as error:
+        raise UnusableFile(f"`{path}` can't be opened: {worded(error)}") from error
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def locked_state(state: Path) -> Iterator[None]:
+    """Makes the state directory if it is absent, and holds its lock."""
+    try:
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnusableFile(f"`{state}` can't be made: {worded(error)}") from error
+    with locked(state / _LOCK):
+        yield
+
+
+BODY_SECONDS = 10.0
+"""How long a body may take to arrive."""
+SIZE_TYPE = "text/x.tlog.size"
+_TEXT = {**HEADERS, "Content-Type": "text/plain; charset=utf-8"}
+_MONITORED = re.compile(r"/([0-9a-f]{64})/checkpoint\Z")
+_log = logging.getLogger("sluice.witness")
+
+
+class Submissions:
+    """The handler of the witness's port."""
+
+    def __init__(
+        self, witness: Witness, metrics: WitnessMetrics, registry: CollectorRegistry
+    ) -> None:
+        self._witness = witness
+        self._metrics = metrics
+        self._probes = Probes(registry, lambda: "stopping" if self.stopping else None)
+        self.stopping = False
+
+    async def __call__(self, request: web.BaseRequest) -> web.Response:
+        path = request.raw_path.partition("?")[0]
+        if path == "/add-checkpoint":
+            return await self._submitted(request)
+        found = _MONITORED.match(path)
+        if path != "/key" and found is None:
+            return await self._probes(request)
+        if request.method not in ("GET", "HEAD"):
+            return error_response(MethodNotAllowed())
+        text = f"{self._witness.key.text()}\n" if found is None else self._witness.latest(found[1])
+        if text is None:
+            return error_response(NotFound("no checkpoint of such a log was cosigned"))
+        return web.Response(text=text, headers=_TEXT)
+
+    async def _submitted(self, request: web.BaseRequest) -> web.Response:
+        """One submission, one metric; and a log line unless it is everyday."""
+        try:
+            if request.method != "POST":
+                raise MethodNotAllowed
+            submission = Submission.parse(await _body(request))
+        except SluiceError as error:
+            self._metrics.answers.labels(Answer.malformed).inc()
+            return error_response(error)
+        try:
+            line = await self._witness.add(submission)
+        except OtherSize as error:
+            self._metrics.answers.labels(Answer.conflict).inc()
+            headers = {**HEADERS, "Content-Type": SIZE_TYPE}
+            return web.Response(status=error.status, body=b"%d\n" % error.size, headers=headers)
+        except SluiceError as error:
+            answer = BY_STATUS.get(error.status, Answer.failed)
+            self._metrics.answers.labels(answer).inc()
+            _report(answer, submission, error)
+            return error_response(error)
+        self._metrics.answers.labels(Answer.cosigned).inc()
+        return web.Response(text=line.line(), headers=_TEXT)
+
+
+def _report(answer: Answer, submission: Submission, error: SluiceError) -> None:
+    """Anyone can submit what is unknown or unsigned: that is counted, and not written to a log."""
+    if answer is Answer.inconsistent:
+        # The log's own key signed it, so the note is proof, and is kept.
+        _log.error("a log signed what does not continue it: %s: %r", error, submission.encode())
+    elif answer is Answer.failed:
+        _log.error("a checkpoint of `%s` is not cosigned: %s", submission.checkpoint.origin, error)
+
+
+async def _body(request: web.BaseRequest) -> bytes:
+    if request.headers.get("Content-Encoding", "identity") != "identity":
+        raise Malformed("the body is compressed, which is not supported")
+    pieces, length = [], 0
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for piece in request.content.iter_any():
+                length += len(piece)
+                if length > MAX_BODY:
+                    raise TooLarge(f"the body is over the limit of {MAX_BODY} bytes")
+                pieces.append(piece)
+    except TimeoutError:
+        raise Malformed(f"the body did not arrive within {BODY_SECONDS:.0f} s") from None
+    except (ConnectionError, web.RequestPayloadError):
+        raise Malformed("the body is cut short") from None
+    return b"".join(pieces)
+
+
+FINISH_SECONDS = 6.0
+"""How long requests under way may take at the end."""
+
+
+class Prepared(NamedTuple):
+    """A witness that has its locks, its key and its memory, before a port is opened."""
+
+    configuration: WitnessConfiguration
+    witness: Witness
+    tls: ssl.SSLContext | None
+
+
+@contextmanager
+def prepared(configuration: WitnessConfiguration, clock: Clock) -> Iterator[Prepared]:
+    """Holds the locks. Raises `UnusableFile` or `UnusableTls` before anything is served."""
+    tls = None if configuration.tls is None else RenewingContext.of(configuration.tls)
+    with locked_state(configuration.state):
+        memory = Memory(configuration.state)
+        signer = load_signer(configuration.key_file, make=not len(memory))
+        # A second configuration could name the same key with another state.
+        with locked(configuration.key_file):
+            witness = Witness(configuration.name, signer, configuration.logs, memory, clock.now)
+            for origin in configuration.logs:
+                if memory.get(origin) is None:
+                    _log.warning("no checkpoint of log `%s` is known: its next begins it", origin)
+            yield Prepared(configuration, witness, tls)
+
+
+async def serve(prepared: Prepared, announce: Callable[[ListenAddress], None]) -> None:
+    """Serve until SIGTERM or SIGINT. Raises `CannotListen`."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    registry = CollectorRegistry()
+    metrics = WitnessMetrics(registry)
+    handler = Submissions(prepared.witness, metrics, registry)
+    listener = await Listener.open(
+        prepared.configuration.listen, "listen", handler, metrics.connections, prepared.tls
+    )
+    gc.collect()
+    gc.freeze()
+    announce(listener.address)
+    await stop.wait()
+    handler.stopping = True
+    await listener.drain(FINISH_SECONDS)

@@ -1,0 +1,317 @@
+"""Keeps the certificate of `certificates: self`, under a Lease while a replica changes it.
+
+Every replica runs this. Whichever finds something to do takes the Lease first. The Lease keeps two
+replicas from doing the same work at once; what keeps them from damaging each other's is the
+`resourceVersion` of each write.
+
+The Lease's expiry is judged by how long it has not changed, on our own monotonic clock. The times
+in it are written for people: clocks of machines differ, and step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import datetime as dt
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+
+from deploy.kubernetes.admission.certificates.serving import ServingContext
+from deploy.kubernetes.admission.certificates.stored import (
+    Publish,
+    Published,
+    Step,
+    Stored,
+    Wanted,
+    WriteSecret,
+    next_step,
+)
+from deploy.kubernetes.admission.kubernetes.api import (
+    ApiFault,
+    Conflict,
+    Denied,
+    KubernetesApi,
+    Object,
+)
+from deploy.kubernetes.admission.metrics import ControllerFault, WebhookMetrics
+from deploy.kubernetes.admission.settings import WebhookSettings
+from policies.ground.clock import Clock
+from policies.ground.process.tls_files import UnusableTls
+
+DURATION_SECONDS = 30
+
+
+class Lease:
+    """The Lease `name`, as seen by the replica `holder`."""
+
+    def __init__(
+        self,
+        api: KubernetesApi,
+        namespace: str,
+        name: str,
+        holder: str,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._api = api
+        self._list = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._path = f"{self._list}/{name}"
+        self._metadata = {"name": name, "namespace": namespace}
+        self._holder = holder
+        self._monotonic = monotonic
+        self._seen: tuple[str, float] = ("", 0.0)
+        """The version seen last, and when it was first seen."""
+
+    async def acquire(self, now: dt.datetime) -> bool:
+        """Take or renew the Lease. False if another replica holds it. Raises `ApiFault`; a
+        `Conflict` means that another was faster."""
+        found = await self._api.get(self._path)
+        if found is None:
+            await self._api.create(self._list, self._object(self._metadata, now))
+            return True
+        metadata = found.get("metadata") or {}
+        if not self._free(found, str(metadata.get("resourceVersion", ""))):
+            return False
+        await self._api.replace(self._path, self._object(metadata, now))
+        return True
+
+    async def release(self, now: dt.datetime) -> None:
+        """Let the next replica take it at once. A crash before this costs 30 seconds."""
+        found = await self._api.get(self._path)
+        if found is not None and (found.get("spec") or {}).get("holderIdentity") == self._holder:
+            free = self._object(found.get("metadata") or {}, now)
+            free["spec"]["holderIdentity"] = ""
+            await self._api.replace(self._path, free)
+
+    def _free(self, found: Object, version: str) -> bool:
+        if version != self._seen[0]:
+            self._seen = (version, self._monotonic())
+        holder = (found.get("spec") or {}).get("holderIdentity") or ""
+        expired = self._monotonic() - self._seen[1] > DURATION_SECONDS
+        return holder in ("", self._holder) or expired
+
+    def _object(self, metadata: Object, now: dt.datetime) -> Object:
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": metadata,
+            "spec": {
+                "holderIdentity": self._holder,
+                "leaseDurationSeconds": DURATION_SECONDS,
+                # MicroTime: RFC 3339 with exactly six decimals.
+                "renewTime": now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            },
+        }
+
+
+POLL_SECONDS = 10.0
+MAX_SKEW_SECONDS = 300.0
+MAX_STEPS = 6
+"""Steps of one round. A first start takes two, a new authority two with a pause between."""
+_log = logging.getLogger("sluice.certificates")
+
+
+class ClockDiffers(Exception):
+    """this machine's clock and the API server's differ by more than five minutes"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The state of the cluster as a round found it."""
+
+    stored: Stored
+    secret: Object | None
+    configuration: Object | None
+
+
+class CertificateController:
+    """One replica's part in keeping the certificate."""
+
+    def __init__(
+        self,
+        settings: WebhookSettings,
+        api: KubernetesApi,
+        serving: ServingContext,
+        metrics: WebhookMetrics,
+        clock: Clock,
+    ) -> None:
+        self._settings = settings
+        self._api = api
+        self._serving = serving
+        self._metrics = metrics
+        self._clock = clock
+        self._lease = Lease(
+            api, settings.namespace, settings.service, settings.pod, clock.monotonic
+        )
+        self._secrets = f"/api/v1/namespaces/{settings.namespace}/secrets"
+        self._secret = f"{self._secrets}/{settings.secret}"
+        self._configuration = (
+            "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/"
+            + settings.configuration
+        )
+        service = f"{settings.service}.{settings.namespace}.svc"
+        self._wanted = Wanted(
+            (service, f"{service}.cluster.local"), dt.timedelta(hours=settings.leaf_hours)
+        )
+        self._published: tuple[str, float] | None = None
+        """The newest authority that was seen in the configuration, and since when."""
+        self._skew = 0.0
+        api.skew_of = self._note_date
+
+    async def run(self) -> None:
+        """Take a round every ten seconds, forever. A round that fails is tried again."""
+        while True:
+            await self.round()
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def round(self) -> bool:
+        """Look, serve, and take steps until nothing is left to do. False if it failed."""
+        try:
+            for _ in range(MAX_STEPS):
+                seen = await self._look()
+                self._serve(seen.stored)
+                step = self._plan(seen)
+                if step is None or not await self._take(step, seen):
+                    break
+        except (ApiFault, ClockDiffers, UnusableTls) as error:
+            fault = _fault(error)
+            self._metrics.controller_faults.labels(fault).inc()
+            # A conflict is how two replicas notice each other; the next round sees the outcome.
+            level = logging.INFO if fault is ControllerFault.conflict else logging.WARNING
+            _log.log(level, "certificates: the round is tried again: %s", error)
+            return False
+        return True
+
+    async def _look(self) -> _Seen:
+        # INVARIANT: the configuration is read before the Secret. Another replica writes the Secret
+        # first and publishes after. Had we read them the other way, our Secret could be older than
+        # the configuration, and `_publish` would put back an old bundle; in this order its
+        # `resourceVersion` no longer matches.
+        configuration = await self._api.get(self._configuration)
+        secret = await self._api.get(self._secret)
+        data = (secret or {}).get("data")
+        return _Seen(
+            Stored.from_secret(data if isinstance(data, dict) else {}), secret, configuration
+        )
+
+    def _serve(self, stored: Stored) -> None:
+        if stored.leaf is not None and self._serving.use(stored.leaf):
+            served = stored.served
+            assert served is not None
+            _log.info(
+                "certificate `%x` is served, valid until %s",
+                served.serial_number,
+                served.not_valid_after_utc.isoformat(),
+            )
+
+    def _plan(self, seen: _Seen) -> Step | None:
+        if abs(self._skew) > MAX_SKEW_SECONDS:
+            raise ClockDiffers(
+                f"this machine's clock is {self._skew:.0f} s ahead of the API server's"
+            )
+        published = self._publication(seen) if seen.configuration is not None else None
+        return next_step(seen.stored, published, self._wanted, self._now())
+
+    def _publication(self, seen: _Seen) -> Published:
+        """Whether every entry trusts the Secret's bundle, and for how long the newest authority has
+        been trusted."""
+        pem = seen.stored.bundle_pem
+        newest = seen.stored.bundle[0].serial_number if seen.stored.bundle else 0
+        matches = bool(pem) and not self._unpublished(seen.configuration or {}, pem)
+        if not matches:
+            # Counted anew if someone reset the configuration meanwhile.
+            self._published = None
+            return Published(matches=False, settled=None)
+        now, name = self._clock.monotonic(), f"{newest:x}"
+        if self._published is None or self._published[0] != name:
+            self._published = (name, now)
+        return Published(matches=True, settled=now - self._published[1])
+
+    def _unpublished(self, configuration: Object, pem: bytes) -> list[int]:
+        """The indices of our entries that don't trust exactly this bundle."""
+        wanted = base64.b64encode(pem).decode()
+        return [
+            index
+            for index, entry in enumerate(configuration.get("webhooks") or [])
+            for client in [entry.get("clientConfig") or {}]
+            if (client.get("service") or {}).get("name") == self._settings.service
+            if client.get("caBundle") != wanted
+        ]
+
+    async def _take(self, step: Step, seen: _Seen) -> bool:
+        """Take the step; False if another replica is at it."""
+        if not await self._lease.acquire(self._now()):
+            return False
+        match step:
+            case WriteSecret():
+                await self._write(step, seen.secret)
+            case Publish():
+                await self._publish(step, seen.configuration or {})
+        await self._lease.release(self._now())
+        return True
+
+    async def _write(self, step: WriteSecret, secret: Object | None) -> None:
+        # If we die after this write, another replica's next round publishes what is in it. If we
+        # die before, the new keys were never used.
+        data = step.stored.to_secret()
+        if secret is None:
+            made = {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "type": "kubernetes.io/tls",
+                "metadata": {
+                    "name": self._settings.secret,
+                    "namespace": self._settings.namespace,
+                    "labels": {"app.kubernetes.io/part-of": "sluice"},
+                },
+                "data": data,
+            }
+            await self._api.create(self._secrets, made)
+        else:
+            # With the `resourceVersion` that was read: what another replica wrote meanwhile stays.
+            await self._api.replace(self._secret, {**secret, "data": data})
+        _log.info("certificates: %s", step.reason)
+
+    async def _publish(self, step: Publish, configuration: Object) -> None:
+        value = base64.b64encode(step.bundle).decode()
+        version = (configuration.get("metadata") or {}).get("resourceVersion")
+        patch: list[Object] = [
+            {"op": "test", "path": "/metadata/resourceVersion", "value": version}
+        ]
+        patch += [
+            {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": value}
+            for index in self._unpublished(configuration, step.bundle)
+        ]
+        await self._api.patch(self._configuration, patch)
+        _log.info("certificates: `%s` trusts the bundle", self._settings.configuration)
+
+    def _note_date(self, date: str) -> None:
+        # Without a date that can be read, the last one counts.
+        try:
+            theirs = parsedate_to_datetime(date)
+        except ValueError:
+            return
+        if theirs.tzinfo is not None:
+            self._skew = (self._now() - theirs).total_seconds()
+
+    def _now(self) -> dt.datetime:
+        return utc(self._clock.now)
+
+
+def utc(now: Callable[[], int]) -> dt.datetime:
+    """The time of a clock in microseconds as a `datetime`."""
+    return dt.datetime.fromtimestamp(now() / 1_000_000, dt.UTC)
+
+
+def _fault(error: Exception) -> ControllerFault:
+    match error:
+        case Conflict():
+            return ControllerFault.conflict
+        case Denied():
+            return ControllerFault.denied
+        case ClockDiffers():
+            return ControllerFault.clock
+        case UnusableTls():
+            return ControllerFault.unusable
+    return ControllerFault.unreachable

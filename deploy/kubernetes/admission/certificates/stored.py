@@ -1,0 +1,261 @@
+"""Parses what the Secret holds, and plans the next step of making and renewing certificates.
+
+What can't be used counts as absent, so that a damaged Secret heals.
+
+Each step leaves a state in which every review succeeds, whatever stops halfway:
+
+    new authority   The Secret gets it in front of the bundle. The old leaf stays in use.
+    publish         The webhook configuration trusts the whole bundle, old and new.
+    new leaf        Signed by the newest authority, once that has been published for a while.
+    retire          An old authority goes when no leaf that it signed can be valid any more.
+
+A crash between two steps loses nothing: the next round, of this replica or another, sees the same
+Secret and configuration and plans the same step.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from deploy.kubernetes.admission.certificates.authority import (
+    BACKDATED,
+    KeyPair,
+    issue,
+    make_authority,
+)
+from deploy.kubernetes.admission.settings import MAX_LEAF_HOURS
+
+LEAF, LEAF_KEY, BUNDLE, AUTHORITY_KEY = "tls.crt", "tls.key", "ca.crt", "ca.key"
+MAX_AUTHORITIES = 8
+_PEM = serialization.Encoding.PEM
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The usable contents. `bundle` has the newest authority first, the only one that signs."""
+
+    leaf: KeyPair | None = None
+    bundle: tuple[x509.Certificate, ...] = ()
+    authority_key: bytes | None = None
+
+    def __repr__(self) -> str:
+        return f"Stored(leaf={self.leaf!r}, bundle=({len(self.bundle)}))"
+
+    @classmethod
+    def from_secret(cls, data: Mapping[str, str]) -> Stored:
+        """Parses the `data` of a Secret, in base64."""
+        raw = {name: _decoded(data.get(name)) for name in (LEAF, LEAF_KEY, BUNDLE, AUTHORITY_KEY)}
+        bundle = _certificates(raw[BUNDLE])[:MAX_AUTHORITIES]
+        key = raw[AUTHORITY_KEY]
+        owns = bool(bundle) and _owns(bundle[0], key)
+        leaf = KeyPair(raw[LEAF], raw[LEAF_KEY])
+        chain = _certificates(leaf.certificate)
+        usable = bool(chain) and _owns(chain[0], leaf.key)
+        return cls(leaf if usable else None, bundle, key if owns else None)
+
+    def to_secret(self) -> dict[str, str]:
+        """The `data` of the Secret, in base64."""
+        leaf = self.leaf or KeyPair(b"", b"")
+        raw = {
+            LEAF: leaf.certificate,
+            LEAF_KEY: leaf.key,
+            BUNDLE: self.bundle_pem,
+            AUTHORITY_KEY: self.authority_key or b"",
+        }
+        return {name: base64.b64encode(value).decode() for name, value in raw.items()}
+
+    @property
+    def bundle_pem(self) -> bytes:
+        return b"".join(each.public_bytes(_PEM) for each in self.bundle)
+
+    @property
+    def authority(self) -> KeyPair | None:
+        """The authority that signs; None if its key is lost."""
+        if self.authority_key is None or not self.bundle:
+            return None
+        return KeyPair(self.bundle[0].public_bytes(_PEM), self.authority_key)
+
+    @property
+    def served(self) -> x509.Certificate | None:
+        """The certificate of the leaf."""
+        return None if self.leaf is None else _certificates(self.leaf.certificate)[0]
+
+    def issuer(self) -> x509.Certificate | None:
+        """The authority of the bundle that signed the leaf."""
+        leaf = self.served
+        return next((each for each in self.bundle if leaf is not None and signed(leaf, each)), None)
+
+
+def signed(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
+    try:
+        leaf.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def valid(certificate: x509.Certificate, now: dt.datetime) -> bool:
+    return certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc
+
+
+def names_of(certificate: x509.Certificate) -> frozenset[str]:
+    """The DNS names that the certificate is for."""
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, ValueError):
+        return frozenset()
+    return frozenset(found.get_values_for_type(x509.DNSName))
+
+
+def _decoded(value: object) -> bytes:
+    try:
+        return base64.b64decode(value, validate=True) if isinstance(value, str) else b""
+    except ValueError:
+        return b""
+
+
+def _certificates(pem: bytes) -> tuple[x509.Certificate, ...]:
+    try:
+        return tuple(x509.load_pem_x509_certificates(pem)) if pem else ()
+    except ValueError:
+        return ()
+
+
+def _owns(certificate: x509.Certificate, key: bytes) -> bool:
+    """Whether `key` is the certificate's, and of the kind that we make."""
+    try:
+        loaded = serialization.load_pem_private_key(key, None)
+    except (ValueError, TypeError):
+        return False
+    if not isinstance(loaded, ec.EllipticCurvePrivateKey):
+        return False
+    return loaded.public_key() == certificate.public_key()
+
+
+LONGEST_LEAF = dt.timedelta(hours=MAX_LEAF_HOURS)
+SETTLE_SECONDS = 30.0
+"""How long a new authority is published before a leaf of it is served. Every API server follows
+the webhook configuration by a watch of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the certificate should be like."""
+
+    names: tuple[str, ...]
+    life: dt.timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What the webhook configuration trusts. `settled` is for how many seconds this replica has
+    seen the newest authority there; None if it is not there."""
+
+    matches: bool
+    settled: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSecret:
+    """Replace the contents of the Secret."""
+
+    stored: Stored
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Make the webhook configuration trust the Secret's bundle."""
+
+    bundle: bytes
+
+
+Step = WriteSecret | Publish
+
+
+def next_step(
+    stored: Stored, published: Published | None, wanted: Wanted, now: dt.datetime
+) -> Step | None:
+    """The step to take; None if there is nothing to do. `published` is None while the webhook
+    configuration does not exist."""
+    authority = stored.authority
+    if authority is None or not _may_sign(stored.bundle[0], now):
+        return _new_authority(stored, wanted, now)
+    if not _works(stored, wanted, now):
+        # Every review fails already, so there is nothing to wait for.
+        leaf = issue(authority, wanted.names, now, wanted.life)
+        return WriteSecret(replace(stored, leaf=leaf), "the certificate can't be used")
+    if (kept := _kept(stored, now)) != stored.bundle:
+        return WriteSecret(replace(stored, bundle=kept), "an old authority is retired")
+    if published is not None and not published.matches:
+        return Publish(stored.bundle_pem)
+    leaf_certificate = stored.served
+    assert leaf_certificate is not None
+    ours = signed(leaf_certificate, stored.bundle[0])
+    trusted = published is not None and (published.settled or 0.0) >= SETTLE_SECONDS
+    # A leaf of the same authority is trusted wherever the old one is, so it needs no waiting.
+    if _due(leaf_certificate, wanted, now) if ours else trusted:
+        leaf = issue(authority, wanted.names, now, wanted.life)
+        return WriteSecret(replace(stored, leaf=leaf), "the certificate is renewed")
+    return None
+
+
+def _new_authority(stored: Stored, wanted: Wanted, now: dt.datetime) -> WriteSecret:
+    made = make_authority(now)
+    old = tuple(each for each in stored.bundle if valid(each, now))
+    bundle = (x509.load_pem_x509_certificate(made.certificate), *old)
+    staged = Stored(stored.leaf, bundle, made.key)
+    if _works(staged, wanted, now):
+        # The leaf of the old authority stays in use until the new one is trusted everywhere.
+        return WriteSecret(staged, "a new authority is introduced")
+    leaf = issue(made, wanted.names, now, wanted.life)
+    return WriteSecret(replace(staged, leaf=leaf), "the first certificate is made")
+
+
+def _may_sign(authority: x509.Certificate, now: dt.datetime) -> bool:
+    """Whether the authority outlives every leaf that it may still sign, with as much to spare."""
+    return valid(authority, now) and now + 2 * LONGEST_LEAF < authority.not_valid_after_utc
+
+
+def _works(stored: Stored, wanted: Wanted, now: dt.datetime) -> bool:
+    """Whether the leaf is valid, for the right names, and signed by an authority of the bundle."""
+    leaf, issuer = stored.served, stored.issuer()
+    return (
+        leaf is not None
+        and issuer is not None
+        and valid(leaf, now)
+        and valid(issuer, now)
+        and names_of(leaf) >= frozenset(wanted.names)
+    )
+
+
+def _due(leaf: x509.Certificate, wanted: Wanted, now: dt.datetime) -> bool:
+    """Whether less than half of the wanted life is left, or more than all of it, which is so after
+    the setting was lowered or the clock was put back."""
+    left = leaf.not_valid_after_utc - now
+    return left < wanted.life / 2 or left > wanted.life + BACKDATED
+
+
+def _kept(stored: Stored, now: dt.datetime) -> tuple[x509.Certificate, ...]:
+    """The bundle without authorities that can't have a valid leaf any more.
+
+    INVARIANT: only the newest authority signs. An older one signed its last leaf before the next
+    was made, and no leaf lives longer than `LONGEST_LEAF`. So the certificates themselves tell when
+    no replica can be serving a leaf of it: no replica has to report what it serves, not even one
+    that has lost touch with the API server.
+    """
+    newest, *older = stored.bundle
+    made = newest.not_valid_before_utc + BACKDATED
+    if now > made + LONGEST_LEAF + BACKDATED:
+        # The leaf in the Secret stays trusted in any case: its replacement may be delayed.
+        issuer = stored.issuer()
+        return (newest, *(each for each in older if each == issuer))
+    return stored.bundle

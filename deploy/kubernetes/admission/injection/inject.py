@@ -1,0 +1,251 @@
+"""Decides about one pod that is being created: the patch that gives it the sidecar, or why there is
+none.
+
+The patch only adds what is missing, by name. Whether something with our name is ours is not asked
+here: if it differs in anything, the rules (`refusals`), which judge the pod as the patch leaves it,
+refuse the pod.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from deploy.kubernetes.admission.injection.patch import Patch, Path
+from deploy.kubernetes.admission.refusing.pod_view import account_of, form_of, inject_label
+from deploy.kubernetes.admission.refusing.rules import refusals
+from deploy.kubernetes.admission.template import Fragment
+from deploy.kubernetes.admission.verdict import Outcome, SkipReason, Verdict
+from deploy.kubernetes.admission.vocabulary import (
+    LABEL,
+    STATUS,
+    Governance,
+    Json,
+    Namespace,
+    Refusal,
+)
+from policies.definitions.definition import shown
+
+MAX_CONTAINERS = 200
+"""Of all kinds together, without ours: a pod at the limit must pass a second review too. The rule
+`count` refuses such a pod as well; here it is refused before a patch is made for each container.
+Other lists need no limit: what they cost grows with the body, which is limited."""
+KINDS = ("initContainers", "containers", "ephemeralContainers")
+_FAULTS = 5
+"""As many are told; a pod that is wrong throughout needs no more."""
+
+
+def faults(pod: Json, own: frozenset[str]) -> list[str]:
+    """What is malformed, at most five faults; empty if the pod can be read. `own` are the names of
+    what we inject, which doesn't count towards the limits."""
+    # The API server has checked all this before it asks the webhook; `sluice inject` reads files.
+    found = []
+    for fault in _Shape(own).faults(pod):
+        found.append(fault)
+        if len(found) == _FAULTS:
+            break
+    return found
+
+
+class _Shape:
+    def __init__(self, own: frozenset[str]) -> None:
+        self._own = own
+
+    def faults(self, pod: Json) -> Iterator[str]:
+        metadata = pod.get("metadata")
+        yield from _object(metadata, "metadata")
+        for key in ("labels", "annotations"):
+            yield from _texts(metadata, key)
+        spec = pod.get("spec")
+        if not isinstance(spec, dict):
+            yield "`spec` must be an object"
+            return
+        for key in ("serviceAccountName", "serviceAccount"):
+            if not isinstance(spec.get(key), str | None):
+                yield f"`spec.{key}` must be a text"
+        if not spec.get("containers"):
+            yield "`spec.containers` must be a list with at least one container"
+        yield from self._items(spec, "volumes", "spec", set())
+        yield from self._containers(spec)
+
+    def _containers(self, spec: Json) -> Iterator[str]:
+        seen: set[str] = set()
+        for kind in KINDS:
+            yield from self._items(spec, kind, "spec", seen)
+            if len(seen - self._own) > MAX_CONTAINERS:
+                yield f"`spec` has more than {MAX_CONTAINERS} containers"
+                return
+        for kind in KINDS:
+            listed = spec.get(kind)
+            for place, container in enumerate(listed if isinstance(listed, list) else []):
+                if isinstance(container, dict):
+                    for key in ("env", "volumeMounts"):
+                        yield from self._items(container, key, f"spec.{kind}[{place}]", None)
+
+    def _items(self, holder: Json, key: str, where: str, seen: set[str] | None) -> Iterator[str]:
+        """The list `key` must hold objects with names; with `seen`, each must be a new one."""
+        value = holder.get(key)
+        if value is None:
+            return
+        if not isinstance(value, list):
+            yield f"`{where}.{key}` must be a list"
+            return
+        names = [each.get("name") if isinstance(each, dict) else None for each in value]
+        for place, name in enumerate(names):
+            if not isinstance(value[place], dict):
+                yield f"`{where}.{key}[{place}]` must be an object"
+            elif not isinstance(name, str) or not name:
+                yield f"`{where}.{key}[{place}].name` must be a text"
+            elif seen is not None and name in seen:
+                yield f"`{where}.{key}` names {shown(name)} a second time"
+            elif seen is not None:
+                seen.add(name)
+
+
+def _object(value: object, where: str) -> Iterator[str]:
+    if value is not None and not isinstance(value, dict):
+        yield f"`{where}` must be an object"
+
+
+def _texts(holder: object, key: str) -> Iterator[str]:
+    value = holder.get(key) if isinstance(holder, dict) else None
+    yield from _object(value, f"metadata.{key}")
+    if isinstance(value, dict):
+        for name, text in value.items():
+            if not isinstance(text, str):
+                yield f"`metadata.{key}`: the value of {shown(str(name))} must be a text"
+                return
+
+
+# RFC 1123: the API server accepts no other name of a ServiceAccount. It becomes part of the names
+# of a ConfigMap and a Secret.
+_ACCOUNT = re.compile(r"\A[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?\Z")
+
+
+def obstacles(pod: Json, fragment: Fragment) -> list[Refusal]:
+    """Every reason why the pod can't be injected."""
+    malformed = [Refusal("malformed", each) for each in faults(pod, _own(fragment))]
+    if malformed:
+        # The name of the account may be what was just found to be of another type.
+        return malformed
+    account = account_of(pod)
+    if not _ACCOUNT.match(account):
+        return [Refusal("account", f"{shown(account)} is not the name of a ServiceAccount")]
+    return []
+
+
+def _own(fragment: Fragment) -> frozenset[str]:
+    parts = (*fragment.init_containers, *fragment.volumes, *fragment.environment)
+    return frozenset(each["name"] for each in parts)
+
+
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
+
+
+def review(pod: dict[str, Any], namespace: Namespace, fragment: Fragment) -> Verdict:
+    """The verdict about `pod`, which is being created in `namespace`."""
+    if namespace.governance is Governance.NONE:
+        return _skipped(
+            SkipReason.not_governed,
+            f"namespace `{namespace.name}` has no label `{LABEL}` that asks for injection",
+        )
+    found = obstacles(pod, fragment)
+    if found:
+        return _refused(found)
+    if namespace.governance is Governance.OPTIONAL and inject_label(pod) == "disabled":
+        found = refusals(pod, fragment, namespace, "CREATE")
+        return _refused(found) if found else _skipped(SkipReason.opted_out, f"`{LABEL}: disabled`")
+    filled = form_of(pod, fragment)
+    patch = Patch(pod)
+    _inject(patch, filled)
+    found = refusals(patch.document, fragment, namespace, "CREATE")
+    if found:
+        return _refused(found)
+    return Verdict(
+        Outcome.injected if patch.operations else Outcome.unchanged,
+        tuple(patch.operations),
+        warnings=tuple(_warnings(patch.document["spec"], filled)),
+    )
+
+
+def status(fragment: Fragment) -> str:
+    """The annotation `sluice/status`: which version injected what."""
+    written = {
+        "version": fragment.version,
+        "mode": fragment.mode,
+        "fragment": f"sha256:{fragment.digest[:16]}",
+    }
+    return json.dumps(written, separators=(",", ":"))
+
+
+def _inject(patch: Patch, fragment: Fragment) -> None:
+    spec = patch.document["spec"]
+    _place(patch, "initContainers", fragment.init_containers)
+    _place(patch, "containers", fragment.containers)
+    _append(patch, ("spec", "volumes"), spec.get("volumes"), fragment.volumes)
+    for kind in ("initContainers", "containers"):
+        for place, container in enumerate(patch.document["spec"].get(kind) or []):
+            if container["name"] not in fragment.own_names:
+                path = ("spec", kind, place, "env")
+                _append(patch, path, container.get("env"), fragment.environment)
+    _annotate(patch, status(fragment))
+
+
+def _place(patch: Patch, kind: str, wanted: tuple[Json, ...]) -> None:
+    """Put our containers before all others, which another webhook may have put first: what starts
+    before ours is not governed."""
+    # `null` in a manifest counts as absent. A missing list is added with what goes into it.
+    if wanted and patch.document["spec"].get(kind) is None:
+        patch.add(("spec", kind), list(wanted))
+        return
+    for place, container in enumerate(wanted):
+        have = [each["name"] for each in patch.document["spec"][kind]]
+        target = ("spec", kind, place)
+        if container["name"] not in have:
+            patch.add(target, container)
+        elif have[place] != container["name"]:
+            patch.move(("spec", kind, have.index(container["name"])), target)
+
+
+def _append(patch: Patch, path: Path, have: list[Json] | None, wanted: tuple[Json, ...]) -> None:
+    """Add to a list what it has no item for by name. Never overwrites an item."""
+    names = {each.get("name") for each in have or []}
+    missing = [each for each in wanted if each["name"] not in names]
+    if missing and have is None:
+        patch.add(path, missing)
+    elif missing:
+        patch.append(path, missing)
+
+
+def _annotate(patch: Patch, text: str) -> None:
+    metadata = patch.document.get("metadata")
+    if metadata is None:
+        patch.add(("metadata",), {})
+    annotations = (metadata or {}).get("annotations")
+    if annotations is None:
+        patch.add(("metadata", "annotations"), {})
+    # Whatever stands there is not believed, only replaced: anyone can write it.
+    if (annotations or {}).get(STATUS) != text:
+        patch.add(("metadata", "annotations", STATUS), text)
+
+
+def _warnings(spec: Json, fragment: Fragment) -> Iterator[str]:
+    """Containers that were told of another proxy by their author."""
+    wanted = {each["name"]: each for each in fragment.environment if each["name"] in _PROXIES}
+    for container in [*(spec.get("initContainers") or []), *spec["containers"]]:
+        for variable in container.get("env") or []:
+            name = variable.get("name")
+            if isinstance(name, str) and name in wanted and variable != wanted[name]:
+                told = shown(container["name"])
+                yield f"container {told} sets `{name}` and passes the sidecar by"
+                break
+
+
+def _refused(found: list[Refusal]) -> Verdict:
+    return Verdict(Outcome.refused, message="; ".join(map(str, found)), refusals=tuple(found))
+
+
+def _skipped(reason: SkipReason, message: str) -> Verdict:
+    return Verdict(Outcome.skipped, skip_reason=reason, message=message)

@@ -1,0 +1,270 @@
+"""Refuses pods that could take the sidecar's identity, look into its process, or run where it
+can't.
+
+The rules about the identity also hold for a pod that opted out: it has no sidecar, so it may not
+have a sidecar's identity either.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from deploy.kubernetes.admission.options import fits
+from deploy.kubernetes.admission.refusing.pod_view import (
+    PodView,
+    inject_label,
+    items,
+    mapping,
+    name_of,
+    objects,
+    option_annotations,
+)
+from deploy.kubernetes.admission.vocabulary import OPTIONS, Governance, Json
+
+AUDIENCE: Final = "sluice"
+"""The audience of the tokens by which sidecars enrol."""
+AGENT_KEYS: Final = "sluice-agent-"
+"""How the names of the Secrets with an agent's keys begin."""
+
+
+def tokens(view: PodView) -> Iterator[str]:
+    """Volumes that hold a token for enrolment: who reads it becomes the agent."""
+    for volume in view.foreign_volumes:
+        for source in objects(mapping(volume, "projected"), "sources"):
+            if mapping(source, "serviceAccountToken").get("audience") == AUDIENCE:
+                yield name_of(volume)
+                break
+
+
+def secret_volumes(view: PodView) -> Iterator[str]:
+    """Volumes that hold an agent's keys."""
+    for volume in view.foreign_volumes:
+        sources = objects(mapping(volume, "projected"), "sources")
+        driver = mapping(volume, "csi", "nodePublishSecretRef").get("name")
+        if (
+            _agents(mapping(volume, "secret").get("secretName"))
+            or _agents(driver)
+            or any(_agents(mapping(source, "secret").get("name")) for source in sources)
+        ):
+            yield name_of(volume)
+
+
+def secret_variables(view: PodView) -> Iterator[str]:
+    """Containers whose environment holds an agent's keys."""
+    for container in view.foreign:
+        if any(map(_variable, objects(container, "env"))) or any(
+            _agents(mapping(source, "secretRef").get("name"))
+            for source in objects(container, "envFrom")
+        ):
+            yield name_of(container)
+
+
+def _variable(variable: Json) -> bool:
+    return _agents(mapping(variable, "valueFrom", "secretKeyRef").get("name"))
+
+
+def _agents(name: object) -> bool:
+    return isinstance(name, str) and name.startswith(AGENT_KEYS)
+
+
+def host_paths(view: PodView) -> Iterator[str]:
+    """Volumes that show the node's files: the tokens and keys of all its pods are among them."""
+    return (name_of(each) for each in view.foreign_volumes if "hostPath" in each)
+
+
+def host_aliases(view: PodView) -> Iterator[str]:
+    """Names that the pod's author points at an address of their choice. The sidecar would believe
+    them, and send its token there, or take a forbidden source for an allowed one."""
+    for alias in objects(view.spec, "hostAliases"):
+        yield str(alias.get("ip", ""))
+
+
+def dns(view: PodView) -> Iterator[str]:
+    """The fields that replace the cluster's DNS, which the sidecar trusts as above."""
+    config = mapping(view.spec, "dnsConfig")
+    if view.spec.get("dnsPolicy") == "None":
+        yield "dnsPolicy"
+    for field in ("nameservers", "searches"):
+        if items(config, field):
+            yield f"dnsConfig.{field}"
+    if view.spec.get("hostnameOverride"):
+        yield "hostnameOverride"
+
+
+def opt_outs(view: PodView) -> Iterator[str]:
+    """The namespace, if it lets no pod decline the sidecar, and this one does."""
+    declined = inject_label(view.pod) == "disabled"
+    if declined and view.namespace.governance is Governance.ENABLED:
+        yield view.namespace.name
+
+
+def options(view: PodView) -> Iterator[str]:
+    """Annotations that set an option which the chart's values don't allow."""
+    for key in sorted(option_annotations(view.pod)):
+        if key.removeprefix(OPTIONS) not in view.fragment.options:
+            yield key
+
+
+def option_values(view: PodView) -> Iterator[str]:
+    """Annotations with a value that their option can't have: it would reach our containers."""
+    given = option_annotations(view.pod)
+    for option in sorted(view.fragment.options):
+        key = f"{OPTIONS}{option}"
+        if key in given and not fits(option, given[key]):
+            yield key
+
+
+def restricted(view: PodView) -> Iterator[str]:
+    """The namespace, if its Pod Security Standard forbids the init container."""
+    if view.transparent and view.namespace.pod_security == "restricted":
+        yield view.namespace.name
+
+
+MIRROR: Final = "kubernetes.io/config.mirror"
+"""The annotation by which a kubelet shows a static pod. The API server lets no update change it."""
+_SYSTEMS: Final = ("kubernetes.io/os", "beta.kubernetes.io/os")
+
+
+def windows(view: PodView) -> Iterator[str]:
+    """The fields that ask for Windows nodes: the sidecar's image is for Linux."""
+    if mapping(view.spec, "os").get("name") == "windows":
+        yield "os.name"
+    selector = mapping(view.spec, "nodeSelector")
+    for key in _SYSTEMS:
+        if selector.get(key) == "windows":
+            yield key
+
+
+def mirrors(view: PodView) -> Iterator[str]:
+    """The annotation of a static pod's mirror: its kubelet runs the pod from a file, without what
+    is injected here."""
+    if MIRROR in mapping(view.pod, "metadata", "annotations"):
+        yield MIRROR
+
+
+# Container runtimes accept any case, and some the prefix.
+CAPABILITY: Final = re.compile(
+    r"^(cap_)?(all|net_admin|net_raw|sys_admin|sys_ptrace|sys_module|bpf)\Z", re.IGNORECASE
+)
+SETUID: Final = re.compile(r"^(cap_)?setuid\Z", re.IGNORECASE)
+POD: Final = "spec.securityContext"
+"""How a message names the pod's own security context."""
+
+
+def users(view: PodView) -> Iterator[str]:
+    """What runs as the sidecar's user: it reads the sidecar's memory, and in transparent mode its
+    connections are not redirected."""
+    if view.security.get("runAsUser") == view.fragment.user:
+        yield POD
+    for container in view.foreign:
+        if _security(container).get("runAsUser") == view.fragment.user:
+            yield name_of(container)
+
+
+def groups(view: PodView) -> Iterator[str]:
+    """What runs with the sidecar's group."""
+    group = view.fragment.group
+    security = view.security
+    if group in (security.get("runAsGroup"), security.get("fsGroup")) or group in items(
+        security, "supplementalGroups"
+    ):
+        yield POD
+    for container in view.foreign:
+        if _security(container).get("runAsGroup") == group:
+            yield name_of(container)
+
+
+def unset_users(view: PodView) -> Iterator[str]:
+    """Containers whose image decides the user: it can be the sidecar's, or root."""
+    if view.transparent:
+        for container in view.foreign:
+            if _user(view, container) is None:
+                yield name_of(container)
+
+
+def root_users(view: PodView) -> Iterator[str]:
+    """Containers that run as root: with the capability SETUID, which runtimes grant by default,
+    root becomes the sidecar's user, whose connections are not redirected."""
+    if view.transparent:
+        for container in view.foreign:
+            if _user(view, container) == 0:
+                yield name_of(container)
+
+
+def escalations(view: PodView) -> Iterator[str]:
+    """Containers in which a set-user-id program makes a process root."""
+    if view.transparent:
+        for container in view.foreign:
+            if _security(container).get("allowPrivilegeEscalation") is not False:
+                yield name_of(container)
+
+
+def privileged(view: PodView) -> Iterator[str]:
+    """Privileged containers."""
+    for container in view.foreign:
+        if _security(container).get("privileged") is True:
+            yield name_of(container)
+
+
+def capabilities(view: PodView) -> Iterator[str]:
+    """Containers that ask for a capability by which the sidecar is passed or read."""
+    for container in view.foreign:
+        added = items(mapping(_security(container), "capabilities"), "add")
+        if any(isinstance(each, str) and CAPABILITY.match(each) for each in added):
+            yield name_of(container)
+
+
+def kept_capabilities(view: PodView) -> Iterator[str]:
+    """Containers that keep SETUID or NET_RAW, which runtimes grant by default: a program with file
+    capabilities gets them as any user, even with `allowPrivilegeEscalation: false`, because the
+    runtime had them when it started the program (capabilities(7), `no_new_privs`). It then becomes
+    the sidecar's user, or sends packets that no rule sees."""
+    if view.transparent:
+        for container in view.foreign:
+            held = mapping(_security(container), "capabilities")
+            added = (each for each in items(held, "add") if isinstance(each, str))
+            if "ALL" not in items(held, "drop") or any(map(SETUID.match, added)):
+                yield name_of(container)
+
+
+def proc_mounts(view: PodView) -> Iterator[str]:
+    """Containers that see `/proc` without its masks."""
+    for container in view.foreign:
+        if _security(container).get("procMount", "Default") != "Default":
+            yield name_of(container)
+
+
+def host_processes(view: PodView) -> Iterator[str]:
+    """Windows containers that run as processes of the node."""
+    if _host_process(view.security):
+        yield POD
+    for container in view.foreign:
+        if _host_process(_security(container)):
+            yield name_of(container)
+
+
+def namespaces(view: PodView) -> Iterator[str]:
+    """The namespaces that the pod shares with the node, or its containers with each other."""
+    for field in ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace"):
+        if view.spec.get(field) is True:
+            yield field
+
+
+def ephemeral(view: PodView) -> Iterator[str]:
+    """Containers that were added for debugging: they run as any user."""
+    return (name_of(each) for each in objects(view.spec, "ephemeralContainers"))
+
+
+def _security(container: Json) -> Json:
+    return mapping(container, "securityContext")
+
+
+def _user(view: PodView, container: Json) -> Any:
+    own = _security(container).get("runAsUser")
+    return view.security.get("runAsUser") if own is None else own
+
+
+def _host_process(security: Json) -> bool:
+    return mapping(security, "windowsOptions").get("hostProcess") is True

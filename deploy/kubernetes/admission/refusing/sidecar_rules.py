@@ -1,0 +1,237 @@
+"""Refuses pods whose sidecar is not exactly ours, compared field by field.
+
+Each function returns the names of what offends, in the order in which the CEL of the chart returns
+them. `templates/_cel.tpl` of the chart writes the same comparison in CEL; a property test compares
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from deploy.kubernetes.admission.refusing.pod_view import (
+    PORTS,
+    PodView,
+    mapping,
+    name_of,
+    named,
+    objects,
+)
+from deploy.kubernetes.admission.vocabulary import Json
+
+_PROBE: Final[dict[str, Any]] = {
+    "timeoutSeconds": 1,
+    "periodSeconds": 10,
+    "successThreshold": 1,
+    "failureThreshold": 3,
+}
+
+# What the API server fills in (pkg/apis/core/v1/defaults.go), by the field that holds the object.
+# An object in a list stands under the list's field.
+DEFAULTS: Final[dict[str, dict[str, Any]]] = {
+    "container": {
+        "terminationMessagePath": "/dev/termination-log",
+        "terminationMessagePolicy": "File",
+    },
+    "securityContext": {"procMount": "Default"},
+    "fieldRef": {"apiVersion": "v1"},
+    "httpGet": {"scheme": "HTTP"},
+    "grpc": {"service": ""},
+    "startupProbe": _PROBE,
+    "readinessProbe": _PROBE,
+    "livenessProbe": _PROBE,
+    "ports": {"protocol": "TCP"},
+    "secret": {"defaultMode": 420},
+    "configMap": {"defaultMode": 420},
+    "projected": {"defaultMode": 420},
+    "downwardAPI": {"defaultMode": 420},
+    "serviceAccountToken": {"expirationSeconds": 3600},
+}
+
+ACCOUNT_PATH: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+ACCOUNT_VOLUME: Final = "kube-api-access-"
+PULL_POLICIES: Final = ("Always", "IfNotPresent")
+
+
+def same_container(actual: object, template: Json) -> bool:
+    """Whether the container is the one that we would inject."""
+    # What was just injected is the template's own object.
+    return actual is template or _same_object(actual, template, "container")
+
+
+def same_volume(actual: object, template: Json) -> bool:
+    """Whether the volume is the one that we would inject."""
+    return actual is template or _same_object(actual, template, "volume")
+
+
+def _same(actual: object, template: object, field: str) -> bool:
+    if isinstance(template, dict):
+        return _same_object(actual, template, field)
+    if isinstance(template, list):
+        if not isinstance(actual, list) or len(actual) != len(template):
+            return False
+        return all(_same(one, other, field) for one, other in zip(actual, template, strict=True))
+    # In Python `True == 1`.
+    return type(actual) is type(template) and actual == template
+
+
+def _same_object(actual: object, template: Json, field: str) -> bool:
+    if not isinstance(actual, dict):
+        return False
+    special = _ADDED.get(field, {})
+    filled = DEFAULTS.get(field, {})
+    for key, value in template.items():
+        if key not in special and not (key in actual and _same(actual[key], value, key)):
+            return False
+    for key, tolerates in special.items():
+        if not tolerates(actual.get(key), template.get(key)):
+            return False
+    return all(
+        key in template or key in special or (key in filled and _same(value, filled[key], key))
+        for key, value in actual.items()
+    )
+
+
+def _pull_policy(actual: object, template: object) -> bool:
+    # The admission plugin AlwaysPullImages sets `Always`.
+    return actual is None or actual == template or actual in PULL_POLICIES
+
+
+def _mounts(actual: object, template: object) -> bool:
+    """Ours, and after them at most the API token that the admission plugin ServiceAccount mounts
+    into every container."""
+    found = actual if isinstance(actual, list) else []
+    ours = template if isinstance(template, list) else []
+    return _same(found[: len(ours)], ours, "volumeMounts") and (
+        len(found) == len(ours)
+        or (len(found) == len(ours) + 1 and _is_token_mount(found[len(ours)]))
+    )
+
+
+def _is_token_mount(mount: object) -> bool:
+    return (
+        isinstance(mount, dict)
+        and set(mount) == {"name", "readOnly", "mountPath"}
+        and isinstance(mount["name"], str)
+        and mount["name"].startswith(ACCOUNT_VOLUME)
+        and mount["readOnly"] is True
+        and mount["mountPath"] == ACCOUNT_PATH
+    )
+
+
+def _resize_policy(actual: object, template: object) -> bool:
+    # Filled in from Kubernetes 1.33 on, one item for each resource.
+    return actual == template or (
+        template is None
+        and isinstance(actual, list)
+        and all(
+            isinstance(each, dict) and each.get("restartPolicy") == "NotRequired" for each in actual
+        )
+    )
+
+
+def _resources(actual: object, template: object) -> bool:
+    """Ours, and what a LimitRange adds for the resources that we don't set."""
+    found = {} if actual is None else actual
+    ours = template if isinstance(template, dict) else {}
+    if not isinstance(found, dict) or not set(found) <= {"limits", "requests"}:
+        return False
+    return all(_includes(found.get(part), ours.get(part)) for part in ("limits", "requests"))
+
+
+def _includes(found: object, ours: object) -> bool:
+    wanted = ours if isinstance(ours, dict) else {}
+    have = found if isinstance(found, dict) else {}
+    return all(have.get(key) == value for key, value in wanted.items())
+
+
+_ADDED: Final[dict[str, dict[str, Callable[[object, object], bool]]]] = {
+    "container": {
+        "imagePullPolicy": _pull_policy,
+        "volumeMounts": _mounts,
+        "resizePolicy": _resize_policy,
+        "resources": _resources,
+    }
+}
+
+
+MAX_CONTAINERS: Final = 200
+"""Beside ours. A pod with more would be injected in part."""
+
+
+_KINDS: Final = ("initContainers", "containers")
+
+
+def missing(view: PodView) -> Iterator[str]:
+    """Our containers that the pod does not have."""
+    for kind in _KINDS:
+        have = [each.get("name") for each in objects(view.spec, kind)]
+        yield from (name for name in view.own_names(kind) if name not in have)
+
+
+def displaced(view: PodView) -> Iterator[str]:
+    """Our containers that do not start first: what starts before them is not governed."""
+    for kind in _KINDS:
+        have = [each.get("name") for each in objects(view.spec, kind)]
+        for place, name in enumerate(view.own_names(kind)):
+            if name in have and (place >= len(have) or have[place] != name):
+                yield name
+
+
+def altered(view: PodView) -> Iterator[str]:
+    """Our containers, in their place, that are not as we would inject them. After an upgrade of the
+    chart, an update may leave the older sidecar of a running pod as it was."""
+    for kind in _KINDS:
+        have = objects(view.spec, kind)
+        before = objects(mapping(view.old, "spec"), kind)
+        for place, template in enumerate(view.own(kind)):
+            if place >= len(have) or have[place].get("name") != template["name"]:
+                continue
+            unchanged = place < len(before) and have[place] == before[place]
+            if not (unchanged or same_container(have[place], template)):
+                yield template["name"]
+
+
+def volumes(view: PodView) -> Iterator[str]:
+    """Our volumes that are missing or altered. Those of a running pod can't be changed."""
+    if view.operation == "UPDATE":
+        return
+    have = objects(view.spec, "volumes")
+    for template in view.fragment.volumes:
+        # By name first: to compare each of 98,000 volumes took most of the review's second.
+        if not any(
+            each.get("name") == template["name"] and same_volume(each, template) for each in have
+        ):
+            yield template["name"]
+
+
+def names(view: PodView) -> Iterator[str]:
+    """Containers that are named like ours and are not in our place."""
+    for kind in reversed(_KINDS):
+        allowed = () if view.opted_out else tuple(view.own_names(kind))
+        yield from named(objects(view.spec, kind), allowed=allowed)
+
+
+def mounts(view: PodView) -> Iterator[str]:
+    """Containers of the pod's author that mount a volume of ours: its token, keys or records."""
+    ours = tuple(view.fragment.volume_names)
+    for container in view.foreign:
+        if any(each.get("name") in ours for each in objects(container, "volumeMounts")):
+            yield name_of(container)
+
+
+def count(view: PodView) -> Iterator[str]:
+    """How many containers there are, if the policy that injects would not reach all of them."""
+    if len(view.foreign) > MAX_CONTAINERS:
+        yield str(len(view.foreign))
+
+
+def ports(view: PodView) -> Iterator[str]:
+    """Containers that claim a port of the sidecar, in the pod or on the node."""
+    reserved = PORTS
+    for container in view.foreign:
+        for port in objects(container, "ports"):
+            if port.get("containerPort") in reserved or port.get("hostPort") in reserved:
+                yield name_of(container)
+                break

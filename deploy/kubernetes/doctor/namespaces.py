@@ -1,0 +1,152 @@
+"""Checks that every namespace with agents is governed, and every pod in a governed one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from deploy.kubernetes.doctor.finding import ClusterFinding, Level
+from deploy.kubernetes.doctor.snapshot import (
+    GOVERNED,
+    LABEL,
+    PROXY,
+    SYSTEM,
+    Cluster,
+    Json,
+    account,
+    at,
+    containers,
+    name,
+    namespace,
+    own_labels,
+    sidecar,
+)
+from deploy.kubernetes.doctor.sources import fragment, injected_image, is_sources
+
+_SHOWN = 5
+"""How many names a sentence lists."""
+
+
+def unlabelled(cluster: Cluster) -> Iterator[ClusterFinding]:
+    """Namespaces with agents, or prepared for them, that no label governs."""
+    for each in cluster.all("Namespace"):
+        where, value = name(each), own_labels(each).get(LABEL)
+        if value in GOVERNED or where == SYSTEM:
+            continue
+        if value is not None:
+            yield ClusterFinding(
+                Level.HIGH,
+                f"namespace `{where}` has the label `{LABEL}: {value}`, which means nothing",
+                "its pods get no sidecar, and none is refused",
+                f"set the label to {' or '.join(GOVERNED)}",
+            )
+            continue
+        signs = list(_signs(cluster, where))
+        if signs:
+            yield ClusterFinding(
+                Level.HIGH,
+                f"namespace `{where}` is not governed: {'; '.join(signs)}",
+                "agents there read without a sidecar, or could remove the one that they have",
+                f"kubectl label namespace {where} {LABEL}=enabled, then restart its workloads",
+            )
+
+
+def _signs(cluster: Cluster, where: str) -> Iterator[str]:
+    """What says that agents run in a namespace, or are meant to."""
+    known = cluster.registered or frozenset()
+    agents = [name(pod) for pod in cluster.pods(where) if (where, account(pod)) in known]
+    if agents:
+        yield f"registered agents run there: {listed(agents)}"
+    injected = [
+        name(pod)
+        for pod in cluster.pods(where)
+        if any(container.get("name") == PROXY for container in containers(pod))
+    ]
+    if injected:
+        yield f"pods have a sidecar: {listed(injected)}"
+    maps = [name(each) for each in cluster.all("ConfigMap", where) if is_sources(each)]
+    if maps:
+        yield f"it has {listed(maps)}"
+
+
+def without_sidecar(cluster: Cluster) -> Iterator[ClusterFinding]:
+    """Pods in governed namespaces that have no sidecar, by their label or their age."""
+    for where in cluster.governed():
+        missing: list[str] = []
+        declined: list[str] = []
+        for pod in cluster.pods(where):
+            if sidecar(pod) is None:
+                optional = cluster.governance(where) == "optional"
+                disabled = own_labels(pod).get(LABEL) == "disabled"
+                (declined if optional and disabled else missing).append(name(pod))
+        if missing:
+            yield ClusterFinding(
+                Level.HIGH,
+                f"pods in the governed namespace `{where}` have no sidecar: {listed(missing)}",
+                "they started before the namespace had its label, or while nothing refused them",
+                f"restart them: kubectl --namespace {where} rollout restart deployment",
+            )
+        if declined:
+            yield ClusterFinding(
+                Level.MEDIUM,
+                f"pods in `{where}` decline the sidecar by their label: {listed(declined)}",
+                "nothing that they read is judged; the namespace's label permits that",
+                f"set the namespace's label `{LABEL}` to enabled, if these are agents",
+            )
+
+
+def old_sidecars(cluster: Cluster) -> Iterator[ClusterFinding]:
+    """Sidecars that pods would not get today."""
+    found = fragment(cluster)
+    wanted = injected_image(found)
+    if wanted is None:
+        if cluster.governed() and "ConfigMap" not in cluster.unread:
+            yield ClusterFinding(
+                Level.UNKNOWN,
+                "the ConfigMap `sluice-injection` is missing, or can't be read",
+                "sidecars can't be compared with what pods would get today",
+                "check that the chart is installed",
+            )
+        return
+    for where in cluster.governed():
+        images: dict[str, list[str]] = {}
+        for pod in cluster.pods(where):
+            running = sidecar(pod)
+            if running is not None and running.get("image") != wanted:
+                images.setdefault(str(running.get("image")), []).append(name(pod))
+        for image, pods in sorted(images.items()):
+            yield ClusterFinding(
+                Level.LOW,
+                f"pods in `{where}` run the sidecar `{image}`, not `{wanted}`: {listed(pods)}",
+                "corrections of the newer version are not in force there",
+                f"restart them: kubectl --namespace {where} rollout restart deployment",
+            )
+        yield from _unredirected(cluster, where, found)
+
+
+def _unredirected(cluster: Cluster, where: str, found: Json) -> Iterator[ClusterFinding]:
+    if found.get("mode") != "transparent":
+        return
+    pods = [
+        name(pod)
+        for pod in cluster.pods(where)
+        if sidecar(pod) is not None
+        and not any(each.get("name") == "sluice-init" for each in containers(pod))
+    ]
+    if pods:
+        yield ClusterFinding(
+            Level.HIGH,
+            f"pods in `{where}` have a sidecar, but no rules that lead to it: {listed(pods)}",
+            "they were injected in the mode `explicit`, so that agents choose their own way",
+            f"restart them: kubectl --namespace {where} rollout restart deployment",
+        )
+
+
+def listed(names: list[str]) -> str:
+    """The first few names."""
+    more = len(names) - _SHOWN
+    return ", ".join(sorted(names)[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def described(pod: Json) -> str:
+    """A pod's name with its namespace."""
+    return f"{namespace(pod)}/{at(pod, 'metadata', 'name')}"

@@ -1,0 +1,151 @@
+"""Checks who may change what governs: the sources and the sidecar's pods of a governed namespace,
+its NetworkPolicies, its label, and the policies of admission. Also whether agents may connect
+through the API server, which no sidecar sees. Knows RBAC objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from deploy.kubernetes.doctor.finding import ClusterFinding, Level
+from deploy.kubernetes.doctor.snapshot import Cluster, Json, at, name, namespace, objects, texts
+
+
+class Right(NamedTuple):
+    """Something that RBAC may allow. `named` is a resource's name that must be covered."""
+
+    title: str
+    group: str
+    resource: str
+    verbs: frozenset[str]
+    named: str = ""
+
+
+_WRITE = frozenset({"create", "update", "patch", "delete"})
+_CHANGE = frozenset({"update", "patch"})
+RIGHTS = (
+    Right("change `sluice-sources`", "", "configmaps", _WRITE, "sluice-sources"),
+    Right("run commands in pods", "", "pods/exec", frozenset({"create", "get"})),
+    Right("add ephemeral containers", "", "pods/ephemeralcontainers", _CHANGE),
+    Right("change NetworkPolicies", "networking.k8s.io", "networkpolicies", _WRITE),
+    Right("make tokens of service accounts", "", "serviceaccounts/token", frozenset({"create"})),
+)
+"""What counts in a governed namespace."""
+CLUSTER_RIGHTS = (
+    Right("change the labels of namespaces", "", "namespaces", _CHANGE),
+    Right(
+        "change validating admission policies",
+        "admissionregistration.k8s.io",
+        "validatingadmissionpolicies",
+        _WRITE,
+    ),
+    Right(
+        "change bindings of admission policies",
+        "admissionregistration.k8s.io",
+        "validatingadmissionpolicybindings",
+        _WRITE,
+    ),
+)
+"""What counts for all governed namespaces."""
+_CONNECT = frozenset({"get", "create", "update", "patch", "delete"})
+AGENT_RIGHTS = (
+    Right("connect to Services through the API server", "", "services/proxy", _CONNECT),
+    Right("connect to pods through the API server", "", "pods/proxy", _CONNECT),
+    Right("forward ports of pods", "", "pods/portforward", frozenset({"create", "get"})),
+    Right("connect to nodes through the API server", "", "nodes/proxy", _CONNECT),
+)
+"""What counts in any namespace, as a data source may be there, but only for agents themselves: in
+mode `transparent`, they reach the API server without their sidecar."""
+
+EVERYONE = frozenset({"system:authenticated", "system:unauthenticated", "system:serviceaccounts"})
+
+
+def rights(cluster: Cluster) -> Iterator[ClusterFinding]:
+    """Who may change what governs, besides the cluster's own components."""
+    if {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"} & cluster.unread.keys():
+        return
+    governed = cluster.governed()
+    if not governed:
+        return
+    found: dict[tuple[str, str, bool], dict[str, None]] = {}
+    for binding, where in _bindings(cluster):
+        role_rules = list(_rules(cluster, binding))
+        places = governed if where is None else [where] if where in governed else []
+        allowed = [each.title for each in RIGHTS if _allows(role_rules, each)] if places else []
+        if where is None:
+            allowed += [each.title for each in CLUSTER_RIGHTS if _allows(role_rules, each)]
+        ways = [each.title for each in AGENT_RIGHTS if _allows(role_rules, each)]
+        for subject in objects(binding, "subjects"):
+            is_agent = _is_governed(subject, governed)
+            titles = [*allowed, *(ways if is_agent else [])]
+            if titles and not _is_component(subject):
+                key = (_subject(subject), where or "", is_agent)
+                found.setdefault(key, {}).update(dict.fromkeys(titles))
+    for (who, owner, dangerous), seen in found.items():
+        place = f"in `{owner}`" if owner else "in every governed namespace"
+        yield ClusterFinding(
+            Level.HIGH if dangerous else Level.LOW,
+            f"{who} may, {place}: {', '.join(seen)}",
+            "agents run with these rights, and can undo or pass what governs them"
+            if dangerous
+            else "who has these rights can lead an agent past its sidecar",
+            "bind a role without them" if dangerous else "check that these are operators",
+        )
+
+
+def _bindings(cluster: Cluster) -> Iterator[tuple[Json, str | None]]:
+    for each in cluster.all("ClusterRoleBinding"):
+        yield each, None
+    for each in cluster.all("RoleBinding"):
+        yield each, namespace(each)
+
+
+def _rules(cluster: Cluster, binding: Json) -> Iterator[Json]:
+    kind, wanted = at(binding, "roleRef", "kind"), at(binding, "roleRef", "name")
+    where = namespace(binding) if kind == "Role" else None
+    for role in cluster.all(str(kind), where):
+        if name(role) == wanted:
+            yield from objects(role, "rules")
+
+
+def _allows(rules: list[Json], right: Right) -> bool:
+    return any(
+        _covers(texts(rule, "apiGroups"), right.group)
+        and _covers(texts(rule, "resources"), right.resource)
+        and ("*" in texts(rule, "verbs") or right.verbs & set(texts(rule, "verbs")))
+        # A rule for other names can't touch ours; `create` is never limited by a name.
+        and (not right.named or not texts(rule, "resourceNames")
+             or any(each.startswith(right.named) for each in texts(rule, "resourceNames")))
+        for rule in rules
+    )  # fmt: skip
+
+
+def _covers(given: list[str], wanted: str) -> bool:
+    _, slash, part = wanted.partition("/")
+    return "*" in given or wanted in given or (bool(slash) and f"*/{part}" in given)
+
+
+def _is_component(subject: Json) -> bool:
+    """Whether it is a part of the cluster itself, which has to be trusted anyway."""
+    called = str(subject.get("name"))
+    if subject.get("kind") == "ServiceAccount":
+        return subject.get("namespace") in ("kube-system", "sluice-system")
+    return called == "system:masters" or (
+        called.startswith("system:")
+        and called not in EVERYONE
+        and not called.startswith("system:serviceaccounts:")
+    )
+
+
+def _is_governed(subject: Json, governed: list[str]) -> bool:
+    """Whether agents are among those that it names."""
+    called = str(subject.get("name"))
+    if subject.get("kind") == "ServiceAccount":
+        return subject.get("namespace") in governed
+    return called in EVERYONE or called.removeprefix("system:serviceaccounts:") in governed
+
+
+def _subject(subject: Json) -> str:
+    owner = subject.get("namespace")
+    called = f"{owner}/{subject.get('name')}" if owner else subject.get("name")
+    return f"{subject.get('kind')} `{called}`"

@@ -1,0 +1,132 @@
+"""What the sidecars of a namespace are given: the fragment that pods are injected with, and the
+data sources in ConfigMaps. Reads YAML that others wrote. Knows no policy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import yaml
+
+from deploy.kubernetes.doctor.selectors import Endpoint, selects
+from deploy.kubernetes.doctor.snapshot import (
+    PROXY,
+    Cluster,
+    Json,
+    at,
+    labels,
+    name,
+    namespace,
+    objects,
+    own_labels,
+)
+
+INJECTION = "sluice-injection"
+SOURCES = "sluice-sources"
+SETTINGS = "SLUICE_SIDECAR_SETTINGS"
+MAX_YAML_CHARS = 1_100_000
+"""The API server takes ConfigMaps of at most 1 MiB."""
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+class DataSource(NamedTuple):
+    """A source of a namespace's agents, and where it is."""
+
+    alias: str
+    kind: str
+    host: str
+    port: int
+
+
+class UnreadableYaml(ValueError):
+    """a ConfigMap holds what no sidecar can read"""
+
+
+def parsed(text: object) -> object:
+    """YAML as data. Raises `UnreadableYaml`."""
+    try:
+        if not isinstance(text, str) or len(text) > MAX_YAML_CHARS:
+            raise UnreadableYaml("no text, or too long")
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise UnreadableYaml(str(error).splitlines()[0] if str(error) else "too deep") from error
+
+
+def fragment(cluster: Cluster) -> Json:
+    """What pods are injected with; empty if the chart's ConfigMap is not there or unreadable."""
+    for each in cluster.all("ConfigMap"):
+        if name(each) == INJECTION:
+            try:
+                found = parsed(at(each, "data", "injection.yaml"))
+            except UnreadableYaml:
+                return {}
+            return found if isinstance(found, dict) else {}
+    return {}
+
+
+def injected_image(found: Json) -> str | None:
+    """The image of the sidecar that a fragment injects."""
+    for each in objects(found, "initContainers"):
+        if each.get("name") == PROXY:
+            image = each.get("image")
+            return image if isinstance(image, str) else None
+    return None
+
+
+def sources(cluster: Cluster, where: str) -> list[DataSource]:
+    """The data sources of a namespace's agents. Raises `UnreadableYaml`."""
+    maps = [each for each in cluster.all("ConfigMap", where) if is_sources(each)]
+    lists = [parsed(at(each, "data", "sources.yaml")) for each in maps]
+    if not any(name(each) == SOURCES for each in maps):
+        # Accounts without a ConfigMap of their own get the chart's default.
+        lists.append(_defaults(fragment(cluster)))
+    return [source for each in lists for source in _sources(each)]
+
+
+def is_sources(config_map: Json) -> bool:
+    """Whether a ConfigMap tells the sources of a namespace or an account."""
+    return name(config_map) == SOURCES or name(config_map).startswith(f"{SOURCES}-")
+
+
+def _defaults(found: Json) -> object:
+    for container in objects(found, "initContainers"):
+        for variable in objects(container, "env"):
+            if variable.get("name") == SETTINGS:
+                return at(parsed(variable.get("value")), "sources")
+    return None
+
+
+def _sources(value: object) -> Iterator[DataSource]:
+    # The file is the list itself, or a mapping with it.
+    found = value if isinstance(value, list) else at(value, "sources")
+    for each in objects({"found": found}, "found"):
+        try:
+            parts = urlsplit(str(each.get("upstream")))
+            port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
+        except ValueError:
+            continue  # no sidecar starts with it
+        if parts.hostname and port:
+            yield DataSource(str(each.get("alias")), str(each.get("kind")), parts.hostname, port)
+
+
+def endpoints(cluster: Cluster, source: DataSource, where: str) -> list[Endpoint]:
+    """The pods behind a source, as a sidecar in the namespace `where` resolves its name; an address
+    outside the cluster if there is no such Service."""
+    found = [
+        Endpoint(namespace(service), own_labels(pod))
+        for service in cluster.all("Service")
+        if _is_named(service, source.host, where) and labels(service, "spec", "selector")
+        for pod in cluster.pods(namespace(service))
+        if selects({"matchLabels": labels(service, "spec", "selector")}, own_labels(pod))
+    ]
+    return found or [Endpoint("", None)]
+
+
+def _is_named(service: Json, host: str, where: str) -> bool:
+    if host in (at(service, "spec", "clusterIP"), at(service, "spec", "externalName")):
+        return True
+    words = host.split(".")
+    # `svc`, `svc.namespace`, `svc.namespace.svc`, and with the cluster's domain behind.
+    named, owner = words[0], words[1] if len(words) > 1 else where
+    return (name(service), namespace(service)) == (named, owner) and words[2:3] in ([], ["svc"])

@@ -1,0 +1,136 @@
+"""Decides whose signatures count: the pinned keys, and those that they lead to by endorsements.
+
+Matches keys by their bytes, never by their name. Knows no checkpoint's size or root.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from policies.ground.canonical import b64, unb64
+from policies.ground.signing import Endorsement
+from policies.trail.proofs import cosignature, signed_note
+from policies.trail.proofs.private_key import (
+    NOT_PUBLIC,
+    is_private_half,
+    is_private_key,
+    is_public_key,
+)
+from policies.trail.proofs.signed_note import COSIGNATURE, ED25519, BadKey, Note, VerifierKey
+from policies.trail.verdict.outcome import Unusable
+
+MAX_KEYS = 1000
+MAX_KEY_TEXT = 4096
+
+
+def parse_key(text: str, type_: int = ED25519) -> VerifierKey:
+    """The key of an option: a verifier key of C2SP `signed-note`, the base64 of a public key, or
+    the name of a file that holds one of them. Raises `ValueError`."""
+    words = text.strip()
+    path = Path(words)
+    try:
+        if path.is_file():
+            with path.open(encoding="utf-8") as file:
+                words = file.read(MAX_KEY_TEXT).strip()
+    except (OSError, ValueError) as error:
+        raise ValueError(f"`{text:.120}` can't be read: {error}") from error
+    if is_private_key(words):
+        raise ValueError(NOT_PUBLIC)
+    if "+" in words and words.count("+") >= 2:
+        try:
+            key = VerifierKey.parse(words)
+        except BadKey as error:
+            if not is_public_key(words):
+                raise ValueError(str(error)) from error
+        else:
+            if key.type != type_:
+                kind = "a log's key" if type_ == ED25519 else "a witness's key"
+                raise ValueError(f"`{text:.120}` is not {kind}: it has type {key.type}")
+            return key
+    if type_ == COSIGNATURE:
+        raise ValueError(f"`{text:.120}` is not a verifier key `<name>+<key id>+<base64>`")
+    if not is_public_key(words):
+        raise ValueError(
+            f"`{text:.120}` is neither a verifier key `<name>+<key id>+<base64>`, nor a public key "
+            "in base64, nor a file with one of them"
+        )
+    return VerifierKey("", ED25519, unb64(words))
+
+
+class TrustedKeys:
+    """The keys for one log. `claimed` are those that a file or a server says signed it, the oldest
+    first, each with the endorsement by the one before."""
+
+    def __init__(self, pinned: Sequence[VerifierKey], claimed: Sequence[dict[str, Any]]) -> None:
+        """Raises `Unusable` if a pinned key is the private half of a claimed one."""
+        self.pinned = tuple(dict.fromkeys(key.public for key in pinned))
+        chain, self.claimed = _parsed(claimed[:MAX_KEYS])
+        if is_private_half(self.pinned, self.claimed):
+            raise Unusable(NOT_PUBLIC)
+        # Each key that signs now, and how it came to be trusted.
+        self.reasons: dict[bytes, str] = dict.fromkeys(self.pinned, "pinned")
+        self.former: dict[bytes, str] = {}
+        for public in self.pinned:
+            self._follow(public, chain)
+
+    def _follow(self, pinned: bytes, chain: Sequence[Endorsement]) -> None:
+        """Trust what `pinned` leads to; note what leads to it. Both are one chain, since each key
+        has one successor."""
+        current = pinned
+        for each in chain:
+            if each.former == current and each.holds():
+                current = each.next
+                self.reasons.setdefault(current, f"endorsed by the pinned key {short(pinned)}")
+        current = pinned
+        for each in reversed(chain):
+            if each.next == current and each.holds():
+                current = each.former
+                self.former.setdefault(current, f"succeeded by the pinned key {short(pinned)}")
+
+    def signer(self, note: Note, origin: str) -> tuple[bytes, str] | None:
+        """The key that signed `note` and how it is trusted; None if no trusted key did. Raises
+        `BadNote` if a signature by a trusted key is wrong."""
+        return self._signer(note, origin, self.reasons)
+
+    def former_signer(self, note: Note, origin: str) -> tuple[bytes, str] | None:
+        """Like `signer`, for keys from before the pinned ones. They can be stolen and no longer
+        matter to their owner, so what they sign proves nothing, but is no fault either."""
+        return self._signer(note, origin, self.former)
+
+    def claimed_signer(self, note: Note, origin: str) -> bytes | None:
+        """The claimed key that signed `note`. Raises `BadNote` like `signer`."""
+        found = self._signer(note, origin, dict.fromkeys(self.claimed, ""))
+        return None if found is None else found[0]
+
+    def _signer(self, note: Note, origin: str, keys: dict[bytes, str]) -> tuple[bytes, str] | None:
+        # Every key is tried, not only up to the first that signed: a wrong signature by any of them
+        # makes the note unusable. A pinned key's own name does not matter: a log may be renamed,
+        # its key stays.
+        signers = [
+            (public, reason)
+            for public, reason in keys.items()
+            if signed_note.verified(note, [VerifierKey(origin, ED25519, public)])
+        ]
+        return next(iter(signers), None)
+
+
+def witnessed(note: Note, witnesses: Sequence[VerifierKey]) -> list[cosignature.Cosignature]:
+    """The cosignatures by the pinned witnesses. Raises `BadNote` if one is wrong."""
+    return cosignature.verified(note, witnesses)
+
+
+def short(public: bytes) -> str:
+    """A key as the summary shows it."""
+    return b64(public)
+
+
+def _parsed(claimed: Sequence[dict[str, Any]]) -> tuple[list[Endorsement], list[bytes]]:
+    chain, publics = [], []
+    for each in claimed:
+        try:
+            publics.append(VerifierKey.parse(each["key"]).public)
+            if each.get("endorsement") is not None:
+                chain.append(Endorsement.from_wire(each["endorsement"]))
+        except (ValueError, TypeError, LookupError):
+            continue  # a claim that can't be read leads to no key
+    return chain, publics

@@ -1,0 +1,36 @@
+"""One process at a time holds a lock, and an error inside is not taken for a lock that is held."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from deploy.commands.verify import monitor
+from deploy.commands.witness import serve
+from policies.ground.process import file_lock
+from policies.ground.process.secret_file import UnusableFile
+from policies.trail.verdict.outcome import Unusable
+
+
+def test_a_lock_is_held_once_and_free_again(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    handle = file_lock.acquire(path)
+    with pytest.raises(BlockingIOError):
+        file_lock.acquire(path)
+    os.close(handle)
+    os.close(file_lock.acquire(path))
+    with pytest.raises(NotADirectoryError):
+        file_lock.acquire(path / "below")
+
+
+def test_who_meets_a_held_lock_says_what_is_in_use(tmp_path: Path) -> None:
+    for locked, refusal in ((monitor.locked, Unusable), (serve.locked, UnusableFile)):
+        path = tmp_path / locked.__module__
+        with locked(path), pytest.raises(refusal, match="in use by another"), locked(path):
+            pass
+        with pytest.raises(refusal, match=r"(?i)no such file"), locked(tmp_path / "absent" / "x"):
+            pass
+        with pytest.raises(BlockingIOError), locked(path):
+            raise BlockingIOError
