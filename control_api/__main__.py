@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 
 from control_api.command_line import parse
 from control_api.settings import Settings, read
-from control_api.settings_reader import SettingsReader
+from control_api.settings_reader import ControlSettingsReader
 from control_api.supervise import notify_ready
 from control_api.this_program import IMPACT_RUN
 from policies.ground.canonical import b64
@@ -193,7 +193,7 @@ async def _migrate(settings: Settings, clock: Clock, finish: bool) -> None:
 
     # The owner grants the service's role its privileges, so the migration gets both URLs.
     owner = "SLUICE_MIGRATE_DATABASE_URL"
-    given = SettingsReader(os.environ).secret("MIGRATE_DATABASE_URL")
+    given = ControlSettingsReader(os.environ).secret("MIGRATE_DATABASE_URL")
     if settings.database_pooled and given is None:
         raise UnusableDatabase(
             f"{owner} must name PostgreSQL itself: a migration holds a lock of its session, which "

@@ -9,8 +9,9 @@ from dataclasses import fields
 from pathlib import Path
 
 from control_api.settings import Settings, read
-from control_api.settings_reader import ELSEWHERE, PREFIX
+from control_api.settings_reader import ELSEWHERE
 from policies.ground.listen_address import ListenAddress
+from policies.ground.process.settings_reader import PREFIX
 from policies.ground.settings import entry, sentences
 
 SERVE = "serve"

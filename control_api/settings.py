@@ -23,10 +23,11 @@ from control_api.security.oidc_settings import (
     parse_scopes,
 )
 from control_api.security.witness_addresses import WitnessAddress, parse_witnesses
-from control_api.settings_reader import PREFIX, SettingsReader, default_database
+from control_api.settings_reader import ControlSettingsReader, default_database
 from policies.ground.connection_budget import DEFAULT_CONNECTIONS
 from policies.ground.listen_address import ListenAddress
 from policies.ground.log_line import FORMATS, LEVELS
+from policies.ground.process.settings_reader import PREFIX
 from policies.ground.process.tls_files import TlsFiles
 from policies.ground.redis_url import RedisUrl
 from policies.ground.settings import SettingsError
@@ -212,7 +213,7 @@ def names() -> tuple[str, ...]:
 
 def read(environ: Mapping[str, str]) -> Settings:
     """The settings in `environ`. Raises `SettingsError` with every complaint."""
-    reader = SettingsReader(environ)
+    reader = ControlSettingsReader(environ)
     tls = reader.tls_files()
     witnesses = reader.parsed("WITNESSES", parse_witnesses) or ()
     data_dir = Path(reader.text("DATA_DIR", "./.sluice"))

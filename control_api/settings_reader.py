@@ -3,22 +3,18 @@ values, not the list of settings."""
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TypeVar
 
 from control_api.security.issuers import Issuer, IssuerFaults, parse_issuers
 from control_api.security.oidc_settings import provider_faults
 from policies.ground.distribution import how_to_install
-from policies.ground.os_errors import worded
+from policies.ground.process.settings_reader import PREFIX, SettingsReader
 from policies.ground.process.tls_files import TlsFiles, UnusableTls
 from policies.ground.redis_url import RedisUrl
 
-Value = TypeVar("Value")
-PREFIX = "SLUICE_"
 SUPERADMIN_KEY_LENGTH = 32
-_SHARE = re.compile(r"(?:0(?:\.[0-9]{1,9})?|1(?:\.0{1,9})?)\Z")
 _ADDRESS = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+(?:/[!-~]*)?\Z")
 # An origin, as browsers send it (RFC 6454, section 6.2).
 _ORIGIN = re.compile(r"https?://(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?\Z")
@@ -45,7 +41,6 @@ SECRETS = (
 """Settings that may hold a secret. `SLUICE_<NAME>_FILE` names a file with the value instead: the
 environment of a container is shown to everyone who may inspect it."""
 _POSTGRESQL = "postgresql+asyncpg://"
-_SECRET_BYTES = 16_384  # a wrong path may name a device or a file of gigabytes
 OTHERS = ("GUARD_", "SIDECAR_", "UP_")  # the guard's settings, the sidecar's, and `sluice up`'s
 
 
@@ -53,37 +48,15 @@ def default_database(data_dir: Path) -> str:
     return f"sqlite+aiosqlite:///{data_dir / 'sluice.db'}"
 
 
-class SettingsReader:
-    """Parses one setting at a time, and collects complaints. An empty value counts as absent."""
+class ControlSettingsReader(SettingsReader):
+    """Reads what only the control API has."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        self.complaints: list[str] = []
-        self._environ = {**environ, **self._from_files(environ)}
-
-    def _from_files(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """The secrets that the environment gives as files."""
-        found = {}
-        for name in SECRETS:
-            if not (path := environ.get(f"{PREFIX}{name}_FILE")):
-                continue
-            if environ.get(PREFIX + name):
-                self.complain(f"{name}_FILE", f"is set, and {PREFIX}{name} too: leave one out")
-                continue
-            try:
-                with Path(path).open("rb") as file:
-                    # An editor ends the line, which is not part of the secret.
-                    found[PREFIX + name] = file.read(_SECRET_BYTES).decode("utf-8").strip()
-            except (OSError, UnicodeDecodeError) as error:
-                why = worded(error) if isinstance(error, OSError) else "it is not text"
-                self.complain(f"{name}_FILE", f"`{path}` can't be read: {why}")
-        return found
+        super().__init__(environ, SECRETS)
 
     def secret(self, name: str) -> str | None:
         """A setting that another command reads, from the environment or its file."""
         return self._environ.get(PREFIX + name) or None
-
-    def text(self, name: str, default: str) -> str:
-        return self._environ.get(PREFIX + name) or default
 
     def database(self, data_dir: Path) -> str:
         url = self.text("DATABASE_URL", default_database(data_dir))
@@ -122,16 +95,6 @@ class SettingsReader:
     def _on_postgresql(self) -> bool:
         return self.text("DATABASE_URL", "").startswith(_POSTGRESQL)
 
-    def parsed(self, name: str, parse: Callable[[str], Value]) -> Value | None:
-        """The setting as `parse` reads it, or None if it is not set or not valid."""
-        text = self.text(name, "")
-        try:
-            return parse(text) if text else None
-        except ValueError as error:
-            # Not quoted, since a URL may hold a password; `parse` quotes what is harmless.
-            self.complain(name, str(error))
-            return None
-
     def redis(self) -> RedisUrl | None:
         url = self.parsed("REDIS_URL", RedisUrl.parse)
         # redis-py is an extra of the package (pyproject.toml): without Redis, it is not needed.
@@ -157,12 +120,6 @@ class SettingsReader:
         except UnusableTls as error:
             self.complain(f"TLS_{error.part.upper()}", str(error))
         return files
-
-    def directory(self, name: str) -> Path | None:
-        text = self.text(name, "")
-        if text and not Path(text).is_dir():
-            self.complain(name, f"`{text}` is not a directory")
-        return Path(text) if text else None
 
     def superadmin_key(self) -> str | None:
         key = self._environ.get(PREFIX + "SUPERADMIN_KEY") or None
@@ -191,37 +148,6 @@ class SettingsReader:
         for name, fault in provider_faults(lambda name: self.text(name, "")):
             self.complain(name, fault)
 
-    def flag(self, name: str, default: str = "0") -> bool:
-        return self.choice(name, ("0", "1"), default) == "1"
-
-    def choice(self, name: str, allowed: tuple[str, ...], default: str) -> str:
-        value = self.text(name, default)
-        if value and value not in allowed:
-            self.complain(name, f"`{value}` is not one of {', '.join(allowed)}")
-        return value
-
-    def minutes(self, name: str, default: int) -> int:
-        # At most ten years: a longer session is a mistake, and a very late time could overflow.
-        return self.number(name, default, 1, 5_256_000, "minutes")
-
-    def rate(self, name: str) -> int:
-        return self.number(name, 0, 0, 1_000_000, "requests")
-
-    def number(self, name: str, default: int, least: int, most: int, unit: str) -> int:
-        text = self.text(name, str(default))
-        # `isdigit` alone also accepts digits of other scripts. The slice bounds the cost of `int`.
-        if not text.isascii() or not text.isdigit() or not least <= int(text[:9]) <= most:
-            self.complain(name, f"`{text}` is not a number of {unit} from {least} to {most}")
-            return default
-        return int(text)
-
-    def share(self, name: str, default: float) -> float:
-        text = self.text(name, str(default))
-        if not _SHARE.match(text):
-            self.complain(name, f"`{text}` is not a number from 0 to 1, such as 0.01")
-            return default
-        return float(text)
-
     def traces_endpoint(self) -> str | None:
         text = self.text("TRACES_ENDPOINT", "")
         if not text:
@@ -232,6 +158,13 @@ class SettingsReader:
         if find_spec("opentelemetry") is None:
             self.complain("TRACES_ENDPOINT", f"needs the SDK; {how_to_install('otel')}")
         return text
+
+    def minutes(self, name: str, default: int) -> int:
+        # At most ten years: a longer session is a mistake, and a very late time could overflow.
+        return self.number(name, default, 1, 5_256_000, "minutes")
+
+    def rate(self, name: str) -> int:
+        return self.number(name, 0, 0, 1_000_000, "requests")
 
     def refuse_unknown(self, names: Iterable[str]) -> None:
         """Complain about settings that have our prefix and are not in `names`."""
@@ -245,6 +178,3 @@ class SettingsReader:
                 near = difflib.get_close_matches(name, known, n=1)
                 hint = f": did you mean {near[0]}?" if near else ""
                 self.complaints.append(f"{name}: there is no such setting{hint}")
-
-    def complain(self, name: str, fault: str) -> None:
-        self.complaints.append(f"{PREFIX}{name}: {fault}")

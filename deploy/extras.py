@@ -27,15 +27,16 @@ MODULES = {
 }
 
 
-# What a command runs, or its own name: the extra that it needs. The others need the base alone.
-NEEDED_BY = {"control_api": "server", "sidecar": "sidecar", "init": "server", "up": "demo"}
-BASE_ALONE = (
-    "deploy.kubernetes.admission.manifests",
-    "deploy.commands.policy",
-    "deploy.commands.verify",
-    "deploy.commands.report",
-)
-"""Modules that need no extra, although their package needs one."""
+NEEDED_BY = {
+    "control_api": "server",
+    "sidecar": "sidecar",
+    "deploy.commands.witness": "server",
+    "deploy.kubernetes.admission": "server",
+    "init": "server",
+    "up": "demo",
+}
+"""The extra that a command needs, by the module that it becomes, by that module's package, or by
+its own name. The others need the base alone."""
 
 
 def missing_modules(extra: str) -> list[str]:
@@ -46,8 +47,7 @@ def missing_modules(extra: str) -> list[str]:
 def complaint(command: Command) -> str | None:
     """What to install before `command` can run; None if all is there."""
     module = command.becomes[0] if command.becomes else command.name
-    runs = "" if module in BASE_ALONE else module.partition(".")[0]
-    extra = NEEDED_BY.get(runs)
+    extra = NEEDED_BY.get(module) or NEEDED_BY.get(module.partition(".")[0])
     if extra is None or not (missing := missing_modules(extra)):
         return None
     return (

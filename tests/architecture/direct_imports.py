@@ -42,12 +42,20 @@ def forbidden(pairs: set[tuple[str, str]], config: str) -> set[tuple[str, str, s
     for pair in pairs:
         for package in _packages(pair[0]):
             inside[package].add(pair)
+    contracts = tomllib.loads(config)["tool"]["importlinter"]["contracts"]
     return {
         (contract["id"], importer, imported)
-        for contract in tomllib.loads(config)["tool"]["importlinter"]["contracts"]
-        for package in contract[_PLACES[contract["type"]]]
+        for contract in contracts
+        for package in contract.get(_PLACES.get(contract["type"], ""), ())
         for importer, imported in inside[package]
         if _breaks(contract, package, importer, imported)
+    } | {
+        (contract["id"], importer, imported)
+        for contract in contracts
+        for package in contract.get("protected_modules", ())
+        for importer, imported in pairs
+        if package in _packages(imported)
+        and _packages(importer).isdisjoint({package, *contract["allowed_importers"]})
     }
 
 

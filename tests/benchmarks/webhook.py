@@ -35,7 +35,7 @@ from tests.support.stack import ROOT, Service, listens
 from tests.support.waiting import until
 
 CONNECTIONS = 8
-TEMPLATE = ROOT / "control_api" / "admission" / "injection.yaml"
+TEMPLATE = ROOT / "deploy/kubernetes/admission/injection.yaml"
 POD = {
     "apiVersion": "v1",
     "kind": "Pod",

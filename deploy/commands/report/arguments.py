@@ -12,10 +12,10 @@ from typing import Any
 
 import orjson
 
-from deploy.commands.verify.options import key_argument
 from policies.ground.typed_time import ACCEPTED, UnreadableTime, read_time
 from policies.trail.entry import index_of
 from policies.trail.proofs.signed_note import ED25519
+from policies.trail.verdict.arguments import key_argument
 from policies.trail.verdict.outcome import Unusable
 
 MOST_ENTRIES = 20_000

@@ -1,4 +1,5 @@
 """The command line of `sluice verify`, and the only place that reads the clock for it.
+With `--database` it becomes `control_api.log.database_verifier`.
 
     python -m deploy.commands.verify FILE          also `sluice verify FILE`
 
@@ -14,7 +15,7 @@ from argparse import Namespace
 from importlib.util import find_spec
 from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NoReturn
 
 from deploy.commands.report.check import ReportOutcome, check_report
 from deploy.commands.report.evidence import MAX_BYTES, begins
@@ -22,7 +23,7 @@ from deploy.commands.verify.check import CheckOptions, verify_file
 from deploy.commands.verify.monitor import MonitorOptions, monitor
 from deploy.commands.verify.options import parse
 from deploy.commands.verify.progress import on_terminal
-from policies.ground.clock import Clock
+from deploy.module_command import module_command
 from policies.ground.distribution import how_to_install
 from policies.ground.output import for_a_reader, printable
 from policies.ground.process.api_client import RemoteApi, ServiceUnusable, authority, read_key
@@ -31,12 +32,15 @@ from policies.trail.verdict.summary import summary
 
 SERVER = ("aiosqlite", "asyncpg", "sqlalchemy")
 """What a database is read with."""
+DATABASE_PROGRAM = "control_api.log.database_verifier"
 
 
 def main(arguments: list[str]) -> int:
     """Runs one verification. Returns its exit code."""
     try:
         options = parse(arguments)
+        if options.database is not None:
+            _verify_database(arguments)
         outcome = _verify(options)
     except (Unusable, ServiceUnusable) as error:
         print(f"sluice verify: {printable(str(error))}", file=sys.stderr)
@@ -48,8 +52,6 @@ def main(arguments: list[str]) -> int:
 
 
 def _verify(options: Namespace) -> Outcome | ReportOutcome:
-    if options.database is not None:
-        return _verify_database(options)
     if options.url is not None:
         return _monitor(options)
     return _verify_file(options)
@@ -72,7 +74,8 @@ def _monitor(options: Namespace) -> Outcome:
     return monitor(asked)
 
 
-def _verify_database(options: Namespace) -> Outcome:
+def _verify_database(arguments: list[str]) -> NoReturn:
+    """Become the program that reads the store: a file is verified without its libraries."""
     missing = [name for name in SERVER if find_spec(name) is None]
     if missing:
         raise Unusable(
@@ -80,19 +83,7 @@ def _verify_database(options: Namespace) -> Outcome:
             f"{', '.join(f'`{name}`' for name in missing)} can't be found; "
             f"{how_to_install('server')}"
         )
-    # Imported late: a file is verified without a database's libraries.
-    from control_api.log.database_verifier.verify import DatabaseOptions, verify_database
-
-    asked = DatabaseOptions(
-        options.database,
-        options.store,
-        options.log,
-        options.key,
-        options.witness,
-        options.quorum,
-        options.checkpoint,
-    )
-    return verify_database(asked, Clock(lambda: time.time_ns() // 1000, time.monotonic))
+    os.execv(sys.executable, module_command(DATABASE_PROGRAM, *arguments))
 
 
 def _verify_file(options: Namespace) -> Outcome | ReportOutcome:
@@ -150,8 +141,7 @@ def _print(outcome: Outcome | ReportOutcome, options: Namespace) -> int:
     if options.json:
         print(json.dumps(outcome.to_wire(), indent=2))  # as ASCII: see `printable`
     else:
-        text = outcome.text() if isinstance(outcome, ReportOutcome) else summary(outcome)
-        print(text)
+        print(outcome.text() if isinstance(outcome, ReportOutcome) else summary(outcome))
     return outcome.exit_code
 
 

@@ -1,14 +1,10 @@
 """The arguments of `sluice verify`. Opens nothing but key files."""
 
 import argparse
-from collections.abc import Callable
-from typing import Any
 
-from policies.trail.proofs.signed_note import COSIGNATURE, ED25519, VerifierKey
+from policies.trail.verdict.arguments import add_database, add_trust, check_quorum, count
 from policies.trail.verdict.outcome import Unusable
-from policies.trail.verdict.trusted_keys import parse_key
 
-MAX_NOTE = 256 * 1024
 MOST_JOBS = 256
 
 _DESCRIPTION = """\
@@ -26,44 +22,19 @@ def parser() -> argparse.ArgumentParser:
         "file", nargs="?", metavar="FILE",
         help="an export, or the report.json of `sluice report`; - is standard input",
     )  # fmt: skip
-    made.add_argument(
-        "--key", action="append", default=[], type=key_argument(ED25519), metavar="KEY",
-        help="a key that signs the log: a verifier key, its public key in base64, or a file with "
-        "one; may be repeated. Without one, the result is unsigned",
-    )  # fmt: skip
-    made.add_argument(
-        "--checkpoint", action="append", default=[], type=_note, metavar="FILE",
-        help="a checkpoint from elsewhere that the log must contain; may be repeated",
-    )  # fmt: skip
-    made.add_argument(
-        "--witness", action="append", default=[], type=key_argument(COSIGNATURE), metavar="KEY",
-        help="the verifier key of a witness; may be repeated",
-    )  # fmt: skip
-    made.add_argument(
-        "--quorum", type=_count(1, 1000), metavar="N",
-        help="cosignatures that the latest checkpoint needs (default: one of each --witness)",
-    )  # fmt: skip
+    add_trust(made)
     made.add_argument(
         "--recompute", action="store_true",
         help="derive every decision again from its recorded facts and policies",
     )  # fmt: skip
     made.add_argument(
-        "--jobs", type=_count(1, MOST_JOBS), default=1, metavar="N",
+        "--jobs", type=count(1, MOST_JOBS), default=1, metavar="N",
         help="processes that verify a file (default 1)",
     )  # fmt: skip
     made.add_argument("--json", action="store_true", help="print JSON instead of text")
-    _add_database(made)
+    add_database(made)
     _add_remote(made)
     return made
-
-
-def _add_database(made: argparse.ArgumentParser) -> None:
-    group = made.add_argument_group("a database, read without the service")
-    group.add_argument(
-        "--database", metavar="URL", help="as SLUICE_DATABASE_URL; opened to read only"
-    )
-    group.add_argument("--store", metavar="URL", help="as SLUICE_CHECKPOINT_STORE")
-    group.add_argument("--log", metavar="TENANT", help="verify the log of this tenant only")
 
 
 def _add_remote(made: argparse.ArgumentParser) -> None:
@@ -91,39 +62,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
             raise Unusable(f"--{name.replace('_', '-')} belongs to --{source}")
     if options.url is not None and not (options.key_file and options.state):
         raise Unusable("--url needs --key-file FILE and --state FILE")
-    if options.quorum is not None and options.quorum > len(set(options.witness)):
-        raise Unusable(f"--quorum {options.quorum} is more than there are witnesses (--witness)")
+    check_quorum(options)
     if options.recompute and options.file is None:
         raise Unusable("--recompute needs a FILE: export the log first")
     return options
-
-
-def key_argument(type_: int) -> Callable[[str], VerifierKey]:
-    """An argument's type: a key of a log, or of a witness."""
-
-    def read(text: str) -> VerifierKey:
-        try:
-            return parse_key(text, type_)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
-
-    return read
-
-
-def _note(name: str) -> str:
-    try:
-        with open(name, encoding="utf-8", newline="") as file:
-            return file.read(MAX_NOTE + 1)
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise argparse.ArgumentTypeError(f"`{name}` can't be read: {why}") from error
-
-
-def _count(least: int, most: int) -> Callable[[str], Any]:
-    def read(text: str) -> int:
-        # The text is cut for `int`, whose time grows with the square of the length.
-        if not (text.isascii() and text.isdecimal() and least <= int(text[:9]) <= most):
-            raise argparse.ArgumentTypeError(f"`{text:.40}` is not a number from {least} to {most}")
-        return int(text)
-
-    return read

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from control_api.settings_reader import PREFIX, SettingsReader
 from policies.ground.listen_address import EVERY, ListenAddress
+from policies.ground.process.settings_reader import PREFIX, SettingsReader
 from policies.ground.settings import SettingsError
 
 WEBHOOK = "WEBHOOK_"

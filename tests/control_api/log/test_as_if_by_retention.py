@@ -20,7 +20,7 @@ from policies.trail.log_file.reader import LogFileReader
 from policies.trail.merkle_tree import Frontier
 from policies.trail.proofs.signed_note import ED25519, VerifierKey
 from tests.control_api.log.purging import SIGNER, aged, fill, maker, purge
-from tests.deploy.commands.verify.world import Answer, run
+from tests.deploy.commands.verify.world import Answer, run, run_on_database
 from tests.support.open_store import TENANT, OpenStore, sql
 
 Capture = pytest.CaptureFixture[str]
@@ -112,7 +112,7 @@ async def test_the_database_s_verification_finds_it(attacked: OpenStore, capsys:
     answer = await verify(attacked.store, TENANT, (SIGNER.public,))
     assert answer["reason"].startswith("purge_mismatch: seq 35: is not the `purge` entry")
     key = VerifierKey("log", ED25519, SIGNER.public).text()
-    told = await asyncio.to_thread(run, capsys, "--database", attacked.url, "--key", key, "--json")
+    told = await asyncio.to_thread(run_on_database, capsys, attacked.url, "--key", key, "--json")
     assert (told.code, told.reasons[0]) == (1, "purge_mismatch")
 
 

@@ -1,5 +1,5 @@
-"""Migrated databases of both kinds, for the tests of `--database`."""
+"""What tests of the commands share with those of the control API."""
 
-from tests.control_api.store.databases import either_url, postgresql_url, sqlite_url
+from tests.control_api.conftest import api
 
-__all__ = ["either_url", "postgresql_url", "sqlite_url"]
+__all__ = ["api"]

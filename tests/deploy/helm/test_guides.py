@@ -33,7 +33,7 @@ GUIDES = {
         "cluster", "install", "agent", "demo", "outage", "production", "upgrade"
     ),
     ROOT / "deploy" / "kustomize" / "README.md": ("kustomize", "render"),
-    ROOT / "control_api" / "admission" / "README.md": ("keys in a Secret", "inject"),
+    ROOT / "deploy/kubernetes/admission/README.md": ("keys in a Secret", "inject"),
 }  # fmt: skip
 DOCKERFILE = ROOT / "deploy" / "images" / "Dockerfile"
 # A program and its command, wherever a shell takes one.

@@ -99,7 +99,7 @@ def evaluate(stack: Stack, **changed: Any) -> Any:
 
 def environ_of(operator: Operator, **more: str) -> dict[str, str]:
     """The environment of a command that runs as a process."""
-    root = str(Path(__file__).resolve().parents[3])
+    root = str(Path(__file__).resolve().parents[4])
     ours = {"SLUICE_URL": operator.url, "SLUICE_KEY_FILE": str(operator.key_file)}
     clean = {name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")}
     return clean | {"PYTHONPATH": root} | ours | more

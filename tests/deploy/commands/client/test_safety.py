@@ -227,7 +227,7 @@ def test_no_slow_library_is_loaded() -> None:
     )
     answer = subprocess.run(
         [sys.executable, "-P", "-c", code],
-        env={"PYTHONPATH": str(Path(__file__).resolve().parents[3])},
+        env={"PYTHONPATH": str(Path(__file__).resolve().parents[4])},
         capture_output=True,
         text=True,
         timeout=60,

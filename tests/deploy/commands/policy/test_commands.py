@@ -16,7 +16,7 @@ from deploy.commands.policy.__main__ import main
 from tests.deploy.commands.policy.test_git_tree import commit, git
 from tests.support.control_api import ControlApi, running_control_api
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 IN_FORCE = """\
 policies:
   - name: support-reads

@@ -220,7 +220,7 @@ def test_a_run_that_is_killed_leaves_the_last_state(monitor: Monitor) -> None:
     )
     done = subprocess.run(
         [sys.executable, "-c", code, *monitor.arguments()],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])},
         check=False,
     )
     assert done.returncode == -signal.SIGKILL

@@ -39,7 +39,7 @@ from tests.policies.trail.walk.world import line, tree_of
 from tests.policies.world import FACTS, LOG, POLICY, RETRIEVAL, START, Log, decided
 
 Capture = pytest.CaptureFixture[str]
-VECTORS = Path(__file__).parents[2] / "vectors"
+VECTORS = Path(__file__).parents[3] / "vectors"
 
 
 def file_of(

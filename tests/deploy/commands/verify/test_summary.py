@@ -66,7 +66,7 @@ def test_the_readme_s_command_verifies_a_file(tmp_path: Path) -> None:
     script = commands(
         "deploy/commands/verify/README.md", "verify a file, with the key's text in log.pub"
     )
-    root = Path(__file__).parents[3]
+    root = Path(__file__).parents[4]
     sluice = f'#!/bin/sh\nexec "{sys.executable}" -m deploy.command "$@"\n'
     program = tmp_path / "bin" / "sluice"
     program.parent.mkdir()

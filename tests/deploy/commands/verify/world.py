@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from control_api.log.database_verifier.__main__ import main as database_main
 from deploy.commands.verify.__main__ import main
 from policies.ground.signing import Endorsement, Signer
 from policies.sets.policy_set import role_document
@@ -61,13 +62,22 @@ class Answer:
         return [each["reason"] for each in self.json["findings"]]
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> Answer:
+def run(
+    capsys: pytest.CaptureFixture[str],
+    *arguments: str,
+    program: Callable[[list[str]], int] = main,
+) -> Answer:
     try:
-        code = main(list(arguments))
+        code = program(list(arguments))
     except SystemExit as error:
         code = int(str(error.code))
     captured = capsys.readouterr()
     return Answer(code, captured.out, captured.err)
+
+
+def run_on_database(capsys: pytest.CaptureFixture[str], url: str, *arguments: str) -> Answer:
+    """The program that `sluice verify --database` becomes."""
+    return run(capsys, "--database", url, *arguments, program=database_main)
 
 
 def note(size: int, rows: Sequence[StoredRow] = ROWS, *, signer: Signer = SIGNER) -> str:

@@ -36,7 +36,7 @@ from policies import __version__
 from tests.servers import find
 
 FOLDER = Path(__file__).with_name("golden")
-CHART = Path(__file__).resolve().parents[3] / "deploy/helm/sluice"
+CHART = Path(__file__).resolve().parents[4] / "deploy/helm/sluice"
 KINDS = ("output.yaml", "refused.txt", "skipped.txt")
 VALUES: dict[str, tuple[str, ...]] = {
     "explicit": (),

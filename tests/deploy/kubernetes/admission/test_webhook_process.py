@@ -33,7 +33,7 @@ from tests.support.certificates import authority
 from tests.support.ports import free_port
 from tests.support.waiting import until
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 POD = {"metadata": {"name": "cart"}, "spec": {"containers": [{"name": "cart", "image": "x"}]}}
 
 

@@ -337,5 +337,5 @@ def test_objects_of_any_shape_are_survived(value: Any) -> None:
 
 
 def test_the_readme_lists_every_check() -> None:
-    text = (ROOT / "deploy" / "cluster" / "README.md").read_text()
+    text = (ROOT / "deploy/kubernetes/doctor/README.md").read_text()
     assert not [each.__name__ for each in CHECKS if f"| `{each.__name__}` |" not in text]

@@ -11,7 +11,7 @@ from deploy.commands.policy.__main__ import main
 from policies.definitions.policy_files import MAX_DEPTH
 from tests.deploy.commands.policy.testing.trees import FAILING, POLICIES, TESTS, run, tree, write
 
-README = (Path(__file__).parents[4] / "policies/README.md").read_text()
+README = (Path(__file__).parents[5] / "policies/README.md").read_text()
 
 
 def test_cases_that_pass_print_no_finding(

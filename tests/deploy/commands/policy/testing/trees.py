@@ -51,7 +51,7 @@ def run(*arguments: str | Path) -> int:
 
 def start(*arguments: str | Path, cwd: Path | None = None) -> subprocess.Popen[str]:
     """The same as a process."""
-    root = Path(__file__).parents[4]
+    root = Path(__file__).parents[5]
     return subprocess.Popen(
         [sys.executable, "-m", "deploy.commands.policy", "test", *map(str, arguments)],
         stdout=subprocess.PIPE,

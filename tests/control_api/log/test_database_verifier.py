@@ -3,7 +3,9 @@
 import asyncio
 import base64
 import contextlib
+import json
 import shutil
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -23,7 +25,7 @@ from policies.trail.proofs import cosignature
 from policies.trail.proofs.signed_note import COSIGNATURE, VerifierKey
 from tests.control_api.log.purging import aged, keep_days, purge
 from tests.control_api.store.databases import postgresql_url
-from tests.deploy.commands.verify.world import SIGNER, Answer, run
+from tests.deploy.commands.verify.world import SIGNER, Answer, run_on_database
 from tests.support.open_store import (
     TENANT,
     OpenStore,
@@ -55,13 +57,27 @@ async def logged(url: str) -> AsyncIterator[OpenStore]:
 
 async def verify(capsys: Capture, url: str, *arguments: str) -> Answer:
     # The command has an event loop of its own.
-    return await asyncio.to_thread(run, capsys, "--database", url, "--json", *arguments)
+    return await asyncio.to_thread(run_on_database, capsys, url, "--json", *arguments)
 
 
 async def test_a_log_holds_on_either_database(either_url: str, capsys: Capture) -> None:
     async with logged(either_url):
         answer = await verify(capsys, either_url)
     assert (answer.code, answer.json["entries"], answer.json["level"]) == (0, SIZE, "unsigned")
+
+
+@pytest.mark.deep(
+    stands_in="tests/control_api/log/test_database_verifier.py::test_a_log_holds_on_either_database"
+)
+async def test_the_command_becomes_the_program_that_reads_the_store(sqlite_url: str) -> None:
+    async with logged(sqlite_url):
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "deploy.command"),
+            *("verify", "--database", sqlite_url, "--json"),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        out, _ = await process.communicate()
+    assert (process.returncode, json.loads(out)["entries"]) == (0, SIZE)
 
 
 DAMAGES = {
@@ -83,7 +99,7 @@ async def test_each_damage_is_named(name: str, either_url: str, capsys: Capture)
     async with logged(either_url) as world:
         await sql(world.url, statement, **({"zero": bytes(32)} if ":zero" in statement else {}))
         answer = await verify(capsys, either_url)
-        shown = await asyncio.to_thread(run, capsys, "--database", either_url)
+        shown = await asyncio.to_thread(run_on_database, capsys, either_url)
     assert answer.code == 1
     assert (answer.reasons[0], answer.json["findings"][0]["seq"]) == (reason, seq)
     if name in ("an entry", "a column"):
@@ -148,7 +164,7 @@ async def test_the_store_outside_shows_what_the_database_alone_hides(
         for table in ("log_entries", "openings", "log_heads", "log_index", "log_spans", "sources"):
             await sql(world.url, f"DELETE FROM {table}")
         shown = await asyncio.to_thread(
-            run, capsys, "--database", sqlite_url, "--log", TENANT, *store, *cosigned
+            run_on_database, capsys, sqlite_url, "--log", TENANT, *store, *cosigned
         )
         assert shown.code == 1
         assert "the store's latest checkpoint, of 10 entries, is cosigned by `w`" in shown.out
