@@ -59,8 +59,11 @@ class _KeyFile(ABC):
             self._read_if_changed()
             if self._digest != self._in_use():
                 await self._replace()
-        except (ValueError, FetchFailed) as error:
+        except FetchFailed as error:
             self._state.failing(str(error))
+        except ValueError as error:
+            # Another wrong key is told at once: an operator who tries keys reads the log.
+            self._state.failing(str(error), pause=0.0)
         else:
             self._state.recovered()
 
@@ -88,7 +91,15 @@ class _KeyFile(ABC):
                 "holds one that fits"
             )
         self._use()
-        log.info("%s is replaced by that in `%s`", self._whose, self._path)
+        if fault is None:
+            log.info("%s is replaced by that in `%s`", self._whose, self._path)
+        else:
+            log.error(
+                "%s is replaced by that in `%s`, which %s: write one that fits into that file",
+                self._whose,
+                self._path,
+                fault,
+            )
 
     async def _fault_of_new(self) -> str | None:
         """Why the file's key does not fit. Raises `FetchFailed` if that can't be known yet."""

@@ -30,13 +30,14 @@ class StateLogger:
         self._told: str | None = None
         self._told_at = float("-inf")
 
-    def failing(self, problem: str) -> None:
-        """Note that it fails, and why."""
+    def failing(self, problem: str, pause: float = PAUSE_SECONDS) -> None:
+        """Note that it fails, and why. A cause that alternates by itself needs the long `pause`;
+        one that changes by what an operator does may have a shorter one, in seconds."""
         self.problem = problem
         now = self._monotonic()
         # Compared as text: an outage that changes its cause is worth another line.
-        pause = REPEAT_SECONDS if problem == self._told else PAUSE_SECONDS
-        if now - self._told_at >= pause:
+        least = REPEAT_SECONDS if problem == self._told else pause
+        if now - self._told_at >= least:
             self._log.error("%s: %s", self._what, problem)
             self._told, self._told_at = problem, now
 

@@ -14,6 +14,7 @@ from policies.ground.canonical import rfc3339
 from policies.sets.policy_set import NoPolicySet, PolicySet
 from sidecar.live_keys import AgentIdentity
 from sidecar.metrics.readiness import Probe
+from sidecar.platform.state_logger import PAUSE_SECONDS as CAUSE_SECONDS
 from sidecar.platform.state_logger import StateLogger
 from sidecar.policy_cache.document_fetcher import MissingDocument
 from sidecar.policy_cache.policy_store import CacheDamaged
@@ -49,7 +50,7 @@ class StandingDenials:
         self._changed = changed
         self._told_from = policies.monotonic() + START_SECONDS
         self._wanted = asyncio.Event()
-        self._states: list[tuple[Probe, StateLogger]] = [
+        self._states: list[tuple[Probe, StateLogger, float]] = [
             self._state(
                 self._stale,
                 "every request is denied with `policy_set_stale`",
@@ -76,6 +77,8 @@ class StandingDenials:
                     lambda: agent_key_problem(policies, agent),
                     "every proxied request is denied for the agent's key",
                     "the agent's key is valid, and proxied requests are decided",
+                    # One wrong key after another: each cause is told at once.
+                    pause=0.0,
                 )
             )
 
@@ -95,18 +98,20 @@ class StandingDenials:
                     await self._wanted.wait()
 
     def look(self) -> None:
-        """Tell what has begun or ended since the last look."""
-        for probe, state in self._states:
+        """Tell what has begun, ended or changed its cause since the last look."""
+        for probe, state, pause in self._states:
             problem, before = probe(), state.problem
             if problem is not None:
-                state.failing(problem)
+                state.failing(problem, pause)
             elif before is not None:
                 state.recovered()
             if (problem is None) != (before is None):
                 self._changed()
 
-    def _state(self, probe: Probe, what: str, back: str) -> tuple[Probe, StateLogger]:
-        return probe, StateLogger(log, what, back, self._policies.monotonic)
+    def _state(
+        self, probe: Probe, what: str, back: str, pause: float = CAUSE_SECONDS
+    ) -> tuple[Probe, StateLogger, float]:
+        return probe, StateLogger(log, what, back, self._policies.monotonic), pause
 
     def _stale(self) -> str | None:
         freshness = self._policies.freshness

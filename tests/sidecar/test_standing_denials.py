@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from policies.definitions.model import Agent, Key, TenantSettings
-from policies.ground.keys import key_digest
+from policies.ground.keys import key_digest, make_key
 from policies.sets.policy_set import (
     agent_document,
     agent_name,
@@ -19,6 +19,7 @@ from tests.support.fake_control_api import AGENT, EVALUATE_KEY, READ_KEY, ROLE, 
 from tests.support.sidecar import EVALUATE, FaultyDisk, RunningSidecar, ask
 from tests.support.waiting import until_async
 
+OTHER_KEY = make_key(b"o" * 32)
 FROZEN_AT = 1_767_225_600_000_000
 
 
@@ -48,6 +49,20 @@ async def test_an_agent_s_key_that_is_not_valid_is_told_and_replaced_by_the_file
     why = (await sidecar.problems())["agent_key"]
     assert "unknown or revoked (`key_not_valid`), and `agent.key_file` does not hold" in why
     assert await sidecar.metric('sluice_not_ready{reason="agent_key"}') == 1
+    # Another wrong one is told at once, with what is wrong with it and what to do.
+    foreign = key_document(Key("key_o", "evaluate", "agt_other"))
+    await sidecar.follows(control.publish({key_name(key_digest(OTHER_KEY)): foreign}))
+    parts.standing_denials.look()
+    file.write_text(OTHER_KEY)
+    await parts.agent_key_file.follow()
+    parts.standing_denials.look()
+    replaced, _, denied = caplog.messages[-3:]
+    assert replaced == (
+        f"the agent's key is replaced by that in `{file}`, which is bound to another agent than "
+        "`agent.id`: write one that fits into that file"
+    )
+    assert denied.startswith("every proxied request is denied for the agent's key: ")
+    assert "is bound to another agent than `agent.id` (`key_agent_binding`)" in denied
     file.write_text(READ_KEY)
     await parts.agent_key_file.follow()
     parts.standing_denials.look()
@@ -58,10 +73,14 @@ async def test_an_agent_s_key_that_is_not_valid_is_told_and_replaced_by_the_file
     assert await sidecar.metric('sluice_not_ready{reason="agent_key"}') == 0
     assert EVALUATE_KEY not in caplog.text
     assert READ_KEY not in caplog.text
+    assert OTHER_KEY not in caplog.text
 
 
 async def test_a_key_of_another_agent_or_role_replaces_none_that_fits(
-    sidecar: RunningSidecar, control: FakeControlApi, tmp_path: Path
+    sidecar: RunningSidecar,
+    control: FakeControlApi,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     parts, file = sidecar.parts, tmp_path / "agent.key"
     assert parts.agent_key_file is not None
@@ -83,6 +102,7 @@ async def test_a_key_of_another_agent_or_role_replaces_none_that_fits(
         await parts.agent_key_file.follow()
         assert await sidecar.problems() == {}
         assert said in (parts.agent_key_file.problem or "")
+        assert said in caplog.messages[-1]
     # Once the one in use is revoked too, it is not ready, and says for what.
     await sidecar.follows(control.publish({good: None}))
     await parts.agent_key_file.follow()
