@@ -59,11 +59,13 @@ def run_at(options: argparse.Namespace) -> int:
         return code
     for row in rows:
         text.show("", text.access(row))
-    print(f"At {rfc3339(at)}, by {len(versions)} of {len(held)} policies in force:")
+    if rows:
+        print(f"At {rfc3339(at)}, by {len(versions)} of {len(held)} policies in force:")
+    else:
+        nobody = text.nobody(vars(options), "could")
+        print(f"At {rfc3339(at)}, {nobody} by the policies in force")
     for each in versions:
         print(f"  {_line(each)}")
-    if not rows:
-        print("no request was allowed", file=sys.stderr)
     whose = "the key given" if keys.pinned else "the key that the service names (--log-key pins it)"
     print(f"checked with {whose}; {_LIMITS}", file=sys.stderr)
     return code
@@ -179,7 +181,7 @@ def _run(options: argparse.Namespace) -> int:
     for row in rows:
         text.show("", text.access(row))
     if not rows:
-        print("no request is allowed", file=sys.stderr)
+        print(text.nobody(vars(options), "may"), file=sys.stderr)
     return 0
 
 

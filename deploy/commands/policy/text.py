@@ -29,6 +29,19 @@ def access(row: Row) -> Iterator[str]:
     yield f"  by policy: {', '.join(map(shown, row['policies']))}"
 
 
+def nobody(asked: Row, may: str) -> str:
+    """What `who` or `can` says without a row. `asked` are its options."""
+    who = "nobody" if asked["role"] is None else shown(asked["role"])
+    what = "anything" if asked["source"] is None else shown(asked["source"])
+    if asked["role"] is not None:
+        may += " not"
+    words = {"agent": "by agent", "level": "at", "task": "for task"}
+    only = "".join(
+        f" {word} {shown(asked[name])}" for name, word in words.items() if asked[name] is not None
+    )
+    return f"{who} {may} read {what}{only}"
+
+
 def change(row: Row, word: str) -> Iterator[str]:
     """What a row of `diff` says; `word` is `may` or `may no longer`."""
     yield f"{shown(row['agent_role'])} {word} read {_names(row['sources'])} at {_levels(row)}"
