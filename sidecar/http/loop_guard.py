@@ -4,10 +4,10 @@ local."""
 
 import socket
 from collections.abc import Iterable
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import ip_address
 from typing import Any
 
-Address = IPv4Address | IPv6Address
+from policies.ground.egress import Address
 
 
 class LoopGuard:

@@ -15,15 +15,12 @@ from sidecar.protocols.messages import (
     ForwardPlan,
     Permits,
     RoutedRequest,
-    SourceRef,
     Visibility,
 )
 from sidecar.protocols.protocol import SourceProtocol
-from sidecar.protocols.route_table import ProtocolRoute
+from sidecar.protocols.route_table import ProtocolRoute, Sources
 from sidecar.proxy.pipeline.authorizer import Authorizer
 from sidecar.proxy.worker_thread import LONGEST_INLINE, Refresh, WorkerThread
-
-Sources = tuple[SourceRef, ...]
 
 
 class ProtocolCalls:
