@@ -13,11 +13,10 @@ from policies.ground.connection_budget import ConnectionBudget
 from policies.ground.listen_address import ListenAddress
 from policies.ground.random_buffer import RandomBuffer
 from sidecar.api.dispatch import Dispatcher
-from sidecar.api.handlers import Api
+from sidecar.api.handlers import Api, stop_routes
 from sidecar.api.http_server import HttpServer
 from sidecar.api.route import ApiPort
 from sidecar.api.source_catalog import SourceCatalog
-from sidecar.api.stopping import stop_routes
 from sidecar.authzen.routes import authzen_routes
 from sidecar.control.client import ControlClient
 from sidecar.control.clock import ControlClock
@@ -29,10 +28,10 @@ from sidecar.control.shipper import Shipper
 from sidecar.doors.assembly import Doors
 from sidecar.enforce import Enforcer
 from sidecar.heartbeats import Heartbeats
-from sidecar.http.body_budget import BodyBudget
-from sidecar.http.loop_guard import LoopGuard
+from sidecar.http.client.egress_guard import LoopGuard
 from sidecar.http.port_names import PortNames
 from sidecar.http.rendered_response import ResponseRenderer
+from sidecar.http.request_body import BodyBudget
 from sidecar.http.server.head_cache import KEY_BYTES, HeadCache
 from sidecar.http.tls_contexts import server_context
 from sidecar.key_files import AgentKeyFile, OwnKeyFile
@@ -42,10 +41,9 @@ from sidecar.metrics.metrics import Metrics
 from sidecar.metrics.readiness import Readiness
 from sidecar.platform.key_file import read_key
 from sidecar.policy_cache.cache_file import CacheFile
-from sidecar.policy_cache.document_fetcher import FetchFailed
 from sidecar.policy_cache.freshness import Freshness
-from sidecar.policy_cache.full_replica.replica import FullReplica
-from sidecar.policy_cache.policy_view import PolicyView
+from sidecar.policy_cache.full_replica import FullReplica
+from sidecar.policy_cache.policy_view import FetchFailed, PolicyView
 from sidecar.policy_cache.replica import Replica
 from sidecar.protocols.shared.configured_levels import ConfiguredLevels
 from sidecar.proxy.assembly import Proxy, ProxyPorts
@@ -69,12 +67,10 @@ from sidecar.telemetry.collectors import (
     watch_spool,
     watch_traces,
 )
-from sidecar.telemetry.probes import probes
-from sidecar.telemetry.standing_denials import StandingDenials, frozen_since
-from sidecar.telemetry.status import SidecarStatus
-from sidecar.telemetry.status_reporter import StatusReporter
+from sidecar.telemetry.standing_denials import StandingDenials, frozen_since, probes
+from sidecar.telemetry.status import SidecarStatus, StatusReporter
 from sidecar.tracing.exporter import SpanExporter
-from sidecar.tracing.tracer import Tracer
+from sidecar.tracing.trace import Tracer
 
 
 class Listening(Protocol):
@@ -420,8 +416,7 @@ class Components:
         if settings.redis is None:
             return FullReplica(settings, self.control, self.cache_file, freshness, host)
         # Imported only when needed: the Redis library takes megabytes.
-        from sidecar.policy_cache.partial_replica.redis_client import connect
-        from sidecar.policy_cache.partial_replica.replica import PartialReplica
+        from sidecar.policy_cache.partial_replica.replica import PartialReplica, connect_redis
 
         return PartialReplica(
             settings,
@@ -430,5 +425,5 @@ class Components:
             freshness,
             host,
             random_bytes,
-            connect(settings.redis),
+            connect_redis(settings.redis),
         )

@@ -37,13 +37,16 @@ from policies.sets.source_levels import raised
 from policies.trail.masked_ahead import masked_ahead
 from sidecar.metrics.metrics import Metrics
 from sidecar.platform import eager
-from sidecar.platform.departure import Departed, Watch, until_departed, unwatched
-from sidecar.policy_cache.candidate_roles import CandidateRoles
-from sidecar.policy_cache.document_fetcher import FetchFailed, MissingDocument
-from sidecar.policy_cache.policy_view import PolicyView
+from sidecar.platform.eager import Departed, Watch, until_departed, unwatched
+from sidecar.policy_cache.policy_view import (
+    CandidateRoles,
+    FetchFailed,
+    MissingDocument,
+    PolicyView,
+)
 from sidecar.recorder import POLICY_SET_STALE, MadeRecord, RecordedDecision, Recorder, Verdict
 from sidecar.sessions import ClaimFailed, SessionRegistry
-from sidecar.tracing.tracer import Tracer
+from sidecar.tracing.trace import Tracer
 from sidecar.unreadable import UnreadableRequests
 
 log = logging.getLogger(__name__)

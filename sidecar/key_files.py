@@ -15,9 +15,8 @@ from sidecar.control.identity import ConfiguredIdentity
 from sidecar.live_keys import AgentIdentity, LiveKeys
 from sidecar.platform.key_file import read_key
 from sidecar.platform.state_logger import StateLogger
-from sidecar.policy_cache.document_fetcher import FetchFailed, MissingDocument
 from sidecar.policy_cache.policy_store import CacheDamaged
-from sidecar.policy_cache.policy_view import PolicyView
+from sidecar.policy_cache.policy_view import FetchFailed, MissingDocument, PolicyView
 
 log = logging.getLogger(__name__)
 

@@ -1,20 +1,25 @@
-"""Who may call, and as which agent: looks up keys in the local policy set. Knows no header.
+"""Finds who may call, and as which agent: looks up keys in the local policy set, and counts and
+logs the keys that are refused. For a refused call no decision is made, so neither a record nor a
+decision's metric shows it.
 
 A key is known only by its digest. It is looked up for every request, so a revocation takes effect
-as soon as it is in the policy set.
+as soon as it is in the policy set. Knows no header.
 """
 
+import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
 from policies.definitions.model import Key
 from policies.ground.clock import Clock
-from policies.ground.errors import Forbidden, Unauthorized
+from policies.ground.errors import Forbidden, SluiceError, Unauthorized
 from policies.ground.keys import key_digest
 from policies.sets.policy_set import NoPolicySet, PolicySet
 from sidecar.control.identity import NOT_ENROLLED, EnrolledIdentity
-from sidecar.policy_cache.document_fetcher import MissingDocument
+from sidecar.metrics.counters import Counter
+from sidecar.platform.state_logger import StateLogger
 from sidecar.policy_cache.policy_store import CacheDamaged
+from sidecar.policy_cache.policy_view import MissingDocument
 
 EVALUATING_SCOPES = ("evaluate", "admin")
 """Scopes that may ask for a decision (`CONTRACT.md`, Scopes)."""
@@ -190,3 +195,53 @@ class EnrolledAgent(AgentIdentity):
         alive."""
         live = self._identity.live(self._keys.policy_set)
         return None if live is None else live.agent_key
+
+
+log = logging.getLogger(__name__)
+
+REFUSAL_REASONS = {
+    "missing": "the call carries none",
+    "unknown": "it is unknown or revoked",
+    "expired": "it has expired",
+    "scope": "its scope does not allow this",
+    "foreign": "it is bound to an agent for which this sidecar may not decide",
+}
+"""Why a key is refused: the label in the metric, and the words in the log."""
+
+
+class RefusedKeys:
+    """`count` counts by the way in and the reason. `what` is what the log calls that which refuses,
+    such as "check door". `monotonic` is a clock in seconds."""
+
+    def __init__(self, count: Counter, what: str, monotonic: Callable[[], float]) -> None:
+        self._count = count
+        self._what = what
+        self._monotonic = monotonic
+        self._states: dict[str, StateLogger] = {}
+
+    def refused(self, way: str, name: str, error: SluiceError) -> None:
+        """Note a refusal with `error`. `way` is the label, and `name` the name in the log; both
+        come from a closed set."""
+        reason = _reason(error)
+        self._count.add(way, reason)
+        state = self._states.get(name)
+        if state is None:
+            where = f"the {self._what} `{name}`"
+            state = self._states[name] = StateLogger(
+                log, f"{where} refused a call for its key", f"{where} took a key", self._monotonic
+            )
+        state.failing(REFUSAL_REASONS[reason])
+
+    def taken(self, name: str) -> None:
+        """Note that the key of a call was taken."""
+        state = self._states.get(name)
+        if state is not None and state.problem is not None:
+            state.recovered()
+
+
+def _reason(error: SluiceError) -> str:
+    if isinstance(error, InvalidKey):
+        return "expired" if error.expired else "unknown"
+    if isinstance(error, WrongScope):
+        return "scope"
+    return "foreign" if isinstance(error, ForeignKey) else "missing"

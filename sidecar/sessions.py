@@ -1,18 +1,20 @@
-"""Sessions as this sidecar knows them: claimed once at the control API, then remembered.
+"""Keeps the sessions that this sidecar knows: claimed once at the control API, then remembered.
 
 A session belongs to the role and agent of the call that first named it, anywhere in the tenant
 (`CONTRACT.md`, Sessions), so only the control API can say who owns it. After that, the answer
 changes only when the session expires or is revoked, and revocations come with the policy set. So it
-is kept in memory and, for a start without the control API, on disk. Knows neither the checks nor
-when a call may claim.
+is kept in memory and, for a start without the control API, on disk. Several calls that name a
+session for the first time share one claim (`SharedCall`). When a call may claim is not decided
+here.
 """
 
+import asyncio
 import logging
 import sqlite3
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import orjson
 
@@ -24,8 +26,38 @@ from policies.sets.policy_set import SESSION, Fetch, session_name
 from policies.sets.signed_head import Claim
 from policies.trail.masked_ahead import recorded_user
 from sidecar.control.client import ControlClient, ControlUnavailable
-from sidecar.platform.shared_call import SharedCall
 from sidecar.policy_cache.cache_file import CacheFile
+
+T = TypeVar("T")
+
+
+class SharedCall(Generic[T]):
+    """Runs `call` in a task of its own: a task that is cancelled while it waits leaves the call to
+    the others. When the last one has left, the call is cancelled."""
+
+    __slots__ = ("_task", "_waiting")
+
+    def __init__(self, call: Coroutine[Any, Any, T]) -> None:
+        self._task = asyncio.get_running_loop().create_task(call)
+        self._waiting = 0
+
+    @property
+    def awaited(self) -> bool:
+        """Whether a task waits for the result. If none does any more, none may begin to."""
+        return self._waiting > 0
+
+    async def result(self) -> T:
+        """What the call returns. Raises what it raises."""
+        self._waiting += 1
+        try:
+            # Not `await self._task`, which would pass on a cancellation of this waiter.
+            await asyncio.wait((self._task,))
+            return self._task.result()
+        finally:
+            self._waiting -= 1
+            if not self._waiting:
+                self._task.cancel()
+
 
 log = logging.getLogger(__name__)
 

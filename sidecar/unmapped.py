@@ -1,11 +1,17 @@
-"""A well-formed question from which no retrieval can be made: what is recorded of it.
+"""Describes a well-formed question from which no retrieval can be made, and finds whom a key stands
+for where a request names no agent and no role.
 
 Doors read other shapes of the question, and may find that something is missing. That is a denial
-like any other, and `Enforcer.deny` records it. Knows no shape.
+like any other, and `Enforcer.deny` records it. What a key fills in is judged like what the request
+said.
 """
 
+from collections.abc import Callable
+
+from policies.definitions.model import Key
 from policies.ground.json_body import identifier_fault
 from policies.retrieval import Retrieval
+from policies.sets.policy_set import PolicySet
 
 UNMAPPED = "unmapped_request"
 """The policy name of the denial."""
@@ -41,3 +47,26 @@ class Unmapped(ValueError):
 def _readable(name: str | None) -> str:
     """`name`, if a record may hold it."""
     return UNKNOWN if name is None or identifier_fault(name) else name
+
+
+def agent_of(key: Key) -> str | None:
+    """The agent that the key is tied to, None if it is tied to none."""
+    return key.bound_agent_id
+
+
+def role_of(
+    key: Key,
+    agent_id: str | None,
+    policy_set: PolicySet,
+    speaks_for: Callable[[str | None], bool],
+) -> str | None:
+    """The registered agent's own role, else the one role that the key permits; None if there is
+    neither. Raises `MissingDocument` while the agent's document is not here. For an agent that the
+    sidecar's own key does not speak for: the key's one role, or `UNKNOWN`."""
+    if not speaks_for(agent_id):
+        # Every such call is denied for that. The agent's document may not be here.
+        return key.permitted_roles[0] if len(key.permitted_roles) == 1 else UNKNOWN
+    agent = None if agent_id is None else policy_set.agent(agent_id)
+    if agent is not None:
+        return agent.permitted_roles[0]  # the publisher puts the agent's own role first
+    return key.permitted_roles[0] if len(key.permitted_roles) == 1 else None

@@ -27,20 +27,17 @@ from sidecar.api.route import (
     describe_error,
 )
 from sidecar.http import request_body
-from sidecar.http.body_budget import BodyBudget, Lease
 from sidecar.http.port_names import ForeignRequest, PortNames
 from sidecar.http.rendered_response import RenderedResponse, ResponseRenderer
-from sidecar.http.request_body import read_whole, take_whole
-from sidecar.http.server.request import HttpRequest
-from sidecar.http.server.response import Answer, Deferred
-from sidecar.live_keys import LiveKeys, WrongScope
+from sidecar.http.request_body import BodyBudget, Lease, read_whole, take_whole
+from sidecar.http.server.request import Answer, Deferred, HttpRequest
+from sidecar.live_keys import LiveKeys, RefusedKeys, WrongScope
 from sidecar.metrics.metrics import Metrics
 from sidecar.platform import eager
-from sidecar.platform.departure import Departed
+from sidecar.platform.eager import Departed
 from sidecar.platform.json_logging import about
-from sidecar.policy_cache.document_fetcher import DocumentFetcher, FetchFailed, MissingDocument
 from sidecar.policy_cache.policy_store import CacheDamaged
-from sidecar.refused_keys import RefusedKeys
+from sidecar.policy_cache.policy_view import DocumentFetcher, FetchFailed, MissingDocument
 
 log = logging.getLogger(__name__)
 

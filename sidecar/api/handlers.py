@@ -1,11 +1,14 @@
-"""The handlers of the sidecar's own ports: `POST /v1/context/evaluate`, `GET /v1/sources`, health,
-readiness, metrics.
+"""Answers requests to the sidecar's own ports: `POST /v1/context/evaluate`, `GET /v1/sources`,
+health, readiness, metrics; and the one that stops the sidecar, for a Job whose sidecar is an
+ordinary container and would otherwise outlive the Job's own work. That one is served on a port of
+loopback alone, if at all; what stops the process is an argument.
 
 A handler parses, calls one use case and renders. Knows neither how a decision is made nor how HTTP
 is spoken (`dispatch`, `http_server`).
 """
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from urllib.parse import parse_qsl
 
 import orjson
@@ -16,9 +19,8 @@ from policies.batch import parse_batch
 from policies.ground.errors import Malformed, Unavailable, invalid
 from policies.ground.json_body import parse_object
 from policies.retrieval import parse_retrieval
-from sidecar.api.route import ApiReply, ApiRequest, ApiRoute
+from sidecar.api.route import ApiReply, ApiRequest, ApiRoute, traced
 from sidecar.api.source_catalog import SourceCatalog
-from sidecar.api.traced import traced
 from sidecar.enforce import Enforcer
 from sidecar.live_keys import EVALUATING_SCOPES
 from sidecar.metrics.metrics import Metrics
@@ -136,3 +138,20 @@ def _parameter(query: str, name: str) -> str | None:
         # One reader would use the first, another the last.
         raise invalid([f"{name}: is given twice"], "query")
     return values[0] if values else None
+
+
+STOP_PATH = "/quitquitquit"
+log = logging.getLogger(__name__)
+
+
+def stop_routes(stop: Callable[[], None]) -> Mapping[str, ApiRoute]:
+    """The table of the route. `stop` has the effect of SIGTERM, and returns at once."""
+
+    async def handle(_request: ApiRequest, _body: bytes) -> ApiReply:
+        log.info("asked to stop at %s", STOP_PATH)
+        # What is in progress is finished first, this answer included.
+        stop()
+        return ApiReply(b'{"status":"stopping"}')
+
+    # It needs no key: who speaks on the pod's loopback can only end its own access to data.
+    return {STOP_PATH: ApiRoute("stop", ("POST",), None, handle, programs_only=True)}

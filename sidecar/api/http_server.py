@@ -1,23 +1,117 @@
-"""One of the sidecar's own ports, and the limits of its connections. Knows no message."""
+"""Opens one of the sidecar's own ports, limits its connections, and keeps a few places for probes
+beyond that limit: an agent that holds all places must not get the sidecar restarted by the kubelet,
+nor hide it from Prometheus.
+
+Each connection of a probe gets one answer, if it asks for one of the paths of probes. If all places
+are taken, the oldest is ended for the next one, so connections that are only held can't keep a
+probe out. A connection's protocol is chosen when it is made, and not when it is accepted: the event
+loop accepts many at once, and each choice depends on the places that the others have taken.
+"""
 
 import asyncio
 import logging
 import ssl
-from typing import Protocol
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, cast
 
-from policies.ground.connection_budget import ConnectionBudget
+from policies.ground.connection_budget import HEAD_BYTES, ConnectionBudget, Slot
 from policies.ground.listen_address import EVERY, ListenAddress
-from sidecar.http.loop_guard import LoopGuard
+from sidecar.http.client.egress_guard import LoopGuard
 from sidecar.http.messages.request_parser import HeadLimits
-from sidecar.http.server.arrival import Arrival
-from sidecar.http.server.connections import Connections
+from sidecar.http.server.connection import Connections
 from sidecar.http.server.head_cache import HeadCache
-from sidecar.http.server.probes import probe_connections
-from sidecar.http.server.request import HttpRequest, Serve
-from sidecar.http.server.response import Response
-from sidecar.http.server.service import Flow, ServerLimits, Service
+from sidecar.http.server.request import (
+    Answer,
+    Flow,
+    HttpRequest,
+    Response,
+    ResponseSent,
+    Serve,
+    ServerLimits,
+    Service,
+)
 from sidecar.http.tls_layer import TlsLayer
 from sidecar.platform.hosts_to_bind import hosts_to_bind
+
+
+class Arrival(asyncio.Protocol):
+    """Gives a new connection to the protocol that `choose` returns."""
+
+    __slots__ = ("_choose",)
+
+    def __init__(self, choose: Callable[[], asyncio.Protocol]) -> None:
+        self._choose = choose
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        chosen = self._choose()
+        # uvloop's transports don't inherit from asyncio's.
+        cast(asyncio.Transport, transport).set_protocol(chosen)
+        chosen.connection_made(transport)
+
+
+PROBE_PLACES = 32
+PROBE_PATHS = frozenset(("/health", "/health/ready", "/metrics", "/quitquitquit"))
+
+_PROBE_HEAD_SECONDS = 5.0
+"""How long the head of a probe may take."""
+
+
+class ProbeBudget(ConnectionBudget):
+    """`places` for connections beyond those of `all_ports`."""
+
+    __slots__ = ("all_ports", "taken")
+
+    def __init__(self, all_ports: ConnectionBudget, places: int = PROBE_PLACES) -> None:
+        super().__init__(places, places * HEAD_BYTES)
+        self.all_ports = all_ports
+        self.taken: dict[_ProbeSlot, Callable[[], None]] = {}
+        """What ends each connection, the oldest first."""
+
+    def slot(self) -> Slot:
+        return _ProbeSlot(self)
+
+
+class _ProbeSlot(Slot):
+    __slots__ = ("_probes",)
+
+    def __init__(self, budget: ProbeBudget) -> None:
+        super().__init__(budget)
+        self._probes = budget
+
+    def take(self, abort: Callable[[], None]) -> bool:
+        probes = self._probes
+        if probes.open >= probes.most:
+            oldest = next(iter(probes.taken))
+            end = probes.taken[oldest]
+            oldest.leave()
+            end()
+            probes.all_ports.refused += 1
+        probes.taken[self] = abort
+        return super().take(abort)
+
+    def leave(self) -> None:
+        self._probes.taken.pop(self, None)
+        super().leave()
+
+
+def probe_connections(service: Service) -> Connections:
+    """Connections of the port of `service` beyond its limit, for probes alone."""
+
+    def serve(request: HttpRequest) -> Coroutine[Any, Any, Answer]:
+        request.stop_reading()
+        if request.target.partition("?")[0] in PROBE_PATHS:
+            return service.serve(request)
+        service.budget.refused += 1
+        return _ended()
+
+    limits = service.limits._replace(idle_seconds=_PROBE_HEAD_SECONDS)
+    budget = ProbeBudget(service.budget)
+    return Connections(service._replace(serve=serve, limits=limits, flow=Flow(), budget=budget))
+
+
+async def _ended() -> Answer:
+    return ResponseSent(keep_alive=False)
+
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,6 @@
-"""The types of a route and of its handler's arguments and result. Knows no path and no HTTP."""
+"""Declares the types of a route and of its handler's arguments and result, and has a handler make
+spans of its decisions (`traced`). Knows no path and no HTTP.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -6,10 +8,11 @@ from typing import NamedTuple
 
 from policies.definitions.model import Key
 from policies.ground.errors import SluiceError
-from sidecar.http.body_budget import BodyBudgetExceeded
 from sidecar.http.port_names import PortNames
 from sidecar.http.rendered_response import JSON, NO_STORE
-from sidecar.platform.departure import Watch, unwatched
+from sidecar.http.request_body import BodyBudgetExceeded
+from sidecar.platform.eager import Watch, unwatched
+from sidecar.tracing.trace import Tracer, within
 
 
 class StartAgain(Exception):
@@ -86,3 +89,18 @@ class ApiPort(NamedTuple):
 
     routes: Mapping[str, ApiRoute]
     names: PortNames | None
+
+
+def traced(handle: Handler, tracer: Tracer | None) -> Handler:
+    """`handle`, with a span of each decision if the request is traced."""
+    if tracer is None:
+        return handle
+
+    async def with_spans(request: ApiRequest, body: bytes) -> ApiReply:
+        trace = tracer.begin(request.traceparent, proxied=False)
+        if trace is None:
+            return await handle(request, body)
+        with within(trace):
+            return await handle(request, body)
+
+    return with_spans

@@ -12,8 +12,7 @@ import orjson
 from policies.definitions.model import Key
 from policies.ground.errors import Malformed
 from policies.retrieval import Retrieval
-from sidecar.api.route import ApiReply, ApiRequest, ApiRoute, Handler
-from sidecar.api.traced import traced
+from sidecar.api.route import ApiReply, ApiRequest, ApiRoute, Handler, traced
 from sidecar.authzen.evaluations import read_evaluations
 from sidecar.authzen.mapping import DOOR, Mapper
 from sidecar.authzen.question import Question, read_question

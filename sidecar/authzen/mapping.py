@@ -21,9 +21,8 @@ from policies.retrieval import Retrieval, complaints
 from policies.sets.policy_set import PolicySet
 from sidecar.authzen.question import Action, Entity, Properties, Question
 from sidecar.authzen.resource_rules import ResourceRules, Target, holds
-from sidecar.key_owner import agent_of, role_of
 from sidecar.settings.authzen import AuthzenSettings, Scalar
-from sidecar.unmapped import Unmapped
+from sidecar.unmapped import Unmapped, agent_of, role_of
 
 DOOR = "authzen"
 """The source type of all that is asked here."""

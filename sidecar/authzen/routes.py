@@ -13,7 +13,7 @@ from sidecar.authzen.search.pace import SearchPace
 from sidecar.authzen.search.page_token import KEY_BYTES, PageTokens
 from sidecar.authzen.search.searches import Searches
 from sidecar.enforce import Enforcer
-from sidecar.policy_cache.agent_documents import AgentDocuments
+from sidecar.policy_cache.policy_view import AgentDocuments
 from sidecar.settings.model import SidecarSettings
 
 

@@ -8,8 +8,7 @@ from policies.definitions.definition import shown
 from policies.definitions.model import SENSITIVITIES
 from policies.definitions.wildcard import is_pattern, matcher
 from policies.ground.json_body import identifier_fault
-from sidecar.config.sections import Section
-from sidecar.config.spelling import address_fault
+from sidecar.config.sections import Section, address_fault
 from sidecar.settings.authzen import ActionRule, AuthzenSettings, ResourceRule, Scalar
 
 # Its path becomes part of a route: no escapes, no empty segments, no `.` and `..`.

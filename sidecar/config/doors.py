@@ -9,8 +9,7 @@ from pathlib import Path
 from policies.definitions.definition import shown
 from policies.ground.distribution import how_to_install
 from policies.ground.listen_address import ListenAddress
-from sidecar.config.sections import Section
-from sidecar.config.spelling import Spelling
+from sidecar.config.sections import Section, Spelling
 from sidecar.http.tls_contexts import server_context
 from sidecar.settings.doors import (
     DOOR_KEYS,

@@ -15,7 +15,7 @@ from typing import Any
 from policies.definitions.definition import DefinitionFaults, Node
 from policies.definitions.load import parse_tree
 from policies.ground.settings import SettingsError, entry, sentences
-from sidecar.config.spelling import address_fault
+from sidecar.config.sections import address_fault
 from sidecar.settings.authzen import AuthzenSettings
 from sidecar.settings.doors import Door
 from sidecar.settings.model import SidecarSettings

@@ -11,15 +11,15 @@ from policies.definitions.definition import shown
 from policies.ground.errors import Malformed
 from policies.ground.listen_address import ListenAddress
 from sidecar.config.sections import Section
-from sidecar.http.host_pattern import HostPattern
+from sidecar.http.authority import HostPattern
 from sidecar.http.request_target import canonical
 from sidecar.proxy.routing.source_lookup import (
     SourceTable,
+    TcpSources,
     has_only_exact_paths,
     path_segments,
     upstream_parts,
 )
-from sidecar.proxy.tunnel.tcp_sources import TcpSources
 from sidecar.settings.model import SidecarSettings, Source
 
 _REQUEST_KEYS = (

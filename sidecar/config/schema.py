@@ -12,9 +12,8 @@ from policies.definitions.forms import Choice, Identifier, or_null
 from policies.ground.listen_address import ListenAddress
 from policies.ground.redis_url import RedisUrl
 from sidecar.config.help import keys
-from sidecar.config.sections import DIGITS, Section
+from sidecar.config.sections import DIGITS, Section, Spelling
 from sidecar.config.settings_reader import read_settings
-from sidecar.config.spelling import Spelling
 from sidecar.settings.authzen import Scalar
 from sidecar.settings.model import Switch
 

@@ -1,22 +1,84 @@
 """Reads one mapping of the settings file, key by key, and collects everything that is wrong.
 
-Knows types of values: text, path, address, number, choice. Knows no particular setting.
+Knows types of values (text, path, address, number, choice), how a text must be written, and JSON
+scalars, since YAML's own scalars have more spellings. Knows no particular setting.
 """
 
+import json
+import math
 import re
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
 
 from policies.definitions.definition import Node, shown
 from policies.ground.json_body import identifier_fault
 from policies.ground.listen_address import ListenAddress
 from policies.ground.redis_url import RedisUrl
-from sidecar.config.scalars import json_scalars
-from sidecar.config.spelling import Spelling, address_fault
 from sidecar.settings.authzen import Scalar
 from sidecar.settings.model import Switch
+
+
+def json_scalars(
+    node: Node | None, text_tag: str
+) -> tuple[dict[str, Scalar], list[tuple[int, str, str]]]:
+    """The scalars in a mapping, and what is wrong with it: a line, where below the mapping (such as
+    `.name`), and the fault. `text_tag` marks texts, as `str` does."""
+    if node is None:
+        return {}, []
+    if node.tag != "map":
+        fault = "must be a mapping of names to texts, numbers, `true` or `false`"
+        return {}, [(node.line, "", fault)]
+    found: dict[str, Scalar] = {}
+    faults = []
+    for name, each in node.value.items():
+        try:
+            found[name] = each.value if each.tag == text_tag else _scalar(each)
+        except ValueError:
+            value = shown(each.value) if isinstance(each.value, str) else f"a {each.tag}"
+            fault = f"{value} is not a text, a number, `true`, `false` or `null`"
+            faults.append((each.line, f".{name}", fault))
+    return found, faults
+
+
+def _scalar(node: Node) -> Scalar:
+    """The scalar in `node`; `ValueError` if it is anything else."""
+    if node.tag == "str":
+        return str(node.value)
+    if node.tag == "null":
+        return None
+    if node.tag not in ("int", "float", "bool"):
+        raise ValueError(node.tag)
+    # YAML 1.1 also takes `0x10` and `1:30` for numbers, and `no` for a truth value.
+    value: int | float | bool = json.loads(node.value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(node.value)
+    return value
+
+
+class Spelling(NamedTuple):
+    """How a text must begin, or with `\\Z` at its end must be; and what to say of another."""
+
+    pattern: re.Pattern[str]
+    wrong: str
+
+
+def address_fault(text: str, schemes: tuple[str, ...]) -> str | None:
+    """What is wrong with an address that must have one of `schemes`."""
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError as error:
+        return f"is not an address: {error}"
+    if parts.scheme not in schemes or not parts.hostname or port == 0:
+        return f"{shown(text)} is not " + " or ".join(f"{each}://host:port" for each in schemes)
+    if parts.username is not None or parts.query or parts.fragment or not text.isascii():
+        # The text is not shown: it may contain a password.
+        return "must be only scheme, host, port and path; remove user, query and fragment"
+    return None
+
 
 FROM_ENVIRONMENT = "environment"
 """The tag of a node from the environment: its text may be any type of scalar."""

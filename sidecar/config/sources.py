@@ -16,8 +16,7 @@ from sidecar.config.listeners import (
     refuse_request_keys,
     upstream_of,
 )
-from sidecar.config.sections import Section
-from sidecar.config.spelling import Spelling
+from sidecar.config.sections import Section, Spelling
 from sidecar.config.tls import client_tls, pair_of
 from sidecar.settings.model import (
     AWS_KINDS,

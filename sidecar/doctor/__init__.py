@@ -1,12 +1,11 @@
 """`python -m sidecar.doctor --config FILE`: finds ways around this sidecar.
 
-    context        what the checks examine: settings, users, listening sockets, packet-filter rules
-    host           observes the host: the file system, `/proc`, `iptables-save`, connections
-    iptables       parses the packet-filter rules that `iptables-save` prints
+    examination    what the checks examine, and what they found, rendered as text or JSON
+    host           observes the host: the file system, `/proc`, packet-filter rules, connections
+    iptables       parses the rules that `iptables-save` prints; nftables, those of `nft`
     packet_trace   traces a packet through these rules
-    checks         the list of checks; the files users, files, listeners, direct_access, redirects
-                   and names contain them
-    finding        what a check found, rendered as text or JSON
+    checks         the list of checks; files, direct_access, redirects, names and policy_set
+                   contain them
 
 The doctor reads files, opens connections and resolves names. It changes nothing and prints no
 secret.

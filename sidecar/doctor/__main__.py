@@ -14,8 +14,7 @@ from policies.ground.output import for_a_reader
 from policies.ground.settings import SettingsError
 from sidecar.config.file import read
 from sidecar.doctor.checks import examine
-from sidecar.doctor.context import observe
-from sidecar.doctor.finding import as_json, as_text
+from sidecar.doctor.examination import as_json, as_text, observe
 from sidecar.doctor.host import Host
 
 MAX_UID = 2**32 - 2

@@ -2,18 +2,12 @@
 
 from collections.abc import Callable, Iterable
 
-from sidecar.doctor.context import DoctorContext
-from sidecar.doctor.direct_access import direct, grpc_twins
-from sidecar.doctor.disk_space import disk_space
-from sidecar.doctor.escaped_denials import escaped_denials
-from sidecar.doctor.files import readable, writable
-from sidecar.doctor.finding import DoctorFinding, ordered
-from sidecar.doctor.listeners import listeners
-from sidecar.doctor.names import broad_hosts, private_names, report_mode
-from sidecar.doctor.own_key import own_key
+from sidecar.doctor.direct_access import direct, grpc_twins, listeners
+from sidecar.doctor.examination import DoctorContext, DoctorFinding, ordered
+from sidecar.doctor.files import disk_space, readable, users, writable
+from sidecar.doctor.names import broad_hosts, private_names, report_mode, write_actions
+from sidecar.doctor.policy_set import escaped_denials, own_key
 from sidecar.doctor.redirects import other_users, redirect, udp
-from sidecar.doctor.users import users
-from sidecar.doctor.write_actions import write_actions
 
 Check = Callable[[DoctorContext], Iterable[DoctorFinding]]
 

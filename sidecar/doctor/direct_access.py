@@ -1,17 +1,18 @@
-"""Checks whether the agent can connect to a data source directly. The check tries it from this
-host, so it also sees the effect of network policies and of firewalls elsewhere.
+"""Checks which connections are possible that should not be: the agent's to a data source directly,
+and other hosts' to the sidecar's ports.
 
-A refused connection proves something only while the source answers the sidecar: a source that is
-down refuses everyone.
+The first is tried from this host, so it also sees the effect of network policies and of firewalls
+elsewhere. A refused connection proves something only while the source answers the sidecar: a source
+that is down refuses everyone. `metrics_listen` is exempt from the second: it serves only numbers,
+and other hosts are meant to scrape it.
 """
 
 from collections.abc import Iterator
+from ipaddress import ip_address
 
-from sidecar.doctor.context import DoctorContext, SourceAddress
-from sidecar.doctor.finding import DoctorFinding, Severity
-from sidecar.doctor.host import Address
-from sidecar.doctor.packet_filter.packet_trace import Packet, trace
-from sidecar.doctor.unobservable import Unobservable
+from sidecar.doctor.examination import DoctorContext, DoctorFinding, Severity, SourceAddress
+from sidecar.doctor.host import Address, Unobservable
+from sidecar.doctor.packet_trace import Packet, trace
 
 GRPC_PORTS = {"qdrant": 6334, "weaviate": 50051, "milvus": 19530}
 """The port on which a data source of this kind also answers gRPC (`protocols/RULES.md`, gRPC
@@ -115,3 +116,30 @@ def _is_filtered(context: DoctorContext, address: Address, port: int, uid: int) 
     # The user's own group is assumed: `connects` drops all others.
     packets = (Packet("tcp", address, port, uid, uid, interface) for interface in interfaces)
     return not any(trace(rules, packet).passes for packet in packets)
+
+
+def listeners(context: DoctorContext) -> Iterator[DoctorFinding]:
+    """Report ports that other hosts can reach."""
+    for name, listen, _, keyless, certified in context.ports:
+        if _is_loopback(listen.host) or name == "`metrics_listen`":
+            continue
+        if keyless and certified:
+            severity = Severity.MEDIUM
+            why = "any client with a certificate of its `client_ca` acts as the agent, keyless"
+        elif keyless:
+            severity, why = Severity.HIGH, "any client that reaches it acts as the agent, keyless"
+        else:
+            severity, why = Severity.LOW, "other hosts can try keys, and see /health and /metrics"
+        yield DoctorFinding(
+            severity,
+            f"{name} listens on `{listen}`",
+            why,
+            f"listen on 127.0.0.1:{listen.port} or [::1]:{listen.port}",
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,6 +1,10 @@
-"""Checks whether other users can change or read the settings, the keys, the spool or the cache.
+"""Checks what keeps the sidecar's data from others: agent and sidecar run as different users, and
+neither as root; no other user can change or read the settings, the keys, the spool or the cache;
+and the disk has room for what the settings let the sidecar store.
 
-A file is only as safe as every folder above it: a user who may rename a folder can replace it.
+An agent with the sidecar's user, or root, can read the sidecar's keys, stop it, and pass the packet
+filter like it. A file is only as safe as every folder above it: a user who may rename a folder can
+replace it.
 """
 
 import stat
@@ -13,8 +17,58 @@ from typing import Any, NamedTuple
 
 from policies.ground.os_errors import worded
 from sidecar.config.file import holds_password
-from sidecar.doctor.context import DoctorContext
-from sidecar.doctor.finding import DoctorFinding, Severity
+from sidecar.doctor.examination import DoctorContext, DoctorFinding, Severity
+from sidecar.doctor.host import Unobservable
+
+
+def users(context: DoctorContext) -> Iterator[DoctorFinding]:
+    """Report an agent whose user is unknown, is root, or owns the process on the sidecar's
+    address; and a sidecar that runs as root."""
+    agent = context.agent_uid
+    if agent is None:
+        yield DoctorFinding(
+            Severity.UNKNOWN,
+            "the agent's user is not known",
+            "the agent's access can be tested only as its user",
+            "add `--agent-uid UID`",
+        )
+    if agent == 0:
+        yield DoctorFinding(
+            Severity.HIGH,
+            "the agent is root",
+            "root can read every key and remove any rule of the packet filter",
+            "run the agent as a user of its own, without capabilities",
+        )
+    if isinstance(context.sockets, Unobservable):
+        yield DoctorFinding(
+            Severity.UNKNOWN,
+            f"the listening sockets can't be read: {context.sockets}",
+            "the sidecar may run as the agent's user",
+            "run this where the sidecar runs, on Linux",
+        )
+    elif not context.sidecar_uids:
+        yield DoctorFinding(
+            Severity.UNKNOWN,
+            f"nothing listens on `{context.settings.listen}` in this network namespace",
+            "the sidecar may run as the agent's user",
+            "start the sidecar, and run this in the same network namespace",
+        )
+    elif agent in context.sidecar_uids and agent != 0:
+        yield DoctorFinding(
+            Severity.HIGH,
+            f"the sidecar runs as UID {agent}, the agent's",
+            "the agent can read the sidecar's keys, stop it, and pass the packet filter like it",
+            "run the sidecar as a user of its own",
+        )
+    if 0 in context.sidecar_uids:
+        yield DoctorFinding(
+            Severity.MEDIUM,
+            "the sidecar runs as root",
+            "a fault in the sidecar gives away the whole host, and rules that exempt its user let "
+            "every process of root pass",
+            "run the sidecar as a user of its own, without capabilities",
+        )
+
 
 _DATA_FOLDERS = ("cache", "spool.dir")
 
@@ -140,3 +194,33 @@ def _is_reachable(path: Path, bits: int) -> bool:
         if isinstance(status, stat_result) and not status.st_mode & bits:
             return False
     return True
+
+
+_WHY_ROOM = (
+    "a retrieval whose record can't be stored fails: with a full disk, the sidecar answers 503, or "
+    "in mode `best_effort` loses records"
+)
+
+
+def disk_space(context: DoctorContext) -> Iterator[DoctorFinding]:
+    """Report a spool whose disk has less free space than it may still fill, and a cache whose disk
+    is full."""
+    spool = context.settings.spool
+    yield from _lacking(context, spool.dir, spool.max_bytes, "`spool.max_bytes`")
+    # The policy set's copy has no limit of its own, and is written anew with each change.
+    yield from _lacking(context, context.settings.cache, 1, "`cache`")
+
+
+def _lacking(
+    context: DoctorContext, path: Path, most: int, setting: str
+) -> Iterator[DoctorFinding]:
+    do = f"free space on the disk of `{path}`, give it a disk of its own, or lower {setting}"
+    try:
+        needed = max(most - context.host.stored_bytes(path), 1)
+        free = context.host.free_bytes(path)
+    except Unobservable as error:
+        yield DoctorFinding(Severity.UNKNOWN, str(error), _WHY_ROOM, do)
+        return
+    if free < needed:
+        seen = f"`{path}` has {free} bytes free, but needs {needed}: what {setting} leaves to fill"
+        yield DoctorFinding(Severity.LOW, seen, _WHY_ROOM, do)

@@ -1,13 +1,14 @@
-"""Checks for sources that let more through than intended: names that resolve to private addresses
-or belong to many customers, and denials that are only reported."""
+"""Checks for settings that let more through than intended: names that resolve to private addresses
+or belong to many customers, denials that are only reported, and rules for AuthZEN actions that let
+roles write that may read.
+"""
 
 from collections.abc import Iterator
 from ipaddress import ip_address, ip_network
 
 from policies.ground.egress import refusal
-from sidecar.doctor.context import DoctorContext
-from sidecar.doctor.finding import DoctorFinding, Severity
-from sidecar.doctor.unobservable import Unobservable
+from sidecar.doctor.examination import DoctorContext, DoctorFinding, Severity
+from sidecar.doctor.host import Unobservable
 
 MAX_ADDRESSES = 256
 """A network in `addresses` with more addresses is unlikely to be one data source."""
@@ -111,3 +112,19 @@ def _is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+_WRITING = ("write", "delete", "update", "create", "put", "post", "patch")
+
+
+def write_actions(context: DoctorContext) -> Iterator[DoctorFinding]:
+    """Report actions that seem to write, and count as reading."""
+    for action in context.settings.authzen.actions:
+        # A task leaves it to the policies, by `allowed_tasks` and `denied_tasks`.
+        if action.task is None and action.name.lower().startswith(_WRITING):
+            yield DoctorFinding(
+                Severity.MEDIUM,
+                f"`authzen.actions` has `{action.name}` without a task",
+                "each role may do it to what the role may read",
+                "give it a `task`, and name that task in the policies; or remove it",
+            )

@@ -1,5 +1,5 @@
 """Checks that the packet filter redirects everything that the agent sends to the sidecar, or stops
-it.
+it; and reports rules beside those of `sluice redirect` that may redirect first, or can't be read.
 
 Without any redirect these checks find nothing; `direct_access` checks whether an agent that chooses
 its own route can get around the sidecar.
@@ -10,12 +10,51 @@ from dataclasses import replace
 from ipaddress import ip_address, ip_network
 from typing import NamedTuple
 
-from sidecar.doctor.context import DoctorContext
-from sidecar.doctor.finding import DoctorFinding, Severity
-from sidecar.doctor.foreign_rules import foreign_rules
-from sidecar.doctor.packet_filter.iptables import RuleSet
-from sidecar.doctor.packet_filter.packet_trace import Packet, TraceResult, trace
-from sidecar.doctor.unobservable import Unobservable
+from sidecar.doctor.examination import DoctorContext, DoctorFinding, Severity
+from sidecar.doctor.host import Unobservable
+from sidecar.doctor.iptables import Hook, RuleSet
+from sidecar.doctor.nftables import UNREAD
+from sidecar.doctor.packet_trace import Packet, TraceResult, trace
+
+OURS = "inet sluice"
+"""The table that `sluice redirect` writes with `nft`."""
+_SHOWN = 3
+
+
+def foreign_rules(version: int, rules: RuleSet) -> Iterator[DoctorFinding]:
+    """Report what decides where a connection goes, before our rules or unread."""
+    # Chains of other types can only stop what ours would have redirected.
+    deciding = [hook for hook in rules.hooks if hook.nat and rules.reachable(hook)]
+    for hook in deciding:
+        parts = [
+            option.name
+            for rule in rules.reachable(hook)
+            for option in rule.options
+            if option.module == UNREAD
+        ]
+        if parts:
+            yield DoctorFinding(
+                Severity.UNKNOWN,
+                f"rules for IPv{version}: in {_named(hook)}, this can't be read: "
+                + "; ".join(list(dict.fromkeys(parts))[:_SHOWN]),
+                "a rule that depends on it may let the agent bypass the sidecar",
+                f"read it yourself: `nft list table {hook.table}`",
+            )
+    ours = min((hook for hook in deciding if hook.table == OURS), default=None)
+    for hook in deciding:
+        if ours is not None and hook.table != OURS and hook.priority <= ours.priority:
+            yield DoctorFinding(
+                Severity.LOW,
+                f"rules for IPv{version}: {_named(hook)} (priority {hook.priority}) comes before "
+                f"`{OURS}`",
+                "what it redirects does not reach the sidecar, and it may change later",
+                "give it a priority above -110, or check that it redirects nothing of the agent's",
+            )
+
+
+def _named(hook: Hook) -> str:
+    return f"`{hook.table}`, {hook.chain}"
+
 
 # From the ranges for documentation (RFC 5737, RFC 3849), which no real rule mentions.
 SAMPLE = {4: ip_address("203.0.113.9"), 6: ip_address("2001:db8::9")}

@@ -13,10 +13,10 @@ from typing import NamedTuple
 from policies.definitions.model import RANK, Sensitivity
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.http.attribution import Attribution
-from sidecar.http.head_template import HeadTemplate
 from sidecar.http.headers import RequestHead
+from sidecar.http.server.head_cache import HeadTemplate
 from sidecar.live_keys import AgentIdentity
-from sidecar.platform.departure import Watch, unwatched
+from sidecar.platform.eager import Watch, unwatched
 from sidecar.protocols.messages import RoutedRequest, Unresolved
 from sidecar.protocols.route_table import ProtocolRoute, RouteClass, Sources
 from sidecar.protocols.shared.source_names import SourceNames
@@ -24,9 +24,9 @@ from sidecar.protocols.strict_body import BodyParser
 from sidecar.proxy.messages.request_reader import body_media
 from sidecar.proxy.pipeline.authorizer import UNREADABLE, WRITE_DENIED, Authorizer, Refused
 from sidecar.proxy.pipeline.classifier import SourceRules
+from sidecar.proxy.pipeline.forward import UpstreamSender
 from sidecar.proxy.pipeline.request_context import RequestContext
 from sidecar.proxy.pipeline.request_judge import RequestJudge
-from sidecar.proxy.pipeline.upstream_sender import UpstreamSender
 from sidecar.proxy.routing.source_endpoint import SharedParts
 from sidecar.recorder import RecordedDecision
 from sidecar.settings.doors import Door

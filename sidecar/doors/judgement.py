@@ -10,24 +10,22 @@ from policies.sets.policy_set import NoPolicySet
 from sidecar.doors.check_judge import CheckedRequest, CheckJudge, Outcome
 from sidecar.http.attribution import attribution, default_attribution
 from sidecar.http.headers import RequestHead, sort_request_fields
-from sidecar.key_owner import agent_of, role_of
-from sidecar.live_keys import EVALUATING_SCOPES, AgentIdentity, LiveKeys, WrongScope
+from sidecar.live_keys import EVALUATING_SCOPES, AgentIdentity, LiveKeys, RefusedKeys, WrongScope
 from sidecar.platform import eager
-from sidecar.policy_cache.document_fetcher import FetchFailed, MissingDocument
 from sidecar.policy_cache.policy_store import CacheDamaged
+from sidecar.policy_cache.policy_view import FetchFailed, MissingDocument
 from sidecar.protocols.messages import FetchedResponse, RefusalResponse
 from sidecar.protocols.registry import load_protocol
 from sidecar.protocols.route_table import ProtocolRoute
 from sidecar.proxy.pipeline.authorizer import Denied, Refused
+from sidecar.proxy.pipeline.forward import UpstreamSender
 from sidecar.proxy.pipeline.request_context import RequestContext
 from sidecar.proxy.pipeline.request_judge import Judged
-from sidecar.proxy.pipeline.upstream_sender import UpstreamSender
 from sidecar.proxy.routing.source_endpoint import SharedParts, upstream_client
-from sidecar.refused_keys import RefusedKeys
 from sidecar.settings.doors import Door, DoorAgent
 from sidecar.settings.model import Source
 from sidecar.tracing.trace import current_trace, within
-from sidecar.unmapped import UNMAPPED, Unmapped
+from sidecar.unmapped import UNMAPPED, Unmapped, agent_of, role_of
 
 _MAX_CALLERS = 1024
 _OVERRIDES = frozenset(

@@ -12,9 +12,8 @@ from typing import Literal, NamedTuple
 
 from policies.ground.errors import Forbidden, Malformed
 from policies.ground.listen_address import ListenAddress
-from sidecar.http.authority import DEFAULT_PORTS, Authority, authority, canonical_host
+from sidecar.http.authority import DEFAULT_PORTS, Authority, HostPattern, authority, canonical_host
 from sidecar.http.headers import Fields
-from sidecar.http.host_pattern import HostPattern
 
 _UNSPECIFIED = frozenset(("*", "0.0.0.0", "::"))  # noqa: S104  # nothing is bound by this
 

@@ -25,7 +25,7 @@ class RenderedResponse(NamedTuple):
     """Whether to close the connection after it."""
 
     def encode(self, *, keep_alive: bool, omit_body: bool, http10: bool) -> bytes:
-        """See `sidecar.http.server.response.Response`."""
+        """See `sidecar.http.server.request.Response`."""
         if not keep_alive:
             ending = b"Connection: close\r\n\r\n"
         else:

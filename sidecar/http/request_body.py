@@ -1,12 +1,135 @@
-"""Reads a request's body within a limit of size and time. Knows no route."""
+"""Reads a request's body within a limit of size and time, and limits the bytes of all bodies that a
+sidecar holds at once, over all connections and ports.
+
+A body that the sidecar reads stays in memory until its request is answered. Without a common limit,
+agents that start many large bodies and finish none would fill the memory.
+
+A list of a body's parts would cost more than its bytes: a part of two bytes takes fifty. A
+`bytearray` allocates more than was asked for, and is copied at the end. `BytesIO` does neither if
+it grows by more than an eighth each time: it then allocates exactly the size asked for, and
+`getvalue` hands out its own buffer.
+"""
 
 import asyncio
+from io import BytesIO
+from typing import Self
 
-from policies.ground.errors import Malformed, SluiceError, TooLarge
-from sidecar.http.body_budget import Lease
-from sidecar.http.body_buffer import BodyBuffer
+from policies.ground.errors import Malformed, SluiceError, TooLarge, Unavailable
 from sidecar.http.messages.body import BodyStream
 from sidecar.http.messages.request_parser import BrokenFraming
+
+BODY_BUDGET_BYTES = 64 * 1024 * 1024
+"""The most bytes of request bodies held at once: sixteen bodies of the largest size read."""
+
+RETRY_AFTER_SECONDS = 1
+"""How long a refused client is asked to wait."""
+
+
+class BodyBudgetExceeded(Unavailable):
+    """too many request bodies are being read at the moment; nothing was decided"""
+
+    retry_after = RETRY_AFTER_SECONDS
+
+
+class BodyBudget:
+    """At most `limit` bytes. Each body holds its bytes through a lease of its own."""
+
+    def __init__(self, limit: int = BODY_BUDGET_BYTES) -> None:
+        self.limit = limit
+        self.held = 0
+        """Bytes held now."""
+        self.refused = 0
+        """Requests refused so far."""
+
+    def lease(self) -> "Lease":
+        """A lease for one body, released at the end of a `with` block."""
+        return Lease(self)
+
+
+class Lease:
+    """The bytes that one body holds."""
+
+    __slots__ = ("_budget", "_count")
+
+    def __init__(self, budget: BodyBudget) -> None:
+        self._budget = budget
+        self._count = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.release()
+
+    def release(self) -> None:
+        self._budget.held -= self._count
+        self._count = 0
+
+    def grow(self, count: int) -> None:
+        """Hold `count` more bytes. Raises `BodyBudgetExceeded`, holding none of them, if that
+        exceeds the limit."""
+        budget = self._budget
+        if budget.held + count > budget.limit:
+            budget.refused += 1
+            raise BodyBudgetExceeded
+        budget.held += count
+        self._count += count
+
+    def shrink(self, count: int) -> None:
+        """Hold `count` bytes less, of those held."""
+        self._budget.held -= count
+        self._count -= count
+
+
+_SMALLEST = 64 * 1024
+"""Bytes; a shorter buffer isn't worth a smaller size."""
+
+
+class BodyBuffer:
+    """A body of at most `most` bytes, accounted for by `lease`."""
+
+    __slots__ = ("_buffer", "_lease", "_most", "_size", "length")
+
+    def __init__(self, most: int, lease: Lease) -> None:
+        self._most = most
+        self._lease = lease
+        self._buffer = BytesIO()
+        self._size = 0
+        """Bytes allocated."""
+        self.length = 0
+        """Bytes appended."""
+
+    def append(self, part: bytes) -> None:
+        """Adds what has arrived; `length` may not exceed `most` by it. Raises
+        `BodyBudgetExceeded`."""
+        needed = self.length + len(part)
+        if needed > self._size:
+            self._allocate(needed)
+        self._buffer.write(part)
+        self.length = needed
+
+    def take(self) -> bytes:
+        """The body. Call it once, at the end: the buffer is empty afterwards, and the lease holds
+        what is in the body."""
+        self._buffer.truncate(self.length)
+        whole = self._buffer.getvalue()
+        self._buffer = BytesIO()
+        self._lease.shrink(self._size - self.length)
+        self._size = self.length = 0
+        return whole
+
+    def _allocate(self, needed: int) -> None:
+        # Downwards from the largest size, so that the last one fits exactly.
+        size = self._most
+        while size > _SMALLEST and size * 4 // 5 >= needed:
+            size = size * 4 // 5
+        # Counted before it is allocated: the budget must hold at every moment.
+        self._lease.grow(size - self._size)
+        self._size = size
+        self._buffer.seek(size - 1)
+        self._buffer.write(b"\0")
+        self._buffer.seek(self.length)
+
 
 MAX_BODY = 1024 * 1024
 """Bytes (`CONTRACT.md`, Requests)."""

@@ -1,15 +1,19 @@
-"""TLS contexts from the files that the configuration names: as a client, always verifying, and as a
-server. TLS 1.2 or later, HTTP/1.1 only. A certificate file that changes takes effect at the next
-handshake, since certificates expire in weeks and a sidecar runs for months. Knows files and
-contexts, no connection."""
+"""Makes TLS contexts from the files that the configuration names, as a client, always verifying,
+and as a server; and reads from the same files when the certificates that the sidecar presents
+expire.
+
+TLS 1.2 or later, HTTP/1.1 only. A certificate file that changes takes effect at the next handshake,
+since certificates expire in weeks and a sidecar runs for months. Opens no connection.
+"""
 
 import logging
 import ssl
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from policies.ground.os_errors import worded
-from sidecar.settings.model import Pair, UpstreamTls
+from sidecar.settings.model import Pair, SidecarSettings, UpstreamTls
 
 log = logging.getLogger(__name__)
 
@@ -128,3 +132,35 @@ def _reason(error: OSError) -> str:
     if isinstance(error, ssl.SSLError):
         return (error.reason or "not PEM").lower().replace("_", " ")
     return worded(error)
+
+
+def presented_certificates(settings: SidecarSettings) -> tuple[Path, ...]:
+    """The files of every certificate that the sidecar presents, as a server or as a client."""
+    pairs = [settings.listen_tls]
+    pairs += [pair for each in settings.sources for pair in (each.listen_tls, each.terminate)]
+    clients = [settings.control_tls, *(each.tls for each in settings.sources)]
+    files = [pair.certificate for pair in pairs if pair is not None]
+    files += [each.listen_tls.certificate for each in settings.doors if each.listen_tls is not None]
+    return tuple(files + [each.certificate for each in clients if each.certificate is not None])
+
+
+def certificate_seconds_left(files: Iterable[Path], now: int) -> float | None:
+    """Seconds from `now` (microseconds) until the first of `files` expires, negative afterwards;
+    None without a file that can be read."""
+    # Read at each scrape, not at each reload: a file that was renewed but is not loaded yet, since
+    # no handshake has come, must not raise an alarm.
+    left = [each for each in (_expiry(path) for path in files) if each is not None]
+    return min(left) - now / 1e6 if left else None
+
+
+def _expiry(path: Path) -> float | None:
+    # Imported late: it takes megabytes, and most sidecars present no certificate.
+    from cryptography.x509 import load_pem_x509_certificates
+
+    try:
+        # A chain ends no later than its first certificate to expire.
+        chain = load_pem_x509_certificates(path.read_bytes())
+    except (OSError, ValueError):
+        # Half written, or replaced at this moment. The handshake that loads it logs what is wrong.
+        return None
+    return min(each.not_valid_after_utc.timestamp() for each in chain)

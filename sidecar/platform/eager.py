@@ -1,14 +1,16 @@
-"""Runs a coroutine at once, in the turn of the event loop in which it was made.
+"""Runs a coroutine at once, in the turn of the event loop in which it was made, and breaks work off
+when the client that it is done for leaves.
 
-As long as it has nothing to wait for, it needs no task. Where it waits for the first time, it goes
-on as a task. The event loop of Python 3.12 can do this by itself; this works in 3.11 too.
+As long as a coroutine has nothing to wait for, it needs no task. Where it waits for the first time,
+it goes on as a task. The event loop of Python 3.12 can do this by itself; this works in 3.11 too.
 
 Before that task exists, `asyncio.timeout` and `asyncio.current_task` don't work: `within_task`
 makes sure that it does.
 """
 
 import asyncio
-from collections.abc import Coroutine, Generator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+from contextlib import asynccontextmanager
 from contextvars import copy_context
 from typing import Any
 
@@ -83,3 +85,39 @@ async def within_task() -> None:
     next turn of the event loop."""
     if _running.at_once:
         await asyncio.sleep(0)
+
+
+Watch = Callable[[Callable[[], None]], None]
+"""Calls its argument when the client leaves before it was answered."""
+
+
+def unwatched(_on_left: Callable[[], None]) -> None:
+    """For a caller that stays."""
+
+
+class Departed(Exception):
+    """the client left"""
+
+
+@asynccontextmanager
+async def until_departed(watch: Watch) -> AsyncIterator[None]:
+    """Cancels what runs within when the client leaves, and raises `Departed`. Use it in a task
+    (`eager.within_task`), and only around what may end at any point."""
+    loop = asyncio.get_running_loop()
+    over = False
+
+    def left() -> None:
+        if not over:
+            limit.reschedule(loop.time())
+
+    limit = asyncio.timeout(None)
+    try:
+        async with limit:
+            watch(left)
+            yield
+    except TimeoutError:
+        if limit.expired():
+            raise Departed(Departed.__doc__) from None
+        raise
+    finally:
+        over = True

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from sidecar.platform.backoff import Backoff
 from sidecar.platform.state_logger import StateLogger
 from sidecar.policy_cache.feed import FeedFailed, FeedForbidden, FeedPage, FeedRejected
-from sidecar.policy_cache.replica_state import ReplicaState
+from sidecar.policy_cache.replica import ReplicaState
 
 MAX_WAIT = 10.0
 """The longest long poll, in seconds. The control API allows 25."""

@@ -1,12 +1,91 @@
-"""The policy set as decisions use it: its documents, its age, and how to fetch more of it. Knows
-nothing of how the set is kept current."""
+"""Shows the policy set to decisions: its documents, its age, and how to fetch more of it. Knows no
+transport, and nothing of how the set is kept current.
 
-from collections.abc import Callable
+A full replica has every document: what it lacks does not exist. A partial replica has to look
+first; until it has, a missing document must not be taken for one that does not exist.
+
+A decision reads the documents that it names. A search over the documents of all agents has to know
+that it saw them all: either the listing is whole, as of one revision of the policy set, or it
+fails.
+
+A candidate is a policy set beside the active one (`policies.candidates`). No decision waits for a
+document of its roles: what a candidate decides is only noted, so a missing one counts as an error,
+and is fetched in the background for the decisions after it.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import Protocol
 
-from policies.sets.policy_set import PolicySet
-from sidecar.policy_cache.document_fetcher import DocumentFetcher
+from policies.sets.policy_set import PolicySet, candidate_name
+from policies.sets.role import Role
+from sidecar.platform.backoff import Backoff
 from sidecar.policy_cache.freshness import Freshness
+
+
+class MissingDocument(Exception):
+    """a document of the policy set is not here yet"""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"document `{name}` is not here yet")
+        self.name = name
+
+
+class FetchFailed(Exception):
+    """the documents that a decision needs can't be fetched at the moment"""
+
+
+class DocumentFetcher(Protocol):
+    """Fetches the documents for which a local lookup raised `MissingDocument`."""
+
+    async def fetch(self, names: Iterable[str], *, apart: bool = False) -> None:
+        """Return once each of the names can be looked up locally; raises `FetchFailed`. `apart`:
+        share no read with other callers, for documents that no answer needs."""
+        ...
+
+
+class AllDocuments:
+    """The fetcher of a full replica, which is never missing a document."""
+
+    async def fetch(self, names: Iterable[str], *, apart: bool = False) -> None:  # noqa: ARG002
+        # Only a bug gets here: a full replica never raises `MissingDocument`.
+        raise FetchFailed(f"a full replica fetches nothing: {', '.join(names)}")
+
+
+AGENT_PREFIX = "agent/"
+
+
+class ListingInterrupted(Exception):
+    """the policy set, or where it is read from, changed during a listing: begin again"""
+
+
+class AgentDocuments(Protocol):
+    """`FetchFailed` and `CacheDamaged` mean that there is no whole listing at the moment."""
+
+    def read(self) -> AsyncGenerator[Sequence[bytes], None]:
+        """The bodies, in parts, each of them read in a fraction of a millisecond and perhaps empty.
+        All are of the revision that is in force when the last part arrives. Raises
+        `ListingInterrupted`, `FetchFailed` and `CacheDamaged`."""
+        ...
+
+
+class OwnAgentOnly:
+    """The `AgentDocuments` of a replica that is given its own agent's documents alone: no listing
+    of it is whole."""
+
+    async def read(self) -> AsyncGenerator[Sequence[bytes], None]:
+        """Raises `FetchFailed`."""
+        whole: Sequence[Sequence[bytes]] = ()
+        for part in whole:
+            yield part
+        raise FetchFailed(
+            "this sidecar enrols, so it is given the documents of its own agent alone; ask a "
+            "sidecar with a key of its own (`key_file`), or `GET /v1/policies/access` of the "
+            "control API"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,3 +105,74 @@ class PolicyView:
         """Whether to mask personal data."""
         # If in doubt, mask: a stale policy set can no longer say what to mask.
         return self.policy_set.masks() or self.stale()
+
+
+log = logging.getLogger(__name__)
+
+MAX_MISSING = 1000
+"""The most documents that wait to be fetched: an agent may name any number of roles."""
+MAX_UNREADABLE = 1000
+MAX_CANDIDATE_NAMES = 16
+"""The most documents in one read: a decision's own read may have to wait for it to end."""
+
+
+class CandidateRoles:
+    """`candidate_role` is called by decisions; `run` fetches what they found missing."""
+
+    def __init__(self, policies: PolicyView) -> None:
+        self._policy_set = policies.policy_set
+        self._fetch = policies.document_fetcher.fetch
+        self._missing: dict[str, None] = {}
+        self._unreadable: dict[str, int] = {}
+        self._wanted = asyncio.Event()
+        self._backoff = Backoff(0.1, 5.0)
+
+    def candidate_role(self, candidate: str, role: str) -> Role | None:
+        """The role by the candidate's policies; None if it has no policy of that role. Raises
+        anything if that is not known here."""
+        if self._missing or self._unreadable:
+            self._raise_known_failure(candidate_name(candidate, role))
+        try:
+            return self._policy_set.candidate_role(candidate, role)
+        except MissingDocument as missing:
+            if len(self._missing) < MAX_MISSING:
+                self._missing[missing.name] = None
+                self._wanted.set()
+            raise
+        except Exception:
+            # Once for each revision of the set: every decision would read the document again.
+            name = candidate_name(candidate, role)
+            if len(self._unreadable) >= MAX_UNREADABLE:
+                self._unreadable.clear()
+            self._unreadable[name] = self._policy_set.revision
+            log.exception("document `%s` can't be read: the candidate counts as failed", name)
+            raise
+
+    async def run(self) -> None:
+        """Never returns."""
+        size = MAX_CANDIDATE_NAMES
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            while self._missing:
+                names = list(islice(self._missing, size))
+                size = min(size * 2, MAX_CANDIDATE_NAMES)
+                try:
+                    await self._fetch(names, apart=True)
+                except FetchFailed as error:
+                    log.warning("documents of candidates can't be fetched: %s", error)
+                    # One by one from here: one that is damaged must not hold up the others.
+                    size = 1
+                    await asyncio.sleep(self._backoff.next_pause())
+                else:
+                    self._backoff.reset()
+                # The next decision that lacks one of them asks for it again.
+                for name in names:
+                    del self._missing[name]
+
+    def _raise_known_failure(self, name: str) -> None:
+        """Raise without another look, which would take as long as the first."""
+        if name in self._missing:
+            raise MissingDocument(name)
+        if self._unreadable.get(name) == self._policy_set.revision:
+            raise ValueError(f"document `{name}` can't be read")

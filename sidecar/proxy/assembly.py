@@ -12,18 +12,13 @@ from sidecar.http.server.head_cache import KEY_BYTES, HeadCache
 from sidecar.http.server.request import Serve
 from sidecar.http.tls_contexts import server_context
 from sidecar.protocols.shared.source_names import SourceNames
-from sidecar.proxy.background_tasks import BackgroundTasks
-from sidecar.proxy.downstream.connection_acceptor import TcpAcceptor
-from sidecar.proxy.forward_proxy import ForwardProxy
-from sidecar.proxy.listener import HttpService, ProxyListener
+from sidecar.proxy.downstream import BackgroundTasks, HttpService, ProxyListener, TcpAcceptor
+from sidecar.proxy.forward_proxy import Connect, ForwardProxy
 from sidecar.proxy.pipeline.passthrough import Passthrough
-from sidecar.proxy.routing.named_port import NamedPort, names_of_port
+from sidecar.proxy.routing.refused_destination import NamedPort, UnknownDestination, names_of_port
 from sidecar.proxy.routing.source_endpoint import SharedParts, SourceEndpoint
 from sidecar.proxy.routing.source_lookup import SourceTable
-from sidecar.proxy.routing.unknown_destination import UnknownDestination
-from sidecar.proxy.routing.virtual_hosts import VirtualHosts
-from sidecar.proxy.tunnel.connect import Connect
-from sidecar.proxy.tunnel.fixed_destination import NamedDestinations
+from sidecar.proxy.routing.source_router import NamedDestinations, VirtualHosts
 from sidecar.proxy.tunnel.redirect_check import RedirectCheck
 from sidecar.proxy.tunnel.transparent import (
     DestinationLookup,

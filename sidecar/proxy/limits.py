@@ -3,7 +3,7 @@ others."""
 
 from dataclasses import dataclass, replace
 
-from sidecar.http.client.limits import ClientLimits
+from sidecar.http.client.dialler import ClientLimits
 from sidecar.http.messages.request_parser import HeadLimits
 from sidecar.settings.model import HalfClose
 

@@ -9,7 +9,7 @@ import orjson
 
 from policies.evaluate import Decision
 from policies.ground.errors import SluiceError, Unavailable, error_body
-from sidecar.http.body_budget import BodyBudgetExceeded
+from sidecar.http.request_body import BodyBudgetExceeded
 from sidecar.protocols.messages import RefusalResponse, RoutedRequest
 from sidecar.protocols.protocol import SourceProtocol
 from sidecar.recorder import is_outage

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 
-from sidecar.redirect.kubernetes_api import Unresolved, kubernetes_api
-from sidecar.redirect.network import ipv6_addresses
+from sidecar.redirect.network import Unresolved, ipv6_addresses, kubernetes_api
 from sidecar.redirect.packet_filter import TOOLS, RulesFailed, apply
 from sidecar.redirect.plan import (
     MAX_PORT,

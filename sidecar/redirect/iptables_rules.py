@@ -1,7 +1,7 @@
 """The rules as input for `iptables-restore` and `ip6tables-restore`, in a chain of our own, so that
 other rules stay as they are. Knows their syntax, and starts no program."""
 
-from sidecar.platform.reserved_address import RESERVED, RESERVED_PORT
+from sidecar.proxy.tunnel.original_destination import RESERVED, RESERVED_PORT
 from sidecar.redirect.plan import PortRange, RedirectPlan
 
 CHAIN = "SLUICE"

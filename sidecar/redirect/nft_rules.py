@@ -1,7 +1,7 @@
 """The rules as a script for `nft`: one transaction for both IP versions, which replaces an earlier
 one of ours and touches no other table. Knows the syntax of nft(8), and starts no program."""
 
-from sidecar.platform.reserved_address import RESERVED, RESERVED_PORT
+from sidecar.proxy.tunnel.original_destination import RESERVED, RESERVED_PORT
 from sidecar.redirect.plan import RedirectPlan
 
 TABLE = "sluice"

@@ -14,8 +14,7 @@ from ipaddress import IPv6Address
 from time import sleep
 from typing import NamedTuple
 
-from sidecar.platform.reserved_address import RESERVED, RESERVED_PORT
-from sidecar.proxy.tunnel.original_destination import original_destination
+from sidecar.proxy.tunnel.original_destination import RESERVED, RESERVED_PORT, original_destination
 from sidecar.redirect.network import has_ipv4_route, ipv6_addresses, owner_of_accepted
 from sidecar.redirect.plan import MAX_PORT, RedirectPlan
 

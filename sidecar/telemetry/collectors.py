@@ -6,8 +6,8 @@ from sidecar.control.enroller import Enroller
 from sidecar.control.identity import EnrolledIdentity
 from sidecar.control.pinned_checkpoint import PinnedCheckpoint
 from sidecar.control.shipper import Shipper
-from sidecar.http.body_budget import BodyBudget
-from sidecar.http.certificate_expiry import certificates, seconds_left
+from sidecar.http.request_body import BodyBudget
+from sidecar.http.tls_contexts import certificate_seconds_left, presented_certificates
 from sidecar.metrics.counters import Observations
 from sidecar.metrics.readiness import Readiness
 from sidecar.policy_cache.policy_view import PolicyView
@@ -18,7 +18,7 @@ from sidecar.sessions import SessionRegistry
 from sidecar.settings.model import SidecarSettings
 from sidecar.spool import Spool, State
 from sidecar.telemetry.standing_denials import frozen_since
-from sidecar.telemetry.status_reporter import StatusReporter
+from sidecar.telemetry.status import StatusReporter
 from sidecar.tracing.exporter import SpanExporter
 
 # A gauge's number is the position here, so the order is part of the metric (README, Metrics).
@@ -178,11 +178,11 @@ def watch_log(metrics: Observations, pinned: PinnedCheckpoint) -> None:
 
 
 def watch_certificates(metrics: Observations, settings: SidecarSettings, clock: Clock) -> None:
-    files = certificates(settings)
+    files = presented_certificates(settings)
     metrics.optional_gauge(
         "sluice_tls_certificate_expiry_seconds",
         "Until the first certificate that this service presents expires.",
-        lambda: seconds_left(files, clock.now()),
+        lambda: certificate_seconds_left(files, clock.now()),
     )
 
 

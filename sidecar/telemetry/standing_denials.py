@@ -1,8 +1,9 @@
-"""Says in the log that this sidecar denies every request, and when that ends: its policy set is too
-old, its tenant is frozen, its spool is full, or its agent's key is not valid, or is another's. Each
-such denial is recorded if it can be, but no single one says that all others are denied too.
+"""Says why this sidecar denies every request: to the probes of `/health/ready`, and in the log,
+with the moment when it ends. Its policy set is too old, its tenant is frozen, its spool is full, or
+its agent's key is not valid, or is another's. Each such denial is recorded if it can be, but no
+single one says that all others are denied too.
 
-Knows which part to ask for each. Decides nothing.
+The words show no path and no secret. Knows which part to ask for each. Decides nothing.
 """
 
 import asyncio
@@ -12,14 +13,15 @@ from contextlib import suppress
 
 from policies.ground.canonical import rfc3339
 from policies.sets.policy_set import NoPolicySet, PolicySet
+from sidecar.control.identity import EnrolledIdentity, Identity
 from sidecar.live_keys import AgentIdentity
 from sidecar.metrics.readiness import Probe
 from sidecar.platform.state_logger import PAUSE_SECONDS as CAUSE_SECONDS
 from sidecar.platform.state_logger import StateLogger
-from sidecar.policy_cache.document_fetcher import MissingDocument
 from sidecar.policy_cache.policy_store import CacheDamaged
-from sidecar.policy_cache.policy_view import PolicyView
+from sidecar.policy_cache.policy_view import MissingDocument, PolicyView
 from sidecar.policy_cache.replica import Follower
+from sidecar.proxy.tunnel.redirect_check import RedirectCheck
 from sidecar.spool import Spool, State
 
 log = logging.getLogger(__name__)
@@ -173,3 +175,37 @@ def agent_key_problem(policies: PolicyView, agent: AgentIdentity) -> str | None:
     key = "the key in `agent.key_file`" if agent.file_fault is None else "the agent's key in use"
     file = "" if agent.file_fault is None else f", and {agent.file_fault}"
     return f"{key} {fault.why} (`{fault.denial}`){file}: write a valid one into that file"
+
+
+def probes(
+    policies: PolicyView,
+    follower: Follower,
+    spool: Spool,
+    check: RedirectCheck | None,
+    identity: Identity,
+    agent: AgentIdentity | None,
+) -> dict[str, Probe]:
+    """The probes by name. `agent` is the one whose key is in a file, None without one."""
+    found: dict[str, Probe] = {
+        "policy_set": lambda: _policy_set_problem(policies, follower),
+        "spool": lambda: spool_problem(spool),
+    }
+    if isinstance(identity, EnrolledIdentity):
+        found = {"enrolment": lambda: identity.problem and identity.problem[1], **found}
+    if agent is not None:
+        found["agent_key"] = lambda: agent_key_problem(policies, agent)
+    if check is not None:
+        found["redirect"] = lambda: check.problem
+    return found
+
+
+def _policy_set_problem(policies: PolicyView, follower: Follower) -> str | None:
+    # A refused set explains why the one in force becomes stale, so report it first.
+    if follower.refused is not None:
+        return follower.refused
+    if not policies.stale():
+        return None
+    reason = policies.freshness.reason(policies.monotonic())
+    # A key that is refused is the reason and the last failure: once is enough.
+    failure = follower.problem
+    return reason if failure is None or failure in reason else f"{reason}; {failure}"

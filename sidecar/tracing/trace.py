@@ -1,18 +1,69 @@
-"""The spans of one traced request: one for the request if it is proxied, one for each decision.
+"""Decides which requests are traced, makes the spans of one request (one for the request if it is
+proxied, one for each decision), and keeps finished spans until they are exported.
+
+A caller's decision counts: the header `traceparent` (W3C Trace Context, section 3.2) says whether
+the trace is sampled. Requests without one are sampled at the configured ratio.
 
 Names and attributes follow OpenTelemetry's GenAI conventions for retrievals where those have one.
 Holds no query, no user and no header: a collector may be read by more people than the audit trail.
 """
 
-from collections.abc import Callable, Iterator
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import IntEnum
 from typing import NamedTuple
 
 from policies.evaluate import Decision
+from policies.ground.clock import Clock
 from policies.retrieval import Retrieval
-from sidecar.tracing.trace_context import TraceContext
+
+HEADER = b"traceparent"
+
+# A version above 00 may have more fields at its end, which this version ignores (section 4.3).
+_FORM = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?").fullmatch
+_VERSION_00_LENGTH = 55
+_SAMPLED = 0x01
+
+
+class TraceContext(NamedTuple):
+    """The position of a request in a trace. Ids in lower-case hex."""
+
+    trace_id: str
+    span_id: str
+    sampled: bool
+
+    def header(self) -> bytes:
+        """The value of `traceparent` for a request that this span makes."""
+        return f"00-{self.trace_id}-{self.span_id}-{int(self.sampled):02x}".encode()
+
+
+def parse_traceparent(values: Sequence[bytes]) -> TraceContext | None:
+    """The context in a request's `traceparent` headers. None without exactly one that is valid:
+    then the request starts a trace of its own, as the specification asks."""
+    found = _FORM(values[0]) if len(values) == 1 else None
+    if found is None:
+        return None
+    version, trace_id, span_id, flags = found[1], found[2], found[3], found[4]
+    if version == b"ff" or (version == b"00" and len(values[0]) != _VERSION_00_LENGTH):
+        return None
+    # Ids of zeros only mean "none".
+    if not trace_id.strip(b"0") or not span_id.strip(b"0"):
+        return None
+    return TraceContext(trace_id.decode(), span_id.decode(), bool(int(flags, 16) & _SAMPLED))
+
+
+def with_traceparent(lines: bytes, context: TraceContext) -> bytes:
+    """The header lines of a request, each ended by CRLF, with `context` in place of theirs."""
+    kept = [line for line in lines.split(b"\r\n") if line and not _is_traceparent(line)]
+    return b"\r\n".join([*kept, HEADER + b": " + context.header(), b""])
+
+
+def _is_traceparent(line: bytes) -> bool:
+    return line.partition(b":")[0].lower() == HEADER
+
 
 _SPAN_BYTES = 8
 
@@ -139,3 +190,63 @@ def _about(retrieval: Retrieval) -> dict[str, str | int]:
     if retrieval.source_type is not None:
         about["gen_ai.provider.name"] = retrieval.source_type
     return about
+
+
+MAX_SPANS = 2048
+"""Finished spans kept for the collector; further ones are dropped and counted."""
+
+
+class Tracer:
+    """`ratio`, 0 to 1, is the share of requests to sample among those that bring no decision."""
+
+    def __init__(self, ratio: float, clock: Clock, random_bytes: Callable[[int], bytes]) -> None:
+        self._ratio = ratio
+        self._now = clock.now
+        self._random = random_bytes
+        self._spans: list[Span] = []
+        self._left = self._draw()
+        self.dropped = 0
+        """Spans dropped because the collector took none."""
+
+    def begin(self, traceparent: Sequence[bytes], *, proxied: bool) -> Trace | None:
+        """The trace of a request with these `traceparent` headers; None if it is not sampled."""
+        parent = parse_traceparent(traceparent)
+        if parent is not None:
+            if not parent.sampled:
+                return None
+        elif not self._sample():
+            return None
+        return Trace(parent, self._now, self._random, self._finished, proxied=proxied)
+
+    def take(self, most: int) -> list[Span]:
+        """The oldest finished spans, which are then the caller's."""
+        taken, self._spans = self._spans[:most], self._spans[most:]
+        return taken
+
+    @property
+    def waiting(self) -> int:
+        return len(self._spans)
+
+    def _sample(self) -> bool:
+        if self._left > 1:
+            self._left -= 1
+            return False
+        self._left = self._draw()
+        return self._ratio > 0
+
+    def _draw(self) -> int:
+        """The number of requests until the next sampled one. Drawn at random for each, so that a
+        client's rhythm can't fall in step with it; far cheaper than a draw for each request."""
+        if self._ratio >= 1:
+            return 1
+        if self._ratio <= 0:
+            return 1 << 62
+        # The distribution of the gap between successes of independent draws.
+        uniform = (int.from_bytes(self._random(7)) + 1) / (1 << 56)
+        return 1 + int(math.log(uniform) / math.log1p(-self._ratio))
+
+    def _finished(self, span: Span) -> None:
+        if len(self._spans) >= MAX_SPANS:
+            self.dropped += 1
+            return
+        self._spans.append(span)

@@ -15,7 +15,7 @@ import pytest
 from policies.definitions.model import TenantSettings
 from policies.sets.policy_set import candidate_name, role_document
 from policies.trail.spool_chain import read_payload
-from sidecar.policy_cache.document_fetcher import MissingDocument
+from sidecar.policy_cache.policy_view import MissingDocument
 from tests.support import candidate_tenants, fake_control_api
 from tests.support.candidate_tenants import Oracle, TenantWithCandidates
 from tests.support.fake_control_api import ROLE, FakeControlApi, policy

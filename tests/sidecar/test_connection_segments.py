@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.http.body_budget import BODY_BUDGET_BYTES
-from sidecar.http.request_body import MAX_BODY
+from sidecar.http.request_body import BODY_BUDGET_BYTES, MAX_BODY
 from tests.sidecar.own_loop import RunnerAndSidecar, sidecar_with_runner
 from tests.sidecar.proxy.raw_client import leave
 from tests.sidecar.proxy.segmented_agent import Agent, answers, chunks, cut

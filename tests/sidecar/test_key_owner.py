@@ -4,8 +4,7 @@ import pytest
 
 from policies.definitions.model import Agent, Key
 from policies.sets.policy_set import PolicySet, agent_document, agent_name
-from sidecar.key_owner import agent_of, role_of
-from sidecar.unmapped import UNKNOWN
+from sidecar.unmapped import UNKNOWN, agent_of, role_of
 
 
 @pytest.mark.parametrize(

@@ -50,9 +50,8 @@ from sidecar.authzen.question import Action, Entity, Question
 from sidecar.enforce import Enforcer
 from sidecar.live_keys import EVALUATING_SCOPES, LiveKeys
 from sidecar.metrics.metrics import Metrics
-from sidecar.policy_cache.document_fetcher import AllDocuments
 from sidecar.policy_cache.freshness import Freshness
-from sidecar.policy_cache.policy_view import PolicyView
+from sidecar.policy_cache.policy_view import AllDocuments, PolicyView
 from sidecar.recorder import Recorder, Verdict
 from sidecar.sessions import SessionRegistry
 from sidecar.settings.authzen import AuthzenSettings

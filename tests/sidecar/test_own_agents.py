@@ -13,9 +13,8 @@ import pytest
 from policies.definitions.model import Key, TenantSettings
 from policies.ground.keys import key_digest
 from policies.sets.policy_set import key_document, key_name, tenant_document
-from sidecar.doctor.context import DoctorContext
-from sidecar.doctor.finding import Severity
-from sidecar.doctor.own_key import own_key
+from sidecar.doctor.examination import DoctorContext, Severity
+from sidecar.doctor.policy_set import own_key
 from tests.support.fake_control_api import (
     AGENT,
     EVALUATE_KEY,

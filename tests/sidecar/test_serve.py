@@ -12,7 +12,7 @@ import pytest
 from aiohttp import ClientConnectionError, ClientSession
 
 from policies.ground.listen_address import ListenAddress
-from sidecar.policy_cache.full_replica.poll_loop import PollLoop
+from sidecar.policy_cache.full_replica import PollLoop
 from sidecar.serve import LoopStopped, serve
 from tests.runner import tiers
 from tests.support import waiting

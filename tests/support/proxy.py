@@ -29,14 +29,13 @@ from policies.sets.signed_head import Claim
 from policies.trail.spool_chain import read_payload
 from sidecar.control.client import ControlClient
 from sidecar.enforce import Enforcer
-from sidecar.http.body_budget import BodyBudget
-from sidecar.http.loop_guard import LoopGuard
+from sidecar.http.client.egress_guard import LoopGuard
+from sidecar.http.request_body import BodyBudget
 from sidecar.live_keys import AgentIdentity, LiveKeys
 from sidecar.metrics.metrics import Metrics
 from sidecar.policy_cache.cache_file import CacheFile
-from sidecar.policy_cache.document_fetcher import AllDocuments
 from sidecar.policy_cache.freshness import Freshness
-from sidecar.policy_cache.policy_view import PolicyView
+from sidecar.policy_cache.policy_view import AllDocuments, PolicyView
 from sidecar.proxy.assembly import NO_NAMED_PORTS, Proxy, ProxyPorts
 from sidecar.proxy.limits import LIMITS, ProxyLimits
 from sidecar.proxy.routing.source_endpoint import SharedParts

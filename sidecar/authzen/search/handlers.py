@@ -24,7 +24,7 @@ from sidecar.authzen.search.page_token import PageStart, PageTokens
 from sidecar.authzen.search.searches import Found, Searches
 from sidecar.authzen.wire import describe, read_body
 from sidecar.platform import eager
-from sidecar.platform.departure import until_departed
+from sidecar.platform.eager import until_departed
 
 MAX_RESULTS = 1000
 DEFAULT_RESULTS = 100

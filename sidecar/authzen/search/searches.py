@@ -35,9 +35,13 @@ from sidecar.authzen.search.pace import PacedSearch, SearchPace
 from sidecar.authzen.search.resource_ids import proposed_ids
 from sidecar.enforce import Enforcer
 from sidecar.platform import eager
-from sidecar.policy_cache.agent_documents import AgentDocuments, ListingInterrupted
-from sidecar.policy_cache.document_fetcher import FetchFailed, MissingDocument
 from sidecar.policy_cache.policy_store import CacheDamaged
+from sidecar.policy_cache.policy_view import (
+    AgentDocuments,
+    FetchFailed,
+    ListingInterrupted,
+    MissingDocument,
+)
 from sidecar.unmapped import Unmapped
 
 log = logging.getLogger(__name__)

@@ -27,7 +27,7 @@ from sidecar.doors.missing_body import NO_BODY, PARTIAL_BODY
 from sidecar.http.headers import RequestHead
 from sidecar.metrics.counters import Counter
 from sidecar.metrics.metrics import denied_by
-from sidecar.platform.departure import Watch
+from sidecar.platform.eager import Watch
 from sidecar.recorder import RecordedDecision
 from sidecar.settings.doors import DoorHeaders
 from sidecar.settings.model import Kind

@@ -8,8 +8,8 @@ from policies.ground.keys import key_digest, presented_key
 from sidecar.api.request_head import echoed_id
 from sidecar.doors.http.question import KEY, Question, ReadQuestion
 from sidecar.doors.judgement import Judgement
-from sidecar.http.head_template import HeadTemplate, head_template
 from sidecar.http.headers import RequestHead
+from sidecar.http.server.head_cache import HeadTemplate, head_template
 from sidecar.http.server.request import HttpRequest
 
 PREFIX = "/v1/check/"

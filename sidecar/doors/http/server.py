@@ -17,11 +17,9 @@ from sidecar.doors.http.check_head import PREFIX, CheckHead, HttpDoor, read_head
 from sidecar.doors.judgement import Judgement
 from sidecar.doors.missing_body import NO_BODY
 from sidecar.http import request_body
-from sidecar.http.body_budget import BodyBudget, Lease
 from sidecar.http.rendered_response import RenderedResponse, ResponseRenderer
-from sidecar.http.request_body import read_whole, take_whole
-from sidecar.http.server.request import HttpRequest
-from sidecar.http.server.response import Answer, Deferred
+from sidecar.http.request_body import BodyBudget, Lease, read_whole, take_whole
+from sidecar.http.server.request import Answer, Deferred, HttpRequest
 from sidecar.metrics.metrics import Metrics
 from sidecar.platform.json_logging import about
 

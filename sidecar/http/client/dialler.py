@@ -1,7 +1,8 @@
 """Opens connections to one server: past its guard, with its TLS settings, and not too many at once.
 
 The guard is asked about every answer of the resolver, and again about every address before a socket
-is made for it. Knows nothing of what is sent.
+is made for it. `ClientLimits` says what connections to one server may cost. What is sent is not
+known here.
 """
 
 import asyncio
@@ -14,8 +15,27 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import aiohappyeyeballs
 
 from sidecar.http.client.egress_guard import EgressGuard
-from sidecar.http.client.limits import ClientLimits
+from sidecar.http.messages.request_parser import HeadLimits
 from sidecar.platform.eager import within_task
+
+
+class ClientLimits(NamedTuple):
+    """Bytes, seconds and counts."""
+
+    head: HeadLimits
+    """Of a response."""
+    buffer_bytes: int
+    """How much of a body is read ahead of a slow reader."""
+    connections: int
+    """The most connections at once; further requests wait for a free one."""
+    connect_seconds: float
+    """How long it may take to get a connection: waiting for a free one, resolving, TLS and all."""
+    idle_seconds: float
+    """How long an unused connection is kept."""
+    trailers: bool = False
+    """Whether the trailers of responses are kept so that they can be forwarded. Otherwise they are
+    read and dropped."""
+
 
 # The next address is tried while the one before is still silent (RFC 8305 section 5).
 _NEXT_ADDRESS_SECONDS = 0.25

@@ -1,12 +1,24 @@
-"""The body of one message while it arrives: a connection appends to it, one reader takes from it.
-
-Holds what has arrived and was not taken. Knows neither framing nor what the bytes mean.
+"""Holds the body of one message while it arrives: a connection appends to it, one reader takes from
+it. Has the errors of a connection that ended too early. Knows neither framing nor what the bytes
+mean.
 """
 
 import asyncio
 from typing import Protocol
 
-from sidecar.http.trailers import Trailers
+from sidecar.http.messages.chunks import Trailers
+
+
+class BodyBrokenOff(ConnectionError):
+    """the connection was lost in the middle of a body"""
+
+
+class BodyOmitted(ConnectionError):
+    """a client of `Expect: 100-continue` was refused before its body, and may leave that out"""
+
+
+class ConnectionLost(ConnectionError):
+    """the server closed the connection, or it was broken off"""
 
 
 class FlowControl(Protocol):

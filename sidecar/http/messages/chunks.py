@@ -1,9 +1,156 @@
-"""The chunks of a body: encoded, and taken apart with llhttp, to the byte. Knows nothing of
-heads."""
+"""Encodes the chunks of a body, takes them apart with llhttp, to the byte, and decides which
+trailer fields behind them may be forwarded (RFC 9110 section 6.5.1, RFC 9112 section 7.1.2).
+
+A reader may merge trailers into the header it has acted on, and another may not. So a field whose
+meaning would change with that is never forwarded: the whole message is refused.
+
+Knows nothing of heads or connections, and not which sources forward trailers.
+"""
+
+import re
+from collections.abc import Iterable, Sequence, Set
+from typing import NamedTuple
 
 import httptools
 
-from sidecar.http.trailers import BadTrailers, TrailerHead, Trailers
+from policies.ground.errors import Malformed
+from sidecar.http.headers import HOP_BY_HOP, connection_options
+
+MAX_TRAILER_FIELDS = 32
+MAX_TRAILER_BYTES = 8 * 1024
+"""Of all names and values together."""
+
+_LAST = b"0\r\n"
+_TOKEN = re.compile(rb"[-!#$%&'*+.^_`|~0-9A-Za-z]+").fullmatch
+_VALUE = re.compile(rb"[^\x00-\x08\x0a-\x1f\x7f]*").fullmatch
+_NOT_PLAIN = re.compile(rb"[^0-9a-z]")
+_LONGEST_SHOWN = 64
+
+# Framing, routing, authentication, caching, content, and whatever the sidecar judges by.
+_REFUSED = HOP_BY_HOP | frozenset(
+    (
+        b"age", b"alt-svc", b"apikey", b"baggage", b"clear-site-data", b"date", b"dpop", b"etag",
+        b"expect", b"expires", b"forwarded", b"from", b"last-event-id", b"last-modified", b"link",
+        b"location", b"max-forwards", b"origin", b"pragma", b"prefer", b"priority", b"range",
+        b"referer", b"refresh", b"retry-after", b"server", b"strict-transport-security",
+        b"traceparent", b"tracestate", b"user-agent", b"vary", b"via", b"warning",
+        b"www-authenticate",
+    )
+)  # fmt: skip
+_REFUSED_PREFIXES = (
+    b"accept-", b"access-control-", b"cache-", b"content-", b"cookie", b"if-", b"proxy-", b"sec-",
+    b"set-cookie", b"surrogate-", b"x-amz-", b"x-forwarded-", b"x-original-", b"x-sluice-",
+)  # fmt: skip
+# So that a new spelling of a credential, or of what a proxy in front would say, is refused too.
+_REFUSED_WORDS = frozenset(
+    (
+        b"accept", b"auth", b"authenticate", b"authentication", b"authorization", b"client",
+        b"cookie", b"credential", b"credentials", b"encoding", b"forwarded", b"host", b"ip", b"key",
+        b"length", b"method", b"override", b"password", b"secret", b"session", b"signature",
+        b"token", b"uri", b"url", b"user",
+    )
+)  # fmt: skip
+
+
+class BadTrailers(Malformed):
+    """the trailers can't be forwarded"""
+
+
+class Trailers:
+    """The trailers of one body as they arrive. Holds no more of them than may be forwarded."""
+
+    __slots__ = ("_size", "beyond", "fields")
+
+    def __init__(self) -> None:
+        self.fields: list[tuple[bytes, bytes]] = []
+        self.beyond = False
+        """Whether there are more, or longer ones, than may be forwarded. Then none is held."""
+        self._size = 0
+
+    def add(self, name: bytes, value: bytes) -> None:
+        """Notes a trailer."""
+        self._size += len(name) + len(value)
+        if self.beyond or self._size > MAX_TRAILER_BYTES or len(self.fields) >= MAX_TRAILER_FIELDS:
+            self.beyond = True
+            self.fields.clear()
+            return
+        self.fields.append((name, value))
+
+
+class TrailerHead(NamedTuple):
+    """The values of `Trailer` and of `Connection` in the head of a message: they say which trailers
+    follow, and which fields concern this connection only."""
+
+    announced: Sequence[bytes] = ()
+    connection: Sequence[bytes] = ()
+
+    def announcement(self) -> bytes:
+        """The line `Trailer`, with its end; empty if none is announced. Raises `BadTrailers` if a
+        name in it may not be forwarded."""
+        if not self.announced:
+            return b""
+        members = [part.strip(b" \t") for line in self.announced for part in line.split(b",")]
+        names = [name for name in members if name]
+        _check_names(names)
+        dropped = connection_options(self.connection)
+        kept = [name for name in names if name.lower() not in dropped]
+        return b"Trailer: %b\r\n" % b", ".join(kept) if kept else b""
+
+    def last_chunk(self, trailers: Trailers | None) -> bytes:
+        """The last chunk, the `trailers` behind it, and the end of the body. Raises
+        `BadTrailers`."""
+        fields = [] if trailers is None else trailers.fields
+        if trailers is not None and trailers.beyond:
+            raise BadTrailers(
+                f"the trailers are more than {MAX_TRAILER_FIELDS} fields or {MAX_TRAILER_BYTES} bytes, "
+                "which are the most that are forwarded"
+            )
+        _check_names([name for name, _ in fields])
+        dropped: Set[bytes] = connection_options(self.connection) if fields else frozenset()
+        lines = [_line(name, value) for name, value in fields if name.lower() not in dropped]
+        return b"%b%b\r\n" % (_LAST, b"".join(lines))
+
+
+def _check_names(names: Sequence[bytes]) -> None:
+    if len(names) > MAX_TRAILER_FIELDS or sum(map(len, names)) > MAX_TRAILER_BYTES:
+        raise BadTrailers(
+            f"more than {MAX_TRAILER_FIELDS} trailers, or {MAX_TRAILER_BYTES} bytes, are announced"
+        )
+    plain = [_plain(name) for name in names]
+    for name, each in zip(names, plain, strict=True):
+        shown = name[:_LONGEST_SHOWN].decode("ascii", "backslashreplace")
+        if not _TOKEN(name) or _is_refused(each):
+            raise BadTrailers(
+                f"`{shown}` may not be a trailer: it could change how the message is read"
+            )
+        # One reader would take the first, and another the last.
+        if plain.count(each) > 1:
+            raise BadTrailers(f"the trailer `{shown}` occurs twice")
+
+
+def _plain(name: bytes) -> bytes:
+    """The name as CGI and its successors read it: `X_Sum` and `X-Sum` are one variable."""
+    return _NOT_PLAIN.sub(b"-", name.lower())
+
+
+def _is_refused(plain: bytes) -> bool:
+    if plain in _REFUSED or plain.startswith(_REFUSED_PREFIXES):
+        return True
+    return not _REFUSED_WORDS.isdisjoint(plain.split(b"-"))
+
+
+def _line(name: bytes, value: bytes) -> bytes:
+    stripped = value.strip(b" \t")
+    # The parser refuses these, but a line break here would be another field, or another message.
+    if not _VALUE(stripped):
+        raise BadTrailers("the value of a trailer has a control character")
+    return b"%b: %b\r\n" % (name, stripped)
+
+
+def welcomes_trailers(values: Iterable[bytes]) -> bool:
+    """Whether the `values` of `TE` say that trailers are welcome (RFC 9110 section 10.1.4)."""
+    return b"trailers" in connection_options(values)
+
 
 # llhttp reads chunks only as the body of a message.
 _HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -14,7 +14,7 @@ import httptools
 
 from policies.ground.connection_budget import HEAD_BYTES
 from sidecar.http.messages.body import EMPTY, BodyStream
-from sidecar.http.trailers import Trailers
+from sidecar.http.messages.chunks import Trailers
 
 Fields = list[tuple[bytes, bytes]]
 

@@ -20,8 +20,8 @@ from sidecar.http.headers import (
     decode_fields,
 )
 from sidecar.http.messages.body import EMPTY
+from sidecar.http.messages.chunks import TrailerHead
 from sidecar.http.messages.request_parser import Fields, HeadLimits
-from sidecar.http.trailers import TrailerHead
 
 SWITCHING = 101
 NO_BODY = frozenset((204, 304))

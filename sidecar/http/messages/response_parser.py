@@ -8,7 +8,7 @@ one (response smuggling). Knows bytes and messages. Knows no connection.
 from collections.abc import Callable
 
 from sidecar.http.messages.body import BodyStream
-from sidecar.http.messages.chunks import BadChunks, ChunkReader, TrailerReader
+from sidecar.http.messages.chunks import BadChunks, BadTrailers, ChunkReader, TrailerReader
 from sidecar.http.messages.request_parser import HeadLimits
 from sidecar.http.messages.response_head import (
     SWITCHING,
@@ -16,7 +16,6 @@ from sidecar.http.messages.response_head import (
     ResponseMessage,
     read_head,
 )
-from sidecar.http.trailers import BadTrailers
 
 _HEAD_END = b"\r\n\r\n"
 _HTTP_1 = b"HTTP/1."

@@ -1,4 +1,5 @@
-"""One connection from a client, from its first byte to its end.
+"""Serves one connection from a client, from its first byte to its end, and counts the connections
+of a port.
 
     data_received > incoming.py > request_loop.py > write        time_limits.py ends what hangs
 
@@ -15,9 +16,8 @@ from typing import cast
 
 from policies.ground.connection_budget import HEADS_FULL, Slot
 from sidecar.http.server.incoming import PIECE, Incoming
-from sidecar.http.server.request import HandedOver, Serve
+from sidecar.http.server.request import HandedOver, Serve, Service
 from sidecar.http.server.request_loop import RequestLoop
-from sidecar.http.server.service import Service
 from sidecar.http.server.time_limits import TimeLimits
 from sidecar.http.tcp_reset import end_sending, reset
 
@@ -246,3 +246,36 @@ class ServerConnection(asyncio.Protocol):
 
 def _gone() -> ConnectionResetError:
     return ConnectionResetError("the client closed the connection")
+
+
+class Connections:
+    """A factory of connections to `service`, and those that are open."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.flow = service.flow
+        self.open: set[ServerConnection] = set()
+
+    def __call__(self) -> ServerConnection:
+        """A connection that the port has accepted."""
+        return ServerConnection(self.service, self.open, self.service.budget.slot())
+
+    def above(self) -> ServerConnection:
+        """A connection above a layer that the port has accepted, such as TLS."""
+        return ServerConnection(self.service, self.open)
+
+    def within(self, serve: Serve) -> ServerConnection:
+        """A connection inside an existing one, such as a tunnel. `serve` answers its requests."""
+        return ServerConnection(self.service._replace(serve=serve), self.open)
+
+    def finish(self) -> list[asyncio.Future[None]]:
+        """Ends idle connections at once, and the others after the request that is being answered.
+        Each future is done when its connection has ended."""
+        return [connection.finish() for connection in list(self.open)]
+
+    async def close(self, seconds: float) -> None:
+        """Lets requests finish for `seconds`, then cuts them off."""
+        closing = self.finish()
+        if closing:
+            await asyncio.wait(closing, timeout=seconds)
+        await asyncio.gather(*(each.cut() for each in list(self.open)))

@@ -6,13 +6,11 @@ from collections import deque
 from functools import partial
 
 from policies.ground.connection_budget import HeldHead
-from sidecar.http.messages.body import BodyStream
-from sidecar.http.messages.disconnects import BodyBrokenOff
+from sidecar.http.messages.body import BodyBrokenOff, BodyStream
 from sidecar.http.messages.request_parser import HTTP_11, RequestParser
 from sidecar.http.server.head_cache import LONGEST
 from sidecar.http.server.http2_refusal import SETTINGS, Http2Opening
-from sidecar.http.server.request import ClientConnection, HttpRequest
-from sidecar.http.server.service import ServerLimits
+from sidecar.http.server.request import ClientConnection, HttpRequest, ServerLimits
 
 log = logging.getLogger(__name__)
 

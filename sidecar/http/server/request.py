@@ -1,14 +1,62 @@
-"""One request from a client, and what can be done about it on its connection. Knows nothing of what
-the request asks for."""
+"""Describes one request from a client, what can be done about it on its connection, and what may
+become of it: a response that is still to be written, one that must wait for the disk, or one that
+has been written. `Service` says who answers the requests of a port, within which limits.
+
+Knows nothing of what a request asks for.
+"""
 
 import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, Protocol
 
+from policies.ground.connection_budget import ConnectionBudget
 from sidecar.http.messages.body import FlowControl
-from sidecar.http.messages.request_parser import HTTP_10, HTTP_11, RequestMessage
+from sidecar.http.messages.request_parser import HTTP_10, HTTP_11, HeadLimits, RequestMessage
 from sidecar.http.server.head_cache import HeadCache, KnownHead
-from sidecar.http.server.response import Answer
+
+
+class Response(Protocol):
+    """A response that is still to be written."""
+
+    @property
+    def close(self) -> bool:
+        """Whether the connection ends after it."""
+
+    def encode(self, *, keep_alive: bool, omit_body: bool, http10: bool) -> bytes:
+        """The whole response, without its body if it answers a HEAD (`omit_body`). It says whether
+        the connection is kept alive; HTTP/1.0 closes connections unless told otherwise."""
+
+
+Complete = Callable[[BaseException | None], Response]
+"""Makes the response once a record is on disk, or of the error that kept it from there."""
+
+
+class Deferred(NamedTuple):
+    """A response that must not be written before `durable` is done: the record of its decision goes
+    to disk first. Then `complete` makes it, of the error if the record did not get there. If
+    `durable` is cancelled or `complete` raises, the service's `failed` makes the response."""
+
+    durable: asyncio.Future[None]
+    complete: Complete
+
+
+class ResponseSent:
+    """A response that has been written, or is being written. `status` is 0 if no response was
+    begun."""
+
+    __slots__ = ("keep_alive", "status")
+
+    def __init__(self, *, keep_alive: bool, status: int = 0) -> None:
+        self.keep_alive = keep_alive
+        self.status = status
+
+    def end_connection(self) -> None:
+        """Makes this the last response on its connection."""
+        self.keep_alive = False
+
+
+Answer = Response | Deferred | ResponseSent
+
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -198,3 +246,47 @@ Serve = Callable[[HttpRequest], Coroutine[Any, Any, Answer]]
 
 ConnectionFactory = Callable[[Serve], asyncio.Protocol]
 """Makes an HTTP connection inside another connection. The argument answers its requests."""
+
+
+class ServerLimits(NamedTuple):
+    """Bytes and seconds."""
+
+    head: HeadLimits
+    buffer_bytes: int
+    """How much is read ahead of a slow reader before reading stops."""
+    idle_seconds: float
+    """How long a connection may wait for a complete request head."""
+    lingering_seconds: float
+    """How long the rest of a refused body is read and dropped, so that the client can read the
+    refusal."""
+    half_close_seconds: float
+    """How long a client that closed its sending side is assumed to wait for the head of the
+    response; then it counts as gone. With 0 it is gone at once."""
+    write_seconds: float
+    """How long a client may take nothing of a response."""
+    watch_seconds: float = 0.05
+    """How often it is checked whether a client that is watched has left."""
+
+
+class Flow:
+    """Bytes on the connections of one port, framing included."""
+
+    __slots__ = ("received", "sent")
+
+    def __init__(self) -> None:
+        self.received = 0
+        self.sent = 0
+
+
+class Service(NamedTuple):
+    """`serve` answers each request; if it raises, `failed` makes the response. With `cancels`, a
+    client that leaves cancels its request. `budget` limits the connections of all ports
+    together."""
+
+    serve: Serve
+    failed: Callable[[HttpRequest], Response]
+    limits: ServerLimits
+    flow: Flow
+    cancels: bool
+    heads: HeadCache
+    budget: ConnectionBudget

@@ -10,19 +10,20 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
-from sidecar.http.messages.disconnects import BodyOmitted
+from sidecar.http.messages.body import BodyOmitted
 from sidecar.http.messages.request_parser import HTTP_10, BrokenFraming
 from sidecar.http.server.http2_refusal import GOAWAY
 from sidecar.http.server.incoming import Incoming
-from sidecar.http.server.request import ClientConnection, HttpRequest
-from sidecar.http.server.response import (
+from sidecar.http.server.request import (
     Answer,
+    ClientConnection,
     Complete,
     Deferred,
+    HttpRequest,
     Response,
     ResponseSent,
+    Service,
 )
-from sidecar.http.server.service import Service
 from sidecar.http.server.time_limits import TimeLimits
 from sidecar.platform import eager
 

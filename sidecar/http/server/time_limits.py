@@ -6,8 +6,7 @@ import logging
 import socket
 
 from sidecar.http.server.incoming import Incoming
-from sidecar.http.server.request import CONTINUE, ClientConnection
-from sidecar.http.server.service import ServerLimits
+from sidecar.http.server.request import CONTINUE, ClientConnection, ServerLimits
 
 log = logging.getLogger(__name__)
 

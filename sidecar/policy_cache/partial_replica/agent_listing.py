@@ -12,17 +12,17 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Se
 from policies.sets.merkle_map import ROOT, NotProven, branches, buckets, entries
 from policies.sets.redis_keys import document_field, node_field
 from policies.sets.signed_head import SetHead
-from sidecar.policy_cache.agent_documents import (
-    AGENT_PREFIX,
-    ListingInterrupted,
-    OwnAgentOnly,
-)
-from sidecar.policy_cache.document_fetcher import FetchFailed
 from sidecar.policy_cache.feed import FeedFailed, FeedRejected, Position
 from sidecar.policy_cache.partial_replica.control_loop import ControlLoop
 from sidecar.policy_cache.partial_replica.redis_loop import RedisLoop
 from sidecar.policy_cache.partial_replica.redis_reader import RedisReader, TornRead
 from sidecar.policy_cache.partial_replica.working_set import WorkingSet
+from sidecar.policy_cache.policy_view import (
+    AGENT_PREFIX,
+    FetchFailed,
+    ListingInterrupted,
+    OwnAgentOnly,
+)
 
 CHUNK = 100
 """Bodies read at a time."""

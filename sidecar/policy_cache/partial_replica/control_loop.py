@@ -11,7 +11,6 @@ document of every page; this loop stores only those in use.
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
-from sidecar.policy_cache.agent_documents import ListingInterrupted
 from sidecar.policy_cache.feed import (
     FeedDocument,
     FeedFailed,
@@ -23,8 +22,8 @@ from sidecar.policy_cache.feed import (
 )
 from sidecar.policy_cache.feed_loop import LongPollLoop
 from sidecar.policy_cache.partial_replica.incremental_sync import IncrementalSync
-from sidecar.policy_cache.partial_replica.partial_state import PartialState
-from sidecar.policy_cache.partial_replica.working_set import HeldDocument
+from sidecar.policy_cache.partial_replica.working_set import HeldDocument, PartialState
+from sidecar.policy_cache.policy_view import ListingInterrupted
 
 log = logging.getLogger(__name__)
 

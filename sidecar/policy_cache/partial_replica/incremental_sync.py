@@ -11,9 +11,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
 from policies.sets.signed_head import SetHead
 from sidecar.policy_cache.feed import FeedFailed, Position
-from sidecar.policy_cache.partial_replica.partial_state import PartialState
 from sidecar.policy_cache.partial_replica.redis_reader import RedisReader
-from sidecar.policy_cache.partial_replica.working_set import ABSENT, HeldDocument
+from sidecar.policy_cache.partial_replica.working_set import ABSENT, HeldDocument, PartialState
 
 MAX_TRIES = 8
 CHUNK = 400

@@ -21,8 +21,8 @@ from sidecar.policy_cache.feed import FeedFailed, FeedRejected, Position, reject
 from sidecar.policy_cache.feed_loop import FeedLoop
 from sidecar.policy_cache.partial_replica.incremental_sync import IncrementalSync
 from sidecar.policy_cache.partial_replica.nonces import Nonces
-from sidecar.policy_cache.partial_replica.partial_state import PartialState
 from sidecar.policy_cache.partial_replica.redis_reader import RedisReader, TornRead
+from sidecar.policy_cache.partial_replica.working_set import PartialState
 
 log = logging.getLogger(__name__)
 

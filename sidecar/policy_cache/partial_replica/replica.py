@@ -1,17 +1,17 @@
-"""A partial replica as the rest of the sidecar sees it: the documents in use, from Redis, or from
-the control API while Redis is away. Imported only if `redis` is set: the library takes megabytes.
+"""Builds a partial replica, and the client for the Redis that it reads from: the documents in use,
+from Redis, or from the control API while Redis is away. Imported only if `redis` is set: the
+library takes megabytes.
 """
 
 from collections.abc import Callable
 from typing import Any
 
 from policies.ground.clock import Clock
+from policies.ground.redis_url import RedisUrl
 from policies.sets.signed_head import Claim
 from sidecar.control.client import ControlClient
 from sidecar.control.identity import Identity
-from sidecar.policy_cache.agent_documents import AgentDocuments
 from sidecar.policy_cache.cache_file import CacheFile
-from sidecar.policy_cache.document_fetcher import DocumentFetcher, MissingDocument
 from sidecar.policy_cache.feed import FeedPage
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.policy_cache.key_pin import verify_origin
@@ -19,13 +19,45 @@ from sidecar.policy_cache.long_poll import LongPoll
 from sidecar.policy_cache.partial_replica.agent_listing import FetchedAgents
 from sidecar.policy_cache.partial_replica.control_loop import ControlLoop
 from sidecar.policy_cache.partial_replica.failover import Failover
-from sidecar.policy_cache.partial_replica.partial_state import PartialState
 from sidecar.policy_cache.partial_replica.redis_loop import RedisLoop
 from sidecar.policy_cache.partial_replica.redis_reader import RedisReader
-from sidecar.policy_cache.partial_replica.working_set import WorkingSet
-from sidecar.policy_cache.replica import Follower, Replica
-from sidecar.policy_cache.replica_state import OnChange
+from sidecar.policy_cache.partial_replica.working_set import PartialState, WorkingSet
+from sidecar.policy_cache.policy_view import AgentDocuments, DocumentFetcher, MissingDocument
+from sidecar.policy_cache.replica import Follower, OnChange, Replica
 from sidecar.settings.model import SidecarSettings
+
+REDIS_CONNECT_SECONDS = 2.0
+REDIS_CONNECTIONS = 16
+
+
+def connect_redis(url: RedisUrl) -> Any:
+    """A client that connects on first use; close it with `aclose`."""
+    from redis.asyncio import Redis
+    from redis.asyncio.cluster import ClusterNode, RedisCluster
+    from redis.asyncio.retry import Retry
+    from redis.backoff import NoBackoff
+
+    options: dict[str, Any] = {
+        "username": url.username,
+        "password": url.password,
+        "client_name": "sluice-sidecar",
+        "driver_info": None,  # sending it takes a command that our Redis user may not use
+        "socket_connect_timeout": REDIS_CONNECT_SECONDS,
+        "socket_keepalive": True,
+        "socket_timeout": None,  # each caller sets its own time limit
+        "protocol": 2,  # with 3, answers have other types: XREAD returns a dict
+        "max_connections": REDIS_CONNECTIONS,
+        **dict(url.options),
+    }
+    if url.tls:
+        options["ssl"] = True
+    if url.cluster:
+        nodes = [ClusterNode(host, port) for host, port in url.nodes]
+        return RedisCluster(startup_nodes=nodes, **options)
+    ((host, port),) = url.nodes
+    # No hidden retries: each caller retries by itself.
+    retry = Retry(NoBackoff(), 0)
+    return Redis(host=host, port=port, db=url.db, retry=retry, **options)
 
 
 class PartialReplica(Replica):

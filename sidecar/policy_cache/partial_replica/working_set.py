@@ -1,18 +1,21 @@
-"""The documents that this sidecar has used, kept on disk: the content of each, or that it does not
-exist, all at one revision. Of all other names the set knows nothing.
+"""Keeps the documents that this sidecar has used on disk: the content of each, or that it does not
+exist, all at one revision. Of all other names the set knows nothing. `PartialState` is what the
+loops of a partial replica share.
 
 A change is put in force in one write, so the set never mixes two revisions, even after a crash.
 Knows nothing of how documents get here, nor of whether to trust them.
 """
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from sidecar.policy_cache.cache_file import CacheFile
-from sidecar.policy_cache.document_fetcher import MissingDocument
-from sidecar.policy_cache.feed import Position
+from sidecar.policy_cache.feed import FeedFailed, Position
 from sidecar.policy_cache.policy_store import PolicyStore
+from sidecar.policy_cache.policy_view import MissingDocument
+from sidecar.policy_cache.replica import ReplicaState
 
 MAX_DOCUMENTS = 50_000
 """The maximum number of documents held; the oldest are removed first. Names known not to exist
@@ -110,3 +113,21 @@ def _count(connection: sqlite3.Connection) -> int:
 def _marks(names: Sequence[str]) -> str:
     """A parameter per name, for a statement: a name never becomes part of the statement itself."""
     return ",".join("?" * len(names))
+
+
+@dataclass(frozen=True, slots=True)
+class PartialState(ReplicaState):
+    """`required` are the documents that every decision of this sidecar needs. `blocked`
+    returns why, according to the documents held, this sidecar may not decide; None if it may."""
+
+    working_set: WorkingSet
+    required: Sequence[str]
+    blocked: Callable[[], str | None]
+
+    def require_unblocked(self) -> None:
+        """Raise `FeedFailed` if this sidecar may not decide, and have the set count as stale."""
+        # Redis does not check our API key. So the sidecar itself looks in the documents that
+        # arrive whether its key is still live.
+        if (why := self.blocked()) is not None:
+            self.freshness.expire(why)
+            raise FeedFailed(why)

@@ -1,22 +1,126 @@
 """Reads a request's head and, if the decision needs it, its body, and builds the request that goes
 to the data source. Anything that could be read in two ways ends here, as `Malformed`.
 
+Its framing must be one that can be trusted: version, host, transfer coding, upgrade
+(`proxy/RULES.md`, Framing). The parser has refused malformed requests; this refuses what the parser
+lets through. A connection may be switched to WebSocket (RFC 6455, RFC 9110 section 7.8); offers of
+any other protocol are ignored.
+
 Knows HTTP. Knows no policy and no data source.
 """
 
+import re
+
 from policies.ground.errors import Malformed, TooLarge
-from sidecar.http.body_budget import Lease
-from sidecar.http.head_template import HeadTemplate, head_template
-from sidecar.http.headers import RequestHead, encode_fields, sort_request_fields
-from sidecar.http.request_body import BodyTooSlow, read_whole
+from sidecar.http.headers import Fields, RequestHead, encode_fields, sort_request_fields
+from sidecar.http.messages.chunks import BadTrailers, TrailerHead, welcomes_trailers
+from sidecar.http.messages.request_parser import HTTP_10, HTTP_11
+from sidecar.http.messages.response_head import ResponseMessage
+from sidecar.http.request_body import BodyTooSlow, Lease, read_whole
 from sidecar.http.request_target import Target
+from sidecar.http.server.head_cache import HeadTemplate, head_template
 from sidecar.http.server.http2_refusal import REASON
 from sidecar.http.server.request import HttpRequest
-from sidecar.http.trailers import BadTrailers, TrailerHead, welcomes_trailers
 from sidecar.proxy.limits import ProxyLimits
-from sidecar.proxy.messages.framing import Tunnelling, check_frame
-from sidecar.proxy.messages.upgrade import UPGRADE_LINES
+from sidecar.proxy.proxy_metrics import UpstreamNoResponse
 from sidecar.proxy.upstream.client import UpstreamRequest
+
+UPGRADE_LINES = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
+"""The header fields that ask a data source to switch."""
+
+
+def asks_websocket(head: RequestHead) -> bool:
+    """Whether a request asks for WebSocket, in whatever form; `check_websocket` checks the form. An
+    offer of any other protocol is ignored (RFC 9110 section 7.8), never granted."""
+    if b"upgrade" not in head.read:
+        return False
+    return any(protocol.startswith(b"websocket") for protocol in _protocols(head))
+
+
+def check_websocket(method: str, version: str, head: RequestHead) -> None:
+    """Raises `Malformed` unless a request for WebSocket has the one valid form."""
+    read = head.read
+    options = b",".join(read.get(b"connection", ())).lower().split(b",")
+    if version != HTTP_11:
+        # RFC 9110 section 7.8: on 1.0 a server ignores it, but its sender may not expect that.
+        raise Malformed("the header `upgrade` needs HTTP/1.1")
+    if _protocols(head) != [b"websocket"]:
+        raise Malformed("the header `upgrade` names WebSocket together with another protocol")
+    if method != "GET":
+        raise Malformed(f"a `{method}` asks for WebSocket, but only a `GET` may")
+    if b"upgrade" not in [option.strip(b" \t") for option in options]:
+        raise Malformed("the header `connection` does not name `upgrade`")
+    # The JDK's client states that it has no body.
+    if read.get(b"content-length", [b"0"]) != [b"0"]:
+        raise Malformed("a request for WebSocket may not have a body: `content-length` must be 0")
+    if b"transfer-encoding" in read or b"expect" in read:
+        raise Malformed("a request for WebSocket may not have a body")
+
+
+def _protocols(head: RequestHead) -> list[bytes]:
+    """The protocols that the header names, in lower case, over all its lines."""
+    lines = head.read.get(b"upgrade", ())
+    return [each.strip(b" \t").lower() for line in lines for each in line.split(b",")]
+
+
+def switching_head(message: ResponseMessage, event: Fields, alias: str) -> bytes:
+    """The head of the 101 response that the agent gets, for the data source's. Raises
+    `UpstreamNoResponse` if the data source `alias` did not grant what was asked for."""
+    if [protocol.lower() for protocol in message.upgrade] != [b"websocket"]:
+        raise UpstreamNoResponse(
+            f"the data source `{alias}` answered 101, but did not switch to WebSocket"
+        )
+    # `Connection` and `Upgrade` hold for one hop only, so these are ours.
+    lines = message.lines + UPGRADE_LINES + encode_fields(list(event))
+    return b"HTTP/1.1 101 Switching Protocols\r\n%b\r\n" % lines
+
+
+_HOST = re.compile(
+    rb"(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._~-]{1,255})(?::([0-9]{1,5}))?"
+).fullmatch
+
+
+class Tunnelling(Malformed):
+    """the request asks to switch protocols; nothing that follows it is read"""
+
+
+def check_frame(method: str, version: str, head: RequestHead) -> None:
+    """Raises `Malformed`, or `Tunnelling` if what follows on the connection may not be HTTP."""
+    read = head.read
+    # RFC 9931: a server that refuses CONNECT or Upgrade must not read on. An optimistic client may
+    # have sent tunnelled bytes already, which would be taken for requests.
+    if method == "CONNECT":
+        raise Tunnelling("`CONNECT` is served on the forward proxy's port only")
+    if asks_websocket(head):
+        try:
+            check_websocket(method, version, head)
+        except Malformed as error:
+            raise Tunnelling(error.message) from error
+    if version not in (HTTP_11, HTTP_10):
+        raise Malformed(f"HTTP version {version} is not 1.0 or 1.1")
+    codings = read.get(b"transfer-encoding")
+    if codings is not None:
+        # Request smuggling (RFC 9112 section 11.2) needs a message that readers end in different
+        # places. Everything that allows this is refused here.
+        if version != HTTP_11:
+            # RFC 9112 section 6.1: below 1.1, a transfer coding makes the framing faulty.
+            raise Malformed("the header `transfer-encoding` needs HTTP/1.1, and this is HTTP/1.0")
+        if [coding.lower() for coding in codings] != [b"chunked"]:
+            raise Malformed("the header `transfer-encoding` is not `chunked`")
+        if b"content-length" in read:
+            raise Malformed("the request has both `content-length` and `transfer-encoding`")
+    _check_host(version, head.one(b"host"))
+
+
+def _check_host(version: str, host: bytes | None) -> None:
+    if host is None:
+        if version == HTTP_11:
+            raise Malformed("the header `host` is missing")
+        return
+    found = _HOST(host)
+    if not found or (found[1] is not None and int(found[1]) > 65535):
+        raise Malformed("the header `host` is not a host name or address with an optional port")
+
 
 # Fields that could make a response partial, empty or encoded. They are left out where the sidecar
 # has to read all of it.

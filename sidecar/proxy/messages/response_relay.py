@@ -11,12 +11,11 @@ from typing import Any
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.http.headers import encode_fields
 from sidecar.http.messages.chunks import LAST_CHUNK, encode_chunk
-from sidecar.http.server.request import HttpRequest
-from sidecar.http.server.response import ResponseSent
+from sidecar.http.server.request import HttpRequest, ResponseSent
 from sidecar.protocols.messages import FetchedResponse
 from sidecar.proxy.local_response import Fields
 from sidecar.proxy.messages.sse import FilteredStream, is_event_stream
-from sidecar.proxy.upstream.response import UpstreamResponse
+from sidecar.proxy.upstream.exchange import UpstreamResponse
 
 # A response with this status may not state a length (RFC 9110 section 8.6).
 _NO_CONTENT = 204

@@ -19,7 +19,7 @@ from policies.retrieval import Retrieval
 from sidecar.enforce import PROXY, Enforcer, allows
 from sidecar.http.attribution import Attribution
 from sidecar.live_keys import AgentIdentity
-from sidecar.platform.departure import Watch, unwatched
+from sidecar.platform.eager import Watch, unwatched
 from sidecar.protocols.messages import SourceRef
 from sidecar.recorder import RecordedDecision
 

@@ -1,27 +1,104 @@
 """Classifies a request before anything is decided: reads its head, makes its target canonical, and
-finds the row of the protocol's table. Refuses requests that could be read in two ways, that no row
-covers, or whose row is closed.
+finds the row of the protocol's table, asking the data source where the request alone doesn't say
+what it concerns. Refuses requests that could be read in two ways, that no row covers, or whose row
+is closed.
+
+Look-ups are made with the agent's credentials, and end with their client, which is watched from the
+first one on. Together they have one deadline, and each distinct target is fetched once.
 
 Knows the policy name of each refusal. Knows nothing of policies or of any data source.
 """
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from policies.ground.errors import Malformed
+from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.http.attribution import Attribution, attribution
-from sidecar.http.head_template import HeadTemplate
 from sidecar.http.headers import RequestHead
 from sidecar.http.request_target import Target, canonical
+from sidecar.http.server.head_cache import HeadTemplate
 from sidecar.http.server.request import HttpRequest
+from sidecar.platform import eager
+from sidecar.platform.eager import Watch
 from sidecar.protocols.budget import Budget
-from sidecar.protocols.messages import RoutedRequest
+from sidecar.protocols.messages import FetchedResponse, RoutedRequest
 from sidecar.protocols.protocol import SourceProtocol
 from sidecar.protocols.route_table import ALWAYS_DENIED, ProtocolRoute, RouteClass, RouteMatch
 from sidecar.proxy.limits import ProxyLimits
-from sidecar.proxy.messages import request_reader, upgrade
+from sidecar.proxy.messages import request_reader
 from sidecar.proxy.pipeline.authorizer import UNREADABLE, WRITE_DENIED, Refused
-from sidecar.proxy.pipeline.lookups import Fetch, Lookups
 from sidecar.proxy.pipeline.request_context import RequestContext
+
+Fetch = Callable[[RequestHead, str], Awaitable[FetchedResponse]]
+"""Asks the data source for a target, with the credentials in a head."""
+
+_LONGEST_KEPT = 64 * 1024
+"""The longest response that is kept, in bytes. This bounds what a request may hold in memory."""
+
+
+class Lookups:
+    """Call it with a target of the data source. `fetch` asks for one with the credentials in
+    `head`. `seconds` is the time for all look-ups together, counted from the first; `watch` says
+    when the client leaves. Raises `OverBudget` and `UpstreamFailed`."""
+
+    __slots__ = (
+        "_budget", "_deadline", "_fetch", "_head", "_left", "_responses", "_seconds", "_under_way",
+        "_watch",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        fetch: Fetch,
+        head: RequestHead,
+        budget: Budget,
+        seconds: float,
+        watch: Watch,
+    ) -> None:
+        self._watch = watch
+        self._left = False
+        self._under_way: asyncio.Timeout | None = None
+        self._fetch = fetch
+        self._head = head
+        self._budget = budget
+        self._seconds = seconds
+        self._deadline: float | None = None
+        self._responses: dict[str, FetchedResponse] = {}
+
+    async def __call__(self, target: str) -> FetchedResponse:
+        known = self._responses.get(target)
+        if known is not None:
+            return known
+        # A target that was fetched already costs nothing: what counts is the load on the data
+        # source.
+        self._budget.charge_lookup()
+        await eager.within_task()
+        if self._deadline is None:
+            self._deadline = asyncio.get_running_loop().time() + self._seconds
+            self._watch(self._end)
+        try:
+            async with asyncio.timeout_at(self._deadline) as self._under_way:
+                response = await self._fetch(self._head, target)
+        except TimeoutError:
+            late = f"the look-ups took longer than {self._seconds:g} s"
+            gone = "the client left while names were looked up for it"
+            raise UpstreamFailed(gone if self._left else late) from None
+        finally:
+            self._under_way = None
+        if len(response.body) <= _LONGEST_KEPT:
+            self._responses[target] = response
+        return response
+
+    def _end(self) -> None:
+        """The client has left: breaks the look-up under way off, and allows no other one."""
+        self._left = True
+        self._budget.end()
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.time()
+        # One whose time has just ended ends already, and can't be given another.
+        if self._under_way is not None and not self._under_way.expired():
+            self._under_way.reschedule(self._deadline)
+
 
 UNCLASSIFIED = "unclassified_route"
 ROUTE_DENIED = "route_denied"
@@ -93,7 +170,7 @@ class RequestClassifier:
         # Inside of tunnels, one head may be for several sources, and be led to several targets.
         if meaning is None or meaning.classifier is not self or meaning.raw != raw:
             # A remembered head never asks for it.
-            context.websocket = template is None and upgrade.asks_websocket(head)
+            context.websocket = template is None and request_reader.asks_websocket(head)
             meaning = self._read(method, raw, head)
             # A query may hold a credential, which must not outlive its request.
             if template is not None and "?" not in raw:

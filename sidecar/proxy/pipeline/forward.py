@@ -1,39 +1,125 @@
-"""Sends an allowed request to the data source, relays the response, and records what was returned.
+"""Sends an allowed request to the data source, signed if its protocol signs requests, relays the
+response, and records what was returned.
 
 A retrieval is sent while its record is on the way to the disk, but no byte of the response reaches
-the agent before the record is there. Knows that order. Decides nothing.
+the agent before the record is there. Decides nothing.
+
+The handshake of a WebSocket is decided like any retrieval, and the two connections are joined once
+the data source has answered 101. Until then, no byte that follows the request reaches the data
+source (Pingora CVE-2026-2833). Frames aren't read; whether the connection may go on is asked again
+every second.
 """
 
 import asyncio
 from collections.abc import Callable
 
 from policies.ground.errors import Malformed, UpstreamFailed
+from sidecar.http.headers import RequestHead, decode_fields, encode_fields
+from sidecar.http.messages.body import ConnectionLost
+from sidecar.http.messages.chunks import BadTrailers
 from sidecar.http.messages.response_head import SWITCHING
 from sidecar.http.request_body import BodyTooSlow
-from sidecar.http.server.request import HttpRequest
-from sidecar.http.server.response import ResponseSent
-from sidecar.http.trailers import BadTrailers
-from sidecar.protocols.messages import SourceRef
+from sidecar.http.server.request import HttpRequest, ResponseSent
+from sidecar.protocols.messages import FetchedResponse, OutgoingRequest, SourceRef
 from sidecar.protocols.protocol import SourceProtocol
 from sidecar.protocols.route_table import RouteClass
+from sidecar.proxy.connections import take_over
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.local_response import LocalResponse
+from sidecar.proxy.messages import request_reader
+from sidecar.proxy.messages.request_reader import switching_head
 from sidecar.proxy.messages.response_relay import RelayedResponse, relay
 from sidecar.proxy.pipeline.authorizer import Authorizer
-from sidecar.proxy.pipeline.lasting_response import NoLongerAllowed, judge_again, judged_again
+from sidecar.proxy.pipeline.lasting import (
+    NoLongerAllowed,
+    TunnelResult,
+    judge_again,
+    judged_again,
+    run_tunnel,
+)
 from sidecar.proxy.pipeline.lineage import COMPLETED, FAILED, TRUNCATED, LineageRecorder
 from sidecar.proxy.pipeline.request_context import AllowedRequest
 from sidecar.proxy.pipeline.response_inspector import (
     ResponseInspector,
     decision_fields,
+    read_response,
 )
-from sidecar.proxy.pipeline.upstream_sender import UpstreamSender
-from sidecar.proxy.pipeline.websocket import run_websocket
-from sidecar.proxy.proxy_metrics import ProxyMetrics
-from sidecar.proxy.upstream.response import UpstreamResponse
+from sidecar.proxy.proxy_metrics import ProxyMetrics, UpstreamNoResponse
+from sidecar.proxy.upstream.client import UpstreamClient, UpstreamRequest
+from sidecar.proxy.upstream.exchange import UpstreamResponse
 from sidecar.proxy.worker_thread import WorkerThread
 from sidecar.recorder import RecordedDecision
 from sidecar.spool.errors import SpoolError
+
+
+class UpstreamSender:
+    """Sends to `upstream`."""
+
+    def __init__(
+        self, protocol: SourceProtocol, upstream: UpstreamClient, limits: ProxyLimits
+    ) -> None:
+        self.upstream = upstream
+        self.protocol = protocol
+        self._limits = limits
+
+    async def fetch(self, head: RequestHead, target: str) -> FetchedResponse:
+        """Sends a GET for `target` with the agent's credentials, for the sidecar itself to read."""
+        lookup = request_reader.lookup_request(head, target)
+        response = await self.upstream.send(await self.signed(lookup))
+        try:
+            return await read_response(response, self._limits)
+        finally:
+            await response.finish()
+
+    async def signed(self, upstream_request: UpstreamRequest) -> UpstreamRequest:
+        """The request as it is sent, with its signature if the protocol signs requests."""
+        if not self.protocol.signs_requests:
+            return upstream_request
+        # The body is part of the signature, unless it is still arriving.
+        streaming = upstream_request.stream is not None
+        outgoing = OutgoingRequest(
+            upstream_request.method,
+            self.upstream.host,
+            self.upstream.path(upstream_request),
+            decode_fields(upstream_request.lines),
+            None if streaming else upstream_request.body,
+        )
+        return upstream_request._replace(lines=encode_fields(await self.protocol.sign(outgoing)))
+
+
+async def run_websocket(
+    request: HttpRequest,
+    allowed: AllowedRequest,
+    response: UpstreamResponse,
+    authorizer: Authorizer,
+    limits: ProxyLimits,
+    relayed: RelayedResponse,
+    alias: str,
+) -> ResponseSent:
+    """Runs a WebSocket to its end, for a `response` of the data source `alias` that grants it."""
+    try:
+        event = decision_fields(allowed.decisions)
+        request.start_response(switching_head(response.message, event, alias))
+        relayed.begin(response)
+        agent, _ = take_over(request, limits.buffer_bytes)
+        source = response.detach()
+    except BaseException as error:
+        await response.finish()
+        if isinstance(error, ConnectionLost):
+            raise UpstreamNoResponse(
+                f"the data source `{alias}` closed the connection with its 101"
+            ) from error
+        raise
+
+    async def reauthorize() -> None:
+        await authorizer.reauthorize(allowed.sources, allowed.routed.attribution)
+
+    def done(result: TunnelResult) -> None:
+        relayed.record_tunnel(result.outcome, result.down, result.sha256)
+
+    await run_tunnel(agent, source, limits, reauthorize, done, set())
+    # The connection now never carries HTTP again.
+    return ResponseSent(keep_alive=False, status=SWITCHING)
 
 
 class Forwarder:

@@ -15,18 +15,17 @@ from typing import NamedTuple
 from policies.definitions.model import RANK, Sensitivity
 from policies.ground.errors import UpstreamFailed
 from sidecar.http.attribution import Attribution
-from sidecar.http.server.service import Flow
+from sidecar.http.server.request import Flow
 from sidecar.protocols.messages import SourceRef
-from sidecar.proxy.connections.buffered_connection import BufferedConnection
-from sidecar.proxy.connections.splice import Splice
+from sidecar.proxy.connections import BufferedConnection, Splice
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.messages.response_relay import RelayedResponse
 from sidecar.proxy.pipeline.authorizer import WRITE_DENIED, Authorizer, Denied, Refused
+from sidecar.proxy.pipeline.lasting import TunnelResult, run_tunnel
 from sidecar.proxy.pipeline.lineage import FAILED, TRUNCATED, LineageRecorder
 from sidecar.proxy.pipeline.request_context import decision_label
-from sidecar.proxy.pipeline.tunnel_session import TunnelResult, run_tunnel
 from sidecar.proxy.proxy_metrics import ProxyMetrics
-from sidecar.proxy.upstream.reachability import TunnelDialler
+from sidecar.proxy.upstream.client import TunnelDialler
 from sidecar.recorder import RecordedDecision
 from sidecar.settings.model import Source
 from sidecar.spool.errors import SpoolError

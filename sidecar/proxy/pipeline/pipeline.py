@@ -9,11 +9,10 @@ source.
 
 from policies.ground.errors import Malformed, SluiceError, UpstreamFailed
 from sidecar.http.attribution import Attribution
-from sidecar.http.body_budget import BodyBudget
 from sidecar.http.headers import encode_fields
-from sidecar.http.server.request import HttpRequest
-from sidecar.http.server.response import ResponseSent
-from sidecar.http.trailers import BadTrailers
+from sidecar.http.messages.chunks import BadTrailers
+from sidecar.http.request_body import BodyBudget
+from sidecar.http.server.request import HttpRequest, ResponseSent
 from sidecar.protocols.messages import (
     FORWARD_UNCHANGED,
     ForwardPlan,
@@ -38,8 +37,7 @@ from sidecar.proxy.pipeline.request_context import AllowedRequest, RequestContex
 from sidecar.proxy.pipeline.request_judge import Judged, RequestJudge
 from sidecar.proxy.upstream.client import UpstreamRequest
 from sidecar.proxy.worker_thread import Refresh, no_refresh
-from sidecar.tracing.trace import current_trace, within
-from sidecar.tracing.trace_context import HEADER, with_traceparent
+from sidecar.tracing.trace import HEADER, current_trace, with_traceparent, within
 
 Response = LocalResponse | ResponseSent
 

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from policies.ground.errors import Malformed
-from sidecar.http.body_budget import Lease
 from sidecar.http.headers import RequestHead
+from sidecar.http.request_body import Lease
 from sidecar.http.server.request import HttpRequest
-from sidecar.platform.departure import Watch
+from sidecar.platform.eager import Watch
 from sidecar.protocols.messages import FORWARD_UNCHANGED, ForwardPlan, RoutedRequest, SourceRef
 from sidecar.protocols.route_table import ProtocolRoute, RouteClass
 from sidecar.proxy.messages import request_reader

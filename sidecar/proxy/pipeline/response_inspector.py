@@ -8,8 +8,7 @@ from collections.abc import Callable
 
 from policies.ground.errors import UpstreamFailed
 from sidecar.http.headers import refuse_encoded, without_whole_body_fields
-from sidecar.http.server.request import HttpRequest
-from sidecar.http.server.response import ResponseSent
+from sidecar.http.server.request import HttpRequest, ResponseSent
 from sidecar.protocols.messages import FetchedResponse, ResponseTooLarge, SourceRef
 from sidecar.protocols.strict_body import MAX_BRACKETS, has_too_many_brackets
 from sidecar.proxy.limits import ProxyLimits
@@ -18,7 +17,7 @@ from sidecar.proxy.messages.response_relay import RelayedResponse, relay, write_
 from sidecar.proxy.messages.sse import EventParser, FilteredStream, is_event_stream
 from sidecar.proxy.pipeline.authorizer import Authorizer
 from sidecar.proxy.pipeline.request_context import AllowedRequest
-from sidecar.proxy.upstream.response import UpstreamResponse
+from sidecar.proxy.upstream.exchange import UpstreamResponse
 from sidecar.proxy.worker_thread import LONGEST_INLINE, WorkerThread
 from sidecar.recorder import RecordedDecision
 

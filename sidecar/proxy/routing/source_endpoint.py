@@ -12,28 +12,25 @@ from policies.ground.connection_budget import ConnectionBudget
 from sidecar.enforce import Enforcer
 from sidecar.http.attribution import default_attribution
 from sidecar.http.authority import DEFAULT_PORTS
-from sidecar.http.body_budget import BodyBudget
+from sidecar.http.client.connection import Pool
 from sidecar.http.client.dialler import Destination, Dialler
-from sidecar.http.client.egress_guard import EgressGuard
-from sidecar.http.client.pool import Pool
-from sidecar.http.loop_guard import LoopGuard
+from sidecar.http.client.egress_guard import EgressGuard, LoopGuard
+from sidecar.http.request_body import BodyBudget
 from sidecar.http.tls_contexts import client_context
 from sidecar.live_keys import AgentIdentity
 from sidecar.protocols.registry import load_protocol
 from sidecar.protocols.shared.source_names import SourceNames
-from sidecar.proxy.connections.buffered_connection import BufferedConnection
+from sidecar.proxy.connections import BufferedConnection
 from sidecar.proxy.limits import LIMITS, ProxyLimits
 from sidecar.proxy.pipeline.authorizer import Authorizer, Refused
 from sidecar.proxy.pipeline.classifier import SourceRules
-from sidecar.proxy.pipeline.forward import Forwarder
+from sidecar.proxy.pipeline.forward import Forwarder, UpstreamSender
 from sidecar.proxy.pipeline.lineage import LineageRecorder
 from sidecar.proxy.pipeline.passthrough import Passthrough
 from sidecar.proxy.pipeline.pipeline import ProxyPipeline
-from sidecar.proxy.pipeline.upstream_sender import UpstreamSender
 from sidecar.proxy.proxy_metrics import ProxyMetrics
 from sidecar.proxy.routing.source_lookup import upstream_parts
-from sidecar.proxy.upstream.client import UpstreamClient
-from sidecar.proxy.upstream.reachability import Reachability, TunnelDialler
+from sidecar.proxy.upstream.client import Reachability, TunnelDialler, UpstreamClient
 from sidecar.proxy.worker_thread import WorkerThread
 from sidecar.settings.model import DEFAULT_CONNECTIONS, Source
 

@@ -1,21 +1,23 @@
-"""Finds the configured source that a request is for, by the host and path that it names.
+"""Finds the configured source that a request is for, by the host and path that it names, or that a
+connection is for, by its original port.
 
     SharedPort    several sources on one listening address, told apart by `hosts` and `path`
     SourceTable   the forward and the transparent proxy: by the name and port that the agent asks
                   for, which are those of the upstream or of `hosts`
+    TcpSources    redirected connections to sources of the kind `tcp`: such a server may speak
+                  first, so the sidecar can't wait for the agent's first bytes, and knows only the
+                  original port and address
 
 A request that matches no source gets None, and is denied: there is no default source. Paths are
 compared in their canonical form, segment by segment, so that no spelling makes a path look as if it
-were below another (`proxy/RULES.md`, B11). Pure. Knows no connection, and nothing of what a request
-asks for.
+were below another (`proxy/RULES.md`, B11). Pure.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from sidecar.http.authority import DEFAULT_PORTS, Authority, authority
-from sidecar.http.host_pattern import HostPattern
+from sidecar.http.authority import DEFAULT_PORTS, Authority, HostPattern, authority
 from sidecar.http.request_target import Target, canonical, encode_segment
 from sidecar.settings.model import Source
 
@@ -217,3 +219,50 @@ def _below(segments: Segments, target: Target) -> str | None:
     # Built from the segments that were compared: the source must get nothing else (B 11).
     path = "/" + "/".join(encode_segment(each) for each in target.segments[count:])
     return path if target.query is None else f"{path}?{target.query}"
+
+
+AMBIGUOUS = SourceGroup(())
+"""Several sources have the port, and none of them the address."""
+
+
+class TcpSources:
+    """The sources of the kind `tcp` among `sources`."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._by_port: dict[int, list[Source]] = {}
+        self._others: dict[int, Source] = {}
+        for source in sources:
+            for port in dict.fromkeys(name.port for name, _ in names_of(source)):
+                if source.kind == "tcp":
+                    self._by_port.setdefault(port, []).append(source)
+                else:
+                    self._others.setdefault(port, source)
+
+    def at(self, original: Authority) -> SourceGroup | None:
+        """The source for a connection that was going to `original`; None if no source of the kind
+        has that port. The address matters only if several have it."""
+        sources = self._by_port.get(original.port)
+        if sources is None:
+            return None
+        if len(sources) > 1:
+            return SourceTable(sources).at(original) or AMBIGUOUS
+        # Found by its own address: the agent may have reached any that its name resolves to.
+        return SourceTable(sources).at(upstream_parts(sources[0].upstream).authority)
+
+    def clashes(self) -> Iterator[tuple[Source, Source, int]]:
+        """Pairs of sources that nothing tells apart, one or both of them `tcp`, and their port."""
+        for port, sources in self._by_port.items():
+            # Every redirected connection to this port goes to the `tcp` source.
+            if port in self._others:
+                yield sources[0], self._others[port], port
+            # Only an address tells the sources at one port apart.
+            vague = [each for each in sources if not _has_address(each, port)]
+            if len(sources) > 1 and vague:
+                first = sources[0] if vague[0] is not sources[0] else sources[1]
+                yield first, vague[0], port
+
+
+def _has_address(source: Source, port: int) -> bool:
+    """Whether one of the source's names at this port is an address."""
+    hosts = [name.host for name, _ in names_of(source) if name.port == port]
+    return any(":" in host or host.rpartition(".")[2].isdigit() for host in hosts)

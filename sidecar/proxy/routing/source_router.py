@@ -1,22 +1,37 @@
-"""The base of every router of requests: a request goes to the pipeline of the source that it is
-for, or is refused and recorded. How the source is found is left to subclasses."""
+"""Routes each request to the pipeline of the source that it is for, or refuses and records it:
 
-from collections.abc import Coroutine, Mapping
-from typing import Any
+    VirtualHosts        several sources on one listening address, by host and path
+    FixedDestination    inside a tunnel, terminated or plain: `Host` must name the destination, or
+                        the agent would reach a server that the tunnel wasn't opened to
+                        (`proxy/RULES.md`, B19)
+    RedirectedHttp      the source that `Host` names at the connection's original port; the original
+                        address decides nothing, and is never connected to (`proxy/RULES.md`,
+                        Tunnels and redirects)
+
+Knows nothing of what a request asks for.
+"""
+
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from policies.ground.errors import Malformed
+from policies.ground.listen_address import ListenAddress
 from sidecar.http.attribution import Attribution, attribution
-from sidecar.http.authority import Authority, authority
+from sidecar.http.authority import DEFAULT_PORTS, Authority, authority
 from sidecar.http.headers import RequestHead
-from sidecar.http.server.request import HttpRequest
-from sidecar.http.server.response import ResponseSent
+from sidecar.http.request_target import canonical
+from sidecar.http.server.request import HttpRequest, ResponseSent
 from sidecar.protocols.messages import SourceRef
 from sidecar.proxy.local_response import LocalResponse
 from sidecar.proxy.messages.request_reader import read_head
 from sidecar.proxy.pipeline.authorizer import Refused
+from sidecar.proxy.routing.refused_destination import (
+    NAME_MISMATCH,
+    UnknownDestination,
+    requested_source,
+)
 from sidecar.proxy.routing.source_endpoint import SourceEndpoint
-from sidecar.proxy.routing.source_lookup import FoundSource
-from sidecar.proxy.routing.unknown_destination import UnknownDestination
+from sidecar.proxy.routing.source_lookup import FoundSource, SharedPort, SourceGroup, SourceTable
 
 
 class SourceRouter:
@@ -66,3 +81,121 @@ def check_host(head: RequestHead, where: Authority, default_port: int) -> None:
     that two readers could read differently."""
     if requested_host(head, default_port) not in (None, where):
         raise Malformed("the header `host` names another server than the target")
+
+
+class VirtualHosts(SourceRouter):
+    """The sources that listen on `listen`."""
+
+    def __init__(
+        self,
+        listen: ListenAddress,
+        endpoints: Sequence[SourceEndpoint],
+        unknown: UnknownDestination,
+    ) -> None:
+        super().__init__(unknown, {each.source.alias: each for each in endpoints})
+        self._listen = listen
+        self._shared_port = SharedPort([each.source for each in endpoints])
+
+    def _find(self, request: HttpRequest, head: RequestHead, who: Attribution) -> FoundSource:
+        # Port 0 stands for "none given": no request can name it.
+        host = requested_host(head, 0)
+        target = canonical(request.target, opaque=self._shared_port.opaque)
+        found = self._shared_port.find(host, target)
+        if found is None:
+            source = requested_source("http", self._requested(host))
+            reason = "no source on this port has this name and path"
+            raise self._unknown.no_source(reason, who, source)
+        return found
+
+    def _requested(self, host: Authority | None) -> Authority:
+        if host is None:
+            return Authority(self._listen.host, self._listen.port)
+        return host._replace(port=host.port or self._listen.port)
+
+
+class Destination(NamedTuple):
+    """Where a connection leads: the sources of `group` at `where`, on behalf of `who`."""
+
+    where: Authority
+    group: SourceGroup
+    who: Attribution
+
+
+class NamedDestinations(NamedTuple):
+    """Every source that can be reached by name: `table` finds it, `endpoints` holds it by alias."""
+
+    table: SourceTable
+    endpoints: Mapping[str, SourceEndpoint]
+
+    def sole_endpoint(self, group: SourceGroup) -> SourceEndpoint | None:
+        """The endpoint if the group has only one source; None if the path has to decide."""
+        return None if group.sole is None else self.endpoints[group.sole.alias]
+
+
+class FixedDestination(SourceRouter):
+    """Answers the requests of one connection, which speaks `scheme`."""
+
+    def __init__(
+        self,
+        destination: Destination,
+        destinations: NamedDestinations,
+        unknown: UnknownDestination,
+        scheme: str,
+    ) -> None:
+        super().__init__(
+            unknown, destinations.endpoints, requested_source(scheme, destination.where)
+        )
+        self._destination = destination
+        self._table = destinations.table
+        self._scheme = scheme
+
+    def _find(self, request: HttpRequest, head: RequestHead, who: Attribution) -> FoundSource:
+        destination = self._destination
+        # HTTP/1.0 may leave out `Host`: the connection's destination stands.
+        host = requested_host(head, DEFAULT_PORTS[self._scheme]) or destination.where
+        target = canonical(request.target, opaque=self._table.opaque)
+        group = self._table.at(host)
+        # Compares the sources, not the spelling: one source may have several names.
+        if group is None or group.aliases != destination.group.aliases:
+            reason = "the header `host` names another server than the connection leads to"
+            named = requested_source(self._scheme, host)
+            raise Refused(403, NAME_MISMATCH, reason, who, source=named)
+        found = destination.group.find(target)
+        # HTTP must not reach a server of another protocol, which might run what it reads.
+        if found is None or found.source.kind == "tcp":
+            reason = "no source at this destination has this path"
+            raise self._unknown.no_source(reason, who, self._source)
+        return found
+
+
+_SCHEME = "http"
+
+
+class RedirectedHttp(SourceRouter):
+    """Answers the requests of one connection, which was going to `original`."""
+
+    def __init__(
+        self, original: Authority, destinations: NamedDestinations, unknown: UnknownDestination
+    ) -> None:
+        super().__init__(unknown, destinations.endpoints, requested_source(_SCHEME, original))
+        self._original = original
+        self._table = destinations.table
+
+    def _find(self, request: HttpRequest, head: RequestHead, who: Attribution) -> FoundSource:
+        host = requested_host(head, DEFAULT_PORTS[_SCHEME])
+        if host is None:
+            # HTTP/1.0 may leave out `Host`. The original address must not take its place.
+            raise self._unknown.no_source("the request names no host", who, self._source)
+        target = canonical(request.target, opaque=self._table.opaque)
+        source = requested_source(_SCHEME, host)
+        # The port is the one thing about the original destination that is certain. A `Host` without
+        # a port means 80.
+        if host.port != self._original.port:
+            reason = "the header `host` names another port than the connection was going to"
+            raise Refused(403, NAME_MISMATCH, reason, who, source=source)
+        group = self._table.at(host)
+        found = None if group is None else group.find(target)
+        if found is None or found.source.kind == "tcp":
+            reason = "no configured source has this name, port and path"
+            raise self._unknown.no_source(reason, who, source)
+        return found

@@ -1,8 +1,10 @@
-"""Where a connection was going before the packet filter redirected it here (Linux,
-`SO_ORIGINAL_DST` of netfilter's connection tracking, for IPv4 and IPv6).
+"""Finds where a connection was going before the packet filter redirected it here (Linux,
+`SO_ORIGINAL_DST` of netfilter's connection tracking, for IPv4 and IPv6), and names the address that
+the packet filter redirects for every user, the sidecar's own too. A sidecar that connects there
+must find itself; otherwise the rules are gone (`sidecar/redirect/README.md`).
 
-It shows which address the agent's socket asked for, and no more: not who lives there, nor which
-name led there. Knows sockets.
+The original destination shows which address the agent's socket asked for, and no more: not who
+lives there, nor which name led there.
 """
 
 import socket
@@ -11,6 +13,11 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import Protocol
 
 from sidecar.http.authority import Authority, compressed
+
+RESERVED = {4: "192.0.2.20", 6: "2001:db8::20"}
+"""By IP version. From the ranges for documentation (RFC 5737, RFC 3849): no source is there."""
+RESERVED_PORT = 1
+
 
 # <linux/netfilter_ipv4.h> SO_ORIGINAL_DST, <linux/netfilter_ipv6/ip6_tables.h>
 # IP6T_SO_ORIGINAL_DST: the same number at two levels.

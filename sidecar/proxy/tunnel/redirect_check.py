@@ -16,9 +16,9 @@ from errno import EADDRNOTAVAIL, EAFNOSUPPORT, ENETUNREACH
 from policies.ground.clock import Clock
 from policies.ground.os_errors import worded
 from sidecar.http.authority import Authority
-from sidecar.platform.reserved_address import RESERVED, RESERVED_PORT
 from sidecar.platform.state_logger import StateLogger
-from sidecar.proxy.connections.buffered_connection import BufferedConnection
+from sidecar.proxy.connections import BufferedConnection
+from sidecar.proxy.tunnel.original_destination import RESERVED, RESERVED_PORT
 
 log = logging.getLogger(__name__)
 

@@ -20,27 +20,20 @@ from ipaddress import ip_address
 from policies.ground.errors import Malformed
 from policies.ground.listen_address import ListenAddress
 from sidecar.http.authority import Authority
-from sidecar.http.loop_guard import LoopGuard
-from sidecar.http.server.connections import Connections
+from sidecar.http.client.egress_guard import LoopGuard
+from sidecar.http.server.connection import Connections
 from sidecar.http.tcp_reset import reset
 from sidecar.platform.hosts_to_bind import can_bind
-from sidecar.proxy.background_tasks import BackgroundTasks
-from sidecar.proxy.connections.buffered_connection import BufferedConnection
-from sidecar.proxy.downstream.connection_acceptor import ConnectionAcceptor, pass_through
+from sidecar.proxy.connections import BufferedConnection
+from sidecar.proxy.downstream import BackgroundTasks, ConnectionAcceptor, pass_through
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.pipeline.authorizer import UNREADABLE
-from sidecar.proxy.routing.source_lookup import SourceGroup
-from sidecar.proxy.routing.unknown_destination import (
-    UNKNOWN,
-    UnknownDestination,
-    requested_source,
-)
+from sidecar.proxy.routing.refused_destination import UNKNOWN, UnknownDestination, requested_source
+from sidecar.proxy.routing.source_lookup import SourceGroup, TcpSources
+from sidecar.proxy.routing.source_router import Destination, RedirectedHttp
 from sidecar.proxy.tunnel.client_hello import Hello
-from sidecar.proxy.tunnel.fixed_destination import Destination
 from sidecar.proxy.tunnel.original_destination import original_destination
 from sidecar.proxy.tunnel.redirect_check import RedirectCheck
-from sidecar.proxy.tunnel.redirected_http import RedirectedHttp
-from sidecar.proxy.tunnel.tcp_sources import TcpSources
 from sidecar.proxy.tunnel.tunnel_dispatch import TunnelDispatch, read_hello
 
 _IPV6_TWINS = {"127.0.0.1": "::1", "0.0.0.0": "::"}  # noqa: S104  # nothing is bound by this

@@ -22,20 +22,20 @@ from sidecar.http.server.request import ConnectionFactory
 from sidecar.http.tls_contexts import server_context
 from sidecar.http.tls_layer import TlsLayer
 from sidecar.protocols.messages import SourceRef
-from sidecar.proxy.background_tasks import BackgroundTasks
-from sidecar.proxy.connections.buffered_connection import BufferedConnection
+from sidecar.proxy.connections import BufferedConnection
+from sidecar.proxy.downstream import BackgroundTasks
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.pipeline.authorizer import UNREADABLE, Denied, Refused
 from sidecar.proxy.pipeline.passthrough import AllowedTunnel
-from sidecar.proxy.routing.source_endpoint import SourceEndpoint
-from sidecar.proxy.routing.source_lookup import SourceGroup, upstream_parts
-from sidecar.proxy.routing.unknown_destination import (
+from sidecar.proxy.routing.refused_destination import (
     NAME_MISMATCH,
     UnknownDestination,
     requested_source,
 )
+from sidecar.proxy.routing.source_endpoint import SourceEndpoint
+from sidecar.proxy.routing.source_lookup import SourceGroup, upstream_parts
+from sidecar.proxy.routing.source_router import Destination, FixedDestination, NamedDestinations
 from sidecar.proxy.tunnel.client_hello import HANDSHAKE, Hello, HelloReader
-from sidecar.proxy.tunnel.fixed_destination import Destination, FixedDestination, NamedDestinations
 
 NO_SERVER_NAME = "no_server_name"
 ENCRYPTED_HELLO = "encrypted_hello"

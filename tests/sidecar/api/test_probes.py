@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sidecar.http.server.probes import PLACES
+from sidecar.api.http_server import PROBE_PLACES
 from tests.sidecar.proxy.raw_client import Answered, get
 from tests.support.certificates import authority
 from tests.support.fake_control_api import fake_control_api
@@ -103,20 +103,20 @@ async def test_a_probe_in_a_burst_at_the_limit_is_answered(tmp_path: Path) -> No
 async def test_a_probe_over_tls_is_answered_too(tmp_path: Path) -> None:
     ours = authority()
     async with all_held(tmp_path, listen_tls=ours.issue("127.0.0.1")) as (running, held):
-        await held.open(3 * PLACES)  # none of these shakes hands
+        await held.open(3 * PROBE_PLACES)  # none of these shakes hands
         data = get("/health", host="127.0.0.1")
         assert Answered(await asked(running, data, ours.client())).status == 200
 
 
 async def test_who_only_holds_connections_keeps_no_probe_out(tmp_path: Path) -> None:
     async with all_held(tmp_path) as (running, held):
-        await held.open(3 * PLACES)
+        await held.open(3 * PROBE_PLACES)
         for _ in range(3):
             answered = Answered(await asked(running, get("/health", host="127.0.0.1")))
             assert answered.status == 200
         connections = running.parts.connections
         assert connections.open == MOST, "what was there before stays"
-        assert connections.refused >= 2 * PLACES
+        assert connections.refused >= 2 * PROBE_PLACES
         for reader in held.readers[:MOST]:
             assert not reader.at_eof()
 

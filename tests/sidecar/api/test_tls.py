@@ -12,7 +12,7 @@ import orjson
 import pytest
 from aiohttp import ClientSession, TCPConnector
 
-from sidecar.http.certificate_expiry import certificates
+from sidecar.http.tls_contexts import presented_certificates
 from sidecar.settings.model import Pair
 from sidecar.wait import __main__ as wait_for_ready
 from tests.sidecar.wire import GOOD, request, with_key
@@ -108,7 +108,9 @@ def test_the_certificate_is_among_those_watched(tmp_path: Path, pair: Pair) -> N
     class Place:
         address, redis_url = "http://127.0.0.1:1", None
 
-    assert certificates(settings(tmp_path, Place(), listen_tls=pair)) == (pair.certificate,)
+    assert presented_certificates(settings(tmp_path, Place(), listen_tls=pair)) == (
+        pair.certificate,
+    )
 
 
 async def test_it_is_asked_over_tls_whether_it_is_ready(

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from sidecar.config.file import read
 from sidecar.doctor.checks import examine
-from sidecar.doctor.context import observe
+from sidecar.doctor.examination import observe
 from sidecar.doctor.host import TOOLS, Host
 from tests.sidecar.doctor.recorded_host import AGENT, SIDECAR
 

@@ -7,11 +7,9 @@ from pathlib import Path
 from policies.ground.keys import make_key
 from sidecar.config.file import read
 from sidecar.doctor.checks import examine
-from sidecar.doctor.context import DoctorContext, observe
-from sidecar.doctor.finding import DoctorFinding
-from sidecar.doctor.host import Address, Host, ListeningSocket
-from sidecar.doctor.packet_filter.iptables import RuleSet, parse
-from sidecar.doctor.unobservable import Unobservable
+from sidecar.doctor.examination import DoctorContext, DoctorFinding, observe
+from sidecar.doctor.host import Address, Host, ListeningSocket, Unobservable
+from sidecar.doctor.iptables import RuleSet, parse
 
 RECORDED = Path(__file__).parent / "recorded"
 SIDECAR, AGENT = 1337, 1000

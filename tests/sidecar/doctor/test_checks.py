@@ -12,12 +12,10 @@ import pytest
 
 from policies.ground.listen_address import ListenAddress
 from sidecar.doctor.checks import CHECKS
-from sidecar.doctor.context import DoctorContext, observe
 from sidecar.doctor.direct_access import GRPC_PORTS
-from sidecar.doctor.finding import Severity, as_json, as_text, ordered
-from sidecar.doctor.host import Host, ListeningSocket
-from sidecar.doctor.packet_filter.iptables import RuleSet
-from sidecar.doctor.unobservable import Unobservable
+from sidecar.doctor.examination import DoctorContext, Severity, as_json, as_text, observe, ordered
+from sidecar.doctor.host import Host, ListeningSocket, Unobservable
+from sidecar.doctor.iptables import RuleSet
 from sidecar.settings.model import Pair, Source
 from tests.architecture.tree import ROOT
 from tests.sidecar.doctor.recorded_host import (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.config.file import read
-from sidecar.doctor.context import observe
+from sidecar.doctor.examination import observe
 from tests.sidecar.doctor.recorded_host import (
     AGENT,
     KEYS,

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.doctor.host import Host, ListeningSocket
-from sidecar.doctor.unobservable import Unobservable
+from sidecar.doctor.host import Host, ListeningSocket, Unobservable
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid\n"
 

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from sidecar.doctor.host import Host
-from sidecar.doctor.packet_filter.iptables import RuleSet
-from sidecar.doctor.packet_filter.nftables import UNREAD, parse
-from sidecar.doctor.packet_filter.packet_trace import Packet, TraceResult, trace
-from sidecar.doctor.unobservable import Unobservable
+from sidecar.doctor.host import Host, Unobservable
+from sidecar.doctor.iptables import RuleSet
+from sidecar.doctor.nftables import UNREAD, parse
+from sidecar.doctor.packet_trace import Packet, TraceResult, trace
 from tests.sidecar.doctor.recorded_host import AGENT, RECORDED, SIDECAR
 
 FAR = {4: "203.0.113.9", 6: "2001:db8::9"}

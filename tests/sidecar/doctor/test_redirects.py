@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.doctor.host import ListeningSocket
-from sidecar.doctor.packet_filter.iptables import RuleSet, parse
+from sidecar.doctor.host import ListeningSocket, Unobservable
+from sidecar.doctor.iptables import RuleSet, parse
 from sidecar.doctor.redirects import SAMPLE
-from sidecar.doctor.unobservable import Unobservable
 from tests.sidecar.doctor.recorded_host import (
     AGENT,
     SIDECAR,

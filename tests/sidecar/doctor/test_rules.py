@@ -4,8 +4,8 @@ from ipaddress import ip_address
 
 import pytest
 
-from sidecar.doctor.packet_filter.iptables import Option, RuleSet, parse
-from sidecar.doctor.packet_filter.packet_trace import Packet, TraceResult, trace
+from sidecar.doctor.iptables import Option, RuleSet, parse
+from sidecar.doctor.packet_trace import Packet, TraceResult, trace
 from tests.sidecar.doctor.recorded_host import AGENT, SIDECAR, recorded
 
 FAR, FAR6 = "203.0.113.9", "2001:db8::9"

@@ -5,8 +5,7 @@ import tracemalloc
 
 import pytest
 
-from sidecar.http.body_budget import BodyBudget, BodyBudgetExceeded
-from sidecar.http.body_buffer import BodyBuffer
+from sidecar.http.request_body import BodyBudget, BodyBudgetExceeded, BodyBuffer
 
 OBJECTS = 49_152
 """Bytes of the objects around a buffer, of what counts them, and of the threads that earlier tests

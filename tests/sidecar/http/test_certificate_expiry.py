@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cryptography.x509 import load_pem_x509_certificates
 
-from sidecar.http.certificate_expiry import seconds_left
+from sidecar.http.tls_contexts import certificate_seconds_left
 from tests.support.certificates import authority
 
 DAY = 86400
@@ -26,12 +26,12 @@ def test_the_certificate_that_expires_first_counts(tmp_path: Path) -> None:
     chain = tmp_path / "chain.pem"
     chain.write_bytes(pair.certificate.read_bytes() + authority().path.read_bytes())
     files = [pair.certificate, chain]
-    assert seconds_left(files, now_at(end - 100)) == 100
-    assert seconds_left(files, now_at(end + DAY)) == -DAY
+    assert certificate_seconds_left(files, now_at(end - 100)) == 100
+    assert certificate_seconds_left(files, now_at(end + DAY)) == -DAY
 
 
 def test_a_file_that_can_t_be_read_gives_no_number(tmp_path: Path) -> None:
     torn = tmp_path / "torn.pem"
     torn.write_text("-----BEGIN CERTIFICATE-----\nMIIB")
-    assert seconds_left([torn, tmp_path / "absent.pem"], now_at(time.time())) is None
-    assert seconds_left([], now_at(time.time())) is None
+    assert certificate_seconds_left([torn, tmp_path / "absent.pem"], now_at(time.time())) is None
+    assert certificate_seconds_left([], now_at(time.time())) is None

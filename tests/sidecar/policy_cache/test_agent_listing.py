@@ -9,7 +9,7 @@ import pytest
 
 from policies.definitions.model import Agent
 from policies.sets.policy_set import agent_document, agent_name
-from sidecar.policy_cache.agent_documents import ListingInterrupted
+from sidecar.policy_cache.policy_view import ListingInterrupted
 from tests.support.fake_control_api import AGENT, ROLE
 from tests.support.sidecar import RunningSidecar
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from policies.ground.listen_address import ListenAddress
 from sidecar.http.authority import Authority
-from sidecar.http.body_budget import BodyBudget
+from sidecar.http.request_body import BodyBudget
 from sidecar.proxy.assembly import FORWARD_PROXY, TRANSPARENT, Proxy, ProxyPorts
 from sidecar.proxy.limits import LIMITS, ProxyLimits
 from sidecar.settings.model import RestRule

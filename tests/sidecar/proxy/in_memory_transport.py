@@ -5,7 +5,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from sidecar.proxy.listener import ProxyListener
+from sidecar.proxy.downstream import ProxyListener
 
 
 class InMemory(asyncio.Transport):

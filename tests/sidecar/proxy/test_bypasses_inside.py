@@ -12,7 +12,7 @@ import pytest
 from policies.ground.core_form import CORE_FORM
 from policies.ground.listen_address import ListenAddress
 from policies.sets.policy_set import PolicySet
-from sidecar.policy_cache.document_fetcher import FetchFailed, MissingDocument
+from sidecar.policy_cache.policy_view import FetchFailed, MissingDocument
 from sidecar.proxy.limits import LIMITS
 from tests.sidecar.proxy.bypass_setups import alone
 from tests.sidecar.proxy.bypasses import READER, get

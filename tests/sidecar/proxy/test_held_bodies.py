@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.http.body_budget import BODY_BUDGET_BYTES, BodyBudget, BodyBudgetExceeded
+from sidecar.http.request_body import BODY_BUDGET_BYTES, BodyBudget, BodyBudgetExceeded
 from sidecar.proxy.limits import LIMITS, ProxyLimits
 from tests.sidecar.proxy.raw_client import leave, one
 from tests.sidecar.proxy.segmented_agent import OWN, Agent, WayIn, answers, cut, way_in

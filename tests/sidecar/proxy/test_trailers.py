@@ -9,9 +9,15 @@ import pytest
 from policies.ground.errors import Malformed
 from sidecar.http.headers import HOP_BY_HOP, sort_request_fields
 from sidecar.http.messages.body import BodyStream
+from sidecar.http.messages.chunks import (
+    MAX_TRAILER_BYTES,
+    MAX_TRAILER_FIELDS,
+    BadTrailers,
+    TrailerHead,
+    Trailers,
+)
 from sidecar.http.request_target import canonical
 from sidecar.http.server.request import ClientConnection, HttpRequest
-from sidecar.http.trailers import MAX_BYTES, MAX_FIELDS, BadTrailers, TrailerHead, Trailers
 from sidecar.proxy.messages import request_reader
 from tests.sidecar.proxy.raw_client import get, one
 from tests.support.proxy import policy, proxy_setup
@@ -68,8 +74,8 @@ def test_a_trailer_that_could_change_how_a_message_is_read_is_refused(name: str)
         held((b"X A", b"1")),
         held((b"", b"1")),
         held((b"X-A:", b"1")),
-        held(*((b"X%d" % each, b"") for each in range(MAX_FIELDS + 1))),
-        held((b"X-A", bytes(MAX_BYTES))),
+        held(*((b"X%d" % each, b"") for each in range(MAX_TRAILER_FIELDS + 1))),
+        held((b"X-A", bytes(MAX_TRAILER_BYTES))),
     ],
 )
 def test_a_trailer_with_two_readings_or_over_the_bounds_is_refused(trailers: Trailers) -> None:
@@ -80,7 +86,7 @@ def test_a_trailer_with_two_readings_or_over_the_bounds_is_refused(trailers: Tra
 
 
 def test_as_many_trailers_as_are_allowed_are_forwarded_but_not_those_of_one_hop() -> None:
-    fields = [(b"X%d" % each, b"ab") for each in range(MAX_FIELDS)]
+    fields = [(b"X%d" % each, b"ab") for each in range(MAX_TRAILER_FIELDS)]
     lines = b"".join(b"%b: ab\r\n" % name for name, _ in fields)
     assert TrailerHead().last_chunk(held(*fields)) == b"0\r\n" + lines + b"\r\n"
     hop = TrailerHead((b"X0, X1,",), (b"close, x1",))
@@ -180,7 +186,7 @@ BAD_REQUESTS = {
     "length": b"Content-Length: 3\r\n",
     "coding": b"Transfer-Encoding: chunked\r\n",
     "twice": b"X-A: 1\r\nx-a: 2\r\n",
-    "too many": b"".join(b"X-%d: 1\r\n" % each for each in range(MAX_FIELDS + 1)),
+    "too many": b"".join(b"X-%d: 1\r\n" % each for each in range(MAX_TRAILER_FIELDS + 1)),
     "too large": b"".join(b"X-%d: %b\r\n" % (each, b"y" * 2100) for each in range(4)),
     "folded": b"X-A: 1\r\n Host: evil\r\n",
     "bare LF": b"X-A: 1\nHost: evil\r\n",

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.platform.reserved_address import RESERVED
+from sidecar.proxy.tunnel.original_destination import RESERVED
 from sidecar.redirect import iptables_rules, nft_rules, packet_filter
-from sidecar.redirect.kubernetes_api import Unresolved, kubernetes_api
+from sidecar.redirect.network import Unresolved, kubernetes_api
 from sidecar.redirect.packet_filter import Ran, RulesFailed, apply
 from sidecar.redirect.plan import (
     Endpoint,

@@ -9,13 +9,10 @@ from contextlib import asynccontextmanager, contextmanager
 import pytest
 
 from sidecar.http.client import dialler
-from sidecar.http.client.connection import UpstreamConnection
-from sidecar.http.client.dialler import Destination
-from sidecar.http.client.egress_guard import AddressRefused, EgressGuard
-from sidecar.http.client.limits import ClientLimits
-from sidecar.http.client.pool import Pool
-from sidecar.http.loop_guard import LoopGuard
-from sidecar.http.messages.disconnects import ConnectionLost
+from sidecar.http.client.connection import Pool, UpstreamConnection
+from sidecar.http.client.dialler import ClientLimits, Destination
+from sidecar.http.client.egress_guard import AddressRefused, EgressGuard, LoopGuard
+from sidecar.http.messages.body import ConnectionLost
 from sidecar.http.messages.request_parser import HeadLimits
 from tests.support import waiting
 from tests.support.loop_clock import LoopClock

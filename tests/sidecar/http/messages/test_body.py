@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 
-from sidecar.http.messages.body import EMPTY, BodyStream
-from sidecar.http.messages.disconnects import BodyBrokenOff
+from sidecar.http.messages.body import EMPTY, BodyBrokenOff, BodyStream
 from tests.support import waiting
 
 

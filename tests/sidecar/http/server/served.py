@@ -7,11 +7,17 @@ from typing import Any, NamedTuple
 
 from policies.ground.connection_budget import ConnectionBudget
 from sidecar.http.messages.request_parser import HeadLimits
-from sidecar.http.server.connections import Connections
+from sidecar.http.server.connection import Connections
 from sidecar.http.server.head_cache import KEY_BYTES, HeadCache
-from sidecar.http.server.request import HttpRequest, Serve
-from sidecar.http.server.response import Answer, Response
-from sidecar.http.server.service import Flow, ServerLimits, Service
+from sidecar.http.server.request import (
+    Answer,
+    Flow,
+    HttpRequest,
+    Response,
+    Serve,
+    ServerLimits,
+    Service,
+)
 from tests.support import waiting
 
 LIMITS = ServerLimits(

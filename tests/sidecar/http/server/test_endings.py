@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
-from sidecar.http.messages.disconnects import BodyBrokenOff
-from sidecar.http.server.request import HttpRequest, Serve
-from sidecar.http.server.response import Answer, Deferred, ResponseSent
+from sidecar.http.messages.body import BodyBrokenOff
+from sidecar.http.server.request import Answer, Deferred, HttpRequest, ResponseSent, Serve
 from tests.sidecar.http.server.served import (
     LIMITS,
     Client,

@@ -3,8 +3,7 @@
 import pytest
 
 from sidecar.http.server.http2_refusal import GOAWAY, PREFACE, REASON, SETTINGS
-from sidecar.http.server.request import HttpRequest
-from sidecar.http.server.response import Answer
+from sidecar.http.server.request import Answer, HttpRequest
 from tests.sidecar.http.server.served import Client, at_once, get
 
 pytestmark = pytest.mark.asyncio(loop_factories=["asyncio", "uvloop"])

@@ -5,8 +5,7 @@ import logging
 
 import pytest
 
-from sidecar.http.server.request import HttpRequest
-from sidecar.http.server.response import Answer, Deferred, ResponseSent
+from sidecar.http.server.request import Answer, Deferred, HttpRequest, ResponseSent
 from tests.sidecar.http.server.served import (
     LIMITS,
     Client,

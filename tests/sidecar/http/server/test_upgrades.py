@@ -3,8 +3,7 @@
 
 import pytest
 
-from sidecar.http.server.request import HandedOver, HttpRequest
-from sidecar.http.server.response import Answer, ResponseSent
+from sidecar.http.server.request import Answer, HandedOver, HttpRequest, ResponseSent
 from tests.sidecar.http.server.served import Client, Gate, Reply, at_once, get, post, with_body
 
 pytestmark = pytest.mark.asyncio(loop_factories=["asyncio", "uvloop"])

@@ -14,8 +14,7 @@ from sidecar.policy_cache.key_pin import verify_origin
 from sidecar.policy_cache.long_poll import LongPoll
 from sidecar.policy_cache.partial_replica.control_loop import ControlLoop
 from sidecar.policy_cache.partial_replica.incremental_sync import IncrementalSync
-from sidecar.policy_cache.partial_replica.partial_state import PartialState
-from sidecar.policy_cache.partial_replica.working_set import WorkingSet
+from sidecar.policy_cache.partial_replica.working_set import PartialState, WorkingSet
 from tests.support.fake_control_api import SIDECAR_KEY, FakeControlApi
 from tests.support.sidecar import FakeClock
 

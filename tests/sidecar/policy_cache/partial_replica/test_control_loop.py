@@ -11,8 +11,8 @@ import pytest
 
 from policies.ground.signing import Signer
 from policies.sets.policy_set import role_document, role_name
-from sidecar.policy_cache.document_fetcher import MissingDocument
 from sidecar.policy_cache.feed import FeedFailed, FeedRejected
+from sidecar.policy_cache.policy_view import MissingDocument
 from tests.sidecar.policy_cache.partial_replica.looking_replica import (
     REQUIRED,
     LookingReplica,

@@ -11,8 +11,7 @@ from policies.definitions.model import Agent
 from policies.sets.merkle_map import path
 from policies.sets.policy_set import agent_document, agent_name
 from policies.sets.redis_keys import document_field, node_field, set_key
-from sidecar.policy_cache.agent_documents import ListingInterrupted
-from sidecar.policy_cache.document_fetcher import FetchFailed
+from sidecar.policy_cache.policy_view import FetchFailed, ListingInterrupted
 from tests.sidecar.policy_cache.partial_replica.redis_set import fake_control_api_with_redis
 from tests.sidecar.policy_cache.test_agent_listing import everyone, listed
 from tests.support import redis

@@ -7,12 +7,8 @@ import asyncio
 import pytest
 
 from sidecar.policy_cache.feed import FeedFailed
+from sidecar.policy_cache.partial_replica.failover import MAX_NAMES, MAX_WAITING, RequestCoalescer
 from sidecar.policy_cache.partial_replica.redis_reader import TornRead
-from sidecar.policy_cache.partial_replica.request_coalescer import (
-    MAX_NAMES,
-    MAX_WAITING,
-    RequestCoalescer,
-)
 from tests.support import waiting
 
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from sidecar.proxy.connections.splice import Ended, Splice
+from sidecar.proxy.connections import Ended, Splice
 from tests.sidecar.proxy.raw_client import leave
 
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]

@@ -4,8 +4,8 @@ led to."""
 from typing import Any
 
 from sidecar.http.attribution import Attribution
-from sidecar.http.head_template import HeadTemplate, head_template
 from sidecar.http.headers import RequestHead, sort_request_fields
+from sidecar.http.server.head_cache import HeadTemplate, head_template
 from sidecar.http.server.request import HttpRequest
 from sidecar.protocols.messages import FetchedResponse, RoutedRequest
 from sidecar.protocols.registry import load_protocol

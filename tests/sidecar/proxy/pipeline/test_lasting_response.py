@@ -13,15 +13,14 @@ import pytest
 from policies.definitions.model import TenantSettings
 from policies.sets.policy_set import role_document, role_name
 from sidecar.http.attribution import Attribution
-from sidecar.http.server.request import HttpRequest
-from sidecar.http.server.response import ResponseSent
+from sidecar.http.server.request import HttpRequest, ResponseSent
 from sidecar.protocols.messages import SourceRef
 from sidecar.proxy.limits import LIMITS
 from sidecar.proxy.messages.response_relay import write_whole
 from sidecar.proxy.pipeline.authorizer import Authorizer, Denied
 from sidecar.proxy.pipeline.forward import Forwarder
 from sidecar.proxy.pipeline.request_context import AllowedRequest
-from sidecar.proxy.upstream.response import UpstreamResponse
+from sidecar.proxy.upstream.exchange import UpstreamResponse
 from tests.sidecar.proxy.raw_client import Answered, ask, get, leave
 from tests.support import waiting
 from tests.support.proxy import ROLE, ProxySetup, policy, proxy_setup

@@ -9,7 +9,7 @@ from policies.ground.errors import UpstreamFailed
 from sidecar.http.headers import RequestHead
 from sidecar.protocols.budget import Budget
 from sidecar.protocols.messages import FetchedResponse
-from sidecar.proxy.pipeline.lookups import Lookups
+from sidecar.proxy.pipeline.classifier import Lookups
 from tests.support import waiting
 
 

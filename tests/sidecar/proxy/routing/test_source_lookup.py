@@ -6,8 +6,7 @@ import pytest
 
 from policies.ground.errors import Malformed
 from policies.ground.listen_address import ListenAddress
-from sidecar.http.authority import Authority, authority
-from sidecar.http.host_pattern import HostPattern
+from sidecar.http.authority import Authority, HostPattern, authority
 from sidecar.http.request_target import canonical
 from sidecar.proxy.routing.source_lookup import SharedPort, SourceTable
 from sidecar.settings.model import Source

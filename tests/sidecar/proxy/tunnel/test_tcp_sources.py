@@ -4,7 +4,7 @@ bytes."""
 from dataclasses import replace
 
 from sidecar.http.authority import Authority
-from sidecar.proxy.tunnel.tcp_sources import AMBIGUOUS, TcpSources
+from sidecar.proxy.routing.source_lookup import AMBIGUOUS, TcpSources
 from sidecar.settings.model import Source
 from tests.support.proxy import source
 

@@ -14,8 +14,7 @@ from prometheus_client import generate_latest
 from policies.ground.egress import refusal
 from policies.ground.listen_address import ListenAddress
 from sidecar.http.client import dialler
-from sidecar.http.client.egress_guard import REASONS, AddressRefused, EgressGuard
-from sidecar.http.loop_guard import LoopGuard
+from sidecar.http.client.egress_guard import REASONS, AddressRefused, EgressGuard, LoopGuard
 from sidecar.settings.model import Source
 from tests.sidecar.proxy.raw_client import ask, get
 from tests.support.ports import free_port

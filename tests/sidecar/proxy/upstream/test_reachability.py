@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from sidecar.http.client.egress_guard import AddressRefused
-from sidecar.proxy.upstream.reachability import cause
+from sidecar.proxy.upstream.client import cause
 from tests.sidecar.proxy.raw_client import ask, get
 from tests.support.proxy import sidecar, source
 from tests.support.scripted_source import data_source

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_network
 
-from sidecar.doctor.packet_filter.iptables import Hook, Option, Rule, RuleChain, RuleSet
+from sidecar.doctor.iptables import Hook, Option, Rule, RuleChain, RuleSet
 
 Address = IPv4Address | IPv6Address
 

@@ -1,16 +1,57 @@
-"""The loop that keeps a full replica current: poll the feed, verify the answer, put it in force.
+"""Keeps a full replica current, every document of the tenant's policy set: polls the control API,
+verifies the answer, puts it in force; and lists all agents for a search. A sidecar without `redis`
+uses one. A document that it lacks does not exist.
 
-Knows which answers may be trusted. Knows neither transport nor tables.
+Knows which answers may be trusted. Knows neither transport nor tables (`long_poll`, `full_store`).
 """
 
 import logging
+from collections.abc import AsyncGenerator, Callable, Sequence
 
+from policies.ground.clock import Clock
+from policies.sets.signed_head import Claim
+from sidecar.control.client import ControlClient
+from sidecar.policy_cache.cache_file import CacheFile
 from sidecar.policy_cache.feed import Feed, FeedFailed, FeedPage, Position, reject_older
 from sidecar.policy_cache.feed_loop import LongPollLoop
-from sidecar.policy_cache.full_replica.store import FullStore
+from sidecar.policy_cache.freshness import Freshness
+from sidecar.policy_cache.full_store import FullStore
 from sidecar.policy_cache.key_pin import KeyPin, verify_origin
-from sidecar.policy_cache.replica import FeedName
-from sidecar.policy_cache.replica_state import ReplicaState
+from sidecar.policy_cache.long_poll import LongPoll
+from sidecar.policy_cache.policy_view import (
+    AGENT_PREFIX,
+    AgentDocuments,
+    AllDocuments,
+    DocumentFetcher,
+    ListingInterrupted,
+    OwnAgentOnly,
+)
+from sidecar.policy_cache.replica import FeedName, Follower, OnChange, Replica, ReplicaState
+from sidecar.settings.model import SidecarSettings
+
+CHUNK = 50
+"""Documents read at a time: reading runs on the event loop, so decisions wait for it."""
+_END = AGENT_PREFIX[:-1] + chr(ord(AGENT_PREFIX[-1]) + 1)
+
+
+class StoredAgents:
+    """The `AgentDocuments` of a store."""
+
+    def __init__(self, store: FullStore) -> None:
+        self._store = store
+
+    async def read(self) -> AsyncGenerator[Sequence[bytes], None]:
+        """See `AgentDocuments.read`."""
+        position, after = self._store.position, AGENT_PREFIX
+        while True:
+            chunk = self._store.list_documents(after, _END, CHUNK)
+            yield [body for _, body in chunk]
+            if self._store.position != position:
+                raise ListingInterrupted(ListingInterrupted.__doc__)
+            if len(chunk) < CHUNK:
+                return
+            after = chunk[-1][0]
+
 
 log = logging.getLogger(__name__)
 
@@ -91,3 +132,40 @@ class PollLoop(LongPollLoop):
                 "the answer is from another store but does not start from the beginning"
             )
         return pin
+
+
+class FullReplica(Replica):
+    """A `Replica` of the whole policy set."""
+
+    def __init__(
+        self,
+        settings: SidecarSettings,
+        control: ControlClient,
+        file: CacheFile,
+        freshness: Freshness,
+        clock: Clock,
+    ) -> None:
+        self._store = FullStore(file)
+        super().__init__(self._store, clock)
+        self._feed = LongPoll(control, max_delay=settings.staleness_seconds / 4)
+        self._freshness = freshness
+        self._least = settings.given_least_documents
+
+    def follow(self, on_change: OnChange, on_other_store: Callable[[], None]) -> Follower:
+        state = ReplicaState(
+            self.policy_set, self._freshness, self._clock, on_change, on_other_store
+        )
+        return PollLoop(state, self._store, self._feed)
+
+    def document_fetcher(self) -> DocumentFetcher:
+        return AllDocuments()
+
+    def agent_documents(self) -> AgentDocuments:
+        return OwnAgentOnly() if self._least else StoredAgents(self._store)
+
+    async def published_claim(self, session_id: str) -> Claim | None:  # noqa: ARG002
+        """None: without Redis, claims are not published, so the control API has to be asked."""
+        return None
+
+    async def close(self) -> None:
+        """Nothing to close."""

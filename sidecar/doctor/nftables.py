@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address, summarize_address_range
 from typing import Any
 
-from sidecar.doctor.packet_filter.iptables import Hook, Option, Rule, RuleChain, RuleSet
+from sidecar.doctor.iptables import Hook, Option, Rule, RuleChain, RuleSet
 
 _FAMILIES = {4: ("ip", "inet"), 6: ("ip6", "inet")}
 UNREAD = "unread"

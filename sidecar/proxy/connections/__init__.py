@@ -1,1 +1,0 @@
-"""Bytes in both directions: buffered connections, TLS on top of one, and the splice of two."""

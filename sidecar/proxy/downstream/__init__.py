@@ -1,1 +1,0 @@
-"""The agent's side: accepts connections, reads requests one after the other, writes responses."""

@@ -1,0 +1,162 @@
+"""Forwards a request's body as it arrives, and reads the response's as it arrives.
+
+Holds no more than one read of a request at a time: while the data source takes nothing, nothing is
+read from the agent.
+"""
+
+import asyncio
+
+from sidecar.http.client.connection import Pool, UpstreamConnection
+from sidecar.http.messages.body import BodyStream
+from sidecar.http.messages.chunks import LAST_CHUNK, BadTrailers, TrailerHead, encode_chunk
+from sidecar.http.messages.request_parser import BrokenFraming
+from sidecar.http.messages.response_head import BadResponse, ResponseMessage
+from sidecar.http.request_body import BodyTooSlow
+from sidecar.protocols.messages import FetchedResponse, ResponseTooLarge
+from sidecar.proxy.connections import BufferedConnection
+from sidecar.proxy.limits import ProxyLimits
+from sidecar.proxy.proxy_metrics import UpstreamBrokeOff
+
+BROKEN = (BadResponse, OSError)
+
+
+class BodySender:
+    """One body on its way, with its trailers if `trailers` says what its head says of them. Runs in
+    a task that the exchange owns, and always stops."""
+
+    __slots__ = (
+        "_chunked", "_connection", "_limits", "_stream", "_task", "_trailers", "done",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        stream: BodyStream,
+        connection: UpstreamConnection,
+        limits: ProxyLimits,
+        *,
+        chunked: bool,
+        trailers: TrailerHead | None = None,
+    ) -> None:
+        self._limits = limits
+        self._trailers = trailers
+        self._stream = stream
+        self._connection = connection
+        self._chunked = chunked
+        self.done = False
+        """Whether the whole body was sent."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        await asyncio.wait((self._task,))
+        # Raises an error that `_run` doesn't expect: a bug must not pass unnoticed.
+        if not self._task.cancelled():
+            self._task.result()
+
+    async def _run(self) -> None:
+        try:
+            while part := await self._next_part():
+                await self._send(encode_chunk(part) if self._chunked else part)
+            if self._chunked:
+                # Only a complete body gets a last chunk: a broken one must not look complete.
+                await self._send(self._last_chunk())
+            self.done = True
+        except (BrokenFraming, BadTrailers, *BROKEN) as error:
+            # The agent or the data source broke off. The reader of the response finds out whether
+            # the data source has answered before.
+            self._connection.abort(f"the request's body broke off: {error}")
+
+    def _last_chunk(self) -> bytes:
+        if self._trailers is None:
+            return LAST_CHUNK
+        try:
+            return self._trailers.last_chunk(self._stream.trailers)
+        except BadTrailers as error:
+            # Kept on the stream, as below.
+            self._stream.reject(error)
+            raise
+
+    async def _next_part(self) -> bytes:
+        seconds = self._limits.upload_idle_seconds
+        try:
+            return await self._stream.next(seconds)
+        except TimeoutError:
+            # Kept on the stream, where `forward.py` sees that it was the agent that failed.
+            self._stream.fail(BodyTooSlow(f"nothing of the body arrived for {seconds:g} s"))
+            raise
+
+    async def _send(self, data: bytes) -> None:
+        self._connection.write(data)
+        if self._connection.writing_paused:
+            await self._connection.drain(self._limits.stream_idle_seconds)
+
+
+class UpstreamResponse:
+    """Must always be finished (`finish`), or its connection leaks."""
+
+    __slots__ = ("_body_sender", "_connection", "_limits", "_pool", "message", "retries")
+
+    def __init__(
+        self,
+        message: ResponseMessage,
+        pool: Pool,
+        connection: UpstreamConnection,
+        body_sender: BodySender | None,
+        limits: ProxyLimits,
+        retries: int = 0,
+    ) -> None:
+        self.message = message
+        self._pool = pool
+        self._connection = connection
+        self._body_sender = body_sender
+        self._limits = limits
+        self.retries = retries
+        """The number of times that the request was sent again."""
+
+    async def next(self) -> bytes:
+        """The part of the body that has arrived, as soon as there is any; empty at the end. Raises
+        `UpstreamBrokeOff` if the body breaks off, or nothing comes for `stream_idle_seconds`."""
+        body, seconds = self.message.body, self._limits.stream_idle_seconds
+        try:
+            # Bytes that have already arrived need no timer.
+            return body.take() or await body.next(seconds)
+        except TimeoutError as error:
+            raise UpstreamBrokeOff(f"the data source sent nothing for {seconds:g} s") from error
+        except BROKEN as error:
+            raise UpstreamBrokeOff from error
+
+    async def read(self, limit: int) -> FetchedResponse:
+        """The whole response. Raises `UpstreamBrokeOff`, and `ResponseTooLarge` if its body has
+        more than `limit` bytes."""
+        body = bytearray()
+        while part := await self.next():
+            body += part
+            if len(body) > limit:
+                raise ResponseTooLarge(f"the data source's response is larger than {limit} bytes")
+        message = self.message
+        reason = message.reason.decode("utf-8", "surrogateescape")
+        return FetchedResponse(message.status, reason, message.fields, bytes(body))
+
+    async def finish(self) -> None:
+        """Returns the connection to the pool if both bodies were carried to their end. Otherwise
+        breaks it, which tells the data source that the response is no longer wanted."""
+        sender = self._body_sender
+        # Both bodies: a data source may answer before it has read all of the request.
+        if self.message.body.taken and (sender is None or sender.done):
+            self._pool.release(self._connection)
+            return
+        self._pool.discard(self._connection)
+        if sender is not None:
+            await sender.stop()
+
+    def detach(self) -> BufferedConnection:
+        """Makes the connection one end of a tunnel, after a 101. Raises `ConnectionLost`."""
+        transport, tail = self._connection.detach()
+
+        def on_lost(_exc: Exception | None) -> None:
+            self._pool.forget(self._connection)
+
+        detached = BufferedConnection(self._limits.buffer_bytes, on_lost)
+        detached.adopt(transport, tail)
+        transport.resume_reading()
+        return detached
