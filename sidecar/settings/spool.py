@@ -27,8 +27,8 @@ class SpoolSettings:
     """The most bytes that the directory's segments may take, prepared ones included; when they
     are full, only denials are recorded, in space reserved for them, and then requests fail."""
     segment_bytes: int = 8 * 1024 * 1024
-    """The size of one segment file, zero-filled in advance; two are kept ready, and the end of the
-    last one, at least an eighth of it, is reserved for denials."""
+    """The size of one segment file, at least 1 MiB (1048576), zero-filled in advance; two are kept
+    ready, and the end of the last one, at least an eighth of it, is reserved for denials."""
     timeout_ms: int = 250
     """How long a record may take to reach the disk in mode `strict`."""
     memory_bytes: int = 16 * 1024 * 1024

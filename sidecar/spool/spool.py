@@ -211,6 +211,11 @@ class Spool:
         return self._rotation.disk_fault or self._maintenance.disk_fault
 
     @property
+    def occupied_by(self) -> str:
+        """What fills the room up to `max_bytes`."""
+        return self._maintenance.occupied_by()
+
+    @property
     def depth(self) -> int:
         """The number of records on disk that the control API is not known to have."""
         return self._backlog.depth

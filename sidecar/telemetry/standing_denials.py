@@ -155,8 +155,8 @@ def spool_problem(spool: Spool) -> str | None:
     if spool.refusal is not None:
         return f"{spool.refusal}{where}"
     if spool.state is not State.OPEN:
-        # It is full either way. By its limit, only because its records wait.
-        why = where or ": `spool.max_bytes` is reached, and records wait for the control API"
+        # It is full either way: by its disk, or by its limit.
+        why = where or f": `spool.max_bytes` is reached: {spool.occupied_by}"
         return f"the spool is full, and nothing can be allowed{why}"
     return None
 

@@ -70,8 +70,8 @@ async def test_a_full_spool_denies_what_it_can_not_record_as_allowed(tmp_path: P
             sample = 'sluice_decisions_total{check="audit_unavailable",decision="DENY"}'
             assert await running.metric(sample) == 2
             assert (await running.problems())["spool"] == (
-                "the spool is full, and nothing can be allowed: `spool.max_bytes` is reached, and "
-                "records wait for the control API"
+                "the spool is full, and nothing can be allowed: `spool.max_bytes` is reached: "
+                "records wait to be shipped; the log says why if that fails (`shipping`)"
             )
             # A denial in its own right keeps its own reason, as long as there is room for it.
             assert (await running.evaluate(source_id="payroll"))["policy_name"] == "underwriting"

@@ -64,6 +64,20 @@ class Backlog:
         """The number of records on disk that are not acknowledged."""
         return sum(instance.unshipped for instance in self.instances)
 
+    def occupied_by(self, spare_bytes: int) -> str:
+        """What fills the room up to `max_bytes`, besides `spare_bytes` of segments that are ready.
+        It has no numbers: they would be another text each second."""
+        own = sum(segment.size for each in self.instances for segment in each.segments)
+        parts = []
+        if self.depth:
+            parts.append("records wait to be shipped; the log says why if that fails (`shipping`)")
+        if self._quota.held > own + spare_bytes:
+            parts.append(
+                "directories that were set aside (`conflict-…`, `damaged-…`) or shipped segments "
+                "that can't be removed take room"
+            )
+        return "; ".join(parts) or "the segments in use and those that are ready take it"
+
     def oldest_age(self) -> float:
         """Seconds since the oldest unacknowledged record reached the disk, or since the start if it
         was there before; 0 if nothing waits."""

@@ -65,12 +65,12 @@ class SegmentPool:
             monotonic,
         )
 
-    async def make(self) -> Path | None:
-        """Make one spare. Returns None if `max_bytes` or the disk leaves no room."""
+    async def make(self, occupied_by: Callable[[], str]) -> Path | None:
+        """Make one spare. Returns None if `max_bytes` or the disk leaves no room; `occupied_by`
+        says what fills it up to `max_bytes`."""
         if not self._quota.fits(self.size):
-            self._outage.failing(
-                "`max_bytes` is reached: the control API does not take the records"
-            )
+            self.disk_fault = None  # the disk is not asked
+            self._outage.failing(f"`max_bytes` is reached: {occupied_by()}")
             return None
         path = self.next_name()
         # Reserved before the file exists: the limit holds even while it is being written.

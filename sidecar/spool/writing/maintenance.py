@@ -52,6 +52,10 @@ class Maintenance:
         """Why the disk has no room for another segment; None if it has."""
         return self._spares.disk_fault
 
+    def occupied_by(self) -> str:
+        """What fills the room up to `max_bytes`."""
+        return self._backlog.occupied_by(len(self._appender.spares) * self._spares.size)
+
     async def start(self, rotation: InstanceRotation, found: Recovered) -> None:
         """Begin with what recovery found. A disk that takes nothing does not prevent the start: the
         spool then refuses every record, and `run` retries."""
@@ -133,7 +137,7 @@ class Maintenance:
     async def _refill_pool(self) -> None:
         appender = self._appender
         while len(appender.spares) < SPARE_SEGMENTS and not self._rotation.closed:
-            spare = await self._spares.make()
+            spare = await self._spares.make(self.occupied_by)
             # Retained segments are only a precaution, so they make room for new ones.
             if spare is None and await self._backlog.trim(everything=True):
                 continue

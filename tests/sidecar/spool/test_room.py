@@ -177,7 +177,9 @@ async def test_a_full_spool_still_ends_an_instance_that_is_refused(tmp_path: Pat
     assert gaps(cores)[0]["lost"] == held
 
 
-async def test_what_was_set_aside_counts_against_the_limit(tmp_path: Path) -> None:
+async def test_what_was_set_aside_counts_against_the_limit(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with running_spool(tmp_path, max_bytes=6 * MIB) as spool:
         for n in range(60):
             await keep_large(spool, record(n, query=LARGE))
@@ -187,3 +189,10 @@ async def test_what_was_set_aside_counts_against_the_limit(tmp_path: Path) -> No
         assert held > 4 * MIB
     async with running_spool(tmp_path, max_bytes=6 * MIB) as spool:
         await until_async("the space is freed", lambda: spool.bytes_held == held)
+        await fill(spool, tmp_path, denial=False, prefix="allow-")
+        [line] = [each for each in caplog.messages if "`max_bytes` is reached: " in each]
+        assert "records wait to be shipped" in line
+        assert "directories that were set aside (`conflict-…`" in line
+        # The control API is not to blame: nothing waits for it any more.
+        await shipped(spool)
+        assert spool.occupied_by.startswith("directories that were set aside")
