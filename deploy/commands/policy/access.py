@@ -62,8 +62,8 @@ def run_at(options: argparse.Namespace) -> int:
     if rows:
         print(f"At {rfc3339(at)}, by {len(versions)} of {len(held)} policies in force:")
     else:
-        nobody = text.nobody(vars(options), "could")
-        print(f"At {rfc3339(at)}, {nobody} by the policies in force")
+        no_one = text.no_one(vars(options), "could")
+        print(f"At {rfc3339(at)}, {no_one} by the policies in force")
     for each in versions:
         print(f"  {_line(each)}")
     whose = "the key given" if keys.pinned else "the key that the service names (--log-key pins it)"
@@ -181,7 +181,7 @@ def _run(options: argparse.Namespace) -> int:
     for row in rows:
         text.show("", text.access(row))
     if not rows:
-        print(text.nobody(vars(options), "may"), file=sys.stderr)
+        print(text.no_one(vars(options), "may"), file=sys.stderr)
     return 0
 
 

@@ -29,9 +29,9 @@ def access(row: Row) -> Iterator[str]:
     yield f"  by policy: {', '.join(map(shown, row['policies']))}"
 
 
-def nobody(asked: Row, may: str) -> str:
+def no_one(asked: Row, may: str) -> str:
     """What `who` or `can` says without a row. `asked` are its options."""
-    who = "nobody" if asked["role"] is None else shown(asked["role"])
+    who = "no one" if asked["role"] is None else shown(asked["role"])
     what = "anything" if asked["source"] is None else shown(asked["source"])
     if asked["role"] is not None:
         may += " not"

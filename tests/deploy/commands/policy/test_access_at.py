@@ -114,8 +114,8 @@ def test_the_text_says_which_version_since_when_and_by_which_key(
     public = tmp_path / "log.pub"
     public.write_text(past.api.admin("GET", "/v1/audit/log-keys")["log_key"] + "\n")
     assert main(["who", "kb-1", "--at", past.deleted, *past.words]) == 0
-    nobody = f"At {past.deleted}, nobody could read `kb-1` by the policies in force\n"
-    assert capsys.readouterr().out == nobody
+    empty = f"At {past.deleted}, no one could read `kb-1` by the policies in force\n"
+    assert capsys.readouterr().out == empty
     assert main(["who", "kb-1", "--at", past.made, *past.words, "--log-key", str(public)]) == 0
     assert "checked with the key given" in capsys.readouterr().err
     stranger = base64.b64encode(bytes(range(32))).decode()

@@ -175,11 +175,11 @@ def test_who_and_can_say_what_files_allow(run: Run, old: Path) -> None:
     ]
     assert "the registry was not asked" in said.err
     assert run("who", "kb-secret", "--policies", old).err.endswith(
-        "\nnobody may read `kb-secret`\n"
+        "\nno one may read `kb-secret`\n"
     )
     none = run("who", "kb-1", "--level", "critical", "--task", "t", "--policies", old)
     assert none.out == ""
-    assert none.err.endswith("\nnobody may read `kb-1` at `critical` for task `t`\n")
+    assert none.err.endswith("\nno one may read `kb-1` at `critical` for task `t`\n")
     unknown = run("can", "other", "--agent", "a", "--policies", old)
     assert unknown.err.endswith("\n`other` may not read anything by agent `a`\n")
     rows = run("can", "support", "--task", "t", "--agent", "a", "--policies", old, "--json").json
