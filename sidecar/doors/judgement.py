@@ -31,7 +31,10 @@ _MAX_CALLERS = 1024
 _OVERRIDES = frozenset(
     (b"x-http-method", b"x-http-method-override", b"x-method-override", b"x-rewrite-url")
 )
-_RESERVED = (b"x-api-key", b"x-forwarded-method", b"x-forwarded-uri", b"x-original-", b"x-sluice-")
+_RESERVED = (
+    *(b"x-api-key", b"x-envoy-original-", b"x-forwarded-", b"x-host", b"x-http-", b"x-original-"),
+    *(b"x-override-", b"x-sluice-"),
+)
 """Beginnings of names that count for something, before the check or behind it."""
 # Programs behind CGI and WSGI read an underscore as a dash, and some any other mark too.
 _READ = bytes(

@@ -218,6 +218,8 @@ async def test_no_header_overrides_what_was_judged(asked: Checks, door: str) -> 
         "X.Rewrite.URL",
         "X_Sluice_User",
         "x.api-key",
+        "X_Forwarded_Host",
+        "X.Host",
     ):
         assert name in await unreadable(asked, door, "GET", "/a", (name, "DELETE"))
 
