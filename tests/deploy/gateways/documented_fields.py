@@ -83,6 +83,30 @@ _AUTHORIZATION_POLICY = _object(
     "security.istio.io/v1",
     "AuthorizationPolicy",
 )
+_ISTIO_ROUTE = _object(
+    _of(
+        "hosts gateways http",
+        hosts=_TEXTS,
+        gateways=_TEXTS,
+        http=_list(
+            _of(
+                "rewrite headers route",
+                rewrite=_of("authority", authority=_TEXT),
+                headers=_of("request", request=_of("remove", remove=_TEXTS)),
+                route=_list(
+                    _of(
+                        "destination",
+                        destination=_of(
+                            "host port", host=_TEXT, port=_of("number", number=_NUMBER)
+                        ),
+                    )
+                ),
+            )
+        ),
+    ),
+    "networking.istio.io/v1",
+    "VirtualService",
+)
 _TARGETS = _list(_of("group kind name", group=_TEXT, kind=_TEXT, name=_TEXT))
 _EXT_AUTH = _of(
     "http headersToExtAuth failOpen statusOnError",
@@ -104,7 +128,16 @@ _CLIENT_TRAFFIC = _of(
     "targetRefs path headers",
     targetRefs=_TARGETS,
     path=_of("", escapedSlashesAction={"const": "RejectRequest"}, disableMergeSlashes=_NO),
-    headers=_of("earlyRequestHeaders", earlyRequestHeaders=_of("remove", remove=_TEXTS)),
+    headers=_of(
+        "withUnderscoresAction earlyRequestHeaders",
+        withUnderscoresAction={"const": "DropHeader"},
+        earlyRequestHeaders=_of("remove", remove=_TEXTS),
+    ),
+)
+_LUA_POLICY = _of(
+    "targetRefs lua",
+    targetRefs=_TARGETS,
+    lua=_list(_of("type inline", type={"const": "Inline"}, inline=_TEXT)),
 )
 _TLS_POLICY = _of(
     "targetRefs validation",
@@ -138,14 +171,22 @@ _APISIX_ROUTE = _of(
             "forward-auth": _FORWARD_AUTH,
         },
     ),
-    upstream=_of("type nodes", type=_TEXT, nodes=_map(_NUMBER)),
+    upstream=_of(
+        "type pass_host nodes", type=_TEXT, pass_host={"const": "node"}, nodes=_map(_NUMBER)
+    ),
 )
 _KONG_SERVICE = _of(
     "name url routes plugins",
     name=_TEXT,
     url=_TEXT,
     routes=_list(
-        _of("name paths", name=_TEXT, paths=_TEXTS, strip_path=_NO, preserve_host={"const": True})
+        _of(
+            "name paths strip_path preserve_host",
+            name=_TEXT,
+            paths=_TEXTS,
+            strip_path=_NO,
+            preserve_host=_NO,
+        )
     ),
     plugins=_list(
         _of("name config", name={"const": "pre-function"}, config=_of("access", access=_TEXTS))
@@ -165,9 +206,10 @@ _AGENTGATEWAY_CHECK = _of(
 _AGENTGATEWAY_ROUTE = _of(
     "policies backends",
     policies=_of(
-        "extAuthz requestHeaderModifier",
+        "extAuthz requestHeaderModifier urlRewrite",
         extAuthz=_AGENTGATEWAY_CHECK,
         requestHeaderModifier=_of("remove", remove=_TEXTS),
+        urlRewrite=_of("authority", authority=_of("full", full=_TEXT)),
     ),
     backends=_list(_of("host", host=_TEXT)),
 )
@@ -189,11 +231,12 @@ FIELDS: dict[str, dict[str, list[Schema]]] = {
                 "EnvoyProxy",
             ),
             _object(_CLIENT_TRAFFIC, _ENVOY_GATEWAY, "ClientTrafficPolicy"),
+            _object(_LUA_POLICY, _ENVOY_GATEWAY, "EnvoyExtensionPolicy"),
         ]
     },
     "ingress-nginx": {"ingress.yaml": [_ANY_OBJECT] * 4},
     "istio": {
-        "authorization-policy.yaml": [_AUTHORIZATION_POLICY] * 3,
+        "authorization-policy.yaml": [*[_AUTHORIZATION_POLICY] * 3, _ISTIO_ROUTE],
         "mesh.yaml": [_of("extensionProviders", extensionProviders=_list(_ISTIO_PROVIDER))],
     },
     "kong": {
@@ -229,5 +272,6 @@ INGRESS_ANNOTATIONS = {
         "auth-proxy-set-headers",
         "auth-response-headers",
         "connection-proxy-header",
+        "upstream-vhost",
     )
 }

@@ -6,6 +6,7 @@ client was told. Its name is that of the safety lines that stop it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +20,13 @@ OVERRIDES = (
     "X-Original-Method: DELETE", "X-Original-URI: /admin", "X-Original-URL: /admin",
     "X-Original-Path: /admin", "X-Envoy-Original-Path: /admin", "X-Forwarded-Path: /admin",
     "X-Forwarded-Prefix: /admin", "X-HTTP-Path-Override: /admin", "X-Override-URL: /admin",
+    "X-Original-Host: admin", "X-Envoy-Original-Host: admin", "Forwarded: host=admin",
+    "X-Forwarded-Server: admin", "X-Host: admin", "X-HTTP-Host-Override: admin",
     "X_Original_URL: /admin", "X-Original_URL: /admin", "X_Rewrite_URL: /admin",
+    "X.Rewrite.URL: /admin", "X_Host: admin", "X.Host: admin", "X.HTTP.Host.Override: admin",
+)  # fmt: skip
+FORWARDED_HOSTS = (
+    "X-Forwarded-Host", "X_Forwarded_Host", "X.Forwarded.Host", "X-Forwarded_Host",
 )  # fmt: skip
 UPGRADES = (
     ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13",
@@ -142,16 +149,40 @@ def overridden(world: Protected, port: int) -> bool:
     world.upstream.take()
     for field in OVERRIDES:
         one(port, get("/pub/a", field))
-    names = {each.partition(":")[0].lower().replace("_", "-") for each in OVERRIDES}
-    return any(
-        name.replace("_", "-") in names for each in world.upstream.take() for name, _ in each.fields
-    )
+    names = {_as_read(each.partition(":")[0]) for each in OVERRIDES}
+    return any(_as_read(name) in names for each in world.upstream.take() for name, _ in each.fields)
+
+
+def _as_read(name: str) -> str:
+    """A header's name as the least careful program behind CGI reads it."""
+    return re.sub(r"[^a-z0-9]", "-", name.lower())
+
+
+def chosen_host(world: Protected, port: int) -> bool:
+    """The upstream gets a host that the client chose."""
+    world.upstream.take()
+    one(port, get("/pub/a"))
+    one(port, get("http://admin.test/pub/a"))
+    own = [f"127.0.0.1:{world.upstream.port}"]
+    return any(each.all("host") != own for each in world.upstream.take())
+
+
+def forwarded_host(world: Protected, port: int) -> bool:
+    """The upstream gets a host that the client chose as the one that it asked for."""
+    world.upstream.take()
+    one(port, get("/pub/a"))
+    for name in FORWARDED_HOSTS:
+        one(port, get("/pub/a", f"{name}: admin.test"))
+    seen = world.upstream.take()
+    return any(_as_read(name) == "x-forwarded-host" for each in seen for name, _ in each.fields)
 
 
 PROBES: dict[str, Probe] = {
     "attribution": attributed,
     "check": unchecked,
     "event id": forged_event,
+    "forwarded host": forwarded_host,
+    "host": chosen_host,
     "key": claimed_key,
     "method": claimed_method,
     "override": overridden,

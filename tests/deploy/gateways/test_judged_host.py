@@ -1,5 +1,5 @@
 """Where the host names part of what is requested (kind `s3`), the host that a gateway's check says
-is the one that the gateway forwards, and no word of a client."""
+is the one that the gateway forwards: the upstream's own, and no word of a client."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from tests.deploy.gateways.gateway_programs import STARTED, Behind, gateway
 from tests.deploy.gateways.raw_requests import get, one
 from tests.deploy.gateways.recording_upstream import running_upstream
 
-SAFETY = "host"
-"""The name of the safety lines that say the host."""
-FORWARD_AUTH = [
-    name for name in STARTED if recipes.sidecar(name)["doors"][0]["protocol"] == "forward_auth"
-]
+SAFETY = "host said"
+"""The name of the safety lines that say the host to the door."""
+OWN_HEAD = {
+    name: recipes.sidecar(name)["doors"][0]["protocol"] == "envoy_http"
+    for name in STARTED
+    if recipes.sidecar(name)["doors"][0]["protocol"] != "envoy_grpc"
+}
+"""The gateways that ask over HTTP, and whether the check's own `Host` is the request's."""
 LINES = [
     (name, number) for name in STARTED for number, line in recipes.safety(name) if line == SAFETY
 ]
@@ -33,11 +36,14 @@ def hosts(name: str, folder: Path, change: recipes.Change) -> list[tuple[list[st
         one(port, get("/a", "X-Forwarded-Host: forged.test"))
         one(port, get("/a", "X-Forwarded-Host: forged.test", "X-Forwarded-Host: kb.test"))
         one(port, get("http://open.test/a"))
-        both = zip(door.take(), upstream.take(), strict=True)
-        return [(check.all("x-forwarded-host"), sent.all("host")) for check, sent in both]
+        own = [f"127.0.0.1:{upstream.port}"]
+        both = list(zip(door.take(), upstream.take(), strict=True))
+        assert [sent.all("host") for _, sent in both] == [own] * len(both)
+        said = "host" if OWN_HEAD[name] else "x-forwarded-host"
+        return [(check.all(said), sent.all("host")) for check, sent in both]
 
 
-@pytest.mark.parametrize("name", FORWARD_AUTH)
+@pytest.mark.parametrize("name", OWN_HEAD)
 def test_the_host_that_is_judged_is_the_one_that_is_forwarded(name: str, tmp_path: Path) -> None:
     found = hosts(name, tmp_path, recipes.UNCHANGED)
     assert len(found) >= 2  # HAProxy refuses a target that names another host
@@ -50,4 +56,5 @@ def test_without_the_safety_line_a_client_says_the_host(
     name: str, number: int, tmp_path: Path
 ) -> None:
     found = hosts(name, tmp_path, recipes.Change(number))
-    assert found[0] == (["forged.test"], ["kb.test"])
+    said, forwarded = found[0]
+    assert said == ["forged.test"] != forwarded

@@ -18,7 +18,10 @@ from tests.servers import need
 
 CLIENTS_WORDS = ("X-API-Key", "X-Sluice-User", "X-Sluice-Session", "X-Sluice-Task")
 KONG = """
-ngx = { var = { request_uri = "/info/a%2Fb?c=d" } }
+ngx = { var = setmetatable({}, {
+  __index = { request_uri = "/info/a%2Fb?c=d" },
+  __newindex = function(_, name, value) note("let " .. name .. " be '" .. value .. "'") end,
+}) }
 kong = {
   request = {
     get_method = function() return "PUT" end,
@@ -88,8 +91,9 @@ def recipe(name: str) -> Any:
 
 
 def _dashed_overrides() -> set[str]:
-    """Names that nginx does not drop for an underscore."""
-    return {field.partition(":")[0] for field in OVERRIDES if "_" not in field}
+    """Names that nginx does not drop for another mark than a dash."""
+    names = {field.partition(":")[0] for field in OVERRIDES}
+    return {name for name in names if not {"_", "."} & {*name}}
 
 
 def test_kong_forwards_on_a_200_and_on_nothing_else(tmp_path: Path) -> None:
@@ -102,8 +106,9 @@ def test_kong_forwards_on_a_200_and_on_nothing_else(tmp_path: Path) -> None:
         "send X-Forwarded-Method PUT",
         "send X-Forwarded-Uri /info/a%2Fb?c=d",
     ]
-    overrides = _dashed_overrides()
+    overrides = {*_dashed_overrides(), "X-Forwarded-Host"}
     assert {f"clear {name}" for name in {*CLIENTS_WORDS, *overrides}} <= set(allowed[5:])
+    assert "let upstream_x_forwarded_host be ''" in allowed
     assert allowed[-1] == "set X-Sluice-Event-Id evt"
     assert run(tmp_path, KONG, function, answered=200, upgrade="websocket") == ["exit 400"]
     denied = run(tmp_path, KONG, function, answered=403)
@@ -121,6 +126,7 @@ def test_apisix_removes_a_clients_words_before_the_check(tmp_path: Path) -> None
     expected = {*CLIENTS_WORDS, "X-Sluice-Sensitivity", "X-Sluice-Event-Id", "baggage"}
     expected |= _dashed_overrides()
     expected |= {"Upgrade", "HTTP2-Settings"}
-    assert set(asked) == {f"set {name} nil" for name in expected}
+    own_host = "set X-Forwarded-Host 127.0.0.1:9000"
+    assert {*asked} == {own_host, *(f"set {name} nil" for name in expected)}
     passed_on = plugins["forward-auth"]["request_headers"]
     assert not {each.lower() for each in passed_on} & {each.lower() for each in expected}

@@ -20,7 +20,7 @@ from tests.deploy.gateways.documented_fields import FIELDS, INGRESS_ANNOTATIONS
 from tests.deploy.gateways.gateway_programs import STARTED
 from tests.deploy.gateways.probes import PROBES
 from tests.deploy.gateways.test_bodies import SAFETY
-from tests.deploy.gateways.test_judged_host import SAFETY as HOST
+from tests.deploy.gateways.test_judged_host import SAFETY as HOST_SAID
 from tests.support.certificates import authority
 
 OVERVIEW = (recipes.FOLDER / "README.md").read_text("utf-8")
@@ -121,4 +121,4 @@ def test_a_sidecar_takes_what_a_recipe_adds(name: str, tmp_path: Path) -> None:
 def test_each_safety_line_has_a_probe(name: str) -> None:
     found = {line for _, line in recipes.safety(name)}
     assert "check" in found
-    assert found <= PROBES.keys() | {SAFETY, HOST}
+    assert found <= PROBES.keys() | {SAFETY, HOST_SAID}
