@@ -1,5 +1,6 @@
 """The declared settings: each has a sentence, and a protocol is behind each kind."""
 
+import json
 import re
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 from policies.ground.listen_address import ListenAddress
 from sidecar.settings import model as declared
 from sidecar.settings.model import Source
+from tests.architecture.tree import ROOT
 
 
 def test_every_setting_has_its_sentence() -> None:
@@ -31,3 +33,6 @@ def test_the_kinds_are_those_of_the_protocols() -> None:
         whole: dict[str, Any] = {"alias": "a", "kind": kind, "upstream": "http://a"}
         source = Source(**whole, listen=ListenAddress("127.0.0.1", 0), sensitivity="low")
         assert load_protocol(source, lambda: 0.0).match is not None
+    chart = json.loads((ROOT / "deploy/helm/sluice/values.schema.json").read_text())
+    allowed = chart["definitions"]["source"]["properties"]["kind"]["enum"]
+    assert sorted(allowed) == sorted(declared.KINDS)
