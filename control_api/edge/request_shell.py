@@ -1,5 +1,6 @@
 """What every request passes on its way in and out: its id, the metrics, and the one place where an
-error becomes a response. Knows no route, and no form of an answer."""
+error becomes a response. It stands in the place of a web framework's middleware. Knows no route,
+and no form of an answer."""
 
 import itertools
 import logging

@@ -1,5 +1,6 @@
 """Decides to which addresses a service may connect when someone else chose the name: webhooks of
-the control API, upstreams of the sidecar. Allows only public unicast addresses. Pure.
+the control API, upstreams of the sidecar. Allows only public unicast addresses, against SSRF
+(server-side request forgery: having us call what only we can reach). Pure.
 
 Every network here is or was in one of IANA's registries of special-purpose addresses (RFC 6890),
 and cites the document that reserves it. The standard library's `is_global` is no substitute: it

@@ -74,7 +74,7 @@ def client_context(tls: UpstreamTls) -> ReloadingContext:
 
 def server_context(pair: Pair, client_ca: Path | None = None) -> ReloadingContext:
     """A context for one of the sidecar's ports, which presents `pair`. With `client_ca`, a file of
-    authorities, only clients that present a certificate of one of them are served. Raises
+    authorities, only clients that present a certificate of one of them are served (mTLS). Raises
     `ValueError`."""
     context = ReloadingContext(ssl.PROTOCOL_TLS_SERVER)
     if client_ca is not None:

@@ -58,8 +58,8 @@ def writing(tenant_id: str, silent_seconds: float) -> Begin:
 
 
 def _set(name: str, value: str, how: str = "SET LOCAL") -> str:
-    # SET takes no parameters. The service's sessions have `standard_conforming_strings` on, so a
-    # quote is the only character that could end the literal.
+    # SET takes no parameters, so SQL injection is prevented by hand. The service's sessions have
+    # `standard_conforming_strings` on: a quote is the only character that could end the literal.
     if "\0" in value:
         raise ValueError("a setting can't contain a NUL character")
     return "{} {} = '{}'".format(how, name, value.replace("'", "''"))

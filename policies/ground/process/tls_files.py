@@ -35,7 +35,7 @@ class UnusableTls(Exception):
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
     """PEM files: the certificate with its chain, its key (not encrypted), and the authorities of
-    client certificates. With authorities, every client must present a certificate."""
+    client certificates. With authorities, every client must present a certificate (mTLS)."""
 
     certificate: Path
     key: Path
