@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.metrics import MetricWrapperBase
 
 import control_api
+from control_api.alerts.rule_queries import RuleType
 from control_api.metrics.labels import (
     Challenge,
     DeliveryOutcome,
@@ -62,6 +64,16 @@ def test_the_table_of_routes_is_complete() -> None:
 def test_the_table_of_settings_is_complete() -> None:
     listed = [row[0].strip("`") for row in table("Settings")]
     assert listed == [*names(), "SLUICE_MIGRATE_DATABASE_URL"]
+
+
+def test_each_type_of_alert_rule_is_in_both_tables_and_has_its_words_in_the_console() -> None:
+    types = {*get_args(RuleType)}
+    for page, heading in (("alerts/README.md", "Choose a rule"), ("CONTRACT.md", "Alerts")):
+        rows = table(heading, (PACKAGE / page).read_text())
+        assert {row[0].strip("`") for row in rows} == types, page
+    # The page of a rule without words is an error.
+    parts = (PACKAGE / "console/templates/alerts/parts.html").read_text()
+    assert {*re.findall(r'^  "(\w+)": ', parts, re.MULTILINE)} == types
 
 
 def test_the_table_of_metrics_is_complete() -> None:
