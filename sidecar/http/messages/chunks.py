@@ -102,8 +102,8 @@ class TrailerHead(NamedTuple):
         fields = [] if trailers is None else trailers.fields
         if trailers is not None and trailers.beyond:
             raise BadTrailers(
-                f"the trailers are more than {MAX_TRAILER_FIELDS} fields or {MAX_TRAILER_BYTES} bytes, "
-                "which are the most that are forwarded"
+                f"the trailers are more than {MAX_TRAILER_FIELDS} fields or "
+                f"{MAX_TRAILER_BYTES} bytes, which are the most that are forwarded"
             )
         _check_names([name for name, _ in fields])
         dropped: Set[bytes] = connection_options(self.connection) if fields else frozenset()
