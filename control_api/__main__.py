@@ -66,8 +66,8 @@ def main(arguments: list[str]) -> int:
     chosen = None if worker else parse(arguments)
     # Before the settings are read, so that complaints about them are log lines too.
     level, log_format = (os.environ.get(f"SLUICE_LOG_{name}") for name in ("LEVEL", "FORMAT"))
-    json_logging.configure(level or "info", clock.now, form=log_format)
-    json_logging.catch_all()
+    json_logging.configure("sluice", level or "info", clock.now, form=log_format)
+    json_logging.catch_all("sluice")
     try:
         settings = read(os.environ)
     except SettingsError as error:

@@ -23,10 +23,10 @@ import uvloop
 from policies.ground.clock import Clock
 from policies.ground.errors import SluiceError
 from policies.ground.log_line import FORMATS, LEVELS
+from policies.ground.process import json_logging
 from policies.ground.settings import SettingsError
 from sidecar.config.file import holds_password, read, read_variable
 from sidecar.config.help import EXAMPLES, example, text
-from sidecar.platform import json_logging
 from sidecar.platform.malloc import return_large_buffers
 from sidecar.platform.service_manager import notify_ready
 from sidecar.serve import serve
@@ -129,8 +129,8 @@ def _set_up_log(environ: Mapping[str, str]) -> list[str]:
     """Set up the log. Returns complaints about its two settings, which both services share."""
     level = environ.get("SLUICE_LOG_LEVEL") or "info"
     log_format = environ.get("SLUICE_LOG_FORMAT") or None
-    json_logging.configure(level, _now, form=log_format)
-    json_logging.catch_all()
+    json_logging.configure("sidecar", level, _now, form=log_format)
+    json_logging.catch_all("sidecar")
     complaints = []
     if level not in LEVELS:
         complaints.append(f"SLUICE_LOG_LEVEL: `{level}` is not one of {', '.join(LEVELS)}")

@@ -1,8 +1,7 @@
 """Renders a line of a log for every process of Sluice: JSON for machines, text for a terminal.
 
-Each service wraps its own `logging.Formatter` around these functions, so that their lines have the
-same members. The services don't import each other, and this package may not import `logging`. Knows
-nothing of where lines go, and reads no clock.
+`policies.ground.process.json_logging` sends lines to a stream, since this package may not import
+`logging`. Knows nothing of where lines go, and reads no clock.
 """
 
 from collections.abc import Callable

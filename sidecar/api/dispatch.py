@@ -17,6 +17,7 @@ from policies.ground.errors import (
     Unauthorized,
     Unavailable,
 )
+from policies.ground.process.json_logging import about
 from policies.sets.policy_set import NoPolicySet
 from sidecar.api.request_head import ApiHead, parse_head, trusted_framing
 from sidecar.api.route import (
@@ -35,7 +36,6 @@ from sidecar.live_keys import LiveKeys, RefusedKeys, WrongScope
 from sidecar.metrics.metrics import Metrics
 from sidecar.platform import eager
 from sidecar.platform.eager import Departed
-from sidecar.platform.json_logging import about
 from sidecar.policy_cache.policy_store import CacheDamaged
 from sidecar.policy_cache.policy_view import DocumentFetcher, FetchFailed, MissingDocument
 

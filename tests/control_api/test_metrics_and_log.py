@@ -53,7 +53,7 @@ def test_no_label_of_a_metric_holds_a_caller_s_text(
 ) -> None:
     """Nor does a log line, which names the event and the request."""
     caplog.set_level(logging.DEBUG, "sluice")
-    caplog.handler.setFormatter(json_logging.JsonLogFormatter(json_line, lambda: 0))
+    caplog.handler.setFormatter(json_logging.JsonFormatter(json_line, lambda: 0))
     fresh.approved("agt_metrics")
     sent = {"user_id": "u-secret", "source_id": "s-secret", "query": "q-secret"}
     body = asked(**sent, agent_id="agt_metrics")

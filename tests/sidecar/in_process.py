@@ -9,14 +9,14 @@ from contextlib import contextmanager
 
 import pytest
 
+from policies.ground.process import json_logging
 from sidecar.__main__ import main
-from sidecar.platform import json_logging
 
 
 def run_main(patch: pytest.MonkeyPatch, *arguments: str, **environ: str) -> int:
     """Its exit code. What it logs goes to this process's log (`caplog`)."""
     patch.setattr(json_logging, "configure", lambda *_, **__: None)
-    patch.setattr(json_logging, "catch_all", lambda: None)
+    patch.setattr(json_logging, "catch_all", lambda _service: None)
     for name in os.environ:
         if name.startswith("SLUICE_"):
             patch.delenv(name)

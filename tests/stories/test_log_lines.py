@@ -89,9 +89,9 @@ def test_complaints_and_failures_are_lines_too(tmp_path: Path) -> None:
 def test_what_no_code_caught_is_a_line_with_its_trace(tmp_path: Path) -> None:
     code = (
         "import sys, warnings, threading\n"
-        "from {package} import json_logging as journal\n"
-        "journal.configure('info', lambda: 0)\n"
-        "journal.catch_all()\n"
+        "from policies.ground.process import json_logging as journal\n"
+        "journal.configure('{service}', 'info', lambda: 0)\n"
+        "journal.catch_all('{service}')\n"
         "warnings.warn('a warning')\n"
         "thread = threading.Thread(target=lambda: 1 / 0)\n"
         "thread.start(); thread.join()\n"
@@ -100,9 +100,9 @@ def test_what_no_code_caught_is_a_line_with_its_trace(tmp_path: Path) -> None:
         "Bad()\n"
         "raise ValueError('two\\nlines')\n"
     )
-    for package in ("control_api", "sidecar.platform"):
+    for service in ("sluice", "sidecar"):
         done = subprocess.run(
-            [sys.executable, "-c", code.format(package=package)],
+            [sys.executable, "-c", code.format(service=service)],
             cwd=ROOT,
             capture_output=True,
             text=True,
@@ -110,9 +110,10 @@ def test_what_no_code_caught_is_a_line_with_its_trace(tmp_path: Path) -> None:
         )
         assert done.returncode == 1
         found = entries(done.stderr)
+        assert {"py.warnings", service} == {entry["logger"] for entry in found}
         errors = " ".join(entry.get("error", entry["message"]) for entry in found)
         for cause in ("a warning", "ZeroDivisionError", "in a finaliser", "two\nlines"):
-            assert cause in errors, (package, done.stderr)
+            assert cause in errors, (service, done.stderr)
 
 
 @pytest.mark.deep(

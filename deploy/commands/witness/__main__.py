@@ -50,8 +50,8 @@ def main(arguments: list[str]) -> int:
         return 0
     clock = Clock(lambda: time.time_ns() // 1000, time.monotonic)
     level, log_format = (os.environ.get(f"SLUICE_LOG_{name}") for name in ("LEVEL", "FORMAT"))
-    json_logging.configure(level or "info", clock.now, form=log_format)
-    json_logging.catch_all()
+    json_logging.configure("sluice", level or "info", clock.now, form=log_format)
+    json_logging.catch_all("sluice")
     try:
         with prepared(load(options.config), clock) as ready:
             # On standard output, whatever the log's level: the logs' operators need it.

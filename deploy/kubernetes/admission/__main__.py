@@ -55,8 +55,8 @@ def _serve(arguments: list[str]) -> int:
     _Parser(prog="sluice webhook", description=description).parse_args(arguments)
     clock = Clock(lambda: time.time_ns() // 1000, time.monotonic)
     level, log_format = (os.environ.get(f"SLUICE_LOG_{name}") for name in ("LEVEL", "FORMAT"))
-    json_logging.configure(level or "info", clock.now, form=log_format)
-    json_logging.catch_all()
+    json_logging.configure("sluice", level or "info", clock.now, form=log_format)
+    json_logging.catch_all("sluice")
     try:
         settings = read(os.environ)
         injector = TemplateInjector(settings.template)

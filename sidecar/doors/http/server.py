@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from policies.ground.errors import Malformed, NotFound, SluiceError, Unauthorized
+from policies.ground.process.json_logging import about
 from sidecar.api.dispatch import Dispatcher
 from sidecar.api.request_head import SPOKEN_VERSIONS, trusted_framing
 from sidecar.doors.check_judge import CheckedRequest, Outcome
@@ -21,7 +22,6 @@ from sidecar.http.rendered_response import RenderedResponse, ResponseRenderer
 from sidecar.http.request_body import BodyBudget, Lease, read_whole, take_whole
 from sidecar.http.server.request import Answer, Deferred, HttpRequest
 from sidecar.metrics.metrics import Metrics
-from sidecar.platform.json_logging import about
 
 log = logging.getLogger(__name__)
 

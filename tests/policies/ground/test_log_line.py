@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,8 +18,7 @@ from policies.ground.log_line import (
     renderer,
     text_line,
 )
-from policies.ground.process import json_logging as theirs
-from sidecar.platform import json_logging as ours
+from policies.ground.process import json_logging
 from tests.support.properties import examples
 
 ENTRY = Entry(0, "warning", "sluice.test", "it is so", "find-me", "Traceback:\n  boom")
@@ -53,9 +51,9 @@ def test_a_terminal_gets_text_and_anything_else_json_unless_told_otherwise() -> 
         assert renderer(form, terminal=terminal) is expected, (form, terminal)
 
 
-@pytest.mark.parametrize("service", [ours, theirs])
+@pytest.mark.parametrize("service", ["sidecar", "sluice"])
 @pytest.mark.parametrize("form", ["json", "text", None])
-def test_each_service_looks_whether_it_writes_to_a_terminal(service: Any, form: str | None) -> None:
+def test_each_service_looks_whether_it_writes_to_a_terminal(service: str, form: str | None) -> None:
     root = logging.getLogger()
     before, level = list(root.handlers), root.level
     levels = {name: logging.getLogger(name).level for name in ("sidecar", "sluice")}
@@ -63,7 +61,7 @@ def test_each_service_looks_whether_it_writes_to_a_terminal(service: Any, form: 
         stream = io.StringIO()
         stream.isatty = lambda terminal=terminal: terminal  # type: ignore[method-assign,misc]
         try:
-            service.configure("info", lambda: 0, stream, form)
+            json_logging.configure(service, "info", lambda: 0, stream, form)
             logging.getLogger("any").error("it is so")
         finally:
             root.handlers[:] = before

@@ -157,7 +157,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., in
     """`sluice webhook` in this process, which keeps its own log: the exit code."""
     certificate_files(tmp_path / "tls")
     monkeypatch.setattr(json_logging, "configure", lambda *_args, **_options: None)
-    monkeypatch.setattr(json_logging, "catch_all", lambda: None)
+    monkeypatch.setattr(json_logging, "catch_all", lambda _service: None)
     monkeypatch.setattr(sys, "setswitchinterval", lambda _: None)
     for name in [each for each in os.environ if "SLUICE" in each]:
         monkeypatch.delenv(name)

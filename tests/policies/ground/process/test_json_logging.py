@@ -21,7 +21,7 @@ def written() -> Iterator[io.StringIO]:
     root, ours = logging.getLogger(), logging.getLogger("sluice")
     before, levels = list(root.handlers), (root.level, ours.level)
     stream = io.StringIO()
-    journal.configure("debug", lambda: 0, stream)
+    journal.configure("sluice", "debug", lambda: 0, stream)
     yield stream
     root.handlers[:] = before
     root.setLevel(levels[0])
@@ -47,10 +47,19 @@ def test_a_line_is_json_with_the_request_s_id(written: io.StringIO) -> None:
     ]
 
 
+def test_an_entry_s_own_request_id_stands_before_the_context_s(written: io.StringIO) -> None:
+    log = logging.getLogger("sluice.test")
+    token = journal.REQUEST_ID.set("another")
+    log.warning("one", extra=journal.about("find-me"))
+    journal.REQUEST_ID.reset(token)
+    log.warning("two", extra=journal.about(None))
+    assert [line.get("request_id") for line in lines(written)] == ["find-me", None]
+
+
 def test_a_name_that_is_not_utf_8_is_still_logged() -> None:
     # Not through a logger: the test runner would send on what it captured, and can't.
     record = logging.LogRecord("x", logging.INFO, "", 1, "file `%s`", ("a\udcff\nb",), None)
-    line = journal.JsonLogFormatter(json_line, lambda: 0).format(record)
+    line = journal.JsonFormatter(json_line, lambda: 0).format(record)
     assert json.loads(line)["message"] == "file `a\\udcff\nb`"
 
 
