@@ -24,11 +24,11 @@ from policies.ground.clock import Clock
 from policies.ground.errors import SluiceError
 from policies.ground.log_line import FORMATS, LEVELS
 from policies.ground.process import json_logging
+from policies.ground.process.service_manager import notify_ready
 from policies.ground.settings import SettingsError
 from sidecar.config.file import holds_password, read, read_variable
 from sidecar.config.help import EXAMPLES, example, text
 from sidecar.platform.malloc import return_large_buffers
-from sidecar.platform.service_manager import notify_ready
 from sidecar.serve import serve
 from sidecar.settings.model import SidecarSettings
 from sidecar.settings.ports import ports_of

@@ -1,4 +1,4 @@
-"""Tells systemd that the sidecar serves. Knows the protocol of sd_notify(3) and nothing else."""
+"""Tells systemd that the service serves. Knows the protocol of sd_notify(3) and nothing else."""
 
 import socket
 
