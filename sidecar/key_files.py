@@ -10,11 +10,11 @@ from pathlib import Path
 
 from policies.ground.keys import key_digest
 from policies.ground.os_errors import worded
+from policies.ground.process.outage_logger import RepeatingOutageLogger
 from policies.sets.policy_set import NoPolicySet
 from sidecar.control.identity import ConfiguredIdentity
 from sidecar.live_keys import AgentIdentity, LiveKeys
 from sidecar.platform.key_file import read_key
-from sidecar.platform.state_logger import StateLogger
 from sidecar.policy_cache.policy_store import CacheDamaged
 from sidecar.policy_cache.policy_view import FetchFailed, MissingDocument, PolicyView
 
@@ -34,7 +34,7 @@ class _KeyFile(ABC):
         self._stamp: tuple[int, ...] = ()
         self._key = ""
         self._digest = key
-        self._state = StateLogger(
+        self._state = RepeatingOutageLogger(
             log,
             f"{whose} is not replaced",
             f"{whose} is that of its file",

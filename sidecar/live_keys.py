@@ -14,10 +14,10 @@ from policies.definitions.model import Key
 from policies.ground.clock import Clock
 from policies.ground.errors import Forbidden, SluiceError, Unauthorized
 from policies.ground.keys import key_digest
+from policies.ground.process.outage_logger import RepeatingOutageLogger
 from policies.sets.policy_set import NoPolicySet, PolicySet
 from sidecar.control.identity import NOT_ENROLLED, EnrolledIdentity
 from sidecar.metrics.counters import Counter
-from sidecar.platform.state_logger import StateLogger
 from sidecar.policy_cache.policy_store import CacheDamaged
 from sidecar.policy_cache.policy_view import MissingDocument
 
@@ -217,7 +217,7 @@ class RefusedKeys:
         self._count = count
         self._what = what
         self._monotonic = monotonic
-        self._states: dict[str, StateLogger] = {}
+        self._states: dict[str, RepeatingOutageLogger] = {}
 
     def refused(self, way: str, name: str, error: SluiceError) -> None:
         """Note a refusal with `error`. `way` is the label, and `name` the name in the log; both
@@ -227,7 +227,7 @@ class RefusedKeys:
         state = self._states.get(name)
         if state is None:
             where = f"the {self._what} `{name}`"
-            state = self._states[name] = StateLogger(
+            state = self._states[name] = RepeatingOutageLogger(
                 log, f"{where} refused a call for its key", f"{where} took a key", self._monotonic
             )
         state.failing(REFUSAL_REASONS[reason])

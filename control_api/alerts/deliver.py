@@ -15,9 +15,9 @@ from control_api.alerts.bundle import Alerts
 from control_api.alerts.delivery_queries import StoredDelivery
 from control_api.alerts.message import DeliveryFailed
 from control_api.metrics.labels import DeliveryOutcome
-from control_api.outage_logger import OutageLogger
 from control_api.store.transaction import Transaction
 from policies.ground.errors import Unavailable
+from policies.ground.process.outage_logger import OutageLogger
 
 POLL_SECONDS = 0.25
 # The maximum number of attempts under way: in total, and to one target, so that a receiver that
@@ -48,9 +48,9 @@ class DeliveryLoop:
             try:
                 await self.start_due()
             except Unavailable as error:
-                self._outage.report(error.message)
+                self._outage.failing(error.message)
             else:
-                self._outage.end()
+                self._outage.recovered()
 
     async def start_due(self) -> None:
         """Start the attempts that are due, within the limits."""

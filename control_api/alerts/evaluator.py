@@ -15,11 +15,11 @@ from control_api.alerts.delivery_queries import Channel, StoredDelivery
 from control_api.alerts.measurements import Measurement, measure
 from control_api.alerts.models import target_of
 from control_api.alerts.rule_queries import StoredRule
-from control_api.outage_logger import OutageLogger
 from control_api.store.counters.dimensions import MINUTE
 from control_api.store.transaction import Transaction
 from policies.ground.errors import Unavailable
 from policies.ground.ids import prefixed
+from policies.ground.process.outage_logger import OutageLogger
 
 POLL_SECONDS = 0.5
 # Every this many rounds, logs that did not grow are measured too: the cooldown of a rule may have
@@ -46,9 +46,9 @@ class AlertEvaluator:
             try:
                 await self.measure_grown()
             except Unavailable as error:
-                self._outage.report(error.message)
+                self._outage.failing(error.message)
             else:
-                self._outage.end()
+                self._outage.recovered()
 
     async def measure_grown(self) -> None:
         """Measure the rules of every log that grew."""

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from watchfiles import awatch
 
-from control_api.outage_logger import OutageLogger
 from control_api.policy.bundle import Policies
 from control_api.policy.reload import reload_tenant, unowned_folders
 from control_api.store.queries import tenant_rows
 from policies.definitions.definition import LoadError
 from policies.definitions.policy_files import files, guardrail_file
 from policies.ground.errors import NotFound, Unavailable
+from policies.ground.process.outage_logger import OutageLogger
 
 ACTOR = "disk"
 DEBOUNCE_MS = 300
@@ -67,9 +67,9 @@ class PolicyFiles:
                 await self._load_changed(self._tenants_of(Path(path) for _, path in changes))
             except Unavailable as error:
                 # The policies stay in force. The stamps are unchanged, so the next round retries.
-                self._outage.report(error.message)
+                self._outage.failing(error.message)
             else:
-                self._outage.end()
+                self._outage.recovered()
 
     async def _load_changed(self, reported: frozenset[str]) -> None:
         """Load the files of the `reported` tenants, and of those whose stamp has changed."""

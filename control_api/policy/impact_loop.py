@@ -20,7 +20,6 @@ from sqlalchemy import select
 
 from control_api.log.proofs import BrokenTree, prove_entry
 from control_api.log.purge_plan import PurgeMismatch
-from control_api.outage_logger import OutageLogger
 from control_api.policy import impact_queries
 from control_api.policy.impact_parts import ImpactParts
 from control_api.policy.impact_process import DONE, MAX_LINE, Job, Message
@@ -30,6 +29,7 @@ from control_api.store.schema.log import log_heads
 from control_api.store.transaction import Transaction
 from control_api.this_program import IMPACT_RUN, this_program
 from policies.ground.errors import NotFound, SluiceError
+from policies.ground.process.outage_logger import OutageLogger
 from policies.trail.merkle_tree import leaf_hash
 
 LEASE = 5_000_000
@@ -65,9 +65,9 @@ class ImpactLoop:
             try:
                 worked = await self.once()
             except SluiceError as error:
-                self._outage.report(error)
+                self._outage.failing(error)
             else:
-                self._outage.end()
+                self._outage.recovered()
             if not worked:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._asked.wait(), POLL_SECONDS)

@@ -25,11 +25,11 @@ from policies.ground.canonical import micros
 from policies.ground.clock import Clock
 from policies.ground.keys import well_formed
 from policies.ground.os_errors import worded
+from policies.ground.process.outage_logger import RepeatingOutageLogger
 from policies.sets.policy_set import agent_name, enrolment_name
 from sidecar.control.client import ControlClient, ControlUnavailable
 from sidecar.control.identity import NOT_APPROVED, NOT_ENROLLED, EnrolledIdentity, Enrolment
 from sidecar.platform.backoff import Backoff
-from sidecar.platform.state_logger import StateLogger
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,9 @@ class Enroller:
         self._prepare = prepare
         self._backoff = Backoff(FIRST_PAUSE, MAX_PAUSE)
         self._wanted = asyncio.Event()
-        self._outage = StateLogger(log, "enrolling", "the sidecar is enrolled", clock.monotonic)
+        self._outage = RepeatingOutageLogger(
+            log, "enrolling", "the sidecar is enrolled", clock.monotonic
+        )
         self._refused: str | None = None
         identity.key.on_refused = self.wake
 
@@ -95,7 +97,7 @@ class Enroller:
             # Cleared before the step: what changes during it may be newer than its answer.
             self._wanted.clear()
             pause = await self.step()
-            failed = self._outage.problem is not None
+            failed = self._outage.ongoing
             # A key that expires in between has to be noticed when it does.
             if (left := self._identity.seconds_left) > 0:
                 pause = min(pause, left)

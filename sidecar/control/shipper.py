@@ -20,10 +20,10 @@ import random
 
 from policies.ground.clock import Clock
 from policies.ground.os_errors import worded
+from policies.ground.process.outage_logger import RepeatingOutageLogger
 from sidecar.control.client import ControlUnavailable
 from sidecar.control.log_client import LogClient, ReceiptRejected, SpoolReceipt, refuses_records
 from sidecar.platform.backoff import Backoff, jittered
-from sidecar.platform.state_logger import StateLogger
 from sidecar.spool import RecordBatch, Spool
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,9 @@ class Shipper:
         self._backoff = Backoff(FIRST_PAUSE, MAX_PAUSE)
         # An instance was set aside, and nothing has shipped since.
         self._unresolved = False
-        self._outage = StateLogger(log, "shipping", "records are shipped again", clock.monotonic)
+        self._outage = RepeatingOutageLogger(
+            log, "shipping", "records are shipped again", clock.monotonic
+        )
 
     @property
     def problem(self) -> str | None:

@@ -6,8 +6,8 @@ import logging
 import sqlite3
 from collections.abc import Awaitable, Callable
 
+from policies.ground.process.outage_logger import RepeatingOutageLogger
 from sidecar.platform.backoff import Backoff
-from sidecar.platform.state_logger import StateLogger
 from sidecar.policy_cache.feed import FeedFailed, FeedForbidden, FeedPage, FeedRejected
 from sidecar.policy_cache.replica import ReplicaState
 
@@ -32,7 +32,7 @@ class FeedLoop:
         self.refused: str | None = None
         self.polls = 0
         self.failures = 0
-        self._outage = StateLogger(log, what, back, monotonic)
+        self._outage = RepeatingOutageLogger(log, what, back, monotonic)
         self._max_pause = min(MAX_PAUSE, max_pause)
         self._backoff = Backoff(FIRST_PAUSE, self._max_pause)
 

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from policies.ground.canonical import rfc3339
+from policies.ground.process.outage_logger import PAUSE_SECONDS as CAUSE_SECONDS
+from policies.ground.process.outage_logger import RepeatingOutageLogger
 from policies.sets.policy_set import NoPolicySet, PolicySet
 from sidecar.control.identity import EnrolledIdentity, Identity
 from sidecar.live_keys import AgentIdentity
 from sidecar.metrics.readiness import Probe
-from sidecar.platform.state_logger import PAUSE_SECONDS as CAUSE_SECONDS
-from sidecar.platform.state_logger import StateLogger
 from sidecar.policy_cache.policy_store import CacheDamaged
 from sidecar.policy_cache.policy_view import MissingDocument, PolicyView
 from sidecar.policy_cache.replica import Follower
@@ -52,7 +52,7 @@ class StandingDenials:
         self._changed = changed
         self._told_from = policies.monotonic() + START_SECONDS
         self._wanted = asyncio.Event()
-        self._states: list[tuple[Probe, StateLogger, float]] = [
+        self._states: list[tuple[Probe, RepeatingOutageLogger, float]] = [
             self._state(
                 self._stale,
                 "every request is denied with `policy_set_stale`",
@@ -112,8 +112,8 @@ class StandingDenials:
 
     def _state(
         self, probe: Probe, what: str, back: str, pause: float = CAUSE_SECONDS
-    ) -> tuple[Probe, StateLogger, float]:
-        return probe, StateLogger(log, what, back, self._policies.monotonic), pause
+    ) -> tuple[Probe, RepeatingOutageLogger, float]:
+        return probe, RepeatingOutageLogger(log, what, back, self._policies.monotonic), pause
 
     def _stale(self) -> str | None:
         freshness = self._policies.freshness

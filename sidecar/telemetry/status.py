@@ -15,12 +15,12 @@ import orjson
 from policies import __version__
 from policies.ground.canonical import micros
 from policies.ground.clock import Clock
+from policies.ground.process.outage_logger import RepeatingOutageLogger
 from sidecar.control.client import ControlClient, ControlUnavailable
 from sidecar.control.clock import ControlClock
 from sidecar.control.identity import EnrolledIdentity, Identity
 from sidecar.control.pinned_checkpoint import PinnedCheckpoint
 from sidecar.metrics.readiness import Readiness
-from sidecar.platform.state_logger import StateLogger
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.policy_cache.replica import Replica
 from sidecar.settings.model import SidecarSettings
@@ -121,7 +121,7 @@ class StatusReporter:
         self._snapshot = snapshot
         self._pinned = pinned
         self._changed = asyncio.Event()
-        self._outage = StateLogger(
+        self._outage = RepeatingOutageLogger(
             log,
             "reporting to the control API",
             "the control API takes reports again",

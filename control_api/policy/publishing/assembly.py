@@ -6,7 +6,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from control_api.metrics.metrics import RedisMetrics
-from control_api.outage_logger import OutageLogger
 from control_api.policy.publishing.heartbeats import Heartbeats
 from control_api.policy.publishing.push_queue import PushQueue
 from control_api.policy.publishing.reconcile import Reconciler, Resume
@@ -17,6 +16,7 @@ from control_api.policy.publishing.set_signer import SetSigner
 from control_api.store.queries.session_rows import SessionRow
 from control_api.store.store import Store
 from policies.ground.clock import Clock
+from policies.ground.process.outage_logger import OutageLogger
 from policies.ground.redis_url import RedisUrl
 
 CLOSE_SECONDS = 2.0

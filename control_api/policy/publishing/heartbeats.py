@@ -27,7 +27,6 @@ import orjson
 
 from control_api.metrics.labels import Challenge
 from control_api.metrics.metrics import RedisMetrics
-from control_api.outage_logger import OutageLogger
 from control_api.policy.publishing.push_queue import FIRST_PAUSE, LONGEST_PAUSE, PushQueue
 from control_api.policy.publishing.redis_client import (
     Command,
@@ -44,6 +43,7 @@ from control_api.policy.publishing.set_signer import SetSigner
 from control_api.store.queries import tenant_rows
 from control_api.store.store import Store
 from policies.ground.errors import Unavailable
+from policies.ground.process.outage_logger import OutageLogger
 from policies.sets.redis_keys import CHALLENGES, beats_key, doubts_key
 from policies.sets.signed_head import Heartbeat
 
@@ -205,11 +205,11 @@ class Heartbeats:
             try:
                 await self.once()
             except RedisFault as fault:
-                self._outage.report(fault)
+                self._outage.failing(fault)
                 await asyncio.sleep(pause)
                 pause = min(LONGEST_PAUSE, 2 * pause)
             else:
-                self._outage.end()
+                self._outage.recovered()
                 pause = FIRST_PAUSE
 
     def close(self) -> None:
@@ -241,10 +241,10 @@ class Heartbeats:
             async with self._store.reading_all_tenants() as connection:
                 states = await tenant_rows.states(connection, list(requests))
         except Unavailable as error:
-            self._store_outage.report(error)
+            self._store_outage.failing(error)
             self._count(Challenge.unanswered, _nonces(requests))
             return
-        self._store_outage.end()
+        self._store_outage.recovered()
         revisions = {tenant_id: r for tenant_id, (r, active) in states.items() if active}
         # INVARIANT: only active tenants get a heartbeat, so the sidecars of a deactivated one deny.
         known = {each: requests.pop(each) for each in revisions if each in requests}

@@ -16,7 +16,6 @@ from itertools import islice
 
 from control_api.metrics.labels import Pushing
 from control_api.metrics.metrics import RedisMetrics
-from control_api.outage_logger import OutageLogger
 from control_api.policy.publishing.reconcile import Reconciler
 from control_api.policy.publishing.redis_client import RedisFault
 from control_api.policy.publishing.redis_sets import RedisSets, SetChanged, SetLocked, one_step
@@ -26,6 +25,7 @@ from control_api.store.group_commit import start_task
 from control_api.store.set_nodes import root_digest
 from control_api.store.transaction import Published
 from policies.ground.errors import SluiceError
+from policies.ground.process.outage_logger import OutageLogger
 from policies.sets.redis_keys import HISTORY, document_field, node_field
 from policies.sets.signed_head import MAX_CHANGED_NAMES, SetHead
 
@@ -189,14 +189,14 @@ class PushQueue:
             return False
         except (RedisFault, SluiceError) as error:
             self._failed(tenant_id, job)
-            self._outage.report(error)
+            self._outage.failing(error)
             return False
         except Exception:  # noqa: BLE001  logged with its trace, and retried
             # One tenant's fault must not stop the others' updates, nor the service.
             self._failed(tenant_id, job)
             _log.exception("the policy set of `%s` can't be pushed", tenant_id)
             return False
-        self._outage.end()
+        self._outage.recovered()
         self._metrics.pushes.labels(outcome).inc()
         self._metrics.push_seconds.observe(self._monotonic() - job.since)
         return True

@@ -13,7 +13,6 @@ from typing import Any
 
 from control_api.metrics.labels import SessionPush
 from control_api.metrics.metrics import RedisMetrics
-from control_api.outage_logger import OutageLogger
 from control_api.policy.publishing.push_queue import FIRST_PAUSE, LONGEST_PAUSE
 from control_api.policy.publishing.redis_client import Part, RedisClient, RedisFault, Script
 from control_api.policy.publishing.set_signer import SetSigner
@@ -21,6 +20,7 @@ from control_api.store.errors import WriteFault
 from control_api.store.group_commit import start_task
 from control_api.store.queries.session_rows import SessionRow
 from policies.definitions.model import SessionState
+from policies.ground.process.outage_logger import OutageLogger
 from policies.sets.redis_keys import session_key
 from policies.sets.signed_head import Claim
 
@@ -120,9 +120,9 @@ class SessionClaims:
                 except RedisFault as fault:
                     # Put the batch back in front of newer sessions, in its order.
                     self._waiting.extendleft(reversed(batch))
-                    self._outage.report(fault)
+                    self._outage.failing(fault)
                     return
-                self._outage.end()
+                self._outage.recovered()
                 for answer in answers:
                     self._count(SessionPush.written if answer == 1 else SessionPush.older)
         finally:

@@ -13,13 +13,13 @@ from pathlib import Path
 from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
 
 from control_api.metrics.labels import KeySetFetch
-from control_api.outage_logger import OutageLogger
 from control_api.registry.enrolment.token import MAX_BYTES, PublicKey, UnusableKeySet, parse_key_set
 from control_api.security.issuers import Issuer
 from policies.ground.clock import Clock
 from policies.ground.errors import Unavailable
 from policies.ground.os_errors import worded
 from policies.ground.process.cluster_tls import cluster_context
+from policies.ground.process.outage_logger import OutageLogger
 
 CONNECT_SECONDS = 3.0
 TOTAL_SECONDS = 5.0
@@ -153,9 +153,9 @@ class IssuerKeys:
         except (FetchFailed, UnusableKeySet) as error:
             self._failed = True
             self._count(KeySetFetch.failed)
-            self._outage.report(error)
+            self._outage.failing(error)
             return
         self._failed = False
         self._keys = keys
         self._count(KeySetFetch.fetched)
-        self._outage.end()
+        self._outage.recovered()

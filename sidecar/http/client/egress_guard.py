@@ -15,7 +15,7 @@ from typing import Any
 
 from policies.ground import egress as not_public
 from policies.ground.egress import Address, Network
-from sidecar.platform.state_logger import StateLogger
+from policies.ground.process.outage_logger import RepeatingOutageLogger
 
 
 class LoopGuard:
@@ -100,7 +100,7 @@ class EgressGuard:
     ) -> None:
         self._own_ports = own_ports
         self._count_refusal = count_refusal
-        self._refusals = StateLogger(
+        self._refusals = RepeatingOutageLogger(
             log,
             f"refused to connect to `{host}`",
             f"`{host}` leads to allowed addresses again",
@@ -125,7 +125,7 @@ class EgressGuard:
                 self._count_refusal(reason)
                 self._refusals.failing(f"it leads to `{address}` ({reason})")
                 raise AddressRefused(reason)
-        if self._refusals.problem is not None:
+        if self._refusals.ongoing:
             self._refusals.recovered()
 
     def _reason(self, address: Address, port: int) -> str | None:

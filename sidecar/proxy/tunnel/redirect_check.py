@@ -15,8 +15,8 @@ from errno import EADDRNOTAVAIL, EAFNOSUPPORT, ENETUNREACH
 
 from policies.ground.clock import Clock
 from policies.ground.os_errors import worded
+from policies.ground.process.outage_logger import RepeatingOutageLogger
 from sidecar.http.authority import Authority
-from sidecar.platform.state_logger import StateLogger
 from sidecar.proxy.connections import BufferedConnection
 from sidecar.proxy.tunnel.original_destination import RESERVED, RESERVED_PORT
 
@@ -51,7 +51,7 @@ class RedirectCheck:
         self._random_bytes = random_bytes
         self._changed = changed
         self._arrive_seconds = arrive_seconds
-        self._state = StateLogger(
+        self._state = RepeatingOutageLogger(
             log,
             "the packet filter does not lead connections to this sidecar",
             "the packet filter leads connections to this sidecar again",

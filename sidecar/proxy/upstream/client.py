@@ -17,12 +17,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from policies.ground.os_errors import numbered
+from policies.ground.process.outage_logger import RepeatingOutageLogger
 from sidecar.http.client.connection import Pool
 from sidecar.http.client.dialler import Dialler
 from sidecar.http.messages.body import BodyStream
 from sidecar.http.messages.chunks import LAST_CHUNK, TrailerHead, encode_chunk
 from sidecar.http.messages.response_head import BadResponse
-from sidecar.platform.state_logger import StateLogger
 from sidecar.proxy.connections import BufferedConnection
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.proxy_metrics import UpstreamNoResponse, UpstreamUnreachable, UpstreamUnverified
@@ -41,7 +41,7 @@ class Reachability:
 
     def __init__(self, alias: str, address: str, monotonic: Callable[[], float]) -> None:
         self.alias = alias
-        self._state = StateLogger(
+        self._state = RepeatingOutageLogger(
             log,
             f"data source `{alias}` at `{address}` can't be reached",
             f"data source `{alias}` answers again",
@@ -62,7 +62,7 @@ class Reachability:
 
     def answered(self) -> None:
         """Note that it has answered. Costs next to nothing while nothing is wrong."""
-        if self._state.problem is not None:
+        if self._state.ongoing:
             self._state.recovered()
 
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from sidecar.platform.state_logger import StateLogger
+from policies.ground.process.outage_logger import RepeatingOutageLogger
 from sidecar.spool.instance import Instance, Segment
 from sidecar.spool.storage.disk import Disk
 from sidecar.spool.storage.layout import aside_directory, write_acked
@@ -27,7 +27,7 @@ class ShippedFiles:
         self._left: deque[Segment] = deque()
         # One for each thing that can fail: that another one works again ends no outage.
         self._removing, self._emptying, self._noting, self._retiring = (
-            StateLogger(log, "tidying the spool", back, monotonic)
+            RepeatingOutageLogger(log, "tidying the spool", back, monotonic)
             for back in (
                 "shipped segments are removed again",
                 "shipped segments are emptied again",

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from policies.ground.os_errors import worded
-from sidecar.platform.state_logger import StateLogger
+from policies.ground.process.outage_logger import RepeatingOutageLogger
 from sidecar.spool.storage.disk import Disk
 from sidecar.spool.storage.layout import spare_file, spare_ordinal
 
@@ -58,7 +58,7 @@ class SegmentPool:
         # Continue after the ordinals of the previous process: no two spares may share a name.
         self._last_ordinal = max((spare_ordinal(path) or 0 for path in found), default=0)
         self._pending: asyncio.Future[None] | None = None
-        self._outage = StateLogger(
+        self._outage = RepeatingOutageLogger(
             logging.getLogger(__name__),
             "the spool gets no more room",
             "the spool has room for more records again",

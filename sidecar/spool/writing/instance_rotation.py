@@ -25,7 +25,7 @@ from collections.abc import Callable
 from functools import partial
 
 from policies.ground.os_errors import worded
-from sidecar.platform.state_logger import StateLogger
+from policies.ground.process.outage_logger import RepeatingOutageLogger
 from sidecar.spool.instance import Instance
 from sidecar.spool.reading.backlog import Backlog
 from sidecar.spool.recovery import Recovered
@@ -81,7 +81,7 @@ class InstanceRotation:
         self._resources = resources
         self._backlog = backlog
         self._wake = wake
-        self._outage = StateLogger(
+        self._outage = RepeatingOutageLogger(
             log, "the spool", "the spool takes records again", resources.clock.monotonic
         )
         self._ordinal = 0

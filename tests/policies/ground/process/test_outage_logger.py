@@ -1,5 +1,6 @@
 """One line per outage, whatever its attempts say."""
 
+import asyncio
 import errno
 import logging
 from pathlib import Path
@@ -7,11 +8,16 @@ from pathlib import Path
 import pytest
 
 from policies.ground.os_errors import worded
-from sidecar.platform.state_logger import PAUSE_SECONDS, REPEAT_SECONDS, StateLogger
+from policies.ground.process.outage_logger import (
+    PAUSE_SECONDS,
+    REPEAT_SECONDS,
+    OutageLogger,
+    RepeatingOutageLogger,
+)
 
 
-class Outage(StateLogger):
-    """A state logger at a time that the test sets."""
+class Outage(RepeatingOutageLogger):
+    """A logger at a time that the test sets."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -67,6 +73,25 @@ def test_an_outage_that_comes_and_goes_is_told_with_pauses(
     outage.now += PAUSE_SECONDS
     outage.failing("refused")
     assert caplog.messages[-1] == "shipping: refused"
+
+
+async def test_an_outage_of_many_causes_can_be_told_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
+    outage = OutageLogger(logging.getLogger(__name__), "shipping", "records are shipped again")
+    for cause in (OSError("refused"), OSError("timed out")):
+        outage.failing(cause)
+        now += REPEAT_SECONDS
+    assert (outage.ongoing, outage.problem) == (True, "timed out")
+    outage.recovered()
+    told = ["shipping: refused", "recovered: records are shipped again"]
+    assert (outage.ongoing, caplog.messages) == (False, told)
+    outage.failing("refused")
+    outage.recovered()
+    outage.failing("refused again, within the pause")
+    assert caplog.messages == told * 2
 
 
 @pytest.mark.parametrize(
