@@ -37,9 +37,9 @@ from control_api.store.queries.tenant_rows import Installation
 from control_api.store.store import Store
 from control_api.store.tenant_cache import TenantCache
 from control_api.store.url import UnusableDatabase, parse_url
+from control_api.worker_args import WorkerArgs
 from policies.ground.clock import Clock
 from policies.ground.keys import key_digest
-from policies.ground.process.sockets import WorkerArgs
 from policies.ground.signing import KeyRing
 
 if TYPE_CHECKING:

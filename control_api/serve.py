@@ -50,11 +50,11 @@ from control_api.store.queries.tenant_rows import Installation
 from control_api.store.startup import explain_startup_faults, opened_store
 from control_api.store.store import Store
 from control_api.tenants.bootstrap import FirstKeys, first_start
+from control_api.worker_args import WorkerArgs, inherited
 from policies.ground.clock import Clock
 from policies.ground.connection_budget import ConnectionBudget
 from policies.ground.listen_address import ListenAddress
 from policies.ground.process.secret_file import make_directory
-from policies.ground.process.sockets import WorkerArgs, inherited
 from policies.ground.process.tls_files import RenewingContext, seconds_left
 
 # Objects that may accumulate before the garbage collector runs. A batch of records decodes into

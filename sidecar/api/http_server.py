@@ -16,6 +16,7 @@ from typing import Any, Protocol, cast
 
 from policies.ground.connection_budget import HEAD_BYTES, ConnectionBudget, Slot
 from policies.ground.listen_address import EVERY, ListenAddress
+from policies.ground.process.sockets import hosts_to_bind
 from sidecar.http.client.egress_guard import LoopGuard
 from sidecar.http.messages.request_parser import HeadLimits
 from sidecar.http.server.connection import Connections
@@ -31,7 +32,6 @@ from sidecar.http.server.request import (
     Service,
 )
 from sidecar.http.tls_layer import TlsLayer
-from sidecar.platform.hosts_to_bind import hosts_to_bind
 
 
 class Arrival(asyncio.Protocol):

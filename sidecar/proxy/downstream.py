@@ -17,13 +17,13 @@ from typing import Any
 from policies.ground.connection_budget import ConnectionBudget, Slot
 from policies.ground.errors import SluiceError
 from policies.ground.listen_address import ListenAddress
+from policies.ground.process.sockets import hosts_to_bind
 from sidecar.http.messages.request_parser import HeadLimits
 from sidecar.http.server.connection import Connections
 from sidecar.http.server.head_cache import HeadCache
 from sidecar.http.server.request import Flow, HttpRequest, Serve, ServerLimits, Service
 from sidecar.http.tcp_reset import reset
 from sidecar.http.tls_layer import TlsLayer
-from sidecar.platform.hosts_to_bind import hosts_to_bind
 from sidecar.proxy.connections import BufferedConnection
 from sidecar.proxy.limits import LIMITS, ProxyLimits
 from sidecar.proxy.local_response import LocalResponse

@@ -19,7 +19,8 @@ import pytest
 from control_api.serve import serve
 from control_api.settings import read
 from control_api.store.migrate import migrate
-from policies.ground.process.sockets import WorkerArgs, bind
+from control_api.worker_args import WorkerArgs
+from policies.ground.process.sockets import bind
 from policies.ground.process.tls_files import RenewingContext, seconds_left
 from policies.ground.settings import SettingsError
 from tests.support.certificates import Authority, authority

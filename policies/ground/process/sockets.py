@@ -1,14 +1,8 @@
-"""Binds listening sockets, and hands them to a worker with its number.
-
-Opens nothing.
-"""
+"""Binds listening sockets, for the IP versions that this machine has."""
 
 import errno
 import socket
-from dataclasses import asdict, dataclass
 from typing import Any
-
-import orjson
 
 from policies.ground.listen_address import EVERY, ListenAddress
 
@@ -63,28 +57,36 @@ def bound(address: ListenAddress, sockets: list[socket.socket]) -> ListenAddress
     return ListenAddress(*sockets[0].getsockname()[:2])
 
 
+def hosts_to_bind(address: ListenAddress) -> list[str]:
+    """The hosts of `address`. Of the two that `*` stands for, those whose IP version this machine
+    has: a pod of a cluster with one version need not have the other."""
+    if address.host != EVERY:
+        return [address.host]
+    # With neither, keep both: binding them tells why.
+    return [host for host in address.hosts if can_bind(host)] or list(address.hosts)
+
+
+def can_bind(host: str) -> bool:
+    """Whether this machine has the IP version of the address `host`, and that address."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family) as probe:
+            probe.bind((host, 0))
+    except OSError as error:
+        # Any other fault is reported when the port opens, which must not miss a version silently.
+        return error.errno not in _NO_SUCH_VERSION
+    return True
+
+
 def _infos(address: ListenAddress) -> list[_Info]:
-    """What `getaddrinfo` finds for each host of `address`, without what this machine can't bind."""
-    infos: list[_Info] = [
+    """What `getaddrinfo` finds for each host that is to be bound."""
+    return [
         info
-        for host in address.hosts
+        for host in hosts_to_bind(address)
         for info in socket.getaddrinfo(
             host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
     ]
-    # One IP version of `*` may be missing. With neither, keep both: binding tells why.
-    return [each for each in infos if address.host != EVERY or _exists(each)] or infos
-
-
-def _exists(info: _Info) -> bool:
-    family, kind, protocol, _, target = info
-    try:
-        with socket.socket(family, kind, protocol) as probe:
-            probe.bind((target[0], 0, *target[2:]))
-    except OSError as error:
-        # Any other fault is for `bind` to report: a port that looks open must not miss a version.
-        return error.errno not in _NO_SUCH_VERSION
-    return True
 
 
 def _open(
@@ -106,35 +108,3 @@ def _open(
         made.close()
         raise
     return made
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerArgs:
-    """The worker `index` of `count`, and its file descriptors. `api` and `metrics` are listening
-    sockets; `metrics` is empty unless the metrics have their own port. `ready` is the pipe to which
-    the worker writes a byte once it serves."""
-
-    index: int
-    count: int
-    api: tuple[int, ...]
-    metrics: tuple[int, ...]
-    ready: int
-
-    def to_argument(self) -> str:
-        return orjson.dumps(asdict(self)).decode()
-
-    @classmethod
-    def from_argument(cls, text: str) -> "WorkerArgs":
-        """The reverse of `to_argument`. Raises `ValueError` if `text` is not such an argument."""
-        try:
-            wire: dict[str, Any] = orjson.loads(text)
-            # `int` raises for anything else: the descriptors are opened without another check.
-            api, metrics = (tuple(map(int, wire.pop(name))) for name in ("api", "metrics"))
-            return cls(api=api, metrics=metrics, **wire)
-        except (TypeError, LookupError, AttributeError) as error:
-            raise ValueError("not a worker's argument") from error
-
-
-def inherited(descriptors: tuple[int, ...]) -> list[socket.socket]:
-    """Sockets that own these descriptors from now on."""
-    return [socket.socket(fileno=descriptor) for descriptor in descriptors]

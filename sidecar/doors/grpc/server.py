@@ -11,11 +11,11 @@ import grpc
 import grpc.aio
 
 from policies.ground.listen_address import EVERY, ListenAddress
+from policies.ground.process.sockets import hosts_to_bind
 from sidecar.doors.grpc.service import MAX_MESSAGE, CheckService
 from sidecar.doors.grpc.wire import varint_field
 from sidecar.http.client.egress_guard import LoopGuard
 from sidecar.platform.eager import Watch
-from sidecar.platform.hosts_to_bind import hosts_to_bind
 from sidecar.proxy.downstream import BackgroundTasks
 from sidecar.settings.doors import DoorTls
 

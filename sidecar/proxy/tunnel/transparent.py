@@ -19,11 +19,11 @@ from ipaddress import ip_address
 
 from policies.ground.errors import Malformed
 from policies.ground.listen_address import ListenAddress
+from policies.ground.process.sockets import can_bind
 from sidecar.http.authority import Authority
 from sidecar.http.client.egress_guard import LoopGuard
 from sidecar.http.server.connection import Connections
 from sidecar.http.tcp_reset import reset
-from sidecar.platform.hosts_to_bind import can_bind
 from sidecar.proxy.connections import BufferedConnection
 from sidecar.proxy.downstream import BackgroundTasks, ConnectionAcceptor, pass_through
 from sidecar.proxy.limits import ProxyLimits
