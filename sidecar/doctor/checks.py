@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterable
 
+from policies.ground.doctor_finding import DoctorFinding, ordered
 from sidecar.doctor.direct_access import direct, grpc_twins, listeners
-from sidecar.doctor.examination import DoctorContext, DoctorFinding, ordered
+from sidecar.doctor.examination import DoctorContext
 from sidecar.doctor.files import disk_space, readable, users, writable
 from sidecar.doctor.names import broad_hosts, private_names, report_mode, write_actions
 from sidecar.doctor.policy_set import escaped_denials, own_key

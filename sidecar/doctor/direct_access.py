@@ -10,7 +10,8 @@ and other hosts are meant to scrape it.
 from collections.abc import Iterator
 from ipaddress import ip_address
 
-from sidecar.doctor.examination import DoctorContext, DoctorFinding, Severity, SourceAddress
+from policies.ground.doctor_finding import DoctorFinding, Severity
+from sidecar.doctor.examination import DoctorContext, SourceAddress
 from sidecar.doctor.host import Address, Unobservable
 from sidecar.doctor.packet_trace import Packet, trace
 

@@ -6,8 +6,9 @@ roles write that may read.
 from collections.abc import Iterator
 from ipaddress import ip_address, ip_network
 
+from policies.ground.doctor_finding import DoctorFinding, Severity
 from policies.ground.egress import refusal
-from sidecar.doctor.examination import DoctorContext, DoctorFinding, Severity
+from sidecar.doctor.examination import DoctorContext
 from sidecar.doctor.host import Unobservable
 
 MAX_ADDRESSES = 256

@@ -12,9 +12,10 @@ import orjson
 
 from policies.analysis.agentless import Escape, escapes
 from policies.definitions.model import Key, Policy, TenantSettings
+from policies.ground.doctor_finding import DoctorFinding, Severity
 from policies.ground.keys import key_digest
 from policies.sets.policy_set import ROLE, TENANT, key_name
-from sidecar.doctor.examination import DoctorContext, DoctorFinding, Severity
+from sidecar.doctor.examination import DoctorContext
 from sidecar.platform.key_file import read_key
 from sidecar.settings.model import SidecarSettings
 

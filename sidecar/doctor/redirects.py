@@ -10,7 +10,8 @@ from dataclasses import replace
 from ipaddress import ip_address, ip_network
 from typing import NamedTuple
 
-from sidecar.doctor.examination import DoctorContext, DoctorFinding, Severity
+from policies.ground.doctor_finding import DoctorFinding, Severity
+from sidecar.doctor.examination import DoctorContext
 from sidecar.doctor.host import Unobservable
 from sidecar.doctor.iptables import Hook, RuleSet
 from sidecar.doctor.nftables import UNREAD

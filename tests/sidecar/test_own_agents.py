@@ -11,9 +11,10 @@ import orjson
 import pytest
 
 from policies.definitions.model import Key, TenantSettings
+from policies.ground.doctor_finding import Severity
 from policies.ground.keys import key_digest
 from policies.sets.policy_set import key_document, key_name, tenant_document
-from sidecar.doctor.examination import DoctorContext, Severity
+from sidecar.doctor.examination import DoctorContext
 from sidecar.doctor.policy_set import own_key
 from tests.support.fake_control_api import (
     AGENT,

@@ -5,7 +5,7 @@
     snapshot     the objects, and how they refer to each other
     selectors    label selectors, and the peers and ports of NetworkPolicies
     sources      the data sources that the sidecars of a namespace lead to
-    finding      what a check found, as text or JSON
+    output       findings, as text or JSON
     checks       the list of checks; the files namespaces, pods, routes, admission and rights
                  contain them
 

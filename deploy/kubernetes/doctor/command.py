@@ -11,9 +11,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from deploy.kubernetes.doctor import finding
 from deploy.kubernetes.doctor.checks import examine
 from deploy.kubernetes.doctor.collect import CollectError, from_file, from_kubectl, registered
+from deploy.kubernetes.doctor.output import as_json, as_text
 
 
 def main(words: list[str]) -> int:
@@ -31,7 +31,7 @@ def main(words: list[str]) -> int:
         print(f"sluice doctor: {error}", file=sys.stderr)
         return 2
     findings = examine(cluster)
-    print((finding.json if arguments.json else finding.text)(findings))
+    print((as_json if arguments.json else as_text)(findings))
     return 1 if findings else 0
 
 

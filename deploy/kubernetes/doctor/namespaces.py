@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from deploy.kubernetes.doctor.finding import ClusterFinding, Level
 from deploy.kubernetes.doctor.snapshot import (
     GOVERNED,
     LABEL,
@@ -21,20 +20,21 @@ from deploy.kubernetes.doctor.snapshot import (
     sidecar,
 )
 from deploy.kubernetes.doctor.sources import fragment, injected_image, is_sources
+from policies.ground.doctor_finding import DoctorFinding, Severity
 
 _SHOWN = 5
 """How many names a sentence lists."""
 
 
-def unlabelled(cluster: Cluster) -> Iterator[ClusterFinding]:
+def unlabelled(cluster: Cluster) -> Iterator[DoctorFinding]:
     """Namespaces with agents, or prepared for them, that no label governs."""
     for each in cluster.all("Namespace"):
         where, value = name(each), own_labels(each).get(LABEL)
         if value in GOVERNED or where == SYSTEM:
             continue
         if value is not None:
-            yield ClusterFinding(
-                Level.HIGH,
+            yield DoctorFinding(
+                Severity.HIGH,
                 f"namespace `{where}` has the label `{LABEL}: {value}`, which means nothing",
                 "its pods get no sidecar, and none is refused",
                 f"set the label to {' or '.join(GOVERNED)}",
@@ -42,8 +42,8 @@ def unlabelled(cluster: Cluster) -> Iterator[ClusterFinding]:
             continue
         signs = list(_signs(cluster, where))
         if signs:
-            yield ClusterFinding(
-                Level.HIGH,
+            yield DoctorFinding(
+                Severity.HIGH,
                 f"namespace `{where}` is not governed: {'; '.join(signs)}",
                 "agents there read without a sidecar, or could remove the one that they have",
                 f"kubectl label namespace {where} {LABEL}=enabled, then restart its workloads",
@@ -68,7 +68,7 @@ def _signs(cluster: Cluster, where: str) -> Iterator[str]:
         yield f"it has {listed(maps)}"
 
 
-def without_sidecar(cluster: Cluster) -> Iterator[ClusterFinding]:
+def without_sidecar(cluster: Cluster) -> Iterator[DoctorFinding]:
     """Pods in governed namespaces that have no sidecar, by their label or their age."""
     for where in cluster.governed():
         missing: list[str] = []
@@ -79,29 +79,29 @@ def without_sidecar(cluster: Cluster) -> Iterator[ClusterFinding]:
                 disabled = own_labels(pod).get(LABEL) == "disabled"
                 (declined if optional and disabled else missing).append(name(pod))
         if missing:
-            yield ClusterFinding(
-                Level.HIGH,
+            yield DoctorFinding(
+                Severity.HIGH,
                 f"pods in the governed namespace `{where}` have no sidecar: {listed(missing)}",
                 "they started before the namespace had its label, or while nothing refused them",
                 f"restart them: kubectl --namespace {where} rollout restart deployment",
             )
         if declined:
-            yield ClusterFinding(
-                Level.MEDIUM,
+            yield DoctorFinding(
+                Severity.MEDIUM,
                 f"pods in `{where}` decline the sidecar by their label: {listed(declined)}",
                 "nothing that they read is judged; the namespace's label permits that",
                 f"set the namespace's label `{LABEL}` to enabled, if these are agents",
             )
 
 
-def old_sidecars(cluster: Cluster) -> Iterator[ClusterFinding]:
+def old_sidecars(cluster: Cluster) -> Iterator[DoctorFinding]:
     """Sidecars that pods would not get today."""
     found = fragment(cluster)
     wanted = injected_image(found)
     if wanted is None:
         if cluster.governed() and "ConfigMap" not in cluster.unread:
-            yield ClusterFinding(
-                Level.UNKNOWN,
+            yield DoctorFinding(
+                Severity.UNKNOWN,
                 "the ConfigMap `sluice-injection` is missing, or can't be read",
                 "sidecars can't be compared with what pods would get today",
                 "check that the chart is installed",
@@ -114,8 +114,8 @@ def old_sidecars(cluster: Cluster) -> Iterator[ClusterFinding]:
             if running is not None and running.get("image") != wanted:
                 images.setdefault(str(running.get("image")), []).append(name(pod))
         for image, pods in sorted(images.items()):
-            yield ClusterFinding(
-                Level.LOW,
+            yield DoctorFinding(
+                Severity.LOW,
                 f"pods in `{where}` run the sidecar `{image}`, not `{wanted}`: {listed(pods)}",
                 "corrections of the newer version are not in force there",
                 f"restart them: kubectl --namespace {where} rollout restart deployment",
@@ -123,7 +123,7 @@ def old_sidecars(cluster: Cluster) -> Iterator[ClusterFinding]:
         yield from _unredirected(cluster, where, found)
 
 
-def _unredirected(cluster: Cluster, where: str, found: Json) -> Iterator[ClusterFinding]:
+def _unredirected(cluster: Cluster, where: str, found: Json) -> Iterator[DoctorFinding]:
     if found.get("mode") != "transparent":
         return
     pods = [
@@ -133,8 +133,8 @@ def _unredirected(cluster: Cluster, where: str, found: Json) -> Iterator[Cluster
         and not any(each.get("name") == "sluice-init" for each in containers(pod))
     ]
     if pods:
-        yield ClusterFinding(
-            Level.HIGH,
+        yield DoctorFinding(
+            Severity.HIGH,
             f"pods in `{where}` have a sidecar, but no rules that lead to it: {listed(pods)}",
             "they were injected in the mode `explicit`, so that agents choose their own way",
             f"restart them: kubectl --namespace {where} rollout restart deployment",

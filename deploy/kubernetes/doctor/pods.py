@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from deploy.kubernetes.doctor.finding import ClusterFinding, Level
 from deploy.kubernetes.doctor.namespaces import described
 from deploy.kubernetes.doctor.snapshot import (
     INIT,
@@ -19,13 +18,14 @@ from deploy.kubernetes.doctor.snapshot import (
     texts,
 )
 from deploy.kubernetes.doctor.sources import fragment
+from policies.ground.doctor_finding import DoctorFinding, Severity
 
 SIDECAR_ID = 20102
 HARMLESS = frozenset({"NET_BIND_SERVICE"})
 _SHARED = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace")
 
 
-def privileges(cluster: Cluster) -> Iterator[ClusterFinding]:
+def privileges(cluster: Cluster) -> Iterator[DoctorFinding]:
     """Governed pods with rights that go past the sidecar, or to its keys."""
     transparent = fragment(cluster).get("mode") == "transparent"
     for where in cluster.governed():
@@ -34,8 +34,8 @@ def privileges(cluster: Cluster) -> Iterator[ClusterFinding]:
                 continue  # `without_sidecar` reports it
             reasons = [*_of_pod(pod), *_of_containers(pod, transparent=transparent)]
             if reasons:
-                yield ClusterFinding(
-                    Level.HIGH,
+                yield DoctorFinding(
+                    Severity.HIGH,
                     f"pod `{described(pod)}`: {'; '.join(dict.fromkeys(reasons))}",
                     "its processes can bypass the sidecar, become its user, or read its keys",
                     "remove that from the workload, and restart it; admission refuses it from now",

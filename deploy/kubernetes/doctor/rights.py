@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from deploy.kubernetes.doctor.finding import ClusterFinding, Level
 from deploy.kubernetes.doctor.snapshot import Cluster, Json, at, name, namespace, objects, texts
+from policies.ground.doctor_finding import DoctorFinding, Severity
 
 
 class Right(NamedTuple):
@@ -60,7 +60,7 @@ mode `transparent`, they reach the API server without their sidecar."""
 EVERYONE = frozenset({"system:authenticated", "system:unauthenticated", "system:serviceaccounts"})
 
 
-def rights(cluster: Cluster) -> Iterator[ClusterFinding]:
+def rights(cluster: Cluster) -> Iterator[DoctorFinding]:
     """Who may change what governs, besides the cluster's own components."""
     if {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"} & cluster.unread.keys():
         return
@@ -83,8 +83,8 @@ def rights(cluster: Cluster) -> Iterator[ClusterFinding]:
                 found.setdefault(key, {}).update(dict.fromkeys(titles))
     for (who, owner, dangerous), seen in found.items():
         place = f"in `{owner}`" if owner else "in every governed namespace"
-        yield ClusterFinding(
-            Level.HIGH if dangerous else Level.LOW,
+        yield DoctorFinding(
+            Severity.HIGH if dangerous else Severity.LOW,
             f"{who} may, {place}: {', '.join(seen)}",
             "agents run with these rights, and can undo or pass what governs them"
             if dangerous

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from deploy.kubernetes.doctor.finding import ClusterFinding, Level
 from deploy.kubernetes.doctor.namespaces import listed
 from deploy.kubernetes.doctor.selectors import Endpoint, isolating, passes, pod_endpoint
 from deploy.kubernetes.doctor.snapshot import Cluster, name, own_labels
@@ -20,6 +19,7 @@ from deploy.kubernetes.doctor.sources import (
     fragment,
     sources,
 )
+from policies.ground.doctor_finding import DoctorFinding, Severity
 
 GRPC_PORTS = {"qdrant": 6334, "weaviate": 50051, "milvus": 19530}
 """The port on which a data source of this kind also answers gRPC, which no sidecar can read."""
@@ -28,7 +28,7 @@ _ELSEWHERE = Endpoint("", None)
 _HTTPS = 443
 
 
-def egress(cluster: Cluster) -> Iterator[ClusterFinding]:
+def egress(cluster: Cluster) -> Iterator[DoctorFinding]:
     """Governed namespaces whose pods may connect to anything outside the cluster."""
     if "NetworkPolicy" in cluster.unread:
         return
@@ -40,8 +40,8 @@ def egress(cluster: Cluster) -> Iterator[ClusterFinding]:
             if not isolating(cluster, pod_endpoint(pod), "Egress")
         ]
         if free:
-            yield ClusterFinding(
-                Level.HIGH if explicit else Level.MEDIUM,
+            yield DoctorFinding(
+                Severity.HIGH if explicit else Severity.MEDIUM,
                 f"no NetworkPolicy limits where pods of `{where}` connect to: {listed(free)}",
                 "an agent that ignores HTTP_PROXY reaches everything"
                 if explicit
@@ -50,21 +50,21 @@ def egress(cluster: Cluster) -> Iterator[ClusterFinding]:
             )
 
 
-def sources_unreadable(cluster: Cluster) -> Iterator[ClusterFinding]:
+def sources_unreadable(cluster: Cluster) -> Iterator[DoctorFinding]:
     """ConfigMaps with sources that no sidecar can read."""
     for where in cluster.governed():
         try:
             sources(cluster, where)
         except UnreadableYaml as error:
-            yield ClusterFinding(
-                Level.UNKNOWN,
+            yield DoctorFinding(
+                Severity.UNKNOWN,
                 f"the sources of `{where}` can't be read: {error}",
                 "ways to these sources were not examined, and no sidecar starts with them",
                 "correct the ConfigMap (`sluice sidecar --check` finds what is wrong)",
             )
 
 
-def grpc_twins(cluster: Cluster) -> Iterator[ClusterFinding]:
+def grpc_twins(cluster: Cluster) -> Iterator[DoctorFinding]:
     """gRPC ports of sources that governed pods can connect to."""
     for where, source in _sources(cluster):
         port = GRPC_PORTS.get(source.kind)
@@ -77,8 +77,8 @@ def grpc_twins(cluster: Cluster) -> Iterator[ClusterFinding]:
             if passes(cluster, pod_endpoint(pod), to, port)
         }
         if reaching:
-            yield ClusterFinding(
-                Level.HIGH,
+            yield DoctorFinding(
+                Severity.HIGH,
                 f"source `{source.alias}` of `{where}`: no NetworkPolicy keeps pods from port "
                 f"{port}, its gRPC: {listed(sorted(reaching))}",
                 "it answers there what its HTTP port answers, and the sidecar can't read it",
@@ -86,7 +86,7 @@ def grpc_twins(cluster: Cluster) -> Iterator[ClusterFinding]:
             )
 
 
-def open_sources(cluster: Cluster) -> Iterator[ClusterFinding]:
+def open_sources(cluster: Cluster) -> Iterator[DoctorFinding]:
     """Sources in the cluster that pods of ungoverned namespaces can connect to."""
     governed = cluster.governed()
     for where, source in _sources(cluster):
@@ -103,8 +103,8 @@ def open_sources(cluster: Cluster) -> Iterator[ClusterFinding]:
                    for to in behind for sender in _senders(cluster, other))
         ]  # fmt: skip
         if reaching:
-            yield ClusterFinding(
-                Level.HIGH,
+            yield DoctorFinding(
+                Severity.HIGH,
                 f"source `{source.alias}` of `{where}` accepts connections from ungoverned "
                 f"namespaces: {listed(reaching)}",
                 "a pod there reads without a sidecar",

@@ -4,10 +4,11 @@ from collections.abc import Iterable
 from ipaddress import ip_address
 from pathlib import Path
 
+from policies.ground.doctor_finding import DoctorFinding
 from policies.ground.keys import make_key
 from sidecar.config.file import read
 from sidecar.doctor.checks import examine
-from sidecar.doctor.examination import DoctorContext, DoctorFinding, observe
+from sidecar.doctor.examination import DoctorContext, observe
 from sidecar.doctor.host import Address, Host, ListeningSocket, Unobservable
 from sidecar.doctor.iptables import RuleSet, parse
 

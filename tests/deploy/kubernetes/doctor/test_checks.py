@@ -274,7 +274,7 @@ def test_what_a_change_opens_is_found(case: str) -> None:
     items = cluster()
     change(items)
     found = examine(Cluster.of(items))
-    assert [(each.check, each.level.value) for each in found] == [each[:2] for each in expected]
+    assert [(each.check, each.severity.value) for each in found] == [each[:2] for each in expected]
     for each, (_, _, says) in zip(found, expected, strict=True):
         assert says in each.seen
 
@@ -284,7 +284,7 @@ def test_in_the_mode_explicit_free_egress_is_worse() -> None:
     without("NetworkPolicy", "egress")(items)
     one(items, "ConfigMap", "sluice-injection")["data"]["injection.yaml"] = "mode: explicit"
     found = {each.check: each for each in examine(Cluster.of(items))}
-    assert found["egress"].level.value == "high"
+    assert found["egress"].severity.value == "high"
     assert "HTTP_PROXY" in found["egress"].why
 
 
@@ -299,7 +299,7 @@ def test_a_registered_agent_in_an_ungoverned_namespace_is_found() -> None:
 def test_what_can_not_be_read_is_a_finding() -> None:
     items = [each for each in cluster() if "Role" not in each["kind"]]
     [found] = examine(Cluster.of(items, unread={"ClusterRole": "forbidden"}))
-    assert (found.check, found.level.value) == ("unread", "unknown")
+    assert (found.check, found.severity.value) == ("unread", "unknown")
 
 
 def test_a_cluster_that_governs_nothing_is_not_sound() -> None:
