@@ -8,7 +8,7 @@ be masked are card numbers of 13 to 19 digits: any other is more often a count t
 from collections.abc import Generator
 from typing import Any
 
-from policies.ground.masking.credentials import LABEL as SECRET
+from policies.ground.masking.credentials import LABEL as CREDENTIAL
 from policies.ground.masking.credentials import names_secret
 from policies.ground.masking.mask import SHORT, mask, mask_steps
 
@@ -53,8 +53,8 @@ def _tree(value: Any, name: str, secret: bool, labels: set[str]) -> Steps:
         return items
     # Null, true and false hold no secret.
     if secret and kind in (str, int, float) and value != "":
-        labels.add(SECRET)
-        return f"[{SECRET}]"
+        labels.add(CREDENTIAL)
+        return f"[{CREDENTIAL}]"
     if kind is str:
         return (yield from _text(value, name, labels))
     if kind is int and value in _CARD:
