@@ -8,10 +8,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from policies.analysis.agentless import escapes
-from policies.analysis.explanation import Idle
+from policies.analysis.callers import escapes
 from policies.analysis.names import TooManyClasses
-from policies.analysis.redundancy import idle
+from policies.analysis.redundancy import Idle, idle
 from policies.definitions.definition import Definition, DefinitionFault, in_order, shown
 from policies.definitions.model import Policy
 from policies.definitions.policy_form import LISTS

@@ -45,7 +45,7 @@ from sidecar.policy_cache.freshness import Freshness
 from sidecar.policy_cache.full_replica import FullReplica
 from sidecar.policy_cache.policy_view import FetchFailed, PolicyView
 from sidecar.policy_cache.replica import Replica
-from sidecar.protocols.shared.configured_levels import ConfiguredLevels
+from sidecar.protocols.shared.source_names import ConfiguredLevels
 from sidecar.proxy.assembly import Proxy, ProxyPorts
 from sidecar.proxy.routing.source_endpoint import SharedParts
 from sidecar.proxy.tunnel.redirect_check import RedirectCheck

@@ -22,7 +22,7 @@ from control_api.store.transaction import Transaction
 from policies.ground.canonical import rfc3339
 from policies.ground.errors import Conflict, NotFound, invalid
 from policies.ground.ids import prefixed
-from policies.trail.erasure.hold import Hold, hold_placed, hold_released
+from policies.trail.change import Hold, hold_placed, hold_released
 
 MAX_HOLDS = 1000
 """The most active holds of one tenant: each is compared with what a purge or an erasure removes."""

@@ -26,7 +26,7 @@ from control_api.store.queries.checkpoints import StoredCheckpoint, StoredIncarn
 from policies.ground.canonical import b64, rfc3339
 from policies.ground.errors import NotFound, invalid
 from policies.trail.proofs.signed_note import VerifierKey
-from policies.trail.proofs.tlog_proof import TlogProof
+from policies.trail.proofs.tree_proofs import TlogProof
 
 
 class ConsistencyRequest(RequestModel):

@@ -25,7 +25,7 @@ from policies.trail import checkpoint
 from policies.trail.checkpoint import BadNote, Checkpoint
 from policies.trail.core import record_hash
 from policies.trail.findings import Finding, Reason
-from policies.trail.purge import KIND, Anchor
+from policies.trail.removal import PURGE, Anchor
 from policies.trail.verify import Verifier
 from policies.trail.walk.range_result import ChainEnd, Source
 
@@ -108,7 +108,7 @@ class AnchorCheck:
     def check_rows(self, rows: Sequence[Row[Any]]) -> Finding | None:
         """A `purge` entry after the anchor's is a fault, because the anchor must be the latest."""
         for row in rows:
-            if row.kind == KIND and (self._anchor is None or row.seq > self._anchor.seq):
+            if row.kind == PURGE and (self._anchor is None or row.seq > self._anchor.seq):
                 unknown = f"seq {row.seq}: a purge that the anchor does not include"
                 return Finding(row.seq, Reason.PURGE_MISMATCH, unknown, row.eid)
         return None

@@ -23,7 +23,7 @@ from control_api.store.queries.session_users import NamedSession
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from policies.ground.errors import Conflict
-from policies.trail.erasure.redaction import redact_record
+from policies.trail.removal import redact_record
 
 FEWEST, FIRST, MOST = 8, 64, 512
 """The minimum, the initial and the maximum number of entries of one step. On SQLite evaluations

@@ -19,10 +19,9 @@ from control_api.store.store import Store
 from policies.ground.errors import Conflict, NotFound, SluiceError, Unavailable
 from policies.trail import checkpoint
 from policies.trail.merkle_tree import Frontier, leaf_hash
-from policies.trail.proofs import consistency, inclusion
-from policies.trail.proofs.subtree import Node, Part, frontier_nodes
-from policies.trail.proofs.wide_tree import WIDTH, KnownNodes, NodeGap
-from policies.trail.purge import Anchor
+from policies.trail.proofs import tree_proofs
+from policies.trail.proofs.nodes import WIDTH, KnownNodes, Node, NodeGap, Part, frontier_nodes
+from policies.trail.removal import Anchor
 
 
 class BrokenTree(SluiceError):
@@ -176,14 +175,14 @@ async def prove_entry(
         )
         if tree is None or tree.size <= row.seq:
             raise NotCovered(_not_covered(row.seq, size))
-        parts = inclusion.parts(row.seq, tree.size)
+        parts = tree_proofs.inclusion_parts(row.seq, tree.size)
         _read(connection, tenant_id, tree, anchor, _nodes(parts))
         return row, tree, parts
 
     row, tree, parts = await store.run_snapshot(tenant_id, work)
     hashes = tree.roots(parts)
     leaf = leaf_hash(row.entry)
-    if not inclusion.verify(leaf, row.seq, tree.size, hashes, tree.root):
+    if not tree_proofs.proves_inclusion(leaf, row.seq, tree.size, hashes, tree.root):
         raise _broken(f"entry {row.seq}", tree)
     return ProvenEntry(row.entry, row.openings, row.seq, hashes, tree.note)
 
@@ -206,7 +205,7 @@ async def prove_growth(
                 " you hold a signed checkpoint of that size, the log was rolled back since"
             )
         # Everything begins with nothing.
-        parts = consistency.parts(old_size, tree.size) if old_size else []
+        parts = tree_proofs.consistency_parts(old_size, tree.size) if old_size else []
         if old_size:
             _read_growth(connection, tenant_id, tree, parts, old_size)
         return tree, parts
@@ -215,7 +214,7 @@ async def prove_growth(
     if not old_size:
         return ProvenGrowth(0, tree.size, [], tree.note)
     hashes, (old_root,) = tree.roots(parts), tree.roots([Part(0, old_size)])
-    if not consistency.verify(old_size, old_root, tree.size, tree.root, hashes):
+    if not tree_proofs.proves_consistency(old_size, old_root, tree.size, tree.root, hashes):
         raise _broken(f"the first {old_size} entries", tree)
     return ProvenGrowth(old_size, tree.size, hashes, tree.note)
 

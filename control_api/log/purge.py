@@ -30,8 +30,8 @@ from control_api.store.transaction import Transaction
 from policies.ground.signing import KeyRing
 from policies.trail import checkpoint
 from policies.trail.merkle_tree import leaf_hash
-from policies.trail.proofs import consistency
-from policies.trail.purge import Anchor, Purged
+from policies.trail.proofs import tree_proofs
+from policies.trail.removal import Anchor, Purged
 
 FEWEST, FIRST, MOST = 8, 64, 512
 """The minimum, the initial and the maximum number of entries removed in one step. On SQLite
@@ -135,7 +135,7 @@ class Purge:
             hashes = growth.hashes
         except BrokenTree as error:
             raise PurgeMismatch(f"log `{at.origin}`: {error}") from error
-        if not consistency.verify(purged.size, purged.root, at.size, at.root, hashes):
+        if not tree_proofs.proves_consistency(purged.size, purged.root, at.size, at.root, hashes):
             raise PurgeMismatch(
                 f"log `{at.origin}`: its first {purged.size} entries are not those of its "
                 f"checkpoint of {at.size}"

@@ -18,7 +18,7 @@ from control_api.store.queries import holds, tenant_rows
 from control_api.store.schema.log import log_entries, log_heads
 from control_api.store.store import Store
 from policies.ground.canonical import b64, micros
-from policies.trail.purge import KIND, Anchor, Purged
+from policies.trail.removal import PURGE, Anchor, Purged
 from policies.trail.verify import Verifier
 
 PAUSE = 0.001
@@ -124,7 +124,7 @@ async def _worthwhile(connection: AsyncConnection, tenant_id: str, first: int, c
     if not first < cut <= first + QUIET:
         return cut > first
     kinds = [(await _entry(connection, tenant_id, seq)).get("kind") for seq in range(first, cut)]
-    return not set(kinds) <= {KIND, "heartbeat"}
+    return not set(kinds) <= {PURGE, "heartbeat"}
 
 
 async def _entry(connection: AsyncConnection, tenant_id: str, seq: int) -> dict[str, Any]:

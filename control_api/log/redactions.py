@@ -9,7 +9,7 @@ from control_api.store.queries import redactions
 from control_api.store.schema.log import log_entries
 from control_api.store.store import Store
 from policies.trail.findings import Finding
-from policies.trail.walk.erasures import Erasures, erased_ranges
+from policies.trail.walk.gaps import Erasures, erased_ranges
 
 PAGE = 100
 

@@ -16,7 +16,7 @@ from control_api.log.checks import SpanCheck, find_unindexed
 from control_api.store.log.chain import NO_OPENINGS, user_id_of
 from control_api.store.schema.log import entries_with_openings, log_entries, openings
 from control_api.store.store import Store
-from policies.trail import stored_entry as stored
+from policies.trail import entry as stored
 from policies.trail import verify as proof
 from policies.trail.entry import Index
 from policies.trail.findings import Finding, Reason

@@ -30,8 +30,8 @@ from policies.ground.canonical import rfc3339
 from policies.trail import verify as proof
 from policies.trail.checkpoint import Checkpoint
 from policies.trail.findings import Finding, Reason
-from policies.trail.purge import Anchor
-from policies.trail.walk.silences import Silences
+from policies.trail.removal import Anchor
+from policies.trail.walk.gaps import Silences
 
 TRIES = 5
 """Purges run hourly. A verification that meets a purge in every try reports its last result."""

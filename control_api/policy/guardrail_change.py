@@ -12,8 +12,7 @@ from control_api.policy.guardrail_queries import StoredGuardrail
 from control_api.policy.models import DescribedRequests
 from control_api.store.transaction import Transaction
 from policies.definitions.definition import DefinitionFault, LoadError
-from policies.definitions.guardrail import MAX_GUARDRAILS, Guardrail
-from policies.definitions.guardrail_form import DefinedGuardrail
+from policies.definitions.guardrail import MAX_GUARDRAILS, DefinedGuardrail, Guardrail
 from policies.ground.canonical import rfc3339
 from policies.ground.errors import Conflict, NotFound
 from policies.trail.change import ObjectChange

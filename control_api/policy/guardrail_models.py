@@ -1,6 +1,6 @@
 """Defines the fields of a guardrail in requests and responses (`TOOLS.md`, Guardrails).
 
-Their values follow the same rules as those of a file (`policies/definitions/guardrail_form.py`).
+Their values follow the same rules as those of a file (`policies/definitions/guardrail.py`).
 """
 
 from dataclasses import dataclass

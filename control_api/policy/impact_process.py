@@ -27,8 +27,8 @@ from control_api.store.store import Store
 from policies.definitions.model import Policy
 from policies.ground.canonical import b64, unb64
 from policies.ground.clock import Clock
+from policies.trail.entry import EntryFinding
 from policies.trail.recompute.replay import Replay
-from policies.trail.stored_entry import EntryFinding
 from policies.trail.walk.chain_walk import ChainWalk
 
 MAX_LINE = 64 * 1024 * 1024

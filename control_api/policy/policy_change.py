@@ -25,8 +25,8 @@ from control_api.policy.models import PolicyShown, shown_policy
 from control_api.store.queries import policy_rows
 from control_api.store.queries.policy_rows import StoredPolicy
 from control_api.store.transaction import Transaction
+from policies.analysis.access import body, decided
 from policies.analysis.difference import by_role
-from policies.analysis.examples import body, decided
 from policies.analysis.guardrails import GuardedRoles
 from policies.analysis.names import TooManyClasses
 from policies.definitions.guardrail import Guardrail

@@ -23,9 +23,8 @@ from control_api.store.queries import policy_rows, tenant_rows
 from control_api.store.queries.policy_rows import StoredPolicy
 from control_api.store.transaction import Transaction
 from policies.definitions.definition import Definition, DefinitionFault, LoadError
-from policies.definitions.folders import UnownedFolder, unowned
-from policies.definitions.guardrail_file import TenantDefinitions, load_definitions
-from policies.definitions.policy_files import strays
+from policies.definitions.load import TenantDefinitions, load_definitions
+from policies.definitions.policy_files import UnownedFolder, strays, unowned
 from policies.definitions.policy_files import tenants as folders
 from policies.ground.errors import Conflict, Unavailable
 from policies.ground.ids import prefixed

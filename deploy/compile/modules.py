@@ -26,8 +26,8 @@ CHECKS = (
 )  # fmt: skip
 TRAIL = (
     "commitment", "entry", "lineage", "merkle_tree", "record", "record_fast_path", "record_schema",
-    "spool_chain", "stored_entry", "verify", "walk.compact_range", "walk.erasures", "walk.faults",
-    "walk.joined_walk", "walk.range_walk", "walk.silences", "walk.source_chains",
+    "spool_chain", "verify", "walk.compact_range", "walk.continuity", "walk.gaps",
+    "walk.joined_walk", "walk.range_walk",
 )  # fmt: skip
 CORE = (
     *(f"policies.checks.{name}" for name in CHECKS),

@@ -13,10 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from policies.analysis.access import ABSENT_AGENT, Access, Asked
-from policies.analysis.examples import example
+from policies.analysis.access import ABSENT_AGENT, Access, Asked, example
 from policies.analysis.names import MAX_STEPS
-from policies.analysis.overlap import overlaps_with
+from policies.analysis.patterns import overlaps_with
 from policies.definitions.guardrail import ABSENT, Guardrail
 from policies.definitions.model import RANK, SENSITIVITIES, Policy
 from policies.definitions.wildcard import matcher

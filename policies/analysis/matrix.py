@@ -12,8 +12,8 @@ from operator import and_, or_
 from typing import Any, NamedTuple
 
 from policies.analysis.access import Access, Asked
-from policies.analysis.intersection import meet
 from policies.analysis.names import MAX_STEPS, Budget, TooManyClasses
+from policies.analysis.patterns import meet
 from policies.definitions.model import RANK, SENSITIVITIES, Policy, Sensitivity
 
 AGENTS, TASKS, SOURCES = "agents", "tasks", "sources"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from policies.analysis.positions import Positions
+from policies.analysis.patterns import Positions
 from policies.definitions.wildcard import is_pattern, matcher
 from policies.ground.json_body import MAX_IDENTIFIER
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from policies.analysis.intersection import common, meet
 from policies.analysis.names import NameClasses, members
+from policies.analysis.patterns import common, meet
 from policies.definitions.wildcard import is_pattern
 
 EVERYTHING = "*"

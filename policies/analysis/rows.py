@@ -8,12 +8,21 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
-from policies.analysis.access import ABSENT_AGENT, OTHER, Access, Asked, Space, Task
+from policies.analysis.access import (
+    ABSENT_AGENT,
+    OTHER,
+    Access,
+    Asked,
+    Space,
+    Task,
+    body,
+    decided,
+    example,
+)
+from policies.analysis.callers import Callers
 from policies.analysis.difference import RoleDifference, joined
-from policies.analysis.examples import body, decided, example
 from policies.analysis.names import as_bits, members
 from policies.analysis.regions import EVERYTHING, Region, Writer
-from policies.analysis.registry import Callers
 from policies.definitions.model import RANK, SENSITIVITIES, Policy, Sensitivity
 from policies.sets.role import Role, compile_role
 

@@ -1,16 +1,30 @@
-"""A guardrail: what must hold whatever a policy says (`TOOLS.md`, Guardrails).
+"""Defines guardrails, what must hold whatever a policy says, and the keys of their file: what each
+may hold, and what it means (`TOOLS.md`, Guardrails).
 
     never     no request that it describes is allowed
     always    every request that it describes is allowed
 
-Knows neither files nor policies: `policies.definitions.guardrail_file` reads guardrails, and
+Opens no file and knows no policy: `policies.definitions.load` reads guardrails, and
 `policies.analysis.guardrails` finds the request that breaks one.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, cast, get_args
 
-from policies.definitions.model import Sensitivity
+from policies.definitions.definition import DefinitionFaults, Node, shown
+from policies.definitions.forms import (
+    Choice,
+    ExactName,
+    Form,
+    Identifier,
+    Key,
+    ListOf,
+    Record,
+    Schema,
+    Some,
+)
+from policies.definitions.model import SENSITIVITIES, Sensitivity
 
 Kind = Literal["never", "always"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -53,3 +67,96 @@ class Guardrail(NamedTuple):
         members = {key: list(getattr(self, key)) for key in MEMBERS}
         given = {key: value for key, value in members.items() if value}
         return {"name": self.name, self.kind: given}
+
+
+class DefinedGuardrail(NamedTuple):
+    """A guardrail and where it is: `file` is relative to the policy directory, `line` counts from
+    1."""
+
+    file: str
+    line: int
+    guardrail: Guardrail
+
+
+def _some(item: Form, of: str = " of strings") -> Some:
+    return Some(ListOf(item, of, MAX_ENTRIES))
+
+
+_ANY = _some(Identifier())
+_DESCRIBED = {
+    "roles": Key(_ANY, "Roles, with the wildcards `*` and `?`; absent: every role."),
+    "except_roles": Key(_ANY, "Roles that it is not about, with wildcards."),
+    "agents": Key(
+        _ANY, "Agents, with wildcards; `absent` is the call without one. Absent: every call."
+    ),
+    "sources": Key(_ANY, "Sources, with wildcards; absent: every source."),
+    "levels": Key(_some(Choice(SENSITIVITIES), ""), "Sensitivities; absent: every one."),
+    "tasks": Key(
+        _some(ExactName("tasks have no wildcards")),
+        "Tasks by their names; `absent` is the call without one. Absent: every call.",
+    ),
+}
+_EXACT_ROLES = Key(
+    # A pattern would demand it of every role that could ever be named so.
+    _some(ExactName("`always` needs the roles by their names")),
+    "The roles that must be allowed, by their names.",
+    required=True,
+)
+_WRONG = f"must be a mapping of {', '.join(_DESCRIBED)}"
+_GUARDRAIL = Record(
+    {
+        "name": Key(Identifier(), "Unique within the tenant.", required=True),
+        "never": Key(
+            Record(_DESCRIBED, _WRONG), "Requests of which not one may be allowed. `{}` is all."
+        ),
+        "always": Key(
+            Record({**_DESCRIBED, "roles": _EXACT_ROLES}, _WRONG),
+            "Requests of which every one must be allowed.",
+        ),
+    },
+    "each entry must be a mapping of a guardrail's fields",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One guardrail of a file, with its place there."""
+
+    def read(self, key: str, node: Node, faults: DefinitionFaults) -> DefinedGuardrail | None:
+        before = len(faults.found)
+        members = _GUARDRAIL.read(key, node, faults)
+        if members is None:
+            return None
+        kinds: list[Kind] = [kind for kind in KINDS if kind in members]
+        if len(kinds) != 1:
+            wrong = "has both `never` and `always`" if kinds else "needs `never` or `always`"
+            faults.add(node.line, "", f"{wrong}: write one guardrail for each")
+        if len(faults.found) > before:
+            return None
+        guardrail = Guardrail.of(members["name"], kinds[0], members[kinds[0]])
+        return DefinedGuardrail(faults.file, node.line, guardrail)
+
+    def schema(self) -> Schema:
+        return {**_GUARDRAIL.schema(), "oneOf": [{"required": [kind]} for kind in KINDS]}
+
+
+GUARDRAIL_FILE = Record(
+    {
+        "guardrails": Key(
+            ListOf(_Entry(), "", MAX_GUARDRAILS), "What must hold, one each.", required=True
+        )
+    },
+    "must be a mapping with the key `guardrails`",
+)
+"""A whole file. What it reads are `DefinedGuardrail`s, None for each that has faults."""
+
+
+def refuse_duplicates(found: list[DefinedGuardrail], faults: DefinitionFaults) -> None:
+    """Adds a fault for each name that is used before. JSON Schema can't say this."""
+    first: dict[str, DefinedGuardrail] = {}
+    for each in found:
+        other = first.setdefault(each.guardrail.name, each)
+        if other is not each:
+            place = f"{other.file}:{other.line}"
+            message = f"{shown(each.guardrail.name)} is already used at {place}"
+            faults.add(each.line, "name", message)

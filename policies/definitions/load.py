@@ -1,17 +1,16 @@
-"""Loads policies from files `<dir>/<tenant_id>/<industry>/<process_group>.yaml`.
+"""Loads policies from files `<dir>/<tenant_id>/<industry>/<process_group>.yaml`, a tenant's
+guardrails from `<dir>/<tenant_id>/guardrails.yaml`, and with them everything else that its files
+put in force.
 
-Each file is `policies: […]`. This is the only module of the services that imports a YAML parser.
-Knows the encoding and limits of a file, and the line of each value.
-`policies.definitions.policy_files` finds the files; `policies.definitions.policy_form` declares
-what they may hold. Knows no store: the caller finds out what was added, changed or removed.
-
-The operator's files are still untrusted input: no tags, no aliases (a few lines of them can expand
-to gigabytes), no duplicate keys (the second would silently win), bounded size and depth, and no
-symbolic link out of the tenant's folder.
+Each file of policies is `policies: […]`. This is the only module of the services that imports a
+YAML parser. Knows the encoding and limits of a file, and the line of each value.
+`policies.definitions.policy_files` finds the files; `policies.definitions.policy_form` and
+`policies.definitions.guardrail` say what they may hold. Knows no store.
 """
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import yaml
 from yaml.events import (
@@ -36,9 +35,9 @@ from policies.definitions.definition import (
     printable,
     shown,
 )
-from policies.definitions.policy_files import files
+from policies.definitions.guardrail import GUARDRAIL_FILE, DefinedGuardrail, refuse_duplicates
+from policies.definitions.policy_files import files, guardrail_file, policies_among_tests
 from policies.definitions.policy_form import POLICY_FILE
-from policies.definitions.tests_with_policies import policies_among_tests
 from policies.ground.json_body import identifier_fault
 from policies.ground.os_errors import worded
 
@@ -238,3 +237,56 @@ def _members(events: Iterator[Event], faults: DefinitionFaults, depth: int) -> d
         else:
             members[key] = Node(line, value.tag, value.value)
     return members
+
+
+class TenantDefinitions(NamedTuple):
+    """Everything that a tenant's files put in force."""
+
+    policies: list[Definition]
+    guardrails: list[DefinedGuardrail]
+
+
+def load_definitions(root: Path, tenant_id: str) -> TenantDefinitions:
+    """The policies and guardrails in a tenant's files; both are empty if it has no folder.
+
+    Raises `LoadError` with every fault of every file: one rejects all of the tenant's files.
+    """
+    faults: list[DefinitionFault] = []
+    policies: list[Definition] = []
+    guardrails: list[DefinedGuardrail] = []
+    try:
+        policies = load_tenant(root, tenant_id)
+    except LoadError as error:
+        faults += error.faults
+    try:
+        guardrails = load_guardrails(root, tenant_id)
+    except LoadError as error:
+        faults += error.faults
+    if faults:
+        raise LoadError(in_order(dict.fromkeys(faults)))
+    return TenantDefinitions(policies, guardrails)
+
+
+def load_guardrails(root: Path, tenant_id: str) -> list[DefinedGuardrail]:
+    """The guardrails of a tenant's file, in its order; empty if it has none. Raises `LoadError`
+    with all its faults."""
+    path = guardrail_file(root, tenant_id)
+    return [] if path is None else load_guardrail_file(path, str(path.relative_to(root)))
+
+
+def load_guardrail_file(path: Path, file: str | None = None) -> list[DefinedGuardrail]:
+    """The guardrails in one file, wherever it is; `file` is its name in faults. Raises `LoadError`
+    with all its faults."""
+    faults = DefinitionFaults(str(path) if file is None else file)
+    found: list[DefinedGuardrail] = []
+    try:
+        text = read_text(path, faults)
+        tree = None if text is None else parse_tree(text, faults, "guardrails")
+        read = None if tree is None else GUARDRAIL_FILE.read("", tree, faults)
+        found = [each for each in (read or {}).get("guardrails") or () if each is not None]
+        refuse_duplicates(found, faults)
+    except DefinitionFaults.TooManyFaults:
+        pass  # `faults` keeps what was found, and its last entry says that there are more
+    if faults.found:
+        raise LoadError(in_order(faults.found))
+    return found

@@ -4,12 +4,18 @@
     <dir>/<tenant_id>/guardrails.yaml                    guardrails
     <dir>/<tenant_id>/…/*_test.yaml                      tests of the policies, at any depth
 
-Knows folders, links, and the extra names that editors and Kubernetes create. Opens no file. A
-misplaced file is a fault, not ignored: its author believes that it is in force.
+Knows folders, links, and the extra names that editors and Kubernetes create. Opens no file. What an
+author would wrongly believe to be in force is found too: a misplaced file, which is a fault; a
+folder that belongs to no tenant; and a file named like tests that defines policies. Until there
+were tests, such a file was one of policies. Nothing else in a file of tests keeps policies from
+being loaded, so nothing else of it is read here.
 """
 
-from collections.abc import Callable, Iterator
+import difflib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from policies.definitions.definition import DefinitionFault, LoadError, surrogate_fault
 from policies.ground.json_body import identifier_fault
@@ -184,3 +190,75 @@ def is_test(path: Path) -> bool:
 
 def _fault(name: str) -> str | None:
     return identifier_fault(name) or surrogate_fault(name)
+
+
+# The member `policies` of a whole file, in a block or in braces.
+_POLICIES = re.compile(rb"""^(?:\{ ?)?["']?policies["']? ?:""", re.MULTILINE)
+_SEARCHED = 1024 * 1024
+"""Bytes; a larger file can't be one of policies."""
+
+
+def policies_among_tests(root: Path, tenant_id: str) -> Iterator[DefinitionFault]:
+    """A fault for each such file of the tenant, and for each link out of its folder."""
+    try:
+        paths = policy_tests(root, tenant_id)
+    except LoadError as error:
+        yield from error.faults
+        return
+    for path in paths:
+        found = _POLICIES.search(text := _read(path))
+        if found is not None:
+            message = f"defines policies, but a file that ends in `{TESTS}` has tests alone"
+            line = text.count(b"\n", 0, found.start()) + 1
+            yield DefinitionFault(str(path.relative_to(root)), line, "policies", message)
+
+
+def _read(path: Path) -> bytes:
+    """The file's bytes; none if it can't be read, since then it can't be told what it defines."""
+    try:
+        return path.read_bytes()[:_SEARCHED] if path.is_file() else b""
+    except OSError:
+        return b""
+
+
+DEFAULT = "default"
+"""The tenant that every installation has."""
+MAX_FOLDERS = 20
+"""The limit on reported folders: each is compared with every tenant's name."""
+_BYTECODE = (
+    "__pycache__"  # Python writes it beside the modules that are next to the sample policies
+)
+_ASSIGNED_ID = re.compile(r"ten_[0-9A-Za-z]{22}\Z")
+
+
+class UnownedFolder(NamedTuple):
+    """A folder without a tenant, and the tenant with the most similar id or name, if any."""
+
+    folder: str
+    nearest: str | None
+
+    def __str__(self) -> str:
+        hint = f": did you mean `{self.nearest}`?" if self.nearest else ""
+        return f"policy folder `{self.folder}` belongs to no tenant{hint}"
+
+
+def unowned(folders: Iterable[str], tenants: Mapping[str, str]) -> list[UnownedFolder]:
+    """Those of `folders` that no tenant owns, at most `MAX_FOLDERS`. `tenants` maps ids to names;
+    names are compared too, since a folder is often named after the tenant instead of its id."""
+    left = [folder for folder in folders if folder not in tenants and folder != _BYTECODE]
+    by_spelling: dict[str, str] = {}
+    for tenant_id, name in tenants.items():
+        by_spelling.setdefault(name.casefold(), tenant_id)
+    # An id wins over another tenant's name of the same spelling: the folder is looked up by id.
+    by_spelling |= {tenant_id.casefold(): tenant_id for tenant_id in tenants}
+    return [UnownedFolder(folder, _nearest(folder, by_spelling)) for folder in left[:MAX_FOLDERS]]
+
+
+def unlikely(folders: Iterable[str]) -> list[UnownedFolder]:
+    """Like `unowned`, without a list of tenants: a tenant is `default` or has an assigned id."""
+    return unowned((each for each in folders if not _ASSIGNED_ID.match(each)), {DEFAULT: DEFAULT})
+
+
+def _nearest(folder: str, by_spelling: Mapping[str, str]) -> str | None:
+    near = difflib.get_close_matches(folder.casefold(), by_spelling, n=1)
+    return by_spelling[near[0]] if near else None

@@ -1,21 +1,27 @@
-"""Decides the cases of test files with the core, as a service would.
+"""Decides the cases of test files with the core, as a service would, and finds the policies and
+entries that the cases depend on.
 
     roles = compiled(policies)
     failures = [failure for file in files for failure in run(file, roles)]
 
+A part is covered if a case that passes would fail without it. So coverage is no estimate: take a
+covered part out of its file, and a test fails. An entry that another entry of its list repeats, or
+a denial of what is not allowed anyway, is covered by no case that expects the decision alone.
 Knows neither files nor output.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from policies.checks.finding import Facts
 from policies.definitions.definition import Definition
 from policies.definitions.model import Policy
+from policies.definitions.wildcard import Matcher, is_pattern, matcher
 from policies.evaluate import Decision, evaluate
 from policies.explain import explain
-from policies.sets.role import Clause, Role, compile_role
+from policies.sets.role import Clause, Role, compile_clause, compile_role
 from policies.suggestion import suggest
 from policies.testing.cases import Case, CaseFile, Expected
 
@@ -92,3 +98,106 @@ def clauses(roles: Roles) -> Iterator[Clause]:
 
 def _role(each: Policy) -> str:
     return each.agent_role
+
+
+LISTS: Final = ("allowed_sources", "denied_sources", "denied_tasks")
+"""The lists whose entries count: what a policy allows, and what it denies."""
+
+
+class Part(NamedTuple):
+    """A policy, or one entry of a list of it."""
+
+    policy_name: str
+    list: str | None = None
+    at: int = 0
+    """The entry's index in its list."""
+
+
+class Coverage:
+    """The parts of a tenant's policies, and those that a case depends on."""
+
+    def __init__(self, definitions: Iterable[Definition]) -> None:
+        self.definitions: Final = {each.body["name"]: each for each in definitions}
+        self.parts: Final = [
+            part
+            for name, each in self.definitions.items()
+            for part in (
+                Part(name),
+                *(Part(name, of, at) for of in LISTS for at in range(len(each.body[of]))),
+            )
+        ]
+        self.covered: Final[set[Part]] = set()
+        self._entries = {
+            (name, of): _Entries(each.body[of], wild=of != "denied_tasks")
+            for name, each in self.definitions.items()
+            for of in LISTS
+        }
+        self._without: dict[Part, Role | None] = {}
+
+    def entry(self, part: Part) -> str | None:
+        """The entry as it is written; None for a policy."""
+        listed = self.definitions[part.policy_name].body
+        return None if part.list is None else str(listed[part.list][part.at])
+
+    def uncovered(self) -> list[Part]:
+        """In the order of the files."""
+        return [part for part in self.parts if part not in self.covered]
+
+    def add(self, result: Result) -> None:
+        """Cover what a case that passed depends on."""
+        if result.decision.policy_id is None:
+            return  # no policy decided
+        # Only the policy that decided matters: without any other, the decision is the same.
+        for part in self._deciding(result):
+            if part not in self.covered:
+                facts = result.facts._replace(role=self._role_without(part, result.facts.role))
+                if not agrees(evaluate(result.case.retrieval, facts), result.case.expected):
+                    self.covered.add(part)
+                    del self._without[part]  # not needed again
+
+    def _deciding(self, result: Result) -> Iterator[Part]:
+        asked, name = result.case.retrieval, result.decision.policy_name
+        yield Part(name)
+        for of in LISTS:
+            value = asked.task_type if of == "denied_tasks" else asked.source_id
+            at = None if value is None else self._entries[name, of].only(value)
+            if at is not None:
+                yield Part(name, of, at)
+
+    def _role_without(self, part: Part, role: Role | None) -> Role | None:
+        assert role is not None  # a policy of it decided
+        if part not in self._without:
+            self._without[part] = self._removed(part, role)
+        return self._without[part]
+
+    def _removed(self, part: Part, role: Role) -> Role | None:
+        clauses = {clause.name: clause for clause in role.clauses}
+        del clauses[part.policy_name]
+        if part.list is not None:
+            definition = self.definitions[part.policy_name]
+            entries = list(definition.body[part.list])
+            del entries[part.at]
+            changed = replace(definition, body={**definition.body, part.list: entries})
+            clauses[part.policy_name] = compile_clause(policy(changed))
+        # What the role denies as a whole stays: it is only asked whether all policies must be
+        # looked at, so naming too much costs time and changes no decision.
+        ordered = tuple(clauses[name] for name in sorted(clauses))
+        return replace(role, clauses=ordered) if ordered else None
+
+
+class _Entries:
+    """Finds the one entry of a list that matches a name."""
+
+    def __init__(self, entries: list[str], *, wild: bool) -> None:
+        self._exact: dict[str, list[int]] = {}
+        self._patterns: list[tuple[int, Matcher]] = []
+        for at, entry in enumerate(entries):
+            if wild and is_pattern(entry):
+                self._patterns.append((at, matcher([entry])))
+            else:
+                self._exact.setdefault(entry, []).append(at)
+
+    def only(self, name: str) -> int | None:
+        """Its index; None if none matches, or several: then none of them decides."""
+        found = [*self._exact.get(name, ()), *(at for at, hits in self._patterns if hits(name))]
+        return found[0] if len(found) == 1 else None

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from policies.ground.canonical import b64, unb64
 from policies.ground.signing import Signer
 from policies.trail.proofs import signed_note
+from policies.trail.proofs.nodes import HASH, MAX_SIZE
 from policies.trail.proofs.signed_note import ED25519, BadNote, Note, VerifierKey, key_id
-from policies.trail.proofs.subtree import HASH, MAX_SIZE
 
 __all__ = ["BadNote", "Checkpoint", "key_id", "parse", "read", "sign", "unverified"]
 

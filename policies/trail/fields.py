@@ -1,18 +1,23 @@
-"""The fields of a decision's record, as one table.
+"""Lists the fields of a decision's record, as one table.
 
 From it come, at import: the members that the encoder takes from a retrieval and a decision
-(`record`), both known forms (`known_form`), what a sidecar may send (`record_schema`), the members
-of an entry (`stored_entry`), an event of the API (`entry`), the columns of every export, the rows
-of a report, and the tables of this folder's README. What is written by hand is compared with it in
-`tests/policies/trail/test_fields.py`.
+(`record`), the patterns of both known forms, for the readers that know a decision by its bytes
+(`record_fast_path` as a sidecar sends it, `walk.known_lines` as a log has it), what a sidecar may
+send (`record_schema`), the members of an entry and an event of the API (`entry`), the columns of
+every export, the rows of a report, and the tables of this folder's README. What is written by hand
+is compared with it in `tests/policies/trail/test_fields.py`.
 
 The rows stand in the order of an event in the API, then those that it does not show. In a record,
-members stand in the order of their names, as the encoding sorts them: `members`.
+members stand in the order of their names, as the encoding sorts them: `members`. The members beside
+`pub` are a closed list (`entry`), so each reader of a known form writes those itself.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
+
+from policies.definitions.model import MAX_CANDIDATES
 
 
 class Type(StrEnum):
@@ -234,3 +239,38 @@ def exported(export: Export, within: str) -> tuple[tuple[str, str], ...]:
         for column in (getattr(field, export) or "").split(", ")
         if field.shown and column.startswith(within)
     )
+
+
+Values = Mapping[str, bytes]
+"""The pattern of a value by its path, or by its type."""
+
+
+def known_members(parent: str, values: Values) -> dict[str, bytes]:
+    """The pattern of each member of the object at `parent`, with its comma, by name: joined, they
+    match what is between the object's braces. At least one member must not be optional."""
+    found: dict[str, bytes] = {}
+    before, after = b"", b","
+    for field in members(parent):
+        member = b'"%b":%b' % (field.name.encode(), _value(field, values))
+        # `(?:x|)` takes half the time of `(?:x)?`.
+        optional = rb"(?:%b|)" % (before + member + after)
+        found[field.name] = optional if field.optional else before + member
+        # The comma of an optional member is behind it until there is one that is never absent.
+        if not field.optional:
+            before, after = b",", b""
+    return found
+
+
+def known_object(parent: str, values: Values) -> bytes:
+    """The pattern of the object at `parent`."""
+    return rb"\{%b\}" % b"".join(known_members(parent, values).values())
+
+
+def _value(field: Field, values: Values) -> bytes:
+    known = values.get(field.path) or values.get(field.type)
+    if known is not None:
+        return known
+    if field.type is Type.ITEMS:
+        item = known_object(f"{field.path}[]", values)
+        return rb"\[%b(?:,%b){0,%d}\]" % (item, item, MAX_CANDIDATES - 1)
+    return known_object(field.path, values)

@@ -18,8 +18,7 @@ import orjson
 from policies.ground.canonical import NotCanonical, check, encode, micros
 from policies.trail.commitment import commitment
 from policies.trail.entry import Index
-from policies.trail.fields import Type, names
-from policies.trail.known_form import known_members, known_object
+from policies.trail.fields import Type, known_members, known_object, names
 from policies.trail.record import MAX_ENTRY
 from policies.trail.spool_chain import POSITION, Spooled, core_hash, read_payload
 

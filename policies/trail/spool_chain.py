@@ -16,12 +16,11 @@ from policies.ground.json_body import identifier_fault
 from policies.trail.commitment import opens
 from policies.trail.core import PLACE, REJECTED, rejected_record
 from policies.trail.core import core_hash as core_hash  # noqa: PLC0414  # for those who read spools
-from policies.trail.entry import Index, index_at
+from policies.trail.entry import KNOWN, SOURCED, Index, index_at
 from policies.trail.fields import names
 from policies.trail.log_file.lines import SEPARATOR
 from policies.trail.record import MAX_ENTRY
 from policies.trail.record_schema import RULES, is_name, masked_fault, opening_fault, pub_fault
-from policies.trail.stored_entry import KNOWN, SOURCED
 
 _PAYLOAD = {"core", "open"}
 _CORE = SOURCED.difference(PLACE)

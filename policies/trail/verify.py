@@ -18,15 +18,14 @@ from typing import NamedTuple
 
 import orjson
 
+from policies.trail.entry import StoredRow
 from policies.trail.findings import Finding, Reason
 from policies.trail.merkle_tree import Frontier
-from policies.trail.purge import Purged
-from policies.trail.stored_entry import StoredRow
-from policies.trail.walk.erasures import Erasures
+from policies.trail.removal import Purged
+from policies.trail.walk.gaps import Erasures, Silences
 from policies.trail.walk.joined_walk import JoinedWalk
 from policies.trail.walk.range_result import ChainEnd, Source
 from policies.trail.walk.range_walk import RangeWalk
-from policies.trail.walk.silences import Silences
 
 _TOGETHER = 64
 """Rows that are checked at a time, by columns as far as they can be."""

@@ -1,20 +1,129 @@
-"""Puts the AuthZEN handlers together, from the settings."""
+"""Puts the routes of AuthZEN together, from the settings, and handles those of evaluation:
+`POST /access/v1/evaluation` and `/access/v1/evaluations`.
+
+A handler reads the question, maps it, has it decided as `/v1/context/evaluate` does, and renders
+the decision as the standard has it. Knows neither how a decision is made nor how HTTP is spoken.
+"""
 
 from collections.abc import Mapping
+from typing import Any
 
+import orjson
+
+from policies.definitions.model import Key
 from policies.ground.clock import Clock
-from sidecar.api.route import ApiRoute
+from policies.ground.errors import Malformed
+from policies.retrieval import Retrieval
+from sidecar.api.route import ApiReply, ApiRequest, ApiRoute, Handler, traced
 from sidecar.api.source_catalog import source_refs
-from sidecar.authzen.handlers import Authzen
-from sidecar.authzen.mapping import Mapper
-from sidecar.authzen.metadata import Signer, metadata_routes
-from sidecar.authzen.search.handlers import SearchHandlers
+from sidecar.authzen.mapping import DOOR, Mapper
+from sidecar.authzen.question import Question, read_evaluations, read_question
+from sidecar.authzen.search.handlers import KEY_BYTES, PageTokens, SearchHandlers
 from sidecar.authzen.search.pace import SearchPace
-from sidecar.authzen.search.page_token import KEY_BYTES, PageTokens
 from sidecar.authzen.search.searches import Searches
+from sidecar.authzen.wire import Signer, describe, metadata_routes, read_body
 from sidecar.enforce import Enforcer
+from sidecar.live_keys import EVALUATING_SCOPES
 from sidecar.policy_cache.policy_view import AgentDocuments
+from sidecar.recorder import RecordedDecision
 from sidecar.settings.model import SidecarSettings
+from sidecar.unmapped import UNMAPPED, Unmapped
+
+_EVENT = b"X-Sluice-Event-Id: %b\r\n"
+_ACCESS_DENIED = {"403": "access denied"}
+
+
+class Authzen:
+    """The handlers, and the table of their routes."""
+
+    def __init__(self, enforcer: Enforcer, mapper: Mapper) -> None:
+        self._enforcer = enforcer
+        self._mapper = mapper
+
+    def routes(self) -> Mapping[str, ApiRoute]:
+        return {
+            "/access/v1/evaluation": self._route("authzen", self._evaluation),
+            "/access/v1/evaluations": self._route("authzen_batch", self._evaluations),
+        }
+
+    def _route(self, name: str, handle: Handler) -> ApiRoute:
+        handle = traced(handle, self._enforcer.tracer)
+        return ApiRoute(name, ("POST",), EVALUATING_SCOPES, handle, describe_error=describe)
+
+    async def _evaluation(self, request: ApiRequest, body: bytes) -> ApiReply:
+        assert request.key is not None  # the route requires one
+        question = read_question(read_body(body, request.content_type))
+        asked = self._map(question, request.key)
+        recorded = await self._decide(asked, request, request.key, "authzen")
+        return ApiReply(
+            orjson.dumps(_answer(recorded)),
+            durable=recorded.durable,
+            extra_lines=_EVENT % recorded.event_id.encode(),
+        )
+
+    async def _evaluations(self, request: ApiRequest, body: bytes) -> ApiReply:
+        """Decide and record each item by itself; the response waits until all are on disk."""
+        assert request.key is not None  # the route requires one
+        key = request.key
+        evaluations = read_evaluations(read_body(body, request.content_type))
+        if evaluations is None:
+            return await self._evaluation(request, body)
+        # INVARIANT: all are mapped before one is decided. A missing document ends the mapping and
+        # has the request begin anew, and nothing may be recorded twice.
+        mapped = [
+            each if isinstance(each, Malformed) else self._map(each, key)
+            for each in evaluations.items
+        ]
+        answers: list[dict[str, Any]] = []
+        decided: list[RecordedDecision] = []
+        for each in mapped:
+            if request.client_left():
+                break
+            if isinstance(each, Malformed):
+                answers.append(_item_error(each))
+            else:
+                decided.append(await self._decide(each, request, key, "authzen_batch"))
+                answers.append(_answer(decided[-1]))
+            if answers[-1]["decision"] is evaluations.stop_on:
+                break
+        # Wait only after all are decided: one sync of the disk then serves the whole batch.
+        for recorded in decided:
+            await recorded.durable
+        return ApiReply(orjson.dumps({"evaluations": answers}))
+
+    def _map(self, question: Question, key: Key) -> Retrieval | Unmapped:
+        """Raises `MissingDocument` before anything is recorded."""
+        try:
+            return self._mapper.retrieval(question, key, self._enforcer.policies.policy_set)
+        except Unmapped as fault:
+            return fault
+
+    async def _decide(
+        self, asked: Retrieval | Unmapped, request: ApiRequest, key: Key, way: str
+    ) -> RecordedDecision:
+        """`way` is the operation, for the metric."""
+        if not isinstance(asked, Unmapped):
+            return await self._enforcer.submit(asked, key, request.watch_client, way=way)
+        return await self._enforcer.deny(asked.retrieval(DOOR), UNMAPPED, asked.reason, way=way)
+
+
+def _answer(recorded: RecordedDecision) -> dict[str, Any]:
+    decision, policy_name, reason = recorded.decision[:3]
+    context: dict[str, Any] = {
+        "event_id": recorded.event_id,
+        "policy_name": policy_name,
+        "reason": reason,
+    }
+    if decision == "ALLOW":
+        return {"decision": True, "context": context}
+    context["reason_admin"] = {"403": reason}
+    context["reason_user"] = _ACCESS_DENIED
+    return {"decision": False, "context": context}
+
+
+def _item_error(fault: Malformed) -> dict[str, Any]:
+    error = {"status": fault.status, "message": fault.message}
+    return {"decision": False, "context": {"error": error}}
 
 
 def authzen_routes(

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from policies.ground.os_errors import worded
-from sidecar.authzen import base64url
+from sidecar.authzen import wire
 
 _MAX_BYTES = 16 * 1024  # a wrong path may name a device or a file of gigabytes
 _P256_BYTES = 32
@@ -37,7 +37,7 @@ class SigningKey:
         public = _public_members(private)
         # RFC 7638: the required members alone, in order of their names, without white space.
         thumbprint = hashlib.sha256(orjson.dumps(public, option=orjson.OPT_SORT_KEYS)).digest()
-        self._kid = base64url.encode(thumbprint)
+        self._kid = wire.base64url_encode(thumbprint)
         self._alg = "EdDSA" if isinstance(private, Ed25519PrivateKey) else "ES256"
         self.jwk = {**public, "use": "sig", "alg": self._alg, "kid": self._kid}
 
@@ -67,10 +67,9 @@ class SigningKey:
     def sign(self, claims: dict[str, Any]) -> str:
         """A JSON Web Token with these claims."""
         header = {"alg": self._alg, "typ": "JWT", "kid": self._kid}
-        signed = (
-            f"{base64url.encode(orjson.dumps(header))}.{base64url.encode(orjson.dumps(claims))}"
-        )
-        return f"{signed}.{base64url.encode(self._signature(signed.encode()))}"
+        parts = (wire.base64url_encode(orjson.dumps(part)) for part in (header, claims))
+        signed = ".".join(parts)
+        return f"{signed}.{wire.base64url_encode(self._signature(signed.encode()))}"
 
     def _signature(self, message: bytes) -> bytes:
         if isinstance(self._private, Ed25519PrivateKey):
@@ -86,12 +85,12 @@ def _public_members(private: PrivateKey) -> dict[str, str]:
         return {
             "crv": "Ed25519",
             "kty": "OKP",
-            "x": base64url.encode(private.public_key().public_bytes_raw()),
+            "x": wire.base64url_encode(private.public_key().public_bytes_raw()),
         }
     point = private.public_key().public_numbers()
     return {
         "crv": "P-256",
         "kty": "EC",
-        "x": base64url.encode(point.x.to_bytes(_P256_BYTES, "big")),
-        "y": base64url.encode(point.y.to_bytes(_P256_BYTES, "big")),
+        "x": wire.base64url_encode(point.x.to_bytes(_P256_BYTES, "big")),
+        "y": wire.base64url_encode(point.y.to_bytes(_P256_BYTES, "big")),
     }

@@ -1,13 +1,35 @@
-"""The bodies and errors of `/access/v1/*` (AuthZEN Authorization API 1.0, section 10): where they
-differ from the rest of the API, the standard's clients expect it so. Knows no route."""
+"""Speaks the form of AuthZEN (Authorization API 1.0): the bodies and errors of `/access/v1/*`
+(section 10), and the metadata (section 9), which name the endpoints, signed if there is a key.
 
-from typing import Any
+Where bodies and errors differ from the rest of the API, the standard's clients expect it so. The
+metadata are made once, from the settings: nothing in them comes from a request, which could name
+another host (`Host`, `X-Forwarded-Host`) and so have a client take one decision point for another.
+Base64 is the alphabet that is safe in URLs, without padding (RFC 7515, section 2).
+"""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import orjson
 
 from policies.ground.errors import Malformed, SluiceError, Unauthorized
 from policies.ground.keys import KeysDiffer
-from sidecar.api.route import ErrorReply, describe_error
+from sidecar.api.route import ApiReply, ApiRequest, ApiRoute, ErrorReply, describe_error
 from sidecar.live_keys import InvalidKey
 from sidecar.protocols.strict_body import short_object
+
+
+def base64url_encode(raw: bytes) -> str:
+    return urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def base64url_decode(text: str) -> bytes:
+    """Skips characters outside the alphabet. Raises `ValueError` if what is left can't be
+    decoded."""
+    return urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
+
 
 MAX_DEPTH = 64
 """The most levels of a body (`INTEGRATIONS.md`, Rules for every door)."""
@@ -32,3 +54,58 @@ def describe(error: SluiceError) -> ErrorReply:
         return ErrorReply(401, Unauthorized(error.message).encoded(), _BAD_KEY)
     reply = describe_error(error)
     return reply._replace(extra_lines=_NO_KEY) if isinstance(error, Unauthorized) else reply
+
+
+EVALUATION = "/access/v1/evaluation"
+EVALUATIONS = "/access/v1/evaluations"
+SEARCH_SUBJECT = "/access/v1/search/subject"
+SEARCH_RESOURCE = "/access/v1/search/resource"
+SEARCH_ACTION = "/access/v1/search/action"
+CONFIGURATION = "/.well-known/authzen-configuration"
+KEY_SET = "/.well-known/jwks.json"
+
+_ENDPOINTS = {
+    "access_evaluation_endpoint": EVALUATION,
+    "access_evaluations_endpoint": EVALUATIONS,
+    "search_subject_endpoint": SEARCH_SUBJECT,
+    "search_resource_endpoint": SEARCH_RESOURCE,
+    "search_action_endpoint": SEARCH_ACTION,
+}
+_READ = ("GET", "HEAD")
+_CACHED = b"max-age=300"
+
+
+class Signer(Protocol):
+    """A `SigningKey`, whose library is loaded only where there is a key."""
+
+    @property
+    def jwk(self) -> dict[str, str]: ...
+    def sign(self, claims: dict[str, Any]) -> str: ...
+
+
+def metadata_routes(url: str, key: Signer | None, now: int) -> Mapping[str, ApiRoute]:
+    """The routes of the metadata, and of the key set where there is a key. `now` is when it is
+    signed, in microseconds since 1970."""
+    documents: dict[str, object] = {CONFIGURATION + urlsplit(url).path: _metadata(url, key, now)}
+    if key is not None:
+        documents[KEY_SET] = {"keys": [key.jwk]}
+    return {path: _route(orjson.dumps(document)) for path, document in documents.items()}
+
+
+def _metadata(url: str, key: Signer | None, now: int) -> dict[str, str]:
+    members = {"policy_decision_point": url}
+    members |= {name: url + path for name, path in _ENDPOINTS.items()}
+    if key is None:
+        return members
+    members["jwks_uri"] = url + KEY_SET
+    claims = {**members, "iss": url, "iat": now // 1_000_000}
+    return {**members, "signed_metadata": key.sign(claims)}
+
+
+def _route(body: bytes) -> ApiRoute:
+    reply = ApiReply(body, cache=_CACHED)
+
+    async def show(_request: ApiRequest, _body: bytes) -> ApiReply:
+        return reply
+
+    return ApiRoute("metadata", _READ, None, show)

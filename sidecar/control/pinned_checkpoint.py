@@ -21,7 +21,7 @@ from policies.ground.canonical import unb64
 from policies.ground.os_errors import worded
 from policies.trail import checkpoint
 from policies.trail.checkpoint import BadNote, Checkpoint
-from policies.trail.proofs import consistency
+from policies.trail.proofs import tree_proofs
 from policies.trail.proofs.signed_note import MAX_NOTE
 
 INTERVAL_SECONDS = 60.0
@@ -96,7 +96,9 @@ class PinnedCheckpoint:
             )
         elif at.size == last.size:
             fault = None if at.root == last.root else f"at {at.size} entries it has another root"
-        elif proven and not consistency.verify(last.size, last.root, at.size, at.root, hashes):
+        elif proven and not tree_proofs.proves_consistency(
+            last.size, last.root, at.size, at.root, hashes
+        ):
             fault = f"at {at.size} entries it does not continue the {last.size} shown before"
         if fault is not None:
             self._note_fork(f"the log `{at.origin}` is forked: {fault}")

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from policies.analysis.agentless import Escape, escapes
+from policies.analysis.callers import Escape, escapes
 from policies.definitions.model import Key, Policy, TenantSettings
 from policies.ground.doctor_finding import DoctorFinding, Severity
 from policies.ground.keys import key_digest

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sidecar.api.dispatch import Dispatcher
 from sidecar.api.http_server import Answering, HttpServer
-from sidecar.doors.http.server import HttpDoors, SharedPort
+from sidecar.doors.http_server import HttpDoors, SharedPort
 from sidecar.doors.judgement import Judgement
 from sidecar.http.rendered_response import ResponseRenderer
 from sidecar.http.server.head_cache import HeadCache

@@ -1,4 +1,5 @@
-"""Judges a request that a gateway asks about, by the tables, checks and records of the proxy.
+"""Judges a request that a gateway asks about, by the tables, checks and records of the proxy, and
+says why a check has no body that can be judged, and which setting of the gateway would bring it.
 
 A check can change neither the request nor the response. So whatever the proxy would narrow, sieve
 or compose is judged as reading the whole data source too, at its highest level; documents with
@@ -18,7 +19,7 @@ from sidecar.http.server.head_cache import HeadTemplate
 from sidecar.live_keys import AgentIdentity
 from sidecar.platform.eager import Watch, unwatched
 from sidecar.protocols.messages import RoutedRequest, Unresolved
-from sidecar.protocols.route_table import ProtocolRoute, RouteClass, Sources
+from sidecar.protocols.protocol import ProtocolRoute, RouteClass, Sources
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.protocols.strict_body import BodyParser
 from sidecar.proxy.messages.request_reader import body_media
@@ -29,8 +30,30 @@ from sidecar.proxy.pipeline.request_context import RequestContext
 from sidecar.proxy.pipeline.request_judge import RequestJudge
 from sidecar.proxy.routing.source_endpoint import SharedParts
 from sidecar.recorder import RecordedDecision
-from sidecar.settings.doors import Door
+from sidecar.settings.doors import Door, DoorProtocol
 from sidecar.settings.model import Source
+
+_OF_ENVOY = (
+    "the check carries no body: have the gateway send it along (Envoy: `with_request_body`; Envoy "
+    "Gateway: `bodyToExtAuth`; Istio: `includeRequestBodyInCheck`; agentgateway: "
+    "`includeRequestBody`)"
+)
+# Which gateway asks is not known here, so each is named, with those that can't.
+NO_BODY: dict[DoorProtocol, str] = {
+    "envoy_http": _OF_ENVOY,
+    "envoy_grpc": _OF_ENVOY,
+    "forward_auth": (
+        "the check carries no body: have the gateway send it along (Traefik: `forwardBody`; "
+        "APISIX: `request_method: POST`; HAProxy: a body with a `Content-Length` that fits "
+        "`tune.bufsize`). nginx, Caddy and Kong can't: ask by another gateway, or use the "
+        "sidecar's proxy"
+    ),
+}
+PARTIAL_BODY = (
+    "the check carries only a part of the body, or does not say that it is whole: raise "
+    "`max_request_bytes` of the gateway's `with_request_body`, and let its header "
+    "`x-envoy-auth-partial-body` reach the door"
+)
 
 
 class CheckedRequest(NamedTuple):

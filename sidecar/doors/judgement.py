@@ -15,8 +15,8 @@ from sidecar.platform import eager
 from sidecar.policy_cache.policy_store import CacheDamaged
 from sidecar.policy_cache.policy_view import FetchFailed, MissingDocument
 from sidecar.protocols.messages import FetchedResponse, RefusalResponse
+from sidecar.protocols.protocol import ProtocolRoute
 from sidecar.protocols.registry import load_protocol
-from sidecar.protocols.route_table import ProtocolRoute
 from sidecar.proxy.pipeline.authorizer import Denied, Refused
 from sidecar.proxy.pipeline.forward import UpstreamSender
 from sidecar.proxy.pipeline.request_context import RequestContext

@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 from sidecar.http.request_target import Target
 from sidecar.protocols.messages import RoutedRequest, SourceRef
-from sidecar.protocols.protocol import SourceProtocol
-from sidecar.protocols.route_table import (
+from sidecar.protocols.protocol import (
     ProtocolRoute,
     RouteClass,
     RouteMatch,
+    SourceProtocol,
     Sources,
     without_waiting,
 )

@@ -6,8 +6,7 @@ sent by mistake; no route covers it, so it is denied.
 from collections.abc import Callable
 
 from sidecar.http.request_target import Target
-from sidecar.protocols.protocol import SourceProtocol
-from sidecar.protocols.route_table import RouteMatch
+from sidecar.protocols.protocol import RouteMatch, SourceProtocol
 from sidecar.settings.model import Source
 
 

@@ -13,10 +13,10 @@ from policies.evaluate import evaluate, gather
 from policies.ground.canonical import b64, rfc3339
 from policies.retrieval import Retrieval, parse_retrieval
 from policies.sets.policy_set import PolicySet, agent_document, role_document, tenant_document
+from policies.trail.entry import StoredRow
 from policies.trail.merkle_tree import leaf_hash
 from policies.trail.record import Record, decision_record
 from policies.trail.spool_chain import core_hash, src_member
-from policies.trail.stored_entry import StoredRow
 from policies.trail.verify import Verifier
 from tests.benchmarks import mixed
 from tests.benchmarks.measure import Figure, per_call

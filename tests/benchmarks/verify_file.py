@@ -25,8 +25,8 @@ from policies.ground.signing import Signer
 from policies.sets.policy_set import role_document
 from policies.trail import checkpoint
 from policies.trail.checkpoint import Checkpoint
+from policies.trail.log_file.file import LogFileWriter
 from policies.trail.log_file.lines import CheckpointLine, HeaderLine, PolicyLine
-from policies.trail.log_file.writer import LogFileWriter
 from policies.trail.merkle_tree import Frontier, leaf_hash
 from policies.trail.proofs.signed_note import ED25519, VerifierKey
 from policies.trail.record import Record

@@ -11,11 +11,10 @@ from policies.definitions.wildcard import matcher, shared_prefix
 from policies.evaluate import Decision, admitted, evaluate, gather
 from policies.ground.canonical import check, micros, rfc3339, unb64
 from policies.retrieval import Retrieval, parse_retrieval
-from policies.trail.entry import audit_event, index_of
+from policies.trail.entry import StoredRow, audit_event, index_of
 from policies.trail.record import MAX_ENTRY, Record, decision_record
 from policies.trail.record_fast_path import match_batch, match_record, read
 from policies.trail.spool_chain import read_payload, spool_payload, src_member
-from policies.trail.stored_entry import StoredRow
 from policies.trail.verify import LogHead, Verifier
 from tests.compiled import draws
 from tests.policies.world import Log

@@ -18,7 +18,7 @@ from tests.compiled.outcomes import outcomes
 from tests.deploy.launcher import sluice
 
 ROOT = Path(__file__).resolve().parents[2]
-VERIFYING = ("verify.py", "stored_entry.py", "walk/erasures.py", "walk/faults.py")
+VERIFYING = ("verify.py", "entry.py", "walk/gaps.py", "walk/continuity.py")
 compiled_only = pytest.mark.skipif(
     CORE_FORM != "compiled", reason="the core runs as Python here; make test COMPILED=1"
 )

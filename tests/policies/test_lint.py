@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from deploy.commands.policy.__main__ import main
-from policies.analysis.explanation import Idle
 from policies.analysis.names import TooManyClasses
+from policies.analysis.redundancy import Idle
 from policies.definitions.definition import Definition
 from policies.definitions.model import Policy
 from policies.lint import lint

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from policies.checks.order import NAMES
-from policies.definitions.guardrail_file import load_guardrail_file
-from policies.definitions.load import load_file
+from policies.definitions.load import load_file, load_guardrail_file
 from policies.definitions.policy_form import FIELDS
 from policies.ground.canonical import encode
 from policies.lint import lint

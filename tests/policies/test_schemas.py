@@ -11,9 +11,8 @@ import yaml
 
 from deploy.commands.policy.schema import schema
 from policies.definitions.definition import DefinitionFaults, LoadError
-from policies.definitions.guardrail_file import load_guardrail_file
-from policies.definitions.load import parse_tree
-from policies.testing.parse import parse
+from policies.definitions.load import load_guardrail_file, parse_tree
+from policies.testing.cases import parse
 from tests.support.mutation import mutated
 from tests.support.properties import few
 

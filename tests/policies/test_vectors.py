@@ -24,10 +24,9 @@ from policies.ground.signing import Signer, receipt_message, verify
 from policies.trail.change import ObjectChange, PublishedAs, change_record
 from policies.trail.checkpoint import Checkpoint, read, sign
 from policies.trail.commitment import commitment, field_salt, opens
-from policies.trail.entry import index_of
+from policies.trail.entry import StoredRow, index_of
 from policies.trail.merkle_tree import Frontier, leaf_hash
 from policies.trail.spool_chain import core_hash
-from policies.trail.stored_entry import StoredRow
 from policies.trail.verify import LogHead, Verifier
 from tests.policies.world import (
     candidate_log,

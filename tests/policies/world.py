@@ -18,7 +18,7 @@ from policies.retrieval import Retrieval
 from policies.sets.role import compile_role
 from policies.trail.change import change_record
 from policies.trail.core import PLACE
-from policies.trail.entry import index_of
+from policies.trail.entry import StoredRow, index_of
 from policies.trail.lineage import ReportedAction, lineage_record, masked_texts, retrieval_lineage
 from policies.trail.merkle_tree import Frontier, leaf_hash
 from policies.trail.record import (
@@ -36,7 +36,6 @@ from policies.trail.spool_chain import (
     spool_payload,
     src_member,
 )
-from policies.trail.stored_entry import StoredRow
 from policies.trail.verify import LogHead
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from policies.definitions.guardrail_form import GUARDRAIL_FILE
+from policies.definitions.guardrail import GUARDRAIL_FILE
 from policies.definitions.policy_form import POLICY_FILE
 from policies.testing.file_form import TEST_FILE
 from sidecar.config.schema import settings_schema

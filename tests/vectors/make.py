@@ -18,13 +18,20 @@ from policies.ground.ids import prefixed, uuid7
 from policies.ground.keys import key_digest, make_key
 from policies.ground.signing import Signer, receipt_message
 from policies.sets.policy_set import role_document
-from policies.trail.change import MAX_SHOWN, ObjectChange, PublishedAs, change_record
+from policies.trail.change import (
+    MAX_SHOWN,
+    Hold,
+    ObjectChange,
+    PublishedAs,
+    change_record,
+    hold_placed,
+    hold_released,
+)
 from policies.trail.checkpoint import Checkpoint, key_id, sign
 from policies.trail.commitment import commitment, field_salt
 from policies.trail.core import REJECTED, record_hash
-from policies.trail.erasure.hold import Hold, hold_placed, hold_released
-from policies.trail.erasure.redaction import redact_record
 from policies.trail.log_file.coding import encode_line
+from policies.trail.log_file.file import LogFileWriter
 from policies.trail.log_file.lines import (
     CheckpointLine,
     EntryLine,
@@ -35,11 +42,11 @@ from policies.trail.log_file.lines import (
     PolicyLine,
     ProofLine,
 )
-from policies.trail.log_file.writer import LogFileWriter
 from policies.trail.merkle_tree import Frontier, leaf_hash
-from policies.trail.proofs import consistency, cosignature, inclusion, signed_note
+from policies.trail.proofs import signed_note, tree_proofs
 from policies.trail.proofs.signed_note import COSIGNATURE, ED25519, Note, VerifierKey
-from policies.trail.proofs.tlog_proof import TlogProof
+from policies.trail.proofs.tree_proofs import TlogProof
+from policies.trail.removal import redact_record
 from tests.policies.world import (
     POLICY,
     Log,
@@ -214,12 +221,20 @@ def proofs() -> Any:
         return tree.root()
 
     inclusions = [
-        {"index": at, "size": size, "hashes": [x.hex() for x in inclusion.make(at, size, node)]}
+        {
+            "index": at,
+            "size": size,
+            "hashes": [x.hex() for x in tree_proofs.inclusion_proof(at, size, node)],
+        }
         for size in PROOF_SIZES
         for at in sorted({0, size // 2, size - 1})
     ]
     consistencies = [
-        {"from": old, "to": size, "hashes": [x.hex() for x in consistency.make(old, size, node)]}
+        {
+            "from": old,
+            "to": size,
+            "hashes": [x.hex() for x in tree_proofs.consistency_proof(old, size, node)],
+        }
         for size in PROOF_SIZES
         for old in sorted({1, (size + 1) // 2, size & -size, size})
     ]
@@ -241,7 +256,7 @@ def cosigned() -> Any:
     )
     text = Checkpoint(made.log, len(leaves), made.tree.root()).text()
     signed = signed_note.sign(text, names[0], log)
-    line = cosignature.cosign(text, names[1], witness, 1_767_225_600)
+    line = signed_note.cosign(text, names[1], witness, 1_767_225_600)
     note = Note(text, (signed, line)).render()
 
     def node(level: int, place: int) -> bytes:
@@ -250,13 +265,13 @@ def cosigned() -> Any:
             tree.append(leaf)
         return tree.root()
 
-    hashes = tuple(inclusion.make(at, len(leaves), node))
+    hashes = tuple(tree_proofs.inclusion_proof(at, len(leaves), node))
     return {
         "log_seed": log.seed().hex(),
         "witness_seed": witness.seed().hex(),
         "verifier_keys": [key.text() for key in keys],
         "signed_at": 1_767_225_600,
-        "cosigned_message": cosignature.message(text, 1_767_225_600).decode(),
+        "cosigned_message": signed_note.cosigned_message(text, 1_767_225_600).decode(),
         "note": note,
         "entry": "number 3 of `log.json`",
         "proof": TlogProof(at, hashes, note, made.rows[at].entry).text(),
@@ -333,7 +348,7 @@ def log_file() -> Any:
         return tree.root()
 
     document = PolicyLine(role_document([POLICY]) or b"")
-    proof = ProofLine(inclusion.make(until - 1, size, node))
+    proof = ProofLine(tree_proofs.inclusion_proof(until - 1, size, node))
     part: list[Line] = [
         whole._replace(first=first, until=until, with_openings=False),
         FrontierLine(first, before.hashes),
@@ -366,9 +381,11 @@ def erased_part() -> Any:
         HeaderLine(made.log, made.log, [key], 0, 0, until, True, "2026-01-02T00:00:00.000000Z"),
         PolicyLine(role_document([POLICY]) or b""),
         *(EntryLine(row.entry, row.openings or b"{}") for row in made.rows[:until]),
-        ProofLine(inclusion.make(until - 1, size, node)),
+        ProofLine(tree_proofs.inclusion_proof(until - 1, size, node)),
         CheckpointLine(sign(Checkpoint(made.log, size, made.tree.root()), signer)),
-        ErasureLine(made.rows[-1].entry.decode(), inclusion.make(size - 1, size, node)),
+        ErasureLine(
+            made.rows[-1].entry.decode(), tree_proofs.inclusion_proof(size - 1, size, node)
+        ),
     ]
     return {"seed": signer.seed().hex(), "part": _file(lines)}
 

@@ -11,6 +11,7 @@ from policies.sets.policy_set import role_document
 from policies.trail.checkpoint import Checkpoint, sign
 from policies.trail.incarnation import accepted_incarnation_record, origin_of
 from policies.trail.log_file.coding import encode_line
+from policies.trail.log_file.file import LogFileWriter
 from policies.trail.log_file.lines import (
     CheckpointLine,
     DamagedLine,
@@ -23,12 +24,11 @@ from policies.trail.log_file.lines import (
     PurgeLine,
     TruncatedLine,
 )
-from policies.trail.log_file.writer import LogFileWriter
 from policies.trail.merkle_tree import Frontier, leaf_hash
-from policies.trail.proofs import inclusion
+from policies.trail.proofs import tree_proofs
 from policies.trail.proofs.signed_note import ED25519, VerifierKey
-from policies.trail.purge import Purged
 from policies.trail.record import gap_record, heartbeat_record, incarnation_record, make_record
+from policies.trail.removal import Purged
 from tests.policies.world import POLICY, START, Log, decided
 
 SIGNER = Signer(bytes(range(32)))
@@ -113,7 +113,9 @@ def purged_part() -> Any:
             tree.append(leaf)
         return tree.root()
 
-    brought = PurgeLine(log.rows[purge].entry.decode(), inclusion.make(purge, size, node))
+    brought = PurgeLine(
+        log.rows[purge].entry.decode(), tree_proofs.inclusion_proof(purge, size, node)
+    )
     files = {}
     for name, first, until in (("before", PURGED, purge), ("behind", purge + 1, size)):
         lines: list[Line] = [
@@ -121,7 +123,7 @@ def purged_part() -> Any:
             FrontierLine(first, tree_of(log, first).hashes),
             *[PolicyLine(role_document([POLICY]) or b"")] * (until == size),
             *(EntryLine(row.entry, row.openings or b"{}") for row in log.rows[first:until]),
-            *[ProofLine(inclusion.make(until - 1, size, node))] * (until < size),
+            *[ProofLine(tree_proofs.inclusion_proof(until - 1, size, node))] * (until < size),
             CheckpointLine(_note(log, size, 1)),
             brought,
         ]
@@ -164,7 +166,7 @@ def report() -> Any:
         return tree.root()
 
     items = [
-        Item(log.rows[seq].entry, openings, inclusion.make(seq, size, node))
+        Item(log.rows[seq].entry, openings, tree_proofs.inclusion_proof(seq, size, node))
         for seq, openings in ((3, b"{}"), (6, None))
     ]
     items.append(Item(log.rows[size].entry, log.rows[size].openings, None))

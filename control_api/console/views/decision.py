@@ -28,7 +28,7 @@ from policies.ground.canonical import b64, unb64
 from policies.ground.errors import Conflict, Invalid, SluiceError
 from policies.trail import checkpoint
 from policies.trail.proofs.signed_note import ED25519, VerifierKey
-from policies.trail.proofs.tlog_proof import TlogProof
+from policies.trail.proofs.tree_proofs import TlogProof
 
 
 async def show_decision(visit: Visit) -> Html:

@@ -23,9 +23,8 @@ from policies.ground.errors import Unavailable
 from policies.trail.checkpoint import Checkpoint
 from policies.trail.findings import Finding, Reason
 from policies.trail.merkle_tree import Frontier, leaf_hash
-from policies.trail.proofs.subtree import Node
-from policies.trail.proofs.wide_tree import WideTree
-from policies.trail.purge import Anchor
+from policies.trail.proofs.nodes import Node, WideTree
+from policies.trail.removal import Anchor
 
 FIRST_ROWS, MAX_ROWS = 50, 200
 """The rows of the first page, and the most of any: they are hashed without a pause, in about a

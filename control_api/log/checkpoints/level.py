@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from policies.trail import checkpoint
 from policies.trail.checkpoint import BadNote
-from policies.trail.proofs import cosignature, signed_note
+from policies.trail.proofs import signed_note
 from policies.trail.proofs.signed_note import Signature, VerifierKey
 
 
@@ -35,7 +35,7 @@ def level_of(
         return Level.unsigned, 0
     try:
         checkpoint.read(note, origin, publics)
-        count = len(cosignature.verified(signed_note.parse(note), witnesses))
+        count = len(signed_note.verified_cosignatures(signed_note.parse(note), witnesses))
     except BadNote:
         return Level.unsigned, 0
     # Without a witness there is no quorum to reach.
@@ -61,4 +61,4 @@ def merged(
     replaced = {(each.name, each.key_id) for each in lines}
     kept = tuple(each for each in parsed.signatures if (each.name, each.key_id) not in replaced)
     made = parsed._replace(signatures=(*kept, *lines))
-    return made.render(), len(cosignature.verified(made, witnesses))
+    return made.render(), len(signed_note.verified_cosignatures(made, witnesses))

@@ -13,9 +13,9 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar
 from control_api.security.witness_addresses import WitnessAddress
 from policies.ground.canonical import b64
 from policies.trail.checkpoint import BadNote
-from policies.trail.proofs import cosignature, signed_note
+from policies.trail.proofs import signed_note
+from policies.trail.proofs.nodes import MAX_SIZE
 from policies.trail.proofs.signed_note import Signature
-from policies.trail.proofs.subtree import MAX_SIZE
 
 TOTAL_SECONDS = 10.0
 CONNECT_SECONDS = 3.0
@@ -105,7 +105,7 @@ class WitnessClient:
             added = signed_note.parse(note + raw.decode())
             if added.text != signed_note.parse(note).text:
                 raise BadNote("the answer is not made of signature lines")
-            found = cosignature.verified(added, [self.key])
+            found = signed_note.verified_cosignatures(added, [self.key])
         except (BadNote, UnicodeDecodeError) as error:
             raise NotCosigned(Refusal.unusable, str(error)) from error
         if not found:

@@ -14,9 +14,8 @@ from control_api.store.schema.log import log_entries, log_heads
 from control_api.store.store import Store
 from policies.trail.incarnation import is_origin_of
 from policies.trail.merkle_tree import Frontier
-from policies.trail.proofs import consistency
-from policies.trail.proofs.subtree import Part, frontier_nodes
-from policies.trail.proofs.wide_tree import KnownNodes, NodeGap
+from policies.trail.proofs import tree_proofs
+from policies.trail.proofs.nodes import KnownNodes, NodeGap, Part, frontier_nodes
 from policies.trail.verdict.checkpoint_judge import earlier_roots
 
 PAGE = 5000
@@ -127,7 +126,7 @@ async def _purged_roots(
     begins with that tree: those at multiples of 256, and at most checkpoints that are kept."""
     roots: dict[int, bytes] = {}
     for size in sizes:
-        known, parts = KnownNodes(), consistency.parts(size, anchor.size)
+        known, parts = KnownNodes(), tree_proofs.consistency_parts(size, anchor.size)
         wanted = {*(node for part in parts for node in part.nodes()), *frontier_nodes(size)}
         try:
             stored = await checkpoints.at(connection, tenant, size)
@@ -140,6 +139,6 @@ async def _purged_roots(
         except (NodeGap, TooManyRows, ValueError, TypeError):
             continue
         # Stored nodes may be forged: only a proof that leads to the anchor's root counts.
-        if consistency.verify(size, root, anchor.size, anchor.root(), hashes):
+        if tree_proofs.proves_consistency(size, root, anchor.size, anchor.root(), hashes):
             roots[size] = root
     return roots

@@ -42,7 +42,7 @@ from policies.trail.verdict.checkpoint_judge import CheckpointJudge, KnownNotes
 from policies.trail.verdict.outcome import Outcome, Unusable
 from policies.trail.verdict.summary import describe
 from policies.trail.verdict.trusted_keys import TrustedKeys, witnessed
-from policies.trail.walk.silences import Silences
+from policies.trail.walk.gaps import Silences
 
 _SEQ = re.compile(r"seq ([0-9]{1,18}): ")
 MOST_SHOWN = 20

@@ -35,9 +35,9 @@ from policies.trail.log_file.lines import (
     PurgeLine,
 )
 from policies.trail.proofs.signed_note import ED25519, VerifierKey
-from policies.trail.purge import Anchor
 from policies.trail.record import MAX_ENTRY
-from policies.trail.walk.erasures import erased_ranges
+from policies.trail.removal import Anchor
+from policies.trail.walk.gaps import erased_ranges
 
 
 class PurgeEntry(NamedTuple):

@@ -42,6 +42,7 @@ from control_api.store.store import Store
 from policies.ground.canonical import rfc3339
 from policies.ground.signing import KeyRing
 from policies.trail.log_file.coding import encode_line
+from policies.trail.log_file.file import LogFileWriter
 from policies.trail.log_file.lines import (
     CheckpointLine,
     FrontierLine,
@@ -49,7 +50,6 @@ from policies.trail.log_file.lines import (
     PolicyLine,
     TruncatedLine,
 )
-from policies.trail.log_file.writer import LogFileWriter
 
 PAGE_ROWS, PAGE_BYTES = 2000, 4 * 1024 * 1024
 """The most rows of a page, and the bytes that it should have, by the page before it."""

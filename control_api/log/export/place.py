@@ -18,10 +18,9 @@ from control_api.store.queries.tree_nodes import TooManyRows
 from control_api.store.schema.log import log_entries, log_heads
 from policies.ground.canonical import micros
 from policies.ground.errors import Conflict, NotFound, Unavailable
-from policies.trail.proofs import inclusion
-from policies.trail.proofs.subtree import Node, frontier_nodes
-from policies.trail.proofs.wide_tree import KnownNodes, NodeGap
-from policies.trail.purge import Anchor
+from policies.trail.proofs import tree_proofs
+from policies.trail.proofs.nodes import KnownNodes, Node, NodeGap, frontier_nodes
+from policies.trail.removal import Anchor
 
 NEAR = 16
 """Rows in which a time is looked for, if the one asked for is missing or damaged."""
@@ -113,10 +112,10 @@ async def entry_proof(
 ) -> list[bytes]:
     """The inclusion proof of entry `seq` in the tree of `size` entries. Raises like
     `tree_before`."""
-    parts = inclusion.parts(seq, size)
+    parts = tree_proofs.inclusion_parts(seq, size)
     wanted = {node for part in parts for node in part.nodes()}
     known = await _known(connection, tenant_id, wanted)
-    return inclusion.make(seq, size, known.hash)
+    return tree_proofs.inclusion_proof(seq, size, known.hash)
 
 
 async def _known(

@@ -24,8 +24,7 @@ from policies.trail import checkpoint
 from policies.trail.checkpoint import Checkpoint
 from policies.trail.incarnation import is_origin_of
 from policies.trail.merkle_tree import Frontier
-from policies.trail.proofs.subtree import Node
-from policies.trail.proofs.wide_tree import WIDTH, WideTree
+from policies.trail.proofs.nodes import WIDTH, Node, WideTree
 
 MAX_HELD = 65_536
 """Differing nodes that wait for a signed root, of all logs: those of 16 million entries, in some

@@ -35,8 +35,8 @@ from control_api.store.transaction import Transaction
 from policies.ground.canonical import rfc3339
 from policies.trail.findings import Finding, Reason
 from policies.trail.merkle_tree import Frontier
-from policies.trail.purge import Anchor, Purged
 from policies.trail.recompute.recomputer import RecomputeCounts
+from policies.trail.removal import Anchor, Purged
 from policies.trail.verify import LogHead, Verifier
 
 ROUND = DAY

@@ -17,12 +17,11 @@ from control_api.policy.models import (
     TriedRetrieval,
 )
 from policies.analysis import matrix as analysis
-from policies.analysis.access import Asked
+from policies.analysis.access import Asked, body, decided
+from policies.analysis.callers import CallersOfRoles, Registry
 from policies.analysis.difference import by_role, difference
-from policies.analysis.examples import body, decided
 from policies.analysis.guardrails import GuardedRoles
 from policies.analysis.names import MAX_STEPS
-from policies.analysis.registry import CallersOfRoles, Registry
 from policies.analysis.rows import access_rows, difference_rows
 from policies.checks.finding import Facts
 from policies.definitions.definition import DefinitionFaults
@@ -35,8 +34,7 @@ from policies.ground.json_body import parse_object
 from policies.retrieval import Retrieval
 from policies.sets.role import Role, compile_role
 from policies.suggestion import suggest
-from policies.testing.cases import CaseFile
-from policies.testing.parse import parse
+from policies.testing.cases import CaseFile, parse
 from policies.testing.run import clauses, compiled, failure, run
 
 MAX_FAILURES = 1000

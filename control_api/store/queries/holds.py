@@ -16,7 +16,7 @@ from control_api.store.queries.rows import Position, columns_of, newest_first, v
 from control_api.store.schema.log import entries_with_openings, log_entries, openings
 from control_api.store.schema.proofs import holds
 from control_api.store.schema.tables import sessions
-from policies.trail.erasure.hold import Hold
+from policies.trail.change import Hold
 from policies.trail.record import masked_user
 
 _FACETS = {"session": "session_id", "agent": "agent_id", "user": "user_id"}

@@ -41,7 +41,7 @@ from control_api.store.schema.log import (
     purges,
 )
 from policies.trail.entry import Index
-from policies.trail.purge import Anchor, Purged
+from policies.trail.removal import Anchor, Purged
 
 
 async def latest_anchor(connection: AsyncConnection, tenant_id: str) -> Anchor | None:

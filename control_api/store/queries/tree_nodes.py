@@ -19,8 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from control_api.store.schema.log import log_entries
 from control_api.store.schema.proofs import tree_nodes
 from control_api.store.schema.statements import chunks, insert_into
-from policies.trail.proofs.subtree import HASH, Node
-from policies.trail.proofs.wide_tree import LEVELS, WIDTH, KnownNodes, stored_below
+from policies.trail.proofs.nodes import HASH, LEVELS, WIDTH, KnownNodes, Node, stored_below
 
 MAX_ROWS = 256 * WIDTH
 """Rows that one `read` may take. A proof needs some 256 on each level; the rest is for nodes that

@@ -10,12 +10,12 @@ from typing import Any
 from deploy.commands.policy import text
 from deploy.commands.policy.sources import Unusable
 from deploy.commands.policy.text import AddCommand, add_output
+from policies.analysis.access import body, decided
 from policies.analysis.difference import by_role
-from policies.analysis.examples import body, decided
 from policies.analysis.guardrails import GuardedRoles
 from policies.analysis.names import TooManyClasses
 from policies.definitions.definition import LoadError
-from policies.definitions.guardrail_file import TenantDefinitions, load_definitions
+from policies.definitions.load import TenantDefinitions, load_definitions
 from policies.definitions.model import Policy
 from policies.definitions.policy_files import strays, tenants
 from policies.sets.role import compile_role

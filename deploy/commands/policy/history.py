@@ -25,9 +25,16 @@ from policies.ground.signing import Endorsement
 from policies.trail import checkpoint
 from policies.trail.change import object_digest
 from policies.trail.merkle_tree import leaf_hash
-from policies.trail.proofs.private_key import NOT_PUBLIC, is_private_half, is_private_key
-from policies.trail.proofs.signed_note import ED25519, BadKey, BadNote, VerifierKey
-from policies.trail.proofs.tlog_proof import MAX_TEXT, BadProof, TlogProof
+from policies.trail.proofs.signed_note import (
+    ED25519,
+    NOT_PUBLIC,
+    BadKey,
+    BadNote,
+    VerifierKey,
+    is_private_half,
+    is_private_key,
+)
+from policies.trail.proofs.tree_proofs import MAX_TEXT, BadProof, TlogProof
 
 CHANGES = "/v1/audit/changes"
 POLICIES = "/v1/policies"

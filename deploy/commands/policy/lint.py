@@ -8,10 +8,15 @@ from pathlib import Path
 
 from deploy.commands.policy.text import AddCommand
 from policies.definitions.definition import Definition, DefinitionFault, LoadError
-from policies.definitions.folders import DEFAULT, UnownedFolder, unlikely, unowned
-from policies.definitions.guardrail_file import load_definitions
-from policies.definitions.load import load_file
-from policies.definitions.policy_files import strays, tenants
+from policies.definitions.load import load_definitions, load_file
+from policies.definitions.policy_files import (
+    DEFAULT,
+    UnownedFolder,
+    strays,
+    tenants,
+    unlikely,
+    unowned,
+)
 from policies.ground.output import plural
 from policies.lint import lint
 

@@ -10,10 +10,10 @@ from deploy.commands.report.evidence import BadReport, Evidence, Item, parse
 from deploy.commands.verify.check import CheckOptions
 from policies.ground.output import plural, printable
 from policies.trail.checkpoint import Checkpoint
+from policies.trail.entry import EntryFinding, check_entry, check_openings, load_entry
 from policies.trail.findings import Finding, Reason
 from policies.trail.merkle_tree import leaf_hash
-from policies.trail.proofs import inclusion
-from policies.trail.stored_entry import EntryFinding, check_entry, check_openings, load_entry
+from policies.trail.proofs import tree_proofs
 from policies.trail.verdict.checkpoint_judge import CheckpointJudge, KnownNotes
 from policies.trail.verdict.outcome import Level, Outcome
 from policies.trail.verdict.summary import documents, not_compared
@@ -181,7 +181,7 @@ def _check_item(
         return last
     if checkpoint is None or seq >= checkpoint.size:
         result.unproven += 1
-    elif item.proof is None or not inclusion.verify(
+    elif item.proof is None or not tree_proofs.proves_inclusion(
         leaf_hash(item.entry), seq, checkpoint.size, item.proof, checkpoint.root
     ):
         message = f"seq {seq}: its proof does not lead to the checkpoint's root"

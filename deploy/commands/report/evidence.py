@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from policies.ground.canonical import b64, unb64
-from policies.trail.proofs.tlog_proof import MAX_HASHES
+from policies.trail.proofs.tree_proofs import MAX_HASHES
 
 FORMAT = "sluice-report/1"
 MAX_BYTES = 256 * 1024 * 1024

@@ -13,6 +13,7 @@ from deploy.commands.verify.source import BrokenFile, pieces
 from policies.ground.canonical import rfc3339
 from policies.trail import checkpoint
 from policies.trail.checkpoint import BadNote
+from policies.trail.log_file.file import BadLogFile, LogFileReader
 from policies.trail.log_file.lines import (
     CheckpointLine,
     EndLine,
@@ -22,11 +23,10 @@ from policies.trail.log_file.lines import (
     Line,
     ProofLine,
 )
-from policies.trail.log_file.reader import BadLogFile, LogFileReader
 from policies.trail.merkle_tree import Frontier, leaf_hash, node_hash
-from policies.trail.proofs import inclusion, signed_note
+from policies.trail.proofs import signed_note, tree_proofs
+from policies.trail.proofs.nodes import Node, Part, frontier_nodes
 from policies.trail.proofs.signed_note import VerifierKey
-from policies.trail.proofs.subtree import Node, Part, frontier_nodes
 from policies.trail.verdict.outcome import Unusable
 from policies.trail.verdict.trusted_keys import TrustedKeys
 
@@ -37,7 +37,9 @@ class ProofMaker:
 
     def __init__(self, before: Frontier, until: int, size: int, wanted: Collection[int]) -> None:
         self._until, self._size = min(until, size), size
-        self._parts = {seq: inclusion.parts(seq, size) for seq in wanted if seq < self._until}
+        self._parts = {
+            seq: tree_proofs.inclusion_parts(seq, size) for seq in wanted if seq < self._until
+        }
         self._needed = {
             node
             for parts in self._parts.values()
@@ -72,7 +74,7 @@ class ProofMaker:
         """The proof of the last leaf that was fed, in a tree that is larger than the file. Its
         hashes, and the nodes on its path, are all that other proofs need from beyond the file."""
         first, end, root = self._next - 1, self._next, self._last
-        for part, given in zip(inclusion.parts(first, self._size), hashes, strict=True):
+        for part, given in zip(tree_proofs.inclusion_parts(first, self._size), hashes, strict=True):
             self._beyond[part] = given
             root = node_hash(given, root) if part.first < first else node_hash(root, given)
             first, end = min(first, part.first), max(end, part.end)

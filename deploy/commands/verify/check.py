@@ -42,12 +42,12 @@ from policies.trail.log_file.lines import (
 )
 from policies.trail.merkle_tree import Frontier
 from policies.trail.proofs.signed_note import VerifierKey
+from policies.trail.proofs.tree_proofs import proves_tail
 from policies.trail.verdict.checkpoint_judge import CheckpointJudge, KnownNotes, earlier_roots
 from policies.trail.verdict.outcome import Outcome, Unusable
 from policies.trail.verdict.summary import neighbours
 from policies.trail.verdict.trusted_keys import TrustedKeys
 from policies.trail.walk.joined_walk import JoinedWalk
-from policies.trail.walk.tail_proof import proves_tail
 
 
 def read_header(chunks: LineChunks, subject: str) -> HeaderLine:

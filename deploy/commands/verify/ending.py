@@ -13,6 +13,7 @@ import orjson
 from deploy.commands.verify.source import LineChunks
 from policies.ground.canonical import b64, micros, unb64
 from policies.trail.checkpoint import Checkpoint
+from policies.trail.entry import EntryFinding, check_entry
 from policies.trail.findings import Finding, Reason
 from policies.trail.log_file.lines import (
     MAX_LINE,
@@ -24,12 +25,9 @@ from policies.trail.log_file.lines import (
     PurgeLine,
 )
 from policies.trail.merkle_tree import Frontier, leaf_hash
-from policies.trail.proofs import inclusion
-from policies.trail.purge import KIND
-from policies.trail.purge import KIND as PURGE
-from policies.trail.stored_entry import EntryFinding, check_entry
-from policies.trail.walk.erasures import KIND as REDACT
-from policies.trail.walk.erasures import Erasures, erased_ranges
+from policies.trail.proofs import tree_proofs
+from policies.trail.removal import PURGE
+from policies.trail.walk.gaps import REDACT, Erasures, erased_ranges
 from policies.trail.walk.joined_walk import JoinedWalk
 
 
@@ -54,7 +52,7 @@ class FileStart(NamedTuple):
 def seen(notable: Iterable[tuple[int, str, dict[str, Any]]], covered: int) -> list[PurgeSeen]:
     """The `purge` entries among `notable`, each `(seq, kind, pub)`, of a file whose first `covered`
     entries a checkpoint by a trusted key covers."""
-    return [PurgeSeen(seq, pub, seq < covered) for seq, kind, pub in notable if kind == KIND]
+    return [PurgeSeen(seq, pub, seq < covered) for seq, kind, pub in notable if kind == PURGE]
 
 
 def purged_before(purges: Iterable[PurgeSeen], oldest: int) -> int:
@@ -228,7 +226,7 @@ class Ending:
 def _proves(raw: bytes, seq: int, hashes: list[bytes], covered: Checkpoint | None) -> bool:
     if covered is None:
         return False
-    return inclusion.verify(leaf_hash(raw), seq, covered.size, hashes, covered.root)
+    return tree_proofs.proves_inclusion(leaf_hash(raw), seq, covered.size, hashes, covered.root)
 
 
 def end_fault(

@@ -39,9 +39,9 @@ from policies.ground.signing import Signer
 from policies.trail import checkpoint
 from policies.trail.checkpoint import BadNote, Checkpoint
 from policies.trail.merkle_tree import Frontier
-from policies.trail.proofs import consistency, cosignature, signed_note
+from policies.trail.proofs import signed_note, tree_proofs
+from policies.trail.proofs.nodes import HASH, MAX_SIZE
 from policies.trail.proofs.signed_note import COSIGNATURE, MAX_NOTE, Note, Signature, VerifierKey
-from policies.trail.proofs.subtree import HASH, MAX_SIZE
 
 _SUFFIX = ".note"
 
@@ -267,7 +267,7 @@ class Witness:
         last = self._memory.get(submission.checkpoint.origin)
         _check(submission, None if last is None else last.checkpoint)
         text = submission.note.text
-        line = cosignature.cosign(text, self.key.name, self._signer, self._seconds())
+        line = signed_note.cosign(text, self.key.name, self._signer, self._seconds())
         note = Note(text, (*signed, line))
         if last is None or last.note != note:
             # Nothing is signed twice in a second: the same note at the same time is the same line.
@@ -297,13 +297,13 @@ def _check(submission: Submission, last: Checkpoint | None) -> None:
     if last is None or not old:
         if proof:
             raise Invalid("there is no consistency proof from size 0")
-    elif not consistency.verify(old, last.root, claimed.size, claimed.root, proof):
+    elif not tree_proofs.proves_consistency(old, last.root, claimed.size, claimed.root, proof):
         raise Invalid(f"the proof does not lead from size {old} to size {claimed.size}")
 
 
 def _cosigned(last: Remembered, key: VerifierKey) -> None:
     try:
-        found = cosignature.verified(last.note, [key])
+        found = signed_note.verified_cosignatures(last.note, [key])
     except BadNote:
         found = []
     if not found:

@@ -10,7 +10,7 @@ libraries.
 
 from typing import Any
 
-from policies.ground.masking.masked import Masked
+from policies.ground.masking.recognizer import Masked
 from policies.ground.masking.turns import MaskingTurns
 
 __all__ = ["Masked", "MaskingTurns", "masked_json", "masked_text"]
@@ -29,6 +29,6 @@ def masked_text(text: str, context: str = "") -> Masked:
 def masked_json(value: Any) -> tuple[Any, tuple[str, ...]]:
     """A decoded JSON value with every string, key and card number masked at any depth, and the
     sorted labels. The caller must bound the depth."""
-    from policies.ground.masking.tree import mask_tree
+    from policies.ground.masking.mask import mask_tree
 
     return mask_tree(value)

@@ -1,24 +1,33 @@
-"""Runs a text through all recognizers and replaces what they find.
+"""Runs a text, or every text of a JSON value, through all recognizers and replaces what they find.
 
     normalize > spans of every likely recognizer > merge overlaps > replace each by its label
 
 Knows the recognizers and their order, how spans become one text, and nothing of how each works. A
 generator of steps can be left between any two of them (`turns.py`); `mask` takes all at once.
+
+In a JSON value, such as the free-form `detail` of a lineage action, each string is read with the
+name of its member, so `{"phone": "2125550142"}` is understood. In a member with the name of a
+secret, every text and number is masked. Elsewhere, the only numbers to be masked are card numbers
+of 13 to 19 digits: any other is more often a count than personal.
 """
 
 import re
 from collections.abc import Generator
+from typing import Any
 
-from policies.ground.masking.addresses import IP
-from policies.ground.masking.cards import CARD
-from policies.ground.masking.credentials import SECRET
-from policies.ground.masking.emails import EMAIL
-from policies.ground.masking.ibans import IBAN
-from policies.ground.masking.masked import UNREAD, Masked
+from policies.ground.masking.contacts import EMAIL, IP, PHONE
+from policies.ground.masking.credentials import LABEL as CREDENTIAL
+from policies.ground.masking.credentials import SECRET, names_secret
 from policies.ground.masking.national_ids import NATIONAL_ID
-from policies.ground.masking.normalize import normalize, normalize_steps
-from policies.ground.masking.phones import PHONE
-from policies.ground.masking.recognizer import LONG, Recognizer
+from policies.ground.masking.payment import CARD, IBAN
+from policies.ground.masking.recognizer import (
+    LONG,
+    UNREAD,
+    Masked,
+    Recognizer,
+    normalize,
+    normalize_steps,
+)
 
 Labelled = tuple[int, int, str]
 """A span and its label."""
@@ -149,3 +158,74 @@ def _replaced(text: str, found: list[Labelled], labels: set[str]) -> str:
 
 def _prefix(context: str) -> str:
     return f"{context[-LONGEST_CONTEXT:]}: " if context else ""
+
+
+_CARD = range(10**12, 10**19)
+
+Steps = Generator[None, None, Any]
+
+
+def mask_tree(value: Any) -> tuple[Any, tuple[str, ...]]:
+    """See `masked_json` in the package."""
+    steps = tree_steps(value)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            masked: tuple[Any, tuple[str, ...]] = done.value
+            return masked
+
+
+def tree_steps(value: Any) -> Generator[None, None, tuple[Any, tuple[str, ...]]]:
+    """Like `mask_tree`, with a pause after each candidate and each member."""
+    labels: set[str] = set()
+    masked = yield from _tree(value, "", False, labels)
+    return masked, tuple(sorted(labels))
+
+
+def _tree(value: Any, name: str, secret: bool, labels: set[str]) -> Steps:
+    yield
+    kind = type(value)
+    if kind is dict:
+        made: dict[str, Any] = {}
+        counts: dict[str, int] = {}
+        for key, member in value.items():
+            member_secret = secret or names_secret(key)
+            new = yield from _key(key, made, counts, labels)
+            made[new] = yield from _tree(member, key, member_secret, labels)
+        return made
+    if kind is list:
+        items = []
+        for each in value:
+            items.append((yield from _tree(each, name, secret, labels)))
+        return items
+    # Null, true and false hold no secret.
+    if secret and kind in (str, int, float) and value != "":
+        labels.add(CREDENTIAL)
+        return f"[{CREDENTIAL}]"
+    if kind is str:
+        return (yield from _text(value, name, labels))
+    if kind is int and value in _CARD:
+        masked = mask(str(value))
+        labels.update(masked.labels)
+        return masked.text if masked.labels else value
+    return value
+
+
+def _key(key: str, taken: dict[str, Any], counts: dict[str, int], labels: set[str]) -> Steps:
+    """The masked key, with a number added if another key was masked to the same text."""
+    text = yield from _text(key, "", labels)
+    # Counting goes on where the last key of this text ended. From 1 each time, a megabyte of keys
+    # that are masked to one text would take minutes.
+    unique, count = text, counts.get(text, 1)
+    while unique in taken:
+        count += 1
+        unique = f"{text} ({count})"
+    counts[text] = count
+    return unique
+
+
+def _text(text: str, context: str, labels: set[str]) -> Steps:
+    masked = mask(text, context) if len(text) <= SHORT else (yield from mask_steps(text, context))
+    labels.update(masked.labels)
+    return masked.text

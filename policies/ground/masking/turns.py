@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Protocol, TypeVar
 
-from policies.ground.masking.masked import UNREAD, Masked
+from policies.ground.masking.recognizer import UNREAD, Masked
 
 SLICE = 0.0005
 """Seconds of masking in a turn of the loop, and what the last step takes beyond them."""
@@ -81,7 +81,7 @@ class MaskingTurns:
     async def json(self, value: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
         """Like `masked_json`, for an object; `{"detail": "[UNREAD]"}` if there wasn't enough time.
         The caller must bound the depth."""
-        from policies.ground.masking.tree import tree_steps
+        from policies.ground.masking.mask import tree_steps
 
         masked = await self._taken(tree_steps(value))
         return ({"detail": UNREAD.text}, UNREAD.labels) if masked is None else masked

@@ -1,9 +1,17 @@
-"""Signed notes (C2SP `signed-note`): a text and the signatures of one or more keys under it.
+"""Reads, signs and verifies signed notes (C2SP `signed-note`): a text and the signatures of one or
+more keys under it, those of witnesses too.
 
-    <text, ends with a newline>\\n— <name> <base64(key id ‖ signature)>\\n…
+    <text, ends with a newline>\
+— <name> <base64(key id ‖ signature)>\
+…
 
-Also verifier keys, `<name>+<hex key id>+<base64(type ‖ public key)>`. Knows Ed25519 signatures over
-the text itself; `cosignature` knows those of witnesses. Doesn't know what the text says.
+Also verifier keys, `<name>+<hex key id>+<base64(type ‖ public key)>`, and whether a private key of
+a log was given where its public key is asked for; no message shows one.
+
+A cosignature (C2SP `tlog-cosignature`, `cosignature/v1`) is a witness's: it states that at some
+time, the checkpoint was the largest it knew of the log, and consistent with those before. It is an
+8-byte time and an Ed25519 signature over that time and the note's text. A witness checks
+consistency before it signs; here nothing knows it, nor what the text says.
 """
 
 import hashlib
@@ -16,7 +24,7 @@ from policies.ground.signing import Signer, verify
 ED25519 = 0x01
 """The type of a signature over the text itself."""
 COSIGNATURE = 0x04
-"""The type of a witness's signature: `policies.trail.proofs.cosignature`."""
+"""The type of a witness's signature: `policies.trail.proofs.signed_note`."""
 _PUBLIC_BYTES = {ED25519: 32, COSIGNATURE: 32}
 _KEY_ID = 4
 MAX_NOTE = 256 * 1024
@@ -197,3 +205,82 @@ def _signature(line: str) -> Signature:
     if mark != "—" or not is_name(name) or len(raw) <= _KEY_ID:
         raise BadNote("a line below the note's text is not a signature")
     return Signature(name, raw[:_KEY_ID], raw[_KEY_ID:])
+
+
+MAX_TIME = 2**63 - 1
+_TIME_BYTES = 8
+_SIGNATURE_BYTES = 64
+
+
+class Cosignature(NamedTuple):
+    """A cosignature that verified: the witness's key, and when it signed, in seconds since 1970
+    UTC."""
+
+    key: VerifierKey
+    signed_at: int
+
+
+def cosigned_message(text: str, signed_at: int) -> bytes:
+    """The bytes that a witness signs for a note's text."""
+    return f"cosignature/v1\ntime {signed_at}\n{text}".encode()
+
+
+def cosign(text: str, name: str, signer: Signer, signed_at: int) -> Signature:
+    """The line that the witness `name` adds to a note. `signed_at` is in seconds since 1970 UTC.
+    Raises `ValueError` for a time that the format doesn't have."""
+    if not 0 <= signed_at <= MAX_TIME:
+        raise ValueError(f"{signed_at} is not a time of a cosignature")
+    signature = signed_at.to_bytes(_TIME_BYTES, "big") + signer.sign(
+        cosigned_message(text, signed_at)
+    )
+    return Signature(name, key_id(name, signer.public, COSIGNATURE), signature)
+
+
+def verified_cosignatures(note: Note, keys: Collection[VerifierKey]) -> list[Cosignature]:
+    """The cosignatures by `keys`, the latest of each key, in the order of `keys`. Those of other
+    keys are ignored. Raises `BadNote` if one of these keys has a cosignature that is wrong."""
+    latest: dict[VerifierKey, int] = {}
+    for signature, key in matches(note, keys, COSIGNATURE):
+        signed_at = _signed_at(note.text, signature, key)
+        latest[key] = max(signed_at, latest.get(key, 0))
+    return [Cosignature(key, latest[key]) for key in dict.fromkeys(keys) if key in latest]
+
+
+def _signed_at(text: str, signature: Signature, key: VerifierKey) -> int:
+    raw = signature.signature
+    signed_at = int.from_bytes(raw[:_TIME_BYTES], "big")
+    if (
+        len(raw) != _TIME_BYTES + _SIGNATURE_BYTES
+        or signed_at > MAX_TIME
+        or not verify(key.public, raw[_TIME_BYTES:], cosigned_message(text, signed_at))
+    ):
+        raise BadNote(f"the cosignature by `{key.name}` does not match the note's text")
+    return signed_at
+
+
+NOT_PUBLIC = (
+    "the key given is the log's private key, which must stay with the service: who reads it can "
+    "sign another log. Give the public key, `log.pub`, which `sluice log-key` prints. If the "
+    "private key has left its host, replace it with `sluice rotate-key`"
+)
+
+
+def is_public_key(text: str) -> bool:
+    """Whether `text` is the base64 of 32 bytes, as a public key is. The seed of a private key has
+    the same form: `is_private_half` tells them apart."""
+    try:
+        return len(unb64(text)) == 32
+    except NotCanonical:
+        return False
+
+
+def is_private_key(text: str) -> bool:
+    """Whether `text` has the form of a private key: PEM, or a `log.key` after a rotation, whose
+    first line is the seed and each further line an endorsement."""
+    first, _, rest = text.partition("\n")
+    return "PRIVATE KEY-----" in first or (is_public_key(first.strip()) and rest.startswith("{"))
+
+
+def is_private_half(given: Iterable[bytes], publics: Collection[bytes]) -> bool:
+    """Whether one of the keys `given` (32 bytes each) is the private half of a key in `publics`."""
+    return not {Signer(each).public for each in given}.isdisjoint(publics)

@@ -15,9 +15,8 @@ from policies.trail.findings import Finding, Reason
 from policies.trail.incarnation import is_origin_of
 from policies.trail.merkle_tree import Frontier
 from policies.trail.proofs import signed_note
-from policies.trail.proofs.cosignature import Cosignature
-from policies.trail.proofs.signed_note import Note, VerifierKey
-from policies.trail.proofs.subtree import frontier_nodes
+from policies.trail.proofs.nodes import frontier_nodes
+from policies.trail.proofs.signed_note import Cosignature, Note, VerifierKey
 from policies.trail.verdict.outcome import Level, NotCompared, Outcome, Unusable
 from policies.trail.verdict.trusted_keys import TrustedKeys, short, witnessed
 

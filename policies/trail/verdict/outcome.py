@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from policies.ground.canonical import unb64
 from policies.trail.findings import Finding, Reason
-from policies.trail.walk.silences import Silences, silence
+from policies.trail.walk.gaps import Silences, silence
 
 
 class Level(StrEnum):

@@ -9,14 +9,18 @@ from typing import Any
 
 from policies.ground.canonical import b64, unb64
 from policies.ground.signing import Endorsement
-from policies.trail.proofs import cosignature, signed_note
-from policies.trail.proofs.private_key import (
+from policies.trail.proofs import signed_note
+from policies.trail.proofs.signed_note import (
+    COSIGNATURE,
+    ED25519,
     NOT_PUBLIC,
+    BadKey,
+    Note,
+    VerifierKey,
     is_private_half,
     is_private_key,
     is_public_key,
 )
-from policies.trail.proofs.signed_note import COSIGNATURE, ED25519, BadKey, Note, VerifierKey
 from policies.trail.verdict.outcome import Unusable
 
 MAX_KEYS = 1000
@@ -114,9 +118,9 @@ class TrustedKeys:
         return next(iter(signers), None)
 
 
-def witnessed(note: Note, witnesses: Sequence[VerifierKey]) -> list[cosignature.Cosignature]:
+def witnessed(note: Note, witnesses: Sequence[VerifierKey]) -> list[signed_note.Cosignature]:
     """The cosignatures by the pinned witnesses. Raises `BadNote` if one is wrong."""
-    return cosignature.verified(note, witnesses)
+    return signed_note.verified_cosignatures(note, witnesses)
 
 
 def short(public: bytes) -> str:

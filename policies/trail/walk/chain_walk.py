@@ -14,8 +14,8 @@ import hashlib
 from binascii import b2a_base64
 from typing import Any, NoReturn
 
+from policies.trail.entry import EntryFinding, load_entry
 from policies.trail.findings import Reason
-from policies.trail.stored_entry import EntryFinding, load_entry
 
 _sha256 = hashlib.sha256
 

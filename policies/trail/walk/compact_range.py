@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Sequence
 
 from policies.trail.merkle_tree import Frontier
-from policies.trail.proofs.subtree import Part
+from policies.trail.proofs.nodes import Part
 
 _sha256 = hashlib.sha256
 _LEVEL = 3

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from typing import Any
 
 from policies.ground.canonical import b64, encode
+from policies.trail.entry import EntryFinding
 from policies.trail.findings import Finding
 from policies.trail.merkle_tree import Frontier
-from policies.trail.stored_entry import EntryFinding
 from policies.trail.walk.compact_range import extend
-from policies.trail.walk.erasures import Erasures
-from policies.trail.walk.faults import place_fault, source_fault
+from policies.trail.walk.continuity import place_fault, source_fault
+from policies.trail.walk.gaps import Erasures, Silences
 from policies.trail.walk.range_result import (
     BEFORE,
     Before,
@@ -28,7 +28,6 @@ from policies.trail.walk.range_result import (
     Source,
     Start,
 )
-from policies.trail.walk.silences import Silences
 
 OnOther = Callable[[bytes, Frontier], Finding | None]
 

@@ -17,9 +17,7 @@ from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import Any
 
-from policies.trail.findings import Finding, Reason
-from policies.trail.log_file.coding import plain_entry
-from policies.trail.stored_entry import (
+from policies.trail.entry import (
     EntryFinding,
     StoredRow,
     check_beside,
@@ -27,7 +25,8 @@ from policies.trail.stored_entry import (
     check_openings,
     load_entry,
 )
-from policies.trail.walk.citations import Citations
+from policies.trail.findings import Finding, Reason
+from policies.trail.log_file.coding import plain_entry
 from policies.trail.walk.columns import (
     all_opened,
     contents_hold,
@@ -36,20 +35,17 @@ from policies.trail.walk.columns import (
     spell,
 )
 from policies.trail.walk.compact_range import CompactRange
-from policies.trail.walk.erasures import KIND as REDACT
-from policies.trail.walk.erasures import erased_ranges
-from policies.trail.walk.faults import VERSION, start_of
-from policies.trail.walk.known_lines import Columns, KnownForm, Row
-from policies.trail.walk.known_rows import FEW, beside_hold, known_rows
+from policies.trail.walk.continuity import VERSION, SourceChains, start_of
+from policies.trail.walk.gaps import REDACT, Silence, erased_ranges, silence
+from policies.trail.walk.known_lines import FEW, Columns, KnownForm, Row, beside_hold, known_rows
 from policies.trail.walk.range_result import (
     BEFORE,
     Before,
+    Citations,
     Other,
     RangeResult,
     Start,
 )
-from policies.trail.walk.silences import Silence, silence
-from policies.trail.walk.source_chains import SourceChains
 
 _BLOCK = 64 * 1024
 """Bytes, at least, that are checked together: few enough to stay in the processor's cache."""

@@ -1,9 +1,15 @@
-"""The handlers of AuthZEN search: `POST /access/v1/search/subject`, `/resource` and `/action`.
+"""Handles AuthZEN search: `POST /access/v1/search/subject`, `/resource` and `/action`.
 
 A handler reads the question and the page, has candidates judged, and renders one page of what was
-found. Knows neither how a candidate is judged nor how HTTP is spoken.
+found. A token for the next page says where the one before it ended, signed with a key that only
+this process has. So a token ends with a restart, and means nothing to another replica: the client
+starts its search again. It holds no secret: only what the client has sent and seen, and the id of
+its API key. Knows neither how a candidate is judged nor how HTTP is spoken.
 """
 
+import hashlib
+import hmac
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -12,19 +18,67 @@ import orjson
 from policies.definitions.model import Key
 from policies.ground.errors import Malformed
 from sidecar.api.route import ApiReply, ApiRequest, ApiRoute
-from sidecar.authzen.metadata import SEARCH_ACTION, SEARCH_RESOURCE, SEARCH_SUBJECT
-from sidecar.authzen.question import (
-    Action,
-    Question,
-    read_action,
-    read_context,
-    read_entity,
-)
-from sidecar.authzen.search.page_token import PageStart, PageTokens
+from sidecar.authzen import wire
+from sidecar.authzen.question import Action, Question, read_action, read_context, read_entity
 from sidecar.authzen.search.searches import Found, Searches
-from sidecar.authzen.wire import describe, read_body
+from sidecar.authzen.wire import SEARCH_ACTION, SEARCH_RESOURCE, SEARCH_SUBJECT, describe, read_body
 from sidecar.platform import eager
 from sidecar.platform.eager import until_departed
+
+LIFETIME_SECONDS = 600.0
+KEY_BYTES = 32
+_TAG_BYTES = hashlib.sha256().digest_size
+_FORGED = "page.token: was not issued by this process for this API key; start the search again"
+
+
+class PageStart(NamedTuple):
+    """Where a page begins: after the result with this `after`, None for the first page; with
+    `limit` results at most."""
+
+    after: str | None
+    limit: int
+
+
+class PageTokens:
+    """Makes and reads tokens. `secret` signs them; `monotonic` is the clock that they expire by."""
+
+    def __init__(self, secret: bytes, monotonic: Callable[[], float]) -> None:
+        self._secret = secret
+        self._monotonic = monotonic
+
+    def make(self, start: PageStart, key_id: str, question: Any) -> str:
+        """The token of the page at `start` of the search that `question`, as parsed JSON, makes."""
+        members = [start.after, start.limit, self._monotonic(), key_id, _digest(question)]
+        payload = orjson.dumps(members)
+        return wire.base64url_encode(self._tag(payload) + payload)
+
+    def read(self, token: str, key_id: str, question: Any) -> PageStart:
+        """Where the page begins. Raises `Malformed` for a token that was not made here, for another
+        key or another question, or too long ago."""
+        try:
+            raw = wire.base64url_decode(token)
+        except ValueError:
+            raise Malformed(_FORGED) from None
+        tag, payload = raw[:_TAG_BYTES], raw[_TAG_BYTES:]
+        if not hmac.compare_digest(tag, self._tag(payload)):
+            raise Malformed(_FORGED)
+        after, limit, issued, owner, asked = orjson.loads(payload)
+        if owner != key_id:
+            raise Malformed(_FORGED)
+        if self._monotonic() - issued > LIFETIME_SECONDS:
+            raise Malformed("page.token: expired after 10 minutes; start the search again")
+        if asked != _digest(question):
+            raise Malformed("page.token: belongs to another search; send the same members again")
+        return PageStart(after, limit)
+
+    def _tag(self, payload: bytes) -> bytes:
+        return hmac.digest(self._secret, payload, "sha256")
+
+
+def _digest(question: Any) -> str:
+    # Sorted: the order of members means nothing. Not orjson: it writes no number of 65 bits.
+    return hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()
+
 
 MAX_RESULTS = 1000
 DEFAULT_RESULTS = 100

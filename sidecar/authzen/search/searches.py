@@ -24,6 +24,7 @@ from policies.sets.role import Role
 from sidecar.api.route import StartAgain
 from sidecar.authzen.mapping import Mapper
 from sidecar.authzen.question import Action, Entity, Question
+from sidecar.authzen.resource_rules import proposed_ids
 from sidecar.authzen.search.claimants import (
     Caller,
     Claimant,
@@ -32,7 +33,6 @@ from sidecar.authzen.search.claimants import (
     readable_role,
 )
 from sidecar.authzen.search.pace import PacedSearch, SearchPace
-from sidecar.authzen.search.resource_ids import proposed_ids
 from sidecar.enforce import Enforcer
 from sidecar.platform import eager
 from sidecar.policy_cache.policy_store import CacheDamaged

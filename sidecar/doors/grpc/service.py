@@ -12,18 +12,19 @@ import orjson
 
 from policies.ground.errors import Forbidden, Malformed, SluiceError, Unauthorized, error_body
 from policies.ground.keys import key_digest, presented_key
-from sidecar.doors.check_judge import CheckedRequest, Outcome
-from sidecar.doors.grpc.check_request import PARTIAL_FLAG, CheckRequest, parse
-from sidecar.doors.grpc.check_response import (
+from sidecar.doors.check_judge import NO_BODY, PARTIAL_BODY, CheckedRequest, Outcome
+from sidecar.doors.grpc.check_messages import (
+    PARTIAL_FLAG,
     PERMISSION_DENIED,
     UNAUTHENTICATED,
     UNAVAILABLE,
+    CheckRequest,
     allowed,
     denied,
     dynamic_metadata,
+    parse,
 )
 from sidecar.doors.judgement import Judgement
-from sidecar.doors.missing_body import NO_BODY, PARTIAL_BODY
 from sidecar.http.headers import RequestHead
 from sidecar.metrics.counters import Counter
 from sidecar.metrics.metrics import denied_by

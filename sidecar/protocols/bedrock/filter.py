@@ -8,8 +8,8 @@ from typing import Any
 
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.protocols.messages import FetchedResponse, Fields, ForwardedPart
-from sidecar.protocols.shared.document_levels import DocumentLevels
-from sidecar.protocols.shared.json_responses import (
+from sidecar.protocols.shared.responses import (
+    DocumentLevels,
     expect_list,
     expect_object,
     response_object,

@@ -5,8 +5,7 @@ response holds. Knows no particular operation.
 from typing import Any
 
 from sidecar.protocols.bedrock.filter import single_field, text_member
-from sidecar.protocols.bedrock.references import OperationNames, no_source
-from sidecar.protocols.bedrock.sources import BedrockSources, TokenKind
+from sidecar.protocols.bedrock.sources import BedrockSources, OperationNames, TokenKind, no_source
 from sidecar.protocols.messages import (
     FORWARD_UNCHANGED,
     FetchedResponse,
@@ -16,7 +15,7 @@ from sidecar.protocols.messages import (
     RoutedRequest,
     Visibility,
 )
-from sidecar.protocols.route_table import (
+from sidecar.protocols.protocol import (
     PlanForward,
     ProtocolRoute,
     RouteClass,

@@ -1,5 +1,5 @@
 """Amazon Bedrock's knowledge bases, agents and flows (`protocols/RULES.md`, Bedrock; the operations
-in botocore's model of `bedrock-agent-runtime`).
+in botocore's model of `bedrock-agent-runtime`), and refusals as Bedrock's errors.
 
 A knowledge base is `bedrock://<alias>/<id>`, wherever a request names it. An agent or a flow reads
 what its owner configured, which the sidecar can't see, so it is a source of its own:
@@ -9,24 +9,14 @@ The table at the end lists every operation. Knows Bedrock's routes; decides noth
 """
 
 from collections.abc import Callable
+from http import HTTPStatus
 
 import orjson
 
 from sidecar.http.request_target import Target
-from sidecar.protocols.bedrock import errors
-from sidecar.protocols.bedrock import references as refs
-from sidecar.protocols.bedrock.filter import (
-    filter_results,
-    narrow,
-    text_member,
-    with_user,
-)
-from sidecar.protocols.bedrock.route_builders import (
-    body_token,
-    header_token,
-    names,
-    route,
-)
+from sidecar.protocols.bedrock import sources as refs
+from sidecar.protocols.bedrock.filter import filter_results, narrow, text_member, with_user
+from sidecar.protocols.bedrock.route_builders import body_token, header_token, names, route
 from sidecar.protocols.bedrock.sources import BedrockSources
 from sidecar.protocols.messages import (
     FetchedResponse,
@@ -38,11 +28,35 @@ from sidecar.protocols.messages import (
     RoutedRequest,
     Visibility,
 )
-from sidecar.protocols.protocol import SourceProtocol
-from sidecar.protocols.route_table import ProtocolRoute, RouteClass, RouteMatch, RouteTable, Sources
+from sidecar.protocols.protocol import (
+    ProtocolRoute,
+    RouteClass,
+    RouteMatch,
+    RouteTable,
+    SourceProtocol,
+    Sources,
+)
 from sidecar.protocols.shared.aws_signing import AwsSigner
-from sidecar.protocols.shared.document_levels import levels_of
+from sidecar.protocols.shared.responses import error_response, levels_of
 from sidecar.settings.model import Source
+
+_TYPES = {
+    400: "ValidationException",
+    403: "AccessDeniedException",
+    502: "BadGatewayException",
+    503: "ServiceUnavailableException",
+}
+_OTHER = "InternalServerException"
+
+
+def render_refusal(refusal: RefusalResponse) -> FetchedResponse:
+    kind = _TYPES.get(refusal.status, _OTHER)
+    return error_response(
+        refusal,
+        {"error": HTTPStatus(refusal.status).phrase, "__type": kind},
+        (b"X-Amzn-ErrorType", kind.encode()),
+    )
+
 
 _SESSION = b"x-amzn-bedrock-knowledge-base-session-id"
 _EXECUTION = b"x-amz-bedrock-flow-execution-id"
@@ -60,7 +74,7 @@ class Bedrock(BedrockSources, SourceProtocol):
     def render_refusal(
         self, _request: RoutedRequest | None, refusal: RefusalResponse
     ) -> FetchedResponse:
-        return errors.render_refusal(refusal)
+        return render_refusal(refusal)
 
     def match(self, method: str, target: Target) -> RouteMatch | None:
         return _TABLE.match(method, target)

@@ -1,20 +1,182 @@
-"""Finds the sources of a Bedrock request: those that its path and body name, and those that its
-tokens stand for. A page, session or execution stands for the sources that it was issued for. A
-session or memory whose name the caller chooses belongs to the first user who states it. Knows no
-routes."""
+"""Finds the sources of a Bedrock request: those that its path and its body name, at any depth
+(knowledge bases, agents, S3 objects, functions, memories), and those that its tokens stand for.
 
-from collections.abc import Callable
+A page, session or execution stands for the sources that it was issued for. A session or memory
+whose name the caller chooses belongs to the first user who states it. Knows no routes.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from policies.ground.errors import Malformed
 from sidecar.protocols.bedrock.filter import check_search
-from sidecar.protocols.bedrock.references import OperationNames, check_members, named_sources
 from sidecar.protocols.messages import RoutedRequest, Unresolved
-from sidecar.protocols.route_table import Sources
-from sidecar.protocols.shared.aws_query import parse_query
-from sidecar.protocols.shared.continuations import Continuations
+from sidecar.protocols.protocol import Sources
+from sidecar.protocols.shared.caches import Continuations
 from sidecar.protocols.shared.source_names import SourceNames
+from sidecar.protocols.shared.strict_queries import parse_query
 from sidecar.settings.model import Source
+
+# AWS writes identifiers in capitals. It may accept lower case too, so that is refused.
+_IDENTIFIER = re.compile(r"[0-9A-Z]{1,10}").fullmatch
+_OWNER = r"arn:aws(?:-[a-z]+)*:bedrock:[a-z0-9-]{1,20}:[0-9]{12}"
+_KNOWLEDGE_BASE = re.compile(rf"{_OWNER}:knowledge-base/([0-9A-Z]{{1,10}})").fullmatch
+_AGENT_ALIAS = re.compile(rf"{_OWNER}:agent-alias/([0-9A-Z]{{1,10}})/([0-9A-Z]{{1,10}})").fullmatch
+# A bucket's own name, and a key. An address with another scheme (`https:`) could point anywhere.
+_S3 = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/(.+)", re.DOTALL).fullmatch
+
+Parts = tuple[str, ...]
+"""The parts of a source id after `bedrock://<alias>/`."""
+
+Values = tuple[str, ...]
+"""The values of a path pattern's `{names}`."""
+
+
+def identifier(text: object) -> str:
+    """`text`, if it is an AWS identifier. Raises `Unresolved` for an ARN or another spelling."""
+    # AWS accepts an ARN in some of these places. Policies name only one form, so a second one would
+    # pass by a rule that denies the first.
+    if not isinstance(text, str) or not _IDENTIFIER(text):
+        raise Unresolved("a Bedrock resource must be named by its identifier, in capitals")
+    return text
+
+
+def named_sources(body: Any) -> list[Parts]:
+    """All the sources that a body names. Raises `Malformed` and `Unresolved`."""
+    # Search at any depth, by the members' names alone: new operations put known members in new
+    # places.
+    found: list[Parts] = []
+    pending = [body]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, dict):
+            found += _names_in(node)
+            pending += node.values()
+        elif isinstance(node, list):
+            pending += node
+    return found
+
+
+def check_members(body: dict[str, Any], members: frozenset[str]) -> None:
+    """Raises `Malformed` for an unknown member."""
+    # An unknown member may be a new way to name a source.
+    for name in body:
+        if name not in members:
+            raise Malformed(f"unknown member `{name[:64]}` in the body")
+
+
+def _names_in(node: dict[str, Any]) -> Iterator[Parts]:
+    # A parser that ignores case would accept these members in any spelling, so match them that way.
+    # If one object has two spellings, two parsers may read different ones.
+    members = {name.lower(): value for name, value in node.items()}
+    if len(members) != len(node):
+        raise Malformed("two members of the body differ only in case")
+    for name, value in members.items():
+        match name:
+            case "knowledgebaseid":
+                yield (identifier(value),)
+            case "knowledgebasearn":
+                yield _by_arn(_KNOWLEDGE_BASE, value)
+            case "agentaliasarn":
+                yield ("agent", *_by_arn(_AGENT_ALIAS, value))
+            case "externalsourcesconfiguration":
+                # Judged in addition to the S3 objects in it, since it may also hold documents
+                # inline.
+                yield ("external-sources",)
+            case "memoryid":
+                yield ("memory", _expect_text(value))
+            case "lambda" | "overridelambda":
+                yield ("lambda", _expect_text(value))
+            case "uri" if isinstance(value, str) and value.lower().startswith("s3:"):
+                yield _object(value)
+            case "s3location":
+                yield _object(value.get("uri") if isinstance(value, dict) else None)
+            case "s3bucketname":
+                yield _object(
+                    f"s3://{_expect_text(value)}/{_expect_text(members.get('s3objectkey'))}"
+                )
+
+
+def _by_arn(form: Any, value: object) -> Parts:
+    found = form(_expect_text(value))
+    if found is None:
+        raise Unresolved("a Bedrock resource is named by an ARN of an unknown form")
+    parts: Parts = found.groups()
+    return parts
+
+
+def _object(value: object) -> Parts:
+    found = _S3(_expect_text(value))
+    if found is None:
+        raise Unresolved("a source is named by an address other than `s3://<bucket>/<key>`")
+    # The key's slashes divide the source id, so that policies can allow a folder.
+    return ("s3", found[1], *found[2].split("/"))
+
+
+def _expect_text(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise Unresolved("a source's name must be a string that is not empty")
+    return value
+
+
+def no_source(_values: Values) -> Parts:
+    return ()
+
+
+def knowledge_base(values: Values) -> Parts:
+    return (identifier(values[0]),)
+
+
+def document(values: Values) -> Parts:
+    return (identifier(values[0]), identifier(values[1]), values[2])
+
+
+def agent(values: Values) -> Parts:
+    return ("agent", identifier(values[0]), identifier(values[1]))
+
+
+def flow(values: Values) -> Parts:
+    return ("flow", *(identifier(value) for value in values[:2]))
+
+
+def execution(values: Values) -> list[str]:
+    """The token in the path of an execution."""
+    return [f"execution:{values[2]}"]
+
+
+def conversation(values: Values, statement: dict[str, Any]) -> list[str]:
+    """An agent's session and memory."""
+    # The caller chooses their names, so another user could choose the same ones, and responses may
+    # repeat what was said in them. A path with two values names an agent and its alias, but no
+    # session.
+    tokens = [] if len(values) == 2 else ["agent session:" + "/".join(values)]
+    memory = statement.get("memoryId")
+    return tokens if memory is None else [*tokens, f"memory:{memory}"]
+
+
+def _no_tokens(*_of: object) -> list[str]:
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class OperationNames:
+    """How one operation names what it reads, in its path, query and body."""
+
+    path_source: Callable[[Values], Parts] = no_source
+    """The source that its path names."""
+    members: frozenset[str] = frozenset()
+    """The members that its body may hold."""
+    parameters: frozenset[str] = frozenset()
+    """The parameters that its query may hold."""
+    source_required: bool = False
+    """Whether its body must name a source, or a session that stands for one."""
+    tokens: Callable[[Values], list[str]] = _no_tokens
+    """The tokens in its path, which Bedrock issued."""
+    claims: Callable[[Values, dict[str, Any]], list[str]] = _no_tokens
+    """The names in its path, query and body that the caller chooses freely."""
+
 
 TokenKind = Literal["page", "session", "execution"]
 

@@ -1,32 +1,103 @@
-"""Chroma's HTTP API, version 2 (`protocols/RULES.md`, Chroma; chromadb 1.5.9).
+"""Chroma's HTTP API, version 2 (`protocols/RULES.md`, Chroma; chromadb 1.5.9), and refusals as its
+errors.
 
-`collections/{name}` takes a name where its sibling routes take an id. The table at the end lists
-every route that Chroma has. Knows Chroma's routes; decides nothing.
+`collections/{name}` takes a name where its sibling routes take an id. LangChain's
+`Chroma(client=…, collection_name=…)` opens every collection with get-or-create: if writes are
+denied, that becomes a look-up of an existing collection. The table at the end lists every route
+that Chroma has. Knows Chroma's routes; decides nothing.
 """
 
 from collections.abc import Callable
 
-from sidecar.http.request_target import Target
-from sidecar.protocols.chroma import errors
-from sidecar.protocols.chroma.creation import (
-    created_source,
-    existing_source,
-    hint_created,
-    lookup_target,
-)
+from policies.ground.errors import UpstreamFailed
+from sidecar.http.request_target import Target, canonical, encode_segment
 from sidecar.protocols.chroma.filter import plan_get, plan_query
-from sidecar.protocols.chroma.sources import ChromaSources
-from sidecar.protocols.messages import FetchedResponse, RefusalResponse, RoutedRequest
-from sidecar.protocols.protocol import SourceProtocol
-from sidecar.protocols.route_table import (
+from sidecar.protocols.chroma.sources import ChromaSources, collections_path, expect_name
+from sidecar.protocols.messages import (
+    FetchedResponse,
+    MissingSource,
+    Permits,
+    RefusalResponse,
+    RoutedRequest,
+    SourceRef,
+    Unresolved,
+)
+from sidecar.protocols.protocol import (
     PlanForward,
     ProtocolRoute,
     RouteClass,
     RouteMatch,
     RouteTable,
+    SourceProtocol,
+    Sources,
 )
+from sidecar.protocols.shared.responses import error_response
 from sidecar.protocols.strict_body import json_object
 from sidecar.settings.model import Source
+
+_ERROR_NAMES = {
+    400: "InvalidArgumentError",
+    403: "AuthorizationError",
+    404: "NotFoundError",
+    413: "BatchSizeExceededError",
+}
+# Any other error is the sidecar's or the data source's, and no fault of the request.
+_OTHER_ERROR = "InternalError"
+
+
+def render_refusal(refusal: RefusalResponse) -> FetchedResponse:
+    return error_response(refusal, {"error": _ERROR_NAMES.get(refusal.status, _OTHER_ERROR)})
+
+
+_NOT_THERE_YET = (
+    "collection `{}` does not exist, and `writes` is `deny` for this source: create it beforehand, "
+    "open it without creating it (LangChain: `create_collection_if_not_exists=False`), or set "
+    "`writes: allow`"
+)
+
+
+async def created_source(chroma: ChromaSources, request: RoutedRequest) -> Sources:
+    """The collection that the request creates, or opens if it exists (`get_or_create`)."""
+    return (chroma.naming.of(*request.path_params, _created_name(request)),)
+
+
+async def existing_source(
+    chroma: ChromaSources, request: RoutedRequest, permits: Permits
+) -> Sources:
+    """The collection that get-or-create names, if it exists. Raises `MissingSource`."""
+    [source] = await created_source(chroma, request)
+    target = lookup_target(chroma, request)
+    # The body's name becomes part of a path, so it must be valid there: `..` would lead elsewhere.
+    canonical(target)
+    if not permits(source):
+        # Return before the look-up: the denial must not depend on whether the collection exists.
+        return (source,)
+    try:
+        response = await request.fetch(target)
+    except UpstreamFailed as error:
+        raise Unresolved(f"the collection can't be looked up: {error}") from error
+    if response.status == 404:
+        raise MissingSource(source, _NOT_THERE_YET.format(_created_name(request)[:128]))
+    if response.status != 200:
+        raise Unresolved(f"the collection can't be looked up: status {response.status}")
+    return (source,)
+
+
+def lookup_target(_chroma: ChromaSources, request: RoutedRequest) -> str:
+    """The target of a look-up of the collection that the body names."""
+    # A GET creates nothing. Nor can the request's metadata replace the collection's, as they would
+    # with get-or-create in some versions of Chroma.
+    return f"{collections_path(*request.path_params)}/{encode_segment(_created_name(request))}"
+
+
+def hint_created(chroma: ChromaSources, request: RoutedRequest) -> SourceRef | None:
+    """The collection, for the record of a denied creation."""
+    name = request.body.get("name")
+    return chroma.naming.of(*request.path_params, name) if isinstance(name, str) and name else None
+
+
+def _created_name(request: RoutedRequest) -> str:
+    return expect_name(request.body.get("name"), "name")
 
 
 class Chroma(ChromaSources, SourceProtocol):
@@ -39,7 +110,7 @@ class Chroma(ChromaSources, SourceProtocol):
     def render_refusal(
         self, _request: RoutedRequest | None, refusal: RefusalResponse
     ) -> FetchedResponse:
-        return errors.render_refusal(refusal)
+        return render_refusal(refusal)
 
     def match(self, method: str, target: Target) -> RouteMatch | None:
         return _TABLE.match(method, target)

@@ -15,7 +15,14 @@ import orjson
 
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.http.request_target import encode_segment
-from sidecar.protocols.chroma import lists
+from sidecar.protocols.chroma.filter import (
+    Pages,
+    Visible,
+    collect_list,
+    count_list,
+    fetch_pages,
+    list_window,
+)
 from sidecar.protocols.messages import (
     FetchedResponse,
     Permits,
@@ -24,8 +31,8 @@ from sidecar.protocols.messages import (
     UnknownObject,
     Unresolved,
 )
-from sidecar.protocols.route_table import Sources
-from sidecar.protocols.shared.digest_cache import DigestCache, LookupStart
+from sidecar.protocols.protocol import Sources
+from sidecar.protocols.shared.caches import DigestCache, LookupStart
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.settings.model import Source
 
@@ -112,19 +119,19 @@ class ChromaSources:
 
     async def list_collections(self, request: RoutedRequest, permits: Permits) -> FetchedResponse:
         """The collections that the agent may see."""
-        start, stop = lists.window(request.target.query)
-        return await lists.collect(self._pages(request, permits), start, stop)
+        start, stop = list_window(request.target.query)
+        return await collect_list(self._pages(request, permits), start, stop)
 
     async def count_collections(self, request: RoutedRequest, permits: Permits) -> FetchedResponse:
         """The number of collections that the agent may see."""
-        return await lists.count(self._pages(request, permits))
+        return await count_list(self._pages(request, permits))
 
-    def _pages(self, request: RoutedRequest, permits: Permits) -> lists.Pages:
-        def begin() -> lists.Visible:
+    def _pages(self, request: RoutedRequest, permits: Permits) -> Pages:
+        def begin() -> Visible:
             started = self._collections.start_lookup()
             return lambda found: permits(self._learn(found, started).source)
 
-        return lists.fetch_pages(request.fetch, collections_path(*request.path_params), begin)
+        return fetch_pages(request.fetch, collections_path(*request.path_params), begin)
 
     async def _collection(self, request: RoutedRequest) -> KnownCollection:
         tenant, database, text = request.path_params

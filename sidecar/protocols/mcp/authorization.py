@@ -26,7 +26,7 @@ from sidecar.protocols.messages import (
     SourceRef,
     Visibility,
 )
-from sidecar.protocols.route_table import (
+from sidecar.protocols.protocol import (
     ProtocolRoute,
     RouteClass,
     RouteMatch,

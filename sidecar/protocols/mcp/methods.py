@@ -11,9 +11,8 @@ from typing import Any
 from sidecar.protocols.mcp import headers, sse
 from sidecar.protocols.mcp.headers import ServerVersions
 from sidecar.protocols.mcp.messages import McpObjects, expect_texts, params_of
-from sidecar.protocols.mcp.response_filter import ResponseFilter
+from sidecar.protocols.mcp.response_filter import AllowedCall, ResponseFilter, Tokens, call_token
 from sidecar.protocols.mcp.sse import SseSessions
-from sidecar.protocols.mcp.tokens import AllowedCall, Tokens, call_token
 from sidecar.protocols.messages import (
     ForwardPlan,
     RoutedRequest,
@@ -21,9 +20,14 @@ from sidecar.protocols.messages import (
     Unresolved,
     Visibility,
 )
-from sidecar.protocols.protocol import SourceProtocol
-from sidecar.protocols.route_table import ProtocolRoute, RouteClass, Sources, without_waiting
-from sidecar.protocols.shared.continuations import Continuations
+from sidecar.protocols.protocol import (
+    ProtocolRoute,
+    RouteClass,
+    SourceProtocol,
+    Sources,
+    without_waiting,
+)
+from sidecar.protocols.shared.caches import Continuations
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.settings.model import Source, VendorMethod
 

@@ -1,12 +1,15 @@
-"""Filters an MCP server's messages (`protocols/RULES.md`, MCP). It withholds list elements and
-resources that the agent may not see, and drops requests and notifications of unknown kinds. A
-message that needs no change is passed byte for byte.
+"""Filters an MCP server's messages (`protocols/RULES.md`, MCP), by the tokens that stand for
+earlier calls, tasks and results (R5) where a message names no more.
 
-Knows messages. Decides nothing: `Visibility.permits` decides, anew for each message.
+It withholds list elements and resources that the agent may not see, and drops requests and
+notifications of unknown kinds. A message that needs no change is passed byte for byte. Decides
+nothing: `Visibility.permits` decides, anew for each message.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
+
+import orjson
 
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.http.attribution import Attribution
@@ -21,7 +24,6 @@ from sidecar.protocols.mcp.messages import (
     McpObjects,
     params_of,
 )
-from sidecar.protocols.mcp.tokens import AllowedCall, Tokens, call_token
 from sidecar.protocols.messages import (
     FetchedResponse,
     ForwardedPart,
@@ -29,10 +31,35 @@ from sidecar.protocols.messages import (
     Unresolved,
     Visibility,
 )
-from sidecar.protocols.route_table import Sources
-from sidecar.protocols.shared.continuations import Continuations
-from sidecar.protocols.shared.json_responses import to_json
+from sidecar.protocols.protocol import Sources
+from sidecar.protocols.shared.caches import Continuations
+from sidecar.protocols.shared.responses import to_json
 from sidecar.protocols.strict_body import json_object
+
+
+class Tokens(NamedTuple):
+    """The tokens that the server issued through this sidecar, each with the sources that it stands
+    for (R5)."""
+
+    calls: Continuations
+    """Calls whose response may arrive on another stream, by session and id."""
+    tasks: Continuations
+    states: Continuations
+    """`requestState` of results that ask for more input."""
+
+
+class AllowedCall(NamedTuple):
+    """The call that a response answers, and the sources that it was allowed for."""
+
+    identity: str | int
+    sources: Sources
+
+
+def call_token(session: str, identity: str | int) -> str:
+    """A token for a call. Ids are unique within a session, and `1` differs from `"1"`."""
+    # JSON escapes quotes, and a number holds no space, so the two parts can't run together.
+    return f"{session} {orjson.dumps(identity).decode()}"
+
 
 _MAX_DEPTH = 100
 

@@ -22,13 +22,7 @@ from sidecar.protocols.messages import (
     RoutedRequest,
     Visibility,
 )
-from sidecar.protocols.route_table import (
-    ProtocolRoute,
-    RouteClass,
-    RouteMatch,
-    RouteTable,
-    Sources,
-)
+from sidecar.protocols.protocol import ProtocolRoute, RouteClass, RouteMatch, RouteTable, Sources
 from sidecar.settings.model import Source
 
 _METADATA, _OPEN = RouteClass.METADATA, RouteClass.OPEN

@@ -12,11 +12,11 @@ from sidecar.protocols.messages import (
     RoutedRequest,
     Visibility,
 )
-from sidecar.protocols.opensearch.bodies import optional_json
-from sidecar.protocols.opensearch.handlers import lists, reads, search, writes
-from sidecar.protocols.opensearch.index_names import is_pattern
+from sidecar.protocols.opensearch.handlers import lists, reads_and_writes, search
+from sidecar.protocols.opensearch.indices import is_pattern
+from sidecar.protocols.opensearch.request_parts import optional_json
 from sidecar.protocols.opensearch.server import OpenSearchServer, hint_source, path_names
-from sidecar.protocols.route_table import (
+from sidecar.protocols.protocol import (
     FindSources,
     PlanForward,
     ProtocolRoute,
@@ -95,7 +95,7 @@ def composed_route(methods: str, pattern: str, compose: ComposeResponse) -> Prot
 def listing_route(pattern: str) -> ProtocolRoute:
     """A response with a member per index: authorized by the names in the path, or filtered if they
     are patterns."""
-    row = metadata_route("GET HEAD", pattern, reads.sources_of_metadata)
+    row = metadata_route("GET HEAD", pattern, reads_and_writes.sources_of_metadata)
     composed = composed_route("GET HEAD", pattern, lists.list_by_index)
 
     def refine(_server: OpenSearchServer, request: RoutedRequest) -> ProtocolRoute:
@@ -107,7 +107,7 @@ def listing_route(pattern: str) -> ProtocolRoute:
 
 
 def write_route(
-    methods: str, pattern: str, find_sources: FindSources = writes.sources_of_write
+    methods: str, pattern: str, find_sources: FindSources = reads_and_writes.sources_of_write
 ) -> ProtocolRoute:
     return ProtocolRoute(methods, pattern, RouteClass.WRITE, find_sources, hint_source)
 

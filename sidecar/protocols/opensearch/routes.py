@@ -7,16 +7,15 @@ from dataclasses import replace
 
 from policies.ground.errors import Malformed
 from sidecar.protocols.messages import RoutedRequest
-from sidecar.protocols.opensearch import parameters
-from sidecar.protocols.opensearch.bodies import ndjson, optional_json
+from sidecar.protocols.opensearch import request_parts
 from sidecar.protocols.opensearch.handlers import (
     lists,
     multi_search,
     query_languages,
-    reads,
+    reads_and_writes,
     search,
-    writes,
 )
+from sidecar.protocols.opensearch.request_parts import ndjson, optional_json
 from sidecar.protocols.opensearch.route_builders import (
     composed_route,
     filtered,
@@ -31,7 +30,7 @@ from sidecar.protocols.opensearch.route_builders import (
     write_route,
 )
 from sidecar.protocols.opensearch.server import OpenSearchServer
-from sidecar.protocols.route_table import ProtocolRoute, RouteClass, Sources
+from sidecar.protocols.protocol import ProtocolRoute, RouteClass, Sources
 
 _I = "/{index}"
 _RETRIEVE, _METADATA, _WRITE = RouteClass.RETRIEVE, RouteClass.METADATA, RouteClass.WRITE
@@ -65,13 +64,15 @@ _ADMIN_APIS = (
 
 async def _health(_server: OpenSearchServer, request: RoutedRequest) -> Sources:
     """No sources, since the health of the cluster alone reveals nothing about an index."""
-    level = parameters.parse_query(request.target.query).get("level", "cluster")
+    level = request_parts.parse_query(request.target.query).get("level", "cluster")
     if level != "cluster":
         raise Malformed(f"`level={level[:64]}` shows indices: use `level=cluster`")
     return ()
 
 
-_READ_DOCUMENT = ProtocolRoute("GET", f"{_I}/_doc/{{id}}", _RETRIEVE, reads.sources_of_path)
+_READ_DOCUMENT = ProtocolRoute(
+    "GET", f"{_I}/_doc/{{id}}", _RETRIEVE, reads_and_writes.sources_of_path
+)
 
 # INVARIANT: a literal segment comes before a `{parameter}` in its position, as in the servers' own
 # router. No index begins with `_`: `protocol.py` checks that.
@@ -139,19 +140,19 @@ ROUTES = (
         read_route(_GP, f"{start}/{what}", find_sources)
         for what, find_sources in (
             ("_count", search.sources_of_search),
-            ("_field_caps", reads.sources_of_query),
+            ("_field_caps", reads_and_writes.sources_of_query),
             ("_mtermvectors", multi_search.sources_of_documents),
-            ("_rank_eval", reads.sources_of_ranking),
+            ("_rank_eval", reads_and_writes.sources_of_ranking),
             ("_search_shards", search.sources_of_search),
-            ("_search/template", reads.refuse_template),
-            ("_msearch/template", reads.refuse_template),
+            ("_search/template", reads_and_writes.refuse_template),
+            ("_msearch/template", reads_and_writes.refuse_template),
             ("_validate/query", search.sources_of_search),
         )
         for start in ("", _I)
     ),
     read_route(_GP, f"{_I}/_explain/{{id}}", search.sources_of_search),
-    read_route(_GP, f"{_I}/_termvectors", reads.sources_of_term_vectors),
-    read_route(_GP, f"{_I}/_termvectors/{{id}}", reads.sources_of_term_vectors),
+    read_route(_GP, f"{_I}/_termvectors", reads_and_writes.sources_of_term_vectors),
+    read_route(_GP, f"{_I}/_termvectors/{{id}}", reads_and_writes.sources_of_term_vectors),
     *(
         language_route(f"{start}{what}", query_languages.sources_of_sql)
         for start in _SQL
@@ -183,7 +184,7 @@ ROUTES = (
             "POST",
             f"{_I}/{what}",
             _METADATA,
-            reads.sources_of_query,
+            reads_and_writes.sources_of_query,
             parse_body=optional_json,
             plan_forward=search.remember,
             forwards_unchanged=True,
@@ -203,29 +204,36 @@ ROUTES = (
         composed_route("GET", f"/_cat/{what}", lists.list_cat_table)
         for what in ("indices", "indices/{index}", "aliases", "aliases/{name}")
     ),
-    *(metadata_route("GET", pattern, reads.sources_of_metadata) for pattern in _STATISTICS),
+    *(
+        metadata_route("GET", pattern, reads_and_writes.sources_of_metadata)
+        for pattern in _STATISTICS
+    ),
     write_route("POST", f"{_I}/_doc"),
     write_route("PUT POST DELETE", f"{_I}/_doc/{{id}}"),
     write_route("PUT POST", f"{_I}/_create/{{id}}"),
     *(
         replace(write_route("POST", f"{_I}/{what}", find_sources), parse_body=optional_json)
         for what, find_sources in (
-            ("_update/{id}", writes.sources_of_update),
-            ("_delete_by_query", writes.sources_of_write_by_query),
-            ("_update_by_query", writes.sources_of_write_by_query),
+            ("_update/{id}", reads_and_writes.sources_of_update),
+            ("_delete_by_query", reads_and_writes.sources_of_write_by_query),
+            ("_update_by_query", reads_and_writes.sources_of_write_by_query),
         )
     ),
     write_route("PUT POST", f"{_I}/_mapping"),
     # A bulk body may name any index, so the path alone is no hint.
     *(
         ProtocolRoute(
-            "PUT POST", f"{start}/_bulk", _WRITE, writes.sources_of_bulk, parse_body=ndjson
+            "PUT POST",
+            f"{start}/_bulk",
+            _WRITE,
+            reads_and_writes.sources_of_bulk,
+            parse_body=ndjson,
         )
         for start in ("", _I)
     ),
     *(write_route(_GP, f"{_I}/{what}") for what in ("_refresh", "_flush")),
     *(
-        ProtocolRoute(_GP, f"/{what}", _WRITE, writes.sources_of_write)
+        ProtocolRoute(_GP, f"/{what}", _WRITE, reads_and_writes.sources_of_write)
         for what in ("_refresh", "_flush")
     ),
     renaming_route("PUT DELETE", "/_data_stream/{name}"),

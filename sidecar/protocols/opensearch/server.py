@@ -10,17 +10,16 @@ import orjson
 from policies.ground.errors import Malformed
 from sidecar.http.attribution import Attribution
 from sidecar.protocols.messages import FetchedResponse, RoutedRequest, SourceRef, Unresolved
-from sidecar.protocols.opensearch import parameters
-from sidecar.protocols.opensearch.index_names import (
+from sidecar.protocols.opensearch import request_parts
+from sidecar.protocols.opensearch.indices import (
     ALL_INDICES,
+    Indices,
     is_pattern,
     parse_expand_wildcards,
     parse_names,
 )
-from sidecar.protocols.opensearch.indices import Indices
-from sidecar.protocols.protocol import SourceProtocol
-from sidecar.protocols.route_table import Sources
-from sidecar.protocols.shared.continuations import Continuations
+from sidecar.protocols.protocol import SourceProtocol, Sources
+from sidecar.protocols.shared.caches import Continuations
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.settings.model import Source
 
@@ -97,7 +96,7 @@ def requested_names(request: RoutedRequest) -> tuple[str, ...]:
     if request.path_params:
         return path_names(request)
     # Only `_INDEX_IN_QUERY` may have this parameter: it is refused with any other path.
-    given = parameters.parse_query(request.target.query).get("index")
+    given = request_parts.parse_query(request.target.query).get("index")
     return (ALL_INDICES,) if given is None else parse_names(given)
 
 
@@ -122,10 +121,10 @@ def parse_json(response: FetchedResponse) -> Any:
 def read_parameters(request: RoutedRequest) -> dict[str, str]:
     """The parameters of a request that reads. `index` is allowed only where the path has no place
     for an index: elsewhere the server could read a different index from the one that was judged."""
-    names = parameters.READ
+    names = request_parts.READ_PARAMETERS
     if request.target.segments == _INDEX_IN_QUERY:
         names |= {"index"}
-    return parameters.parse_known(request.target.query, names)
+    return request_parts.parse_known(request.target.query, names)
 
 
 def string_member(body: Any, member: str) -> str:

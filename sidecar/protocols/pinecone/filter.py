@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from policies.ground.errors import UpstreamFailed
 from sidecar.protocols.messages import FetchedResponse, ForwardedPart
-from sidecar.protocols.shared.document_levels import DocumentLevels
-from sidecar.protocols.shared.json_responses import (
+from sidecar.protocols.shared.responses import (
+    DocumentLevels,
     expect_list,
     expect_object,
     response_object,

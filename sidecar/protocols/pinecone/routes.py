@@ -1,4 +1,5 @@
-"""Pinecone's data plane (`protocols/RULES.md`, Pinecone; API 2026-07 and its client 10.2).
+"""Pinecone's data plane (`protocols/RULES.md`, Pinecone; API 2026-07 and its client 10.2), and
+refusals as Pinecone's errors, whose codes are those of gRPC.
 
 An index has its own host, so the configured alias stands for the index. A request reads one of its
 namespaces, named in the path, the query or the body. The table lists the routes of the data
@@ -22,7 +23,6 @@ from sidecar.protocols.messages import (
     Unresolved,
     Visibility,
 )
-from sidecar.protocols.pinecone import errors
 from sidecar.protocols.pinecone.filter import (
     FETCH,
     FETCH_BY_METADATA,
@@ -36,20 +36,34 @@ from sidecar.protocols.pinecone.filter import (
     withhold,
 )
 from sidecar.protocols.pinecone.sources import PineconeSources
-from sidecar.protocols.protocol import SourceProtocol
-from sidecar.protocols.route_table import (
+from sidecar.protocols.protocol import (
     ProtocolRoute,
     RouteClass,
     RouteMatch,
     RouteTable,
+    SourceProtocol,
     Sources,
     without_waiting,
 )
-from sidecar.protocols.shared.document_levels import levels_of
-from sidecar.protocols.shared.json_responses import expect_list, expect_object
-from sidecar.protocols.shared.strict_members import read_members, read_parameters
+from sidecar.protocols.shared.responses import error_response, expect_list, expect_object, levels_of
+from sidecar.protocols.shared.strict_queries import read_members, read_parameters
 from sidecar.protocols.strict_body import json_object, optional_json_object
 from sidecar.settings.model import Source
+
+_CODES = {
+    400: "INVALID_ARGUMENT",
+    403: "PERMISSION_DENIED",
+    408: "DEADLINE_EXCEEDED",
+    413: "INVALID_ARGUMENT",
+    502: "UNAVAILABLE",
+    503: "UNAVAILABLE",
+}
+_OTHER = "INTERNAL"
+
+
+def render_refusal(refusal: RefusalResponse) -> FetchedResponse:
+    error = {"code": _CODES.get(refusal.status, _OTHER), "message": refusal.message}
+    return error_response(refusal, {"error": error, "status": refusal.status})
 
 
 class Pinecone(PineconeSources, SourceProtocol):
@@ -62,7 +76,7 @@ class Pinecone(PineconeSources, SourceProtocol):
     def render_refusal(
         self, _request: RoutedRequest | None, refusal: RefusalResponse
     ) -> FetchedResponse:
-        return errors.render_refusal(refusal)
+        return render_refusal(refusal)
 
     def match(self, method: str, target: Target) -> RouteMatch | None:
         return self._table.match(method, target)

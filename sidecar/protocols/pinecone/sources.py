@@ -7,11 +7,11 @@ from collections.abc import Callable
 from policies.ground.errors import Malformed
 from sidecar.protocols.messages import RoutedRequest, SourceRef
 from sidecar.protocols.pinecone.filter import Body
-from sidecar.protocols.route_table import Sources
-from sidecar.protocols.shared.continuations import Continuations
-from sidecar.protocols.shared.json_responses import expect_object
+from sidecar.protocols.protocol import Sources
+from sidecar.protocols.shared.caches import Continuations
+from sidecar.protocols.shared.responses import expect_object
 from sidecar.protocols.shared.source_names import SourceNames
-from sidecar.protocols.shared.strict_members import read_members, read_parameters
+from sidecar.protocols.shared.strict_queries import read_members, read_parameters
 from sidecar.settings.model import Source
 
 DEFAULT_NAMESPACE = "__default__"

@@ -1,8 +1,8 @@
 """Qdrant's HTTP API (`protocols/RULES.md`, Qdrant; Qdrant 1.19's OpenAPI description and
-`src/actix/api`).
+`src/actix/api`), and refusals as Qdrant's errors, whose text its clients read from `status.error`.
 
 A request names a collection in its path, and may name more in its body, to look up vectors or
-records there (`sources.py`, `references.py`).
+records there (`sources.py`).
 
 The table at the end lists every described route, and those that Qdrant serves without describing
 them. Knows Qdrant's routes; decides nothing.
@@ -22,8 +22,13 @@ from sidecar.protocols.messages import (
     RoutedRequest,
     Visibility,
 )
-from sidecar.protocols.protocol import SourceProtocol
-from sidecar.protocols.qdrant import errors
+from sidecar.protocols.protocol import (
+    ProtocolRoute,
+    RouteClass,
+    RouteMatch,
+    RouteTable,
+    SourceProtocol,
+)
 from sidecar.protocols.qdrant.filter import (
     GROUPS,
     LIST,
@@ -34,21 +39,25 @@ from sidecar.protocols.qdrant.filter import (
     narrow,
     response_filter,
 )
-from sidecar.protocols.qdrant.lists import list_filter
-from sidecar.protocols.qdrant.references import (
+from sidecar.protocols.qdrant.sources import (
+    QdrantSources,
     UsesPoint,
     discovers_by_point,
     is_batch,
+    list_filter,
     never_by_point,
     queries_by_point,
     recommends_by_point,
     requests_of,
 )
-from sidecar.protocols.qdrant.sources import QdrantSources
-from sidecar.protocols.route_table import ProtocolRoute, RouteClass, RouteMatch, RouteTable
-from sidecar.protocols.shared.document_levels import levels_of
+from sidecar.protocols.shared.responses import error_response, levels_of
 from sidecar.protocols.strict_body import json_object, optional_json_object
 from sidecar.settings.model import Source
+
+
+def render_refusal(refusal: RefusalResponse) -> FetchedResponse:
+    own = {"status": {"error": refusal.message}, "time": 0.0, "result": None}
+    return error_response(refusal, own)
 
 
 class Qdrant(QdrantSources, SourceProtocol):
@@ -61,7 +70,7 @@ class Qdrant(QdrantSources, SourceProtocol):
     def render_refusal(
         self, _request: RoutedRequest | None, refusal: RefusalResponse
     ) -> FetchedResponse:
-        return errors.render_refusal(refusal)
+        return render_refusal(refusal)
 
     def match(self, method: str, target: Target) -> RouteMatch | None:
         return self._table.match(method, target)

@@ -1,16 +1,241 @@
-"""Finds the collections that a Qdrant request concerns. A name may be an alias, so the sidecar asks
-Qdrant which collection it stands for. Knows paths and bodies; knows no routes.
+"""Finds the collections and points that a Qdrant request names, and filters Qdrant's lists of
+collections and aliases. A name may be an alias, so the sidecar asks Qdrant which collection it
+stands for.
+
+Qdrant's parser (serde) accepts an array in place of an object, with the members in order: it reads
+`"lookup_from": ["secret"]` as `{"collection": "secret"}`. So a value that should be an object and
+isn't one is refused, whatever Qdrant would make of it. Knows paths and bodies; knows no routes.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
-from sidecar.protocols.messages import RoutedRequest, SourceRef
-from sidecar.protocols.qdrant.lists import parse_aliases
-from sidecar.protocols.qdrant.references import collections, requests_of
-from sidecar.protocols.route_table import Sources
-from sidecar.protocols.shared.aliases import Aliases
+from policies.ground.errors import Malformed
+from sidecar.protocols.budget import Budget
+from sidecar.protocols.messages import (
+    FetchedResponse,
+    ForwardedPart,
+    RoutedRequest,
+    SourceRef,
+    Visibility,
+)
+from sidecar.protocols.protocol import Sources
+from sidecar.protocols.shared.caches import Aliases
+from sidecar.protocols.shared.responses import (
+    expect_list,
+    expect_object,
+    expect_text,
+    response_object,
+    to_json,
+)
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.settings.model import Source
+
+MAX_DEPTH = 32
+"""The maximum depth to which `prefetch` may be nested."""
+
+Request = dict[str, Any]
+UsesPoint = Callable[[Request], bool]
+"""Whether a request uses a stored point in place of a vector: its response then reveals what that
+point is similar to, even if the agent may not see the point itself. True if in doubt."""
+
+# Members of a query that hold no point: conditions, weights, vectors by value, texts to embed.
+_WITHOUT_POINTS = frozenset((
+    "order_by", "fusion", "rrf", "formula", "defaults", "sample", "mmr", "indices", "values",
+    "text", "model", "options", "image", "object",
+))  # fmt: skip
+
+
+def is_batch(request: RoutedRequest) -> bool:
+    """Whether the body is a list of requests."""
+    # The path alone says so: each route accepts only one form.
+    return request.target.segments[-1] == "batch"
+
+
+def requests_of(request: RoutedRequest) -> list[Request]:
+    """The requests in a body: those of a batch, else the body itself. Raises `Malformed`."""
+    if not is_batch(request):
+        return [request.body]
+    found = request.body.get("searches")
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise Malformed("`searches` must be a list of objects")
+    return found
+
+
+def parts(request: Request) -> Iterator[Request]:
+    """The request, and every `prefetch` in it at any depth. Raises `Malformed`."""
+    # A list instead of recursion: the caller chooses the depth.
+    pending: list[tuple[Any, int]] = [(request, 0)]
+    while pending:
+        part, depth = pending.pop()
+        if not isinstance(part, dict):
+            raise Malformed("`prefetch` must be an object or a list of objects")
+        if depth > MAX_DEPTH:
+            raise Malformed(f"`prefetch` is nested more than {MAX_DEPTH} levels deep")
+        yield part
+        pending += [(each, depth + 1) for each in prefetches(part)]
+
+
+def prefetches(part: Request) -> list[Any]:
+    """The requests directly in a part's `prefetch`, which is one request or a list."""
+    found = part.get("prefetch")
+    if found is None:
+        return []
+    return found if isinstance(found, list) else [found]
+
+
+def collections(request: Request, budget: Budget) -> Iterator[str]:
+    """The collections that a request names besides the one in its path. Raises `Malformed` for a
+    member whose form could hide a name or a condition."""
+    for part in parts(request):
+        # Each `prefetch` is a search of its own, so it counts as a sub-request.
+        budget.charge_parts(1)
+        # A filter and a payload name no collection, but `filter.py` extends both: their forms are
+        # checked here, before the decision.
+        _object_or_none(part, "filter")
+        _check_payload(part.get("with_payload"))
+        location = _object_or_none(part, "lookup_from")
+        if location is not None:
+            yield _name(location, "lookup_from")
+        if isinstance(part.get("with_lookup"), str):
+            yield part["with_lookup"]
+        elif (lookup := _object_or_none(part, "with_lookup")) is not None:
+            _check_payload(lookup.get("with_payload"))
+            yield _name(lookup, "with_lookup")
+
+
+def _object_or_none(part: Request, name: str) -> Request | None:
+    value = part.get(name)
+    if value is not None and not isinstance(value, dict):
+        raise Malformed(f"`{name}` must be an object")
+    return value
+
+
+def _name(location: Request, member: str) -> str:
+    name = location.get("collection")
+    if not isinstance(name, str) or not name:
+        raise Malformed(f"`{member}.collection` must be a string that is not empty")
+    return name
+
+
+def _check_payload(value: Any) -> None:
+    if value is None or isinstance(value, bool):
+        return
+    # If there are both, it isn't clear which one Qdrant uses.
+    if isinstance(value, dict) and len(value) == 1 and not value.keys() - {"include", "exclude"}:
+        [value] = value.values()
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise Malformed("`with_payload` must be a boolean, a list of names, or a selector")
+
+
+def never_by_point(_request: Request) -> bool:
+    return False
+
+
+def queries_by_point(request: Request) -> bool:
+    """Whether a `points/query` uses a stored point, itself or in any `prefetch`."""
+    return any(_query_uses_point(part.get("query")) for part in parts(request))
+
+
+def recommends_by_point(value: Any) -> bool:
+    """Whether a `points/recommend`, or `recommend` in a query, uses a stored point."""
+    if not isinstance(value, dict):
+        return True
+    return any(_has_point(value.get(name)) for name in ("positive", "negative"))
+
+
+def discovers_by_point(value: Any) -> bool:
+    """Whether a `points/discover`, or `discover` in a query, uses a stored point."""
+    return (
+        not isinstance(value, dict)
+        or _is_point(value.get("target"))
+        or _pairs_have_point(value.get("context"))
+    )
+
+
+def _query_uses_point(query: Any) -> bool:
+    if not isinstance(query, dict):
+        return _is_point(query)
+    # An unknown member, which a later version may add, counts as a point.
+    return any(
+        _USES_POINT[name](value) if name in _USES_POINT else name not in _WITHOUT_POINTS
+        for name, value in query.items()
+    )
+
+
+def _is_point(value: Any) -> bool:
+    """Whether `value` is a point's id where a vector is allowed too."""
+    # An id is a number or a UUID; a vector is a list, or an object if it is sparse or a document
+    # to embed.
+    return value is not None and not isinstance(value, (list, dict))
+
+
+def _has_point(value: Any) -> bool:
+    if value is None:
+        return False
+    return not isinstance(value, list) or any(_is_point(each) for each in value)
+
+
+def _pairs_have_point(value: Any) -> bool:
+    if value is None:
+        return False
+    return any(
+        not isinstance(pair, dict)
+        or _is_point(pair.get("positive"))
+        or _is_point(pair.get("negative"))
+        for pair in (value if isinstance(value, list) else [value])
+    )
+
+
+def _feedback_uses_point(value: Any) -> bool:
+    if not isinstance(value, dict) or _is_point(value.get("target")):
+        return True
+    items = value.get("feedback")
+    return not isinstance(items, list) or any(
+        not isinstance(item, dict) or _is_point(item.get("example")) for item in items
+    )
+
+
+_USES_POINT: dict[str, Callable[[Any], bool]] = {
+    "nearest": _is_point,
+    "recommend": recommends_by_point,
+    "discover": discovers_by_point,
+    "context": _pairs_have_point,
+    "relevance_feedback": _feedback_uses_point,
+}
+
+
+def parse_aliases(response: Any) -> dict[str, str]:
+    """Alias -> collection, from the response to `GET /aliases`. Raises `UpstreamFailed`."""
+    result = expect_object(
+        expect_object(response, "list of aliases").get("result"), "list of aliases"
+    )
+    return {
+        expect_text(each, "alias_name"): expect_text(each, "collection_name")
+        for each in expect_list(result.get("aliases"), "list of aliases")
+    }
+
+
+def list_filter(
+    member: str, name: str, source_names: SourceNames, visibility: Visibility
+) -> Callable[[FetchedResponse], ForwardedPart]:
+    """Filters the list in `result.<member>` by the collection that each element has in `name`."""
+
+    def filter_list(response: FetchedResponse) -> ForwardedPart:
+        whole = response_object(response)
+        result = expect_object(whole.get("result"), "result")
+        elements = expect_list(result.get(member), "list")
+        visible = [
+            each
+            for each in elements
+            if visibility.permits(source_names.of(expect_text(each, name)))
+        ]
+        # If nothing is hidden, the agent gets Qdrant's own bytes.
+        if len(visible) == len(elements):
+            return ForwardedPart(response.body)
+        return ForwardedPart(to_json({**whole, "result": {**result, member: visible}}))
+
+    return filter_list
 
 
 class QdrantSources:

@@ -6,9 +6,11 @@ in full is denied.
 
 A read is judged by the key, `s3://<alias>/<bucket>/<key>`, and a list by the requested prefix.
 Names that the agent may not read are cut from a list. Requests are signed with the sidecar's own
-credentials (R9). Knows S3's routes; decides nothing."""
+credentials (R9). Knows S3's routes; decides nothing.
+"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from policies.ground.errors import Malformed
@@ -20,15 +22,77 @@ from sidecar.protocols.messages import (
     RefusalResponse,
     RoutedRequest,
 )
-from sidecar.protocols.protocol import SourceProtocol
-from sidecar.protocols.route_table import ProtocolRoute, RouteClass, RouteMatch
+from sidecar.protocols.protocol import ProtocolRoute, RouteClass, RouteMatch, SourceProtocol
 from sidecar.protocols.s3.lists import keys_to_delete
-from sidecar.protocols.s3.names import grants_access, passes
-from sidecar.protocols.s3.operations import S3Operations, operation
-from sidecar.protocols.s3.sources import S3Sources
+from sidecar.protocols.s3.sources import S3Sources, grants_access, passes
 from sidecar.protocols.s3.xml import error_response
 from sidecar.protocols.shared.aws_signing import AwsSigner
+from sidecar.protocols.shared.strict_queries import parse_query
 from sidecar.settings.model import Source
+
+S3Resource = Literal["service", "bucket", "object"]
+"""What the path of a request names."""
+
+_PATTERNS: dict[S3Resource, str] = {
+    "service": "/",
+    "bucket": "/{bucket}",
+    "object": "/{bucket}/{key}",
+}
+
+
+class S3Operation(NamedTuple):
+    """A route, and the requests that it matches: by what their path names, and by the parameters
+    of their query."""
+
+    route: ProtocolRoute
+    resource: S3Resource
+    required: frozenset[str]
+    allowed: frozenset[str]
+    """Includes `required`."""
+
+
+def operation(
+    methods: str,
+    resource: S3Resource,
+    required: str,
+    optional: str,
+    route_class: RouteClass,
+    **more: Any,
+) -> S3Operation:
+    """`required` and `optional` are parameters separated by spaces; `more` is passed to
+    `ProtocolRoute`."""
+    needed = required.split()
+    pattern = _PATTERNS[resource] + ("?" + "&".join(needed) if needed else "")
+    route = ProtocolRoute(methods, pattern, route_class, **more)
+    # Clients name the operation in `x-id`, which S3 ignores.
+    allowed = frozenset((*needed, *optional.split(), "x-id"))
+    return S3Operation(route, resource, frozenset(needed), allowed)
+
+
+class S3Operations:
+    """A table of operations. The first match wins."""
+
+    def __init__(self, rows: Iterable[S3Operation]) -> None:
+        self._rows: dict[tuple[str, S3Resource], list[S3Operation]] = {}
+        for each in rows:
+            for method in each.route.methods.split():
+                self._rows.setdefault((method, each.resource), []).append(each)
+
+    def match(self, method: str, target: Target) -> RouteMatch | None:
+        """The matching row, with the bucket and the key as path parameters; "" for one that the
+        path does not name. Raises `Malformed` for an ambiguous query."""
+        bucket, *rest = target.segments
+        # A trailing slash is part of a key (`reports/`), but `/lake/` is the bucket.
+        key = "/".join(rest)
+        resource: S3Resource = "object" if key else "bucket" if bucket else "service"
+        parameters = frozenset(parse_query(target.query))
+        for each in self._rows.get((method, resource), ()):
+            # INVARIANT: the row knows every parameter. S3 may act on one that the row doesn't know,
+            # and the request would then be another operation.
+            if each.required <= parameters <= each.allowed:
+                return RouteMatch(each.route, (bucket, key))
+        return None
+
 
 _ERROR_CODES = {
     400: "InvalidRequest",

@@ -1,28 +1,191 @@
-"""Finds the keys and buckets that an S3 request concerns, and filters lists of them. Knows header
-fields, queries and bodies; knows no routes.
+"""Finds the buckets and keys that an S3 request concerns, in its path, in the header with the copy
+source, or in the list of keys to delete; checks AWS's header fields, and filters lists of names.
+
+A name in a header or a body must follow the same rules as one in a path (`protocols/RULES.md`,
+Paths). Knows header fields, queries and bodies; knows no routes.
 """
 
+import re
+from typing import NamedTuple
+from urllib.parse import quote
+
+from policies.ground.errors import Malformed
 from sidecar.http.headers import without_whole_body_fields
+from sidecar.http.request_target import canonical
 from sidecar.protocols.messages import (
     FetchedResponse,
+    FieldIterable,
     ForwardPlan,
     Permits,
     RoutedRequest,
     SourceRef,
+    Unresolved,
     Visibility,
 )
-from sidecar.protocols.route_table import Sources
+from sidecar.protocols.protocol import Sources
 from sidecar.protocols.s3.lists import filter_buckets, filter_keys
-from sidecar.protocols.s3.names import (
-    check_fields,
-    check_framing,
-    copy_sources,
-    expect_bucket,
-    expect_key,
-)
-from sidecar.protocols.shared.aws_query import parse_query
+from sidecar.protocols.shared.aws_signing import STREAMING
 from sidecar.protocols.shared.source_names import SourceNames
+from sidecar.protocols.shared.strict_queries import parse_query
 from sidecar.settings.model import Source
+
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]").fullmatch
+
+# Suffixes of names that stand for another bucket (access points, Object Lambda), or whose requests
+# are signed differently (directory buckets and tables).
+_OTHER_NAMES = ("-s3alias", "--ol-s3", ".mrap", "--x-s3", "--xa-s3", "--table-s3")
+
+COPY_SOURCE = b"x-amz-copy-source"
+
+# Headers by which an ordinary write changes who may read, or what a name stands for.
+_GRANTING = (
+    b"x-amz-grant-",
+    b"x-amz-tagging",
+    b"x-amz-object-lock-",
+    b"x-amz-bypass-governance-retention",
+    b"x-amz-mfa",
+    b"x-amz-website-redirect-location",
+    b"x-amz-rename-source",
+)
+_HARMLESS_ACL = (b"private", b"bucket-owner-full-control")
+
+# The other headers that S3 reads. An unknown one is refused: it may be a new way to name a source.
+_KNOWN = frozenset((
+    COPY_SOURCE, b"x-amz-acl", b"x-amz-content-sha256", b"x-amz-date",
+    b"x-amz-decoded-content-length", b"x-amz-expected-bucket-owner", b"x-amz-max-parts",
+    b"x-amz-metadata-directive", b"x-amz-mp-object-size", b"x-amz-object-attributes",
+    b"x-amz-optional-object-attributes", b"x-amz-part-number-marker", b"x-amz-request-payer",
+    b"x-amz-s3session-token", b"x-amz-sdk-checksum-algorithm", b"x-amz-security-token",
+    b"x-amz-source-expected-bucket-owner", b"x-amz-storage-class", b"x-amz-trailer",
+    b"x-amz-user-agent", b"x-amz-write-offset-bytes",
+))  # fmt: skip
+_KNOWN_FAMILIES = (
+    b"x-amz-meta-",
+    b"x-amz-checksum-",
+    b"x-amz-server-side-encryption",
+    b"x-amz-copy-source-if-",
+    b"x-amz-copy-source-range",
+    b"x-amz-copy-source-server-side-encryption-",
+    b"x-amz-if-match-",
+)
+# Headers that pass with one value only, which changes neither the operation nor what it names. SDKs
+# for C++ and others state the only version of S3's API; those for Java and Ruby ask for a digest
+# behind an object's bytes.
+_KNOWN_VALUES = {b"x-amz-api-version": b"2006-03-01", b"x-amz-te": b"append-md5"}
+
+
+class S3Name(NamedTuple):
+    """A key in a bucket; "" for the bucket itself."""
+
+    bucket: str
+    key: str
+
+
+def expect_bucket(text: str) -> str:
+    """`text`, if it is a bucket's own name. Raises `Unresolved`."""
+    if not _BUCKET(text) or text.endswith(_OTHER_NAMES):
+        raise Unresolved("the bucket must be named by its own name, not by an alias")
+    return text
+
+
+def expect_key(text: str) -> str:
+    """`text`, if a path could name it. Raises `Malformed`."""
+    # A policy can only name what a path can: any other key would be judged as something else.
+    if canonical("/" + quote(text, safe="/")).segments != tuple(text.split("/")):
+        raise Malformed("the key holds something that a path may not hold")
+    return text
+
+
+def passes(name: bytes) -> bool:
+    """Whether an `x-amz…` field, its name in lower case, is forwarded to S3."""
+    return (
+        name in _KNOWN
+        or name in _KNOWN_VALUES
+        or name == b"x-amzn-trace-id"
+        or name.startswith(_KNOWN_FAMILIES)
+    )
+
+
+def check_fields(fields: FieldIterable, *, writes: bool = False) -> None:
+    """Raises `Malformed` for an `x-amz…` field that is unknown, occurs twice, or could be signed in
+    two ways, or whose value is unknown; and, unless the request `writes` an object, for one that
+    only an upload has."""
+    seen: set[bytes] = set()
+    for raw, value in fields:
+        name = raw.lower()
+        if not name.startswith(b"x-amz") and name not in (b"content-type", b"content-md5"):
+            continue
+        of_upload = name.startswith(COPY_SOURCE) or value.startswith(b"STREAMING-")
+        if (of_upload and not writes) or (
+            name.startswith(b"x-amz-") and not (passes(name) or grants_access(name, value))
+        ):
+            raise Malformed(f"the header `{name.decode()[:64]}` is not allowed here")
+        if value != _KNOWN_VALUES.get(name, value):
+            raise Malformed(
+                f"the header `{name.decode()}` must be `{_KNOWN_VALUES[name].decode()}`"
+            )
+        # S3 may take either of the two.
+        if name in seen:
+            raise Malformed(f"the header `{name.decode()[:64]}` occurs twice")
+        # Readers decode other characters differently, so they would sign different strings.
+        if not value.isascii():
+            raise Malformed(f"the header `{name.decode()[:64]}` is not ASCII")
+        seen.add(name)
+
+
+def grants_access(name: bytes, value: bytes) -> bool:
+    """Whether a field of a write changes more than the object, such as who may read it."""
+    if name == b"x-amz-acl":
+        return value not in _HARMLESS_ACL
+    return name.startswith(_GRANTING)
+
+
+def check_framing(fields: FieldIterable) -> None:
+    """Raises `Malformed` for a streamed body with the agent's signatures in its chunks, and for one
+    whose two headers disagree on its framing."""
+    digests = [value for name, value in fields if name.lower() == b"x-amz-content-sha256"]
+    codings = [value for name, value in fields if name.lower() == b"content-encoding"]
+    framed = any(b"aws-chunked" in value.lower() for value in codings)
+    signed = any(value.startswith(b"STREAMING-") and value != STREAMING for value in digests)
+    if signed:
+        # Each chunk's signature continues that of the head, which the sidecar replaces.
+        raise Malformed(
+            "the body is signed chunk by chunk, but the sidecar signs requests: send it whole, "
+            "or with an unsigned trailer"
+        )
+    if framed and digests != [STREAMING]:
+        raise Malformed(
+            "the body is framed as `aws-chunked`, but `x-amz-content-sha256` is not "
+            f"`{STREAMING.decode()}`"
+        )
+
+
+def copy_sources(fields: FieldIterable) -> tuple[S3Name, ...]:
+    """The key that `x-amz-copy-source` names, and every other that a server might read there; none
+    without this header. Raises `Malformed` and `Unresolved`.
+
+    The header's form is `[/]bucket/key[?versionId=…]`, percent-encoded.
+    """
+    found = [value for name, value in fields if name.lower() == COPY_SOURCE]
+    if not found:
+        return ()
+    # The only one: `check_fields` refuses a second.
+    text = found[0].decode("latin-1").strip()
+    path, mark, version = text.partition("?")
+    if mark and not re.fullmatch(r"versionId=[A-Za-z0-9._%-]{1,1024}", version):
+        raise Malformed("the header `x-amz-copy-source` may state only `versionId` after the key")
+    # Some parsers read a bare `+` as a space.
+    if "+" in path:
+        raise Malformed("the header `x-amz-copy-source` is ambiguous: it holds a `+`")
+    segments = canonical("/" + path.removeprefix("/")).segments
+    if len(segments) < 2 or segments[1] == "":
+        raise Malformed("the header `x-amz-copy-source` does not name a key")
+    # This refuses an access point (`arn:…`), which is another name for a bucket.
+    bucket, key = expect_bucket(segments[0]), "/".join(segments[1:])
+    # An escaped `?` is part of the key. A server that decodes first would let it begin the version,
+    # and read the key before it.
+    before, mark, _ = key.partition("?")
+    return (S3Name(bucket, key), S3Name(bucket, before)) if mark else (S3Name(bucket, key),)
 
 
 class S3Sources:

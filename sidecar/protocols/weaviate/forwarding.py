@@ -1,20 +1,249 @@
-"""Plans how requests are forwarded to Weaviate and their responses filtered. Knows no routes."""
+"""Plans how requests are forwarded to Weaviate and their responses filtered, so that objects are
+withheld by their own level: a GraphQL search gets a condition beside the caller's `where`, and its
+response is checked. (`lists.py` checks REST responses.)
 
+Only plain searches are filtered. Searches that group, generate, follow references or start from
+another object combine objects in ways that the response doesn't show. Knows no routes.
+"""
+
+import re
 from collections.abc import Callable
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import orjson
+from graphql import parse_value
+from graphql.language import ast
 
+from policies.ground.errors import UpstreamFailed
 from sidecar.protocols.budget import Budget
-from sidecar.protocols.messages import FORWARD_UNCHANGED, ForwardPlan, RoutedRequest, Visibility
-from sidecar.protocols.shared.document_levels import levels_of
+from sidecar.protocols.messages import (
+    FORWARD_UNCHANGED,
+    FetchedResponse,
+    ForwardedPart,
+    ForwardPlan,
+    RoutedRequest,
+    Visibility,
+)
+from sidecar.protocols.shared.responses import (
+    DocumentLevels,
+    expect_list,
+    expect_object,
+    levels_of,
+    response_json,
+    to_json,
+)
 from sidecar.protocols.strict_body import json_object
-from sidecar.protocols.weaviate.filter import add_filter, can_filter, graphql_filter
-from sidecar.protocols.weaviate.graphql import GraphqlQuery, parse_query
-from sidecar.protocols.weaviate.lists import node_filter, object_filter, tenant_filter
+from sidecar.protocols.weaviate.graphql import GraphqlQuery, parse_query, searches
+from sidecar.protocols.weaviate.lists import (
+    ResponseFilter,
+    node_filter,
+    object_filter,
+    tenant_filter,
+)
 from sidecar.protocols.weaviate.names import json_array, parse_collection
 from sidecar.protocols.weaviate.sources import WeaviateSources
 from sidecar.settings.model import Source
+
+_PLAIN_ARGUMENTS = frozenset((
+    "where", "limit", "offset", "sort", "autocut", "tenant", "consistencyLevel", "nearVector",
+    "nearText", "nearImage", "nearAudio", "nearVideo", "nearDepth", "nearThermal", "nearIMU",
+    "bm25", "hybrid",
+))  # fmt: skip
+# Members of a search argument that start from another object, or from another search.
+_COMBINING = frozenset(("moveTo", "moveAwayFrom", "searches", "nearText"))
+_PLAIN_ADDITIONAL = frozenset((
+    "id", "distance", "certainty", "score", "explainScore", "vector", "vectors",
+    "creationTimeUnix", "lastUpdateTimeUnix", "isConsistent", "rerank",
+))  # fmt: skip
+_NAME = re.compile(r"[_A-Za-z][_0-9A-Za-z]*\Z")
+
+
+class FilteredBody(NamedTuple):
+    """A request's body with the condition in it."""
+
+    body: dict[str, Any]
+    level_added: dict[str, bool]
+    """For each search, by its key in the response: whether the sidecar itself selected the level,
+    so that it has to be removed again."""
+
+
+def can_filter(query: GraphqlQuery, field: str) -> bool:
+    """Whether objects can be withheld from this request by their levels in `field`."""
+    roots = query.operation.selection_set.selections
+    if not _NAME.match(field) or query.fragments or len(roots) != 1:
+        return False
+    [root] = roots
+    # `Aggregate` counts objects that it doesn't show. An alias of `Get` would change its key in the
+    # response, where `_filter_answer` looks for it.
+    if not isinstance(root, ast.FieldNode) or _key(root) != "Get" or root.name.value != "Get":
+        return False
+    found = list(searches(query))
+    keys = {_key(each.field) for each in found}
+    selected = root.selection_set.selections if root.selection_set is not None else ()
+    # GraphQL merges fields with the same key, which would mix the results of two searches.
+    return len(keys) == len(selected) and all(
+        _is_plain(each.field, each.arguments, field) for each in found
+    )
+
+
+def add_filter(query: GraphqlQuery, levels: DocumentLevels) -> FilteredBody:
+    """The body of `query` with the condition and the level in each search. Only for a query for
+    which `can_filter` is true."""
+    [root] = query.operation.selection_set.selections
+    assert isinstance(root, ast.FieldNode)
+    assert root.selection_set is not None
+    level_added: dict[str, bool] = {}
+    filtered = []
+    for node in root.selection_set.selections:
+        assert isinstance(node, ast.FieldNode)
+        search, added = _filter_search(node, levels)
+        filtered.append(search)
+        level_added[_key(node)] = added
+    root = _replace(root, selection_set=ast.SelectionSetNode(selections=tuple(filtered)))
+    selection = ast.SelectionSetNode(selections=(root,))
+    operation = _replace(query.operation, selection_set=selection)
+    document = ast.DocumentNode(definitions=(operation,))
+    return FilteredBody(query.to_body(document), level_added)
+
+
+def graphql_filter(
+    levels: DocumentLevels, requests: list[FilteredBody], *, batch: bool
+) -> ResponseFilter:
+    """Filters the response to one request, or to a batch of them."""
+
+    def filter_response(response: FetchedResponse) -> ForwardedPart:
+        whole = response_json(response)
+        answers = expect_list(whole, "answer") if batch else [whole]
+        # Answers belong to requests by their order alone, so a missing one would shift the rest.
+        if len(answers) != len(requests):
+            reason = f"the data source answered {len(answers)} requests instead of {len(requests)}"
+            raise UpstreamFailed(reason)
+        withheld = sum(
+            _filter_answer(*pair, levels) for pair in zip(answers, requests, strict=True)
+        )
+        changed = any(added for each in requests for added in each.level_added.values())
+        return ForwardedPart(to_json(whole) if withheld or changed else response.body, withheld)
+
+    return filter_response
+
+
+def _filter_answer(answer: Any, request: FilteredBody, levels: DocumentLevels) -> int:
+    """Removes hidden objects from one answer, in place, and returns their number."""
+    if expect_object(answer, "answer").keys() - {"data", "errors"}:
+        raise UpstreamFailed("the data source's answer has members other than `data` and `errors`")
+    data = expect_object({} if answer.get("data") is None else answer["data"], "data")
+    results = expect_object({} if data.get("Get") is None else data["Get"], "result")
+    if data.keys() - {"Get"} or results.keys() - request.level_added.keys():
+        raise UpstreamFailed("the data source's answer has results that were not requested")
+    withheld = 0
+    for key, found in results.items():
+        # The search failed, for the reason in `errors`.
+        if found is None:
+            continue
+        visible = [
+            each
+            for each in expect_list(found, "result")
+            if levels.may_see(expect_object(each, "object"))
+        ]
+        # Only now: the check above needs the level.
+        if request.level_added[key]:
+            for each in visible:
+                each.pop(levels.path[0], None)
+        withheld += len(found) - len(visible)
+        results[key] = visible
+    return withheld
+
+
+def _is_plain(field: ast.FieldNode, arguments: dict[str, Any], level: str) -> bool:
+    if field.selection_set is None or arguments.keys() - _PLAIN_ARGUMENTS:
+        return False
+    for name, given in arguments.items():
+        if name in ("nearText", "hybrid") and not _starts_alone(given, name):
+            return False
+    # A search whose whole `where` is a variable is not filtered: the condition is put around the
+    # caller's own in the text, where its form must be visible.
+    wheres = [each.value for each in field.arguments or () if each.name.value == "where"]
+    if not all(isinstance(each, ast.ObjectValueNode) for each in wheres):
+        return False
+    return all(_is_plain_selection(node, level) for node in field.selection_set.selections)
+
+
+def _starts_alone(given: Any, name: str) -> bool:
+    return isinstance(given, dict) and not (given.keys() & _COMBINING - {name})
+
+
+def _is_plain_selection(node: ast.SelectionNode, level: str) -> bool:
+    if not isinstance(node, ast.FieldNode):
+        return False
+    if node.name.value == "_additional" and node.selection_set is not None:
+        return _key(node) != level and all(
+            isinstance(each, ast.FieldNode) and each.name.value in _PLAIN_ADDITIONAL
+            for each in node.selection_set.selections
+        )
+    # An alias could make another property look like the level.
+    return node.selection_set is None and (_key(node) != level or node.name.value == level)
+
+
+def _filter_search(field: ast.FieldNode, levels: DocumentLevels) -> tuple[ast.FieldNode, bool]:
+    """The search with the condition and the level, and whether the level had to be added."""
+    # One element: `can_filter` has checked that the field is a plain name.
+    [level] = levels.path
+    assert field.selection_set is not None
+    selected = field.selection_set.selections
+    present = any(
+        isinstance(node, ast.FieldNode)
+        and node.name.value == _key(node) == level
+        # A directive such as `@skip` could leave the level out.
+        and not node.directives
+        for node in selected
+    )
+    if not present:
+        level_field = ast.FieldNode(name=ast.NameNode(value=level), arguments=(), directives=())
+        selected = (*selected, level_field)
+    arguments = field.arguments or ()
+    if levels.filterable:
+        arguments = _with_condition(arguments, levels)
+    selection = ast.SelectionSetNode(selections=selected)
+    return _replace(field, arguments=arguments, selection_set=selection), not present
+
+
+def _with_condition(
+    arguments: tuple[ast.ArgumentNode, ...], levels: DocumentLevels
+) -> tuple[ast.ArgumentNode, ...]:
+    condition: ast.ValueNode = _level_condition(levels)
+    own = [each.value for each in arguments if each.name.value == "where"]
+    if own:
+        both = parse_value("{operator: And, operands: []}", no_location=True)
+        assert isinstance(both, ast.ObjectValueNode)
+        operator, operands = both.fields
+        operands = _replace(operands, value=ast.ListValueNode(values=(condition, *own)))
+        condition = _replace(both, fields=(operator, operands))
+    where = ast.ArgumentNode(name=ast.NameNode(value="where"), value=condition)
+    return (*(each for each in arguments if each.name.value != "where"), where)
+
+
+@lru_cache(maxsize=64)
+def _level_condition(levels: DocumentLevels) -> ast.ValueNode:
+    """Matches objects with one of the levels."""
+    # Safe as text, since nothing of the request is in it: the field is configured, and a plain name
+    # (`can_filter`); the levels are words of our own.
+    operands = ", ".join(
+        f'{{path: ["{levels.path[0]}"], operator: Equal, valueText: "{level}"}}'
+        for level in levels.levels
+    )
+    return parse_value(f"{{operator: Or, operands: [{operands}]}}", no_location=True)
+
+
+def _key(field: ast.FieldNode) -> str:
+    """The key of a field in the response."""
+    return field.name.value if field.alias is None else field.alias.value
+
+
+def _replace(node: Any, **changes: Any) -> Any:
+    # graphql-core's nodes have no `replace` of their own.
+    members = {key: getattr(node, key) for key in node.keys if key != "loc"}
+    return type(node)(**{**members, **changes})
 
 
 class WeaviateForwarding(WeaviateSources):

@@ -13,11 +13,14 @@ from graphql.language import ast
 from policies.ground.errors import Malformed
 from sidecar.protocols.budget import Budget
 from sidecar.protocols.messages import Unresolved
-from sidecar.protocols.shared.strict_members import read_members
-from sidecar.protocols.weaviate.fragments import Fragments
-from sidecar.protocols.weaviate.graphql_parser import parse_text
-from sidecar.protocols.weaviate.names import CollectionName, parse_collection, parse_tenant
-from sidecar.protocols.weaviate.references import References
+from sidecar.protocols.shared.strict_queries import read_members
+from sidecar.protocols.weaviate.graphql_parser import Fragments, parse_text
+from sidecar.protocols.weaviate.names import (
+    CollectionName,
+    References,
+    parse_collection,
+    parse_tenant,
+)
 
 
 class GraphqlQuery(NamedTuple):

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from sidecar.protocols.messages import FetchedResponse, ForwardedPart, Visibility
-from sidecar.protocols.shared.document_levels import DocumentLevels
-from sidecar.protocols.shared.json_responses import (
+from sidecar.protocols.shared.responses import (
+    DocumentLevels,
     expect_list,
     expect_object,
     expect_text,

@@ -1,16 +1,19 @@
-"""Names of collections and tenants in paths, queries and JSON bodies. Pure.
+"""Reads names of collections and tenants in paths, queries and JSON bodies, and finds those that a
+search's arguments refer to: a filter's `path` crosses collections, and beacons point into them.
 
 Weaviate capitalizes the first letter of every collection's name. It reads JSON with Go's lenient
-reader, which takes `Class` for `class`: see `shared/strict_members.py`.
+reader, which takes `Class` for `class`: see `shared/strict_queries.py`. Pure.
 """
 
 import re
+from collections.abc import Iterable, Iterator
+from enum import Enum
 from typing import Any, NamedTuple
 
 from policies.ground.errors import Malformed
-from sidecar.protocols.budget import Budget
+from sidecar.protocols.budget import MAX_SOURCES, Budget, OverBudget
 from sidecar.protocols.messages import Unresolved
-from sidecar.protocols.shared.strict_members import read_members
+from sidecar.protocols.shared.strict_queries import read_members
 from sidecar.protocols.strict_body import json_object
 
 _CLASS = re.compile(r"[A-Za-z][_0-9A-Za-z]{0,254}\Z")
@@ -71,3 +74,136 @@ def json_array(raw: bytes, media_type: str | None, budget: Budget) -> list[dict[
     if not all(isinstance(each, dict) for each in found):
         raise Malformed("the body's array has elements that are not objects")
     return found
+
+
+MAX_DEPTH = 64
+"""The most levels of a filter, and the most references that its path may follow."""
+
+MAX_NAMES = 2 * MAX_SOURCES
+"""The most collections that one value may name: more than a request may have sources, since several
+names may be aliases of one collection."""
+
+
+class _Role(Enum):
+    """The role of a value in the value around it."""
+
+    ANY = "any"
+    PATH = "path"
+    """Every other element, from the second on, is a collection."""
+    MOVE = "move"
+    """The value of `moveTo` or `moveAwayFrom`, which has a member `objects`."""
+    MOVE_OBJECTS = "move objects"
+    """The value of `objects`: one object, or a list."""
+    MOVE_OBJECT = "move object"
+
+
+_ROLES = {"path": _Role.PATH, "moveTo": _Role.MOVE, "moveAwayFrom": _Role.MOVE}
+_MOVE_ROLES = {**_ROLES, "objects": _Role.MOVE_OBJECTS}
+_CONTAINERS = frozenset((list, dict))
+
+
+class _Node(NamedTuple):
+    value: Any
+    role: _Role
+    depth: int
+
+
+class References:
+    """Finds the collections that the arguments of searches refer to, and charges `budget` for the
+    work. `shared` are values that can occur in any number of places, as variables do."""
+
+    def __init__(self, budget: Budget, shared: Iterable[Any] = ()) -> None:
+        self._budget = budget
+        # A large variable in each of many searches would multiply the work, so each shared value is
+        # walked once per role: the work is linear in the size of the request.
+        # INVARIANT: the caller keeps the shared values alive, so their ids stay theirs.
+        self._shared = {id(each) for each in shared if isinstance(each, list | dict)}
+        self._known: dict[tuple[int, _Role], tuple[str, ...]] = {}
+
+    def in_arguments(self, value: Any) -> tuple[str, ...]:
+        """The collections that `value` names, each once. Raises `Malformed` and `Unresolved`."""
+        return self._walk(value, _Role.ANY)
+
+    def in_path(self, value: Any) -> tuple[str, ...]:
+        """The collections that a path crosses."""
+        if id(value) in self._shared:
+            return self._walk_once(value, _Role.PATH)
+        return self._walk(value, _Role.PATH)
+
+    def _walk(self, value: Any, role: _Role) -> tuple[str, ...]:
+        found: dict[str, None] = {}
+        pending = [_Node(value, role, 0)]
+        while pending:
+            node = pending.pop()
+            if node.depth > MAX_DEPTH:
+                raise Malformed(
+                    f"the arguments are nested too deeply: more than {MAX_DEPTH} levels"
+                )
+            # Not at depth 0: there, `_walk_once` passes in the shared value itself.
+            if node.depth and id(node.value) in self._shared:
+                found.update(dict.fromkeys(self._walk_once(node.value, node.role)))
+            else:
+                # `_children` charges the budget, so it comes before `_own_names` reads the node.
+                pending += self._children(node)
+                for name in _own_names(node):
+                    found[name] = None
+                    if len(found) > MAX_NAMES:
+                        raise OverBudget(f"an argument names more than {MAX_NAMES} collections")
+        return tuple(found)
+
+    def _children(self, node: _Node) -> list[_Node]:
+        """The values inside a value that may name collections."""
+        value, role, depth = node
+        if isinstance(value, dict):
+            self._budget.charge_arguments(len(value))
+            roles = _MOVE_ROLES if role is _Role.MOVE else _ROLES
+            given = [(each, roles.get(key, _Role.ANY)) for key, each in value.items()]
+        elif isinstance(value, list) and role in (_Role.MOVE, _Role.MOVE_OBJECTS):
+            self._budget.charge_arguments(len(value))
+            given = [(each, _Role.MOVE_OBJECT) for each in value]
+        elif isinstance(value, list) and not _CONTAINERS.isdisjoint(map(type, value)):
+            # A vector's numbers name nothing, and there may be thousands of them.
+            given = [(each, _Role.ANY) for each in value if type(each) in _CONTAINERS]
+            self._budget.charge_arguments(len(given))
+        else:
+            return []
+        return [
+            _Node(each, inner, depth + 1)
+            for each, inner in given
+            if inner is not _Role.ANY or type(each) in _CONTAINERS
+        ]
+
+    def _walk_once(self, value: Any, role: _Role) -> tuple[str, ...]:
+        known = self._known.get((id(value), role))
+        if known is None:
+            known = self._known[id(value), role] = self._walk(value, role)
+        return known
+
+
+def references_in(value: Any, budget: Budget) -> tuple[str, ...]:
+    """The collections that one value names."""
+    return References(budget).in_arguments(value)
+
+
+def _own_names(node: _Node) -> Iterator[str]:
+    """The collections that a value itself names. Raises `Unresolved` for a value that may be an
+    object in any collection."""
+    value, role, _ = node
+    if role is _Role.PATH and isinstance(value, list):
+        # `["inLibrary", "Library", "name"]`: a reference, the collection it leads to, a property.
+        if len(value) > 2 * MAX_DEPTH:
+            raise Malformed(f"a filter's path is too long: more than {2 * MAX_DEPTH} elements")
+        yield from map(parse_collection, value[1::2])
+    if isinstance(value, dict):
+        # The other three are named only so that `read_members` refuses other spellings of them,
+        # which `_children` would not recognise.
+        _, beacon, _, _ = read_members(value, "path", "beacon", "moveTo", "moveAwayFrom")
+        if beacon is not None:
+            yield beacon_collection(beacon)
+    single = role is _Role.MOVE_OBJECT or (
+        (role is _Role.MOVE and not isinstance(value, list | dict))
+        or (role is _Role.MOVE_OBJECTS and not isinstance(value, list))
+    )
+    if single and value is not None and not (isinstance(value, dict) and "beacon" in value):
+        # Weaviate looks for an id in every collection.
+        raise Unresolved("an object to move to or away from has only an id: give its beacon")

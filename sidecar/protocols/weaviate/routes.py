@@ -1,5 +1,6 @@
 """Weaviate's HTTP API (`protocols/RULES.md`, Weaviate; the description and handlers of Weaviate
-1.40).
+1.40), and refusals as its errors: a list of messages, under the names that REST and GraphQL clients
+read.
 
 The fields, filters and references of a GraphQL request may each read another collection
 (`graphql.py`). A REST request names its collection in the path, the query or the body
@@ -9,6 +10,7 @@ The table has the routes that agents use, and those that are denied with a reaso
 """
 
 from dataclasses import replace
+from typing import Any
 
 from sidecar.http.request_target import Target
 from sidecar.protocols.messages import (
@@ -18,16 +20,17 @@ from sidecar.protocols.messages import (
     RoutedRequest,
     Visibility,
 )
-from sidecar.protocols.protocol import SourceProtocol
-from sidecar.protocols.route_table import (
+from sidecar.protocols.protocol import (
     FindSources,
     ProtocolRoute,
     RouteClass,
     RouteMatch,
     RouteTable,
+    SourceProtocol,
 )
+from sidecar.protocols.shared.responses import error_response
 from sidecar.protocols.strict_body import BodyParser, json_object
-from sidecar.protocols.weaviate import errors, mcp
+from sidecar.protocols.weaviate import sources
 from sidecar.protocols.weaviate.forwarding import (
     WeaviateForwarding,
     parse_graphql,
@@ -36,6 +39,23 @@ from sidecar.protocols.weaviate.forwarding import (
 from sidecar.protocols.weaviate.lists import collection_filter
 from sidecar.protocols.weaviate.names import json_array
 
+_GRAPHQL_PATH = ("v1", "graphql")
+_MCP_PATH = ("v1", "mcp")
+
+
+def render_refusal(request: RoutedRequest | None, refusal: RefusalResponse) -> FetchedResponse:
+    segments = () if request is None else request.target.segments
+    if request is not None and segments == _MCP_PATH:
+        rendered = sources.render_tool_refusal(request.body, refusal)
+        if rendered is not None:
+            return rendered
+    messages = [{"message": refusal.message}]
+    own: dict[str, Any] = {"error": messages}
+    # Weaviate itself answers a batch that it refuses as a whole with the REST form alone.
+    if segments == _GRAPHQL_PATH:
+        own = {"data": None, "errors": messages, **own}
+    return error_response(refusal, own)
+
 
 class Weaviate(WeaviateForwarding, SourceProtocol):
     """One Weaviate server."""
@@ -43,7 +63,7 @@ class Weaviate(WeaviateForwarding, SourceProtocol):
     def render_refusal(
         self, request: RoutedRequest | None, refusal: RefusalResponse
     ) -> FetchedResponse:
-        return errors.render_refusal(request, refusal)
+        return render_refusal(request, refusal)
 
     def match(self, method: str, target: Target) -> RouteMatch | None:
         return _TABLE.match(method, target)
@@ -89,7 +109,7 @@ _MCP[_OPEN] = ProtocolRoute("POST", f"{_V1}/mcp", _OPEN, parse_body=json_object)
 
 
 def _refine_mcp(_weaviate: Weaviate, request: RoutedRequest) -> ProtocolRoute | None:
-    route_class = mcp.classify(request.body)
+    route_class = sources.class_of_tool_call(request.body)
     return None if route_class is None else _MCP[route_class]
 
 

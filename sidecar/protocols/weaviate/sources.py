@@ -1,30 +1,131 @@
-"""Finds the collections and tenants that a request to Weaviate concerns. A name may be an alias;
-what counts is the collection it stands for, which the sidecar looks up in Weaviate.
+"""Finds the collections and tenants that a request to Weaviate concerns, or a call of a tool of its
+own MCP server, at `/v1/mcp` (`protocols/RULES.md`, Weaviate).
 
-Knows paths, queries and bodies. Knows no routes.
+A name may be an alias; what counts is the collection it stands for. The sidecar looks that up in
+the collection's own definition, cached for at most 30 seconds: the list of aliases isn't enough,
+for it leaves out those that the credentials may not see, although Weaviate follows them.
+
+The MCP server keeps no session and sends no requests of its own, so a request is one JSON-RPC
+object. Tools that read or write one collection are known here; others have no route.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
-from policies.ground.errors import Malformed
-from sidecar.protocols.budget import OverBudget
-from sidecar.protocols.messages import RoutedRequest, SourceRef, Unresolved
-from sidecar.protocols.route_table import Sources
-from sidecar.protocols.shared.aliases import Aliases
+import orjson
+
+from policies.ground.errors import Malformed, UpstreamFailed
+from sidecar.protocols.budget import Budget, OverBudget
+from sidecar.protocols.mcp.errors import refused
+from sidecar.protocols.messages import (
+    FetchedResponse,
+    RefusalResponse,
+    RoutedRequest,
+    SourceRef,
+    Unresolved,
+)
+from sidecar.protocols.protocol import RouteClass, Sources
+from sidecar.protocols.shared.caches import Aliases, DigestCache, credential_key
 from sidecar.protocols.shared.source_names import SourceNames
-from sidecar.protocols.shared.strict_members import read_members, read_parameters
-from sidecar.protocols.weaviate import graphql, mcp
-from sidecar.protocols.weaviate.definitions import CollectionDefinitions
+from sidecar.protocols.shared.strict_queries import read_members, read_parameters
+from sidecar.protocols.weaviate import graphql
 from sidecar.protocols.weaviate.lists import parse_aliases
 from sidecar.protocols.weaviate.names import (
+    MAX_NAMES,
     CollectionName,
     beacon_collection,
     object_collection,
     parse_collection,
     parse_tenant,
+    references_in,
 )
-from sidecar.protocols.weaviate.references import MAX_NAMES, references_in
 from sidecar.settings.model import Source
+
+_TOOLS = {
+    "weaviate-query-hybrid": RouteClass.RETRIEVE,
+    "search-with-hybrid": RouteClass.RETRIEVE,
+    "weaviate-collections-get-config": RouteClass.METADATA,
+    "weaviate-objects-upsert": RouteClass.WRITE,
+    "insert-one": RouteClass.WRITE,
+}
+# Methods that concern no collection.
+_OPEN = frozenset(("initialize", "ping", "tools/list", "notifications/initialized"))
+
+
+def class_of_tool_call(message: Any) -> RouteClass | None:
+    """The class of what a message does; None if that is unknown."""
+    method, params = read_members(message, "method", "params")
+    # Called only because it refuses other spellings of these names.
+    read_members(message, "id", "jsonrpc")
+    if method in _OPEN:
+        return RouteClass.OPEN
+    # Any other method, and any other tool, has no row and is denied.
+    if method != "tools/call" or not isinstance(params, dict):
+        return None
+    name, _ = read_members(params, "name", "arguments")
+    return _TOOLS.get(name) if isinstance(name, str) else None
+
+
+def collections_of_tool_call(message: Any, budget: Budget) -> Iterator[CollectionName]:
+    """The collections that a tool call concerns: its own, and those its filters refer to."""
+    arguments = message["params"].get("arguments")
+    if not isinstance(arguments, dict):
+        raise Malformed("`arguments` must be an object")
+    name, tenant, filters = read_members(arguments, "collection_name", "tenant_name", "filters")
+    if name is None:
+        raise Unresolved("without `collection_name`, the tool reads every collection")
+    target = CollectionName(parse_collection(name), parse_tenant(tenant))
+    yield target
+    for each in references_in(filters, budget):
+        # The other collection may have the same tenants, or none: both are judged.
+        yield CollectionName(each)
+        yield CollectionName(each, target.tenant)
+
+
+def render_tool_refusal(message: Any, refusal: RefusalResponse) -> FetchedResponse | None:
+    """A JSON-RPC error, as of any MCP server; None for a notification, which has no response."""
+    # The message is None if the request was denied before its body was read.
+    if not isinstance(message, dict) or not isinstance(message.get("id"), (str, int)):
+        return None
+    return refused(refusal, message)
+
+
+class CollectionDefinitions:
+    """The collections of one Weaviate, as it described them under each credential."""
+
+    def __init__(self, monotonic: Callable[[], float], schema_path: str) -> None:
+        self._schema_path = schema_path
+        self._known: DigestCache[str] = DigestCache(monotonic)
+        self.clear = self._known.clear
+
+    async def own_name(self, name: str, request: RoutedRequest) -> str:
+        """The name in the definition of the collection `name`, or `name` itself if it has none.
+        Raises `Unresolved`."""
+        key = credential_key(request, name)
+        known = self._known.get(key)
+        if known is not None:
+            return known
+        # Before the request: a change during the look-up must prevent caching.
+        started = self._known.start_lookup()
+        own = await self._fetch(name, request)
+        self._known.put(key, own, len(own), started)
+        return own
+
+    async def _fetch(self, name: str, request: RoutedRequest) -> str:
+        try:
+            response = await request.fetch(f"{self._schema_path}/{name}")
+            # A name that doesn't exist is judged as written: a write may create it.
+            if response.status == 404:
+                return name
+            found: Any = orjson.loads(response.body) if response.status == 200 else None
+        except (UpstreamFailed, orjson.JSONDecodeError) as error:
+            raise Unresolved(f"can't look up collection `{name}`: {error}") from error
+        own = found.get("class") if isinstance(found, dict) else None
+        if not isinstance(own, str) or not own:
+            reason = f"status {response.status}, without a definition"
+            raise Unresolved(f"can't look up collection `{name}`: {reason}")
+        return own
+
 
 _V1 = "/v1"
 
@@ -126,7 +227,7 @@ class WeaviateSources:
 
     async def of_tool(self, request: RoutedRequest) -> Sources:
         """The collection that a tool of Weaviate's own MCP server is called for."""
-        return await self._sources(request, mcp.collections(request.body, request.budget))
+        return await self._sources(request, collections_of_tool_call(request.body, request.budget))
 
     def hint_source(self, request: RoutedRequest) -> SourceRef | None:
         try:

@@ -23,8 +23,13 @@ from sidecar.platform import eager
 from sidecar.platform.eager import Watch
 from sidecar.protocols.budget import Budget
 from sidecar.protocols.messages import FetchedResponse, RoutedRequest
-from sidecar.protocols.protocol import SourceProtocol
-from sidecar.protocols.route_table import ALWAYS_DENIED, ProtocolRoute, RouteClass, RouteMatch
+from sidecar.protocols.protocol import (
+    ALWAYS_DENIED,
+    ProtocolRoute,
+    RouteClass,
+    RouteMatch,
+    SourceProtocol,
+)
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.messages import request_reader
 from sidecar.proxy.pipeline.authorizer import UNREADABLE, WRITE_DENIED, Refused

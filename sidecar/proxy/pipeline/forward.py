@@ -21,8 +21,7 @@ from sidecar.http.messages.response_head import SWITCHING
 from sidecar.http.request_body import BodyTooSlow
 from sidecar.http.server.request import HttpRequest, ResponseSent
 from sidecar.protocols.messages import FetchedResponse, OutgoingRequest, SourceRef
-from sidecar.protocols.protocol import SourceProtocol
-from sidecar.protocols.route_table import RouteClass
+from sidecar.protocols.protocol import RouteClass, SourceProtocol
 from sidecar.proxy.connections import take_over
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.local_response import LocalResponse

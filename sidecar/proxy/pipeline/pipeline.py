@@ -18,8 +18,7 @@ from sidecar.protocols.messages import (
     ForwardPlan,
     RoutedRequest,
 )
-from sidecar.protocols.protocol import SourceProtocol
-from sidecar.protocols.route_table import ProtocolRoute, RouteClass
+from sidecar.protocols.protocol import ProtocolRoute, RouteClass, SourceProtocol
 from sidecar.protocols.strict_body import BodyParser
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.local_response import LocalResponse

@@ -10,7 +10,7 @@ from sidecar.http.request_body import Lease
 from sidecar.http.server.request import HttpRequest
 from sidecar.platform.eager import Watch
 from sidecar.protocols.messages import FORWARD_UNCHANGED, ForwardPlan, RoutedRequest, SourceRef
-from sidecar.protocols.route_table import ProtocolRoute, RouteClass
+from sidecar.protocols.protocol import ProtocolRoute, RouteClass
 from sidecar.proxy.messages import request_reader
 from sidecar.proxy.proxy_metrics import UNDECIDED
 from sidecar.proxy.upstream.client import UpstreamRequest

@@ -30,8 +30,7 @@ from sidecar.protocols.messages import (
     Unresolved,
     Visibility,
 )
-from sidecar.protocols.protocol import SourceProtocol
-from sidecar.protocols.route_table import ProtocolRoute, RouteClass, Sources
+from sidecar.protocols.protocol import ProtocolRoute, RouteClass, SourceProtocol, Sources
 from sidecar.protocols.strict_body import BodyParser
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.pipeline.authorizer import UNREADABLE, WRITE_DENIED, Authorizer, Refused

@@ -28,6 +28,8 @@ from control_api.log.export.rows import Pace
 from deploy.commands.verify.check import CheckOptions, verify_file
 from policies.ground.canonical import unb64
 from policies.ground.signing import KeyRing, Signer
+from policies.trail.entry import StoredRow
+from policies.trail.log_file.file import LogFileReader
 from policies.trail.log_file.lines import (
     MEDIA_TYPE,
     CheckpointLine,
@@ -40,10 +42,8 @@ from policies.trail.log_file.lines import (
     PolicyLine,
     ProofLine,
 )
-from policies.trail.log_file.reader import LogFileReader
 from policies.trail.merkle_tree import Frontier, leaf_hash
-from policies.trail.proofs import inclusion
-from policies.trail.stored_entry import StoredRow
+from policies.trail.proofs import tree_proofs
 from policies.trail.verify import Verifier
 from tests.control_api.store.databases import sqlite_url
 from tests.second_verifier import verifier as second_verifier
@@ -564,7 +564,7 @@ def test_checkpoints_stand_where_they_cover_what_came_before(either_tenant: Cont
     assert isinstance(note, CheckpointLine)
     _, size, root = note.note.split("\n")[:3]
     leaf = leaf_hash(last.entry)
-    assert inclusion.verify(leaf, wanted - 2, int(size), proof.hashes, unb64(root))
+    assert tree_proofs.proves_inclusion(leaf, wanted - 2, int(size), proof.hashes, unb64(root))
 
 
 @pytest.mark.deep(

@@ -17,8 +17,8 @@ from policies.trail import checkpoint
 from policies.trail.checkpoint import Checkpoint
 from policies.trail.commitment import opens
 from policies.trail.merkle_tree import leaf_hash
-from policies.trail.proofs import consistency, inclusion
-from policies.trail.proofs.tlog_proof import TlogProof
+from policies.trail.proofs import tree_proofs
+from policies.trail.proofs.tree_proofs import TlogProof
 from tests.support.control_api import Answer, ControlApi, running_control_api
 from tests.support.waiting import until
 
@@ -85,7 +85,7 @@ def test_json_also_has_the_openings(api: ControlApi, accept: str) -> None:
     at = read(api, body["checkpoint"])
     hashes = [base64.b64decode(each) for each in body["hashes"]]
     leaf = leaf_hash(encode(body["entry"]))
-    assert inclusion.verify(leaf, body["index"], at.size, hashes, at.root)
+    assert tree_proofs.proves_inclusion(leaf, body["index"], at.size, hashes, at.root)
     assert {path: value for path, (_, value) in body["openings"].items()} == {
         "user_id": "ann",
         "query": "who pays?",
@@ -120,13 +120,13 @@ def test_growth_is_proven_from_the_first_entry_on(api: ControlApi) -> None:
     at = read(api, answer["checkpoint"])
     assert (answer["from"], answer["to"]) == (1, at.size)
     hashes = [base64.b64decode(each) for each in answer["hashes"]]
-    assert consistency.verify(1, leaf_hash(first), at.size, at.root, hashes)
+    assert tree_proofs.proves_consistency(1, leaf_hash(first), at.size, at.root, hashes)
     proof(api, api.evaluate()["event_id"])  # a later checkpoint
     answer = api.call("GET", f"/v1/audit/consistency?from={at.size}").body
     later = read(api, answer["checkpoint"])
     assert later.size > at.size
     hashes = [base64.b64decode(each) for each in answer["hashes"]]
-    assert consistency.verify(at.size, at.root, later.size, later.root, hashes)
+    assert tree_proofs.proves_consistency(at.size, at.root, later.size, later.root, hashes)
     kept = api.call("GET", f"/v1/audit/consistency?from=1&to={at.size}").body
     assert read(api, kept["checkpoint"]) == at
     with closing(sqlite3.connect(api.directory / "data" / "sluice.db")) as database:
@@ -146,7 +146,7 @@ def test_growth_is_proven_from_a_checkpoint_that_somebody_kept(api: ControlApi) 
     assert (answer["from"], answer["to"]) == (kept.size, at.size)
     assert at.size > kept.size
     hashes = [base64.b64decode(each) for each in answer["hashes"]]
-    assert consistency.verify(kept.size, kept.root, at.size, at.root, hashes)
+    assert tree_proofs.proves_consistency(kept.size, kept.root, at.size, at.root, hashes)
     older = api.call("GET", f"/v1/audit/consistency?from=1&to={kept.size}").body
     assert read(api, older["checkpoint"]) == kept
     event = api.events()[-1]["event_id"]

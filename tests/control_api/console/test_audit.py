@@ -18,8 +18,7 @@ from deploy.commands.verify.__main__ import main as verifier
 from policies.ground.canonical import unb64
 from policies.ground.distribution import WHEEL, wheel_digest
 from policies.ground.signing import Signer
-from policies.trail.proofs.cosignature import cosign
-from policies.trail.proofs.signed_note import COSIGNATURE, ED25519, VerifierKey, parse
+from policies.trail.proofs.signed_note import COSIGNATURE, ED25519, VerifierKey, cosign, parse
 from tests.control_api.console.reader import Element, Visitor
 from tests.deploy.commands.witness.running_witness import WitnessProcess, configure
 from tests.support.control_api import ControlApi, running_control_api

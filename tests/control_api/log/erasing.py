@@ -10,7 +10,7 @@ from control_api.store.queries import holds
 from control_api.store.queries.holds import StoredHold
 from control_api.store.queries.redactions import ErasureTarget
 from control_api.store.transaction import Transaction
-from policies.trail.erasure.hold import Hold, hold_placed
+from policies.trail.change import Hold, hold_placed
 from tests.support.open_store import TENANT, OpenStore, event_id
 
 

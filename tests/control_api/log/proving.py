@@ -12,7 +12,7 @@ from policies.ground.signing import Signer
 from policies.trail import checkpoint
 from policies.trail.checkpoint import Checkpoint
 from policies.trail.merkle_tree import Frontier, leaf_hash
-from policies.trail.proofs.wide_tree import WideTree
+from policies.trail.proofs.nodes import WideTree
 from tests.support.open_store import TENANT, OpenStore
 
 SIGNER = Signer(bytes(range(32)))

@@ -15,8 +15,8 @@ from control_api.log.scheduled.self_check import SelfChecker
 from control_api.log.verify import verify
 from policies.ground.errors import Conflict, Unavailable
 from policies.ground.signing import KeyRing
+from policies.trail.log_file.file import LogFileReader
 from policies.trail.log_file.lines import Line, PurgeLine
-from policies.trail.log_file.reader import LogFileReader
 from policies.trail.merkle_tree import Frontier
 from policies.trail.proofs.signed_note import ED25519, VerifierKey
 from tests.control_api.log.purging import SIGNER, aged, fill, maker, purge

@@ -21,7 +21,7 @@ from policies.ground.signing import KeyRing, Signer
 from policies.trail import checkpoint
 from policies.trail.checkpoint import Checkpoint
 from policies.trail.merkle_tree import Frontier
-from policies.trail.proofs import cosignature
+from policies.trail.proofs import signed_note
 from policies.trail.proofs.signed_note import COSIGNATURE, VerifierKey
 from tests.control_api.log.purging import aged, keep_days, purge
 from tests.control_api.store.databases import postgresql_url
@@ -157,7 +157,7 @@ async def test_the_store_outside_shows_what_the_database_alone_hides(
         assert (answer.json["level"], answer.reasons) == ("signed", ["quorum_missing"])
         note = await note_of(world, 10)
         text = note.partition("\n\n")[0] + "\n"
-        line = cosignature.cosign(text, "w", WITNESS, 1_767_225_600).line()
+        line = signed_note.cosign(text, "w", WITNESS, 1_767_225_600).line()
         notes.put_cosigned(TENANT, CosignedNote("00000000", 0, 10, note + line))
         answer = await verify(capsys, sqlite_url, *store, *cosigned)
         assert (answer.code, answer.json["level"]) == (0, "witnessed")

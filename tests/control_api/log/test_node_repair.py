@@ -17,7 +17,7 @@ from control_api.store.queries.self_checks import SelfCheck
 from policies.ground.errors import Conflict
 from policies.trail import checkpoint
 from policies.trail.checkpoint import Checkpoint
-from policies.trail.proofs import wide_tree
+from policies.trail.proofs import nodes
 from tests.control_api.log import purging
 from tests.control_api.log.proving import PUBLICS, SIGNER, entries, sign
 from tests.control_api.log.purging import DAY, aged, fill, purge
@@ -36,9 +36,9 @@ def narrow(monkeypatch: pytest.MonkeyPatch, small_steps: None) -> None:
     monkeypatch.setattr(self_check, "ENTRIES", 20)
     monkeypatch.setattr(self_check, "PAUSE", 0.0)
     monkeypatch.setattr(self_check, "REST", 0.0)
-    for module in (wide_tree, tree_nodes, node_repair, proofs):
+    for module in (nodes, tree_nodes, node_repair, proofs):
         monkeypatch.setattr(module, "WIDTH", 4)
-    for module in (wide_tree, tree_nodes):
+    for module in (nodes, tree_nodes):
         monkeypatch.setattr(module, "LEVELS", 2)
     monkeypatch.setattr(tree_nodes, "MAX_ROWS", 16)
 

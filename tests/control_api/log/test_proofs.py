@@ -9,7 +9,7 @@ from control_api.store.queries import tree_nodes
 from policies.ground.errors import Conflict, NotFound
 from policies.trail import checkpoint
 from policies.trail.merkle_tree import leaf_hash
-from policies.trail.proofs import consistency, inclusion
+from policies.trail.proofs import tree_proofs
 from tests.control_api.log.proving import PUBLICS, entries, sign
 from tests.control_api.log.purging import aged, fill, purge
 from tests.policies.trail.proofs.naive_proofs import naive_consistency, naive_path
@@ -31,7 +31,9 @@ async def test_every_entry_is_proven_in_the_latest_checkpoint(world: OpenStore) 
         assert proven.hashes == naive_path(row.seq, leaves)
         at = checkpoint.read(proven.note, LOG, PUBLICS)
         assert (at.size, at.root) == (530, tree.root())
-        assert inclusion.verify(leaves[row.seq], row.seq, at.size, proven.hashes, at.root)
+        assert tree_proofs.proves_inclusion(
+            leaves[row.seq], row.seq, at.size, proven.hashes, at.root
+        )
         assert proven.openings
 
 
@@ -51,7 +53,7 @@ async def test_growth_and_entries_are_proven_up_to_the_last_one(world: OpenStore
         assert (proven.old_size, proven.new_size) == (old, 530)
         assert proven.hashes == naive_consistency(old, leaves)
         root = naive_root(leaves[:old])
-        assert consistency.verify(old, root, 530, second.root(), proven.hashes)
+        assert tree_proofs.proves_consistency(old, root, 530, second.root(), proven.hashes)
     proven = await prove_growth(world.store, TENANT, 77, 300, PUBLICS)
     assert checkpoint.read(proven.note, LOG, PUBLICS).size == 300
     assert proven.hashes == naive_consistency(77, leaves[:300])
@@ -121,7 +123,7 @@ async def test_after_a_purge_what_is_left_is_still_proven(
     for old in (256, 300, 301, 512, 550, 551):
         growth = await prove_growth(world.store, TENANT, old, None, PUBLICS)
         root = naive_root(leaves[:old])
-        assert consistency.verify(old, root, 551, after.root(), growth.hashes)
+        assert tree_proofs.proves_consistency(old, root, 551, after.root(), growth.hashes)
     for old, nearest in ((100, "256"), (290, "256 and 300")):
         told = f"first 300 entries were purged.* sizes are {nearest}$"
         with pytest.raises(Conflict, match=told):

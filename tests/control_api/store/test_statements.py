@@ -34,7 +34,7 @@ from policies.ground.clock import Clock
 from policies.ground.random_buffer import RandomBuffer
 from policies.sets.policy_set import TENANT as TENANT_DOCUMENT
 from policies.sets.policy_set import agent_name, key_name, session_name
-from policies.trail.proofs.subtree import Node
+from policies.trail.proofs.nodes import Node
 from policies.trail.record import heartbeat_record
 from tests.architecture.tree import ROOT
 from tests.control_api.console.reader import Visitor

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from policies.analysis.intersection import common, meet
 from policies.analysis.names import NameClasses, TooManyClasses, name_classes
+from policies.analysis.patterns import common, meet
 from policies.analysis.regions import Writer
 from tests.policies.naive import listed, matches
 from tests.support.properties import few

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from policies.analysis.overlap import overlaps_with
+from policies.analysis.patterns import overlaps_with
 from tests.policies.naive import matches
 
 NAMES = tuple("".join(each) for length in range(1, 6) for each in product("abx", repeat=length))

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from policies.analysis.difference import difference
-from policies.analysis.explanation import Idle
-from policies.analysis.redundancy import idle
+from policies.analysis.redundancy import Idle, idle
 from policies.definitions.model import Policy
 from tests.policies.analysis import small
 from tests.support.properties import few

@@ -9,8 +9,8 @@ from random import Random
 import pytest
 
 from policies.analysis.access import Asked
+from policies.analysis.callers import CallersOfRoles, Registry
 from policies.analysis.difference import by_role
-from policies.analysis.registry import CallersOfRoles, Registry
 from policies.analysis.rows import access_rows
 from policies.checks.finding import Facts
 from policies.definitions.model import (

@@ -6,12 +6,12 @@ import pytest
 
 from policies.definitions.definition import LoadError
 from policies.definitions.guardrail import MAX_GUARDRAILS, Guardrail
-from policies.definitions.guardrail_file import (
+from policies.definitions.load import (
     load_definitions,
     load_guardrail_file,
     load_guardrails,
+    load_tenant,
 )
-from policies.definitions.load import load_tenant
 from policies.definitions.policy_files import policy_tests, strays
 from tests.policies.definitions.policy_directory import ENTRY, of, write
 

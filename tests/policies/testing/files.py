@@ -6,8 +6,7 @@ from policies.definitions.definition import Definition, DefinitionFaults
 from policies.definitions.load import parse_tree
 from policies.definitions.policy_form import POLICY_FILE
 from policies.sets.role import Role
-from policies.testing.cases import CaseFile
-from policies.testing.parse import parse
+from policies.testing.cases import CaseFile, parse
 from policies.testing.run import Result, compiled, policy, run
 
 

@@ -9,8 +9,7 @@ import pytest
 from policies.definitions.definition import Definition
 from policies.definitions.model import SENSITIVITIES, Key, TenantSettings
 from policies.testing.cases import Asked, CaseFile
-from policies.testing.coverage import LISTS, Coverage, Part
-from policies.testing.run import agrees, compiled, policy, run
+from policies.testing.run import LISTS, Coverage, Part, agrees, compiled, policy, run
 from tests.policies.analysis.small import AGENTS, ROLES, SOURCES, TASKS
 from tests.policies.analysis.small import policy as small_policy
 from tests.policies.testing.files import cases, definitions

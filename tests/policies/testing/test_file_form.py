@@ -4,8 +4,8 @@ import pytest
 
 from policies.definitions.model import AGENT_STATUSES
 from policies.retrieval import Retrieval
+from policies.testing.cases import MAX_CASES
 from policies.testing.file_form import ASK, EXPECT
-from policies.testing.parse import MAX_CASES
 from tests.policies.testing.files import cases, faults_of
 
 ASKED = "{agent_role: r, source_id: s, sensitivity_level: low}"

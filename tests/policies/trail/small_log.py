@@ -7,8 +7,8 @@ import orjson
 import pytest
 
 from policies.ground.canonical import b64, encode
+from policies.trail.entry import StoredRow
 from policies.trail.merkle_tree import Frontier, leaf_hash
-from policies.trail.stored_entry import StoredRow
 from policies.trail.verify import LogHead, VerificationReport, Verifier
 from tests.policies.world import LOG, every_kind
 

@@ -10,11 +10,10 @@ import pytest
 
 from policies.ground.canonical import b64, encode
 from policies.trail.core import marks_fault, rejected_record
-from policies.trail.entry import audit_event, index_of
+from policies.trail.entry import StoredRow, audit_event, index_of
 from policies.trail.findings import Reason
 from policies.trail.merkle_tree import leaf_hash
 from policies.trail.spool_chain import read_place
-from policies.trail.stored_entry import StoredRow
 from policies.trail.verify import Verifier
 from policies.trail.walk.joined_walk import JoinedWalk
 from policies.trail.walk.range_walk import RangeWalk

@@ -12,13 +12,12 @@ from typing import Any
 import orjson
 
 from policies.ground.canonical import encode
-from policies.trail.entry import index_of
-from policies.trail.erasure.hold import Hold, hold_placed, hold_released
-from policies.trail.erasure.redaction import redact_record
+from policies.trail.change import Hold, hold_placed, hold_released
+from policies.trail.entry import StoredRow, index_of
 from policies.trail.log_file.coding import encode_line
-from policies.trail.log_file.reader import LogFileReader
+from policies.trail.log_file.file import LogFileReader
 from policies.trail.record import Record
-from policies.trail.stored_entry import StoredRow
+from policies.trail.removal import redact_record
 from policies.trail.verify import LogHead, VerificationReport, Verifier
 from tests.policies.test_vectors import stdlib, u32, vector
 from tests.policies.world import naive_root, salt

@@ -9,12 +9,11 @@ import pytest
 
 from policies.ground.canonical import NotCanonical, check
 from policies.sets.source_levels import SourceLevels, sources_document
-from policies.trail.entry import audit_event
+from policies.trail.entry import KNOWN, audit_event
 from policies.trail.fields import FIELDS, REQUEST, Field, Type, names
 from policies.trail.record_fast_path import match_record, read
 from policies.trail.record_schema import pub_fault
 from policies.trail.spool_chain import read_payload
-from policies.trail.stored_entry import KNOWN
 from policies.trail.walk.known_lines import KnownForm
 from tests.policies.trail.made_records import OPTIONAL, core, line, payload
 from tests.policies.world import FULL, RETRIEVAL, Log, decided, diverging, full_facts, masked_log

@@ -6,8 +6,8 @@ import orjson
 import pytest
 
 from policies.ground.canonical import b64, encode, rfc3339
+from policies.trail.entry import StoredRow
 from policies.trail.findings import SENTENCES, Finding, Reason
-from policies.trail.stored_entry import StoredRow
 from policies.trail.verify import Verifier
 from tests.policies.trail.small_log import BARE, HEAD, ROWS, replaced, walk
 from tests.policies.world import LOG, START

@@ -7,10 +7,9 @@ import orjson
 import pytest
 
 from policies.ground.canonical import b64, encode, rfc3339
-from policies.trail.entry import index_of
+from policies.trail.entry import StoredRow, index_of
 from policies.trail.merkle_tree import leaf_hash
 from policies.trail.record import MAX_ENTRY
-from policies.trail.stored_entry import StoredRow
 from tests.policies.trail.small_log import broken, forged, head_of, walk
 from tests.policies.world import START, Log, decided
 

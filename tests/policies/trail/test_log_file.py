@@ -10,6 +10,7 @@ import pytest
 from policies.ground.canonical import b64, encode, unb64
 from policies.trail.findings import Reason
 from policies.trail.log_file.coding import BadLine, encode_line, parse_line
+from policies.trail.log_file.file import BadLogFile, LogFileReader, LogFileWriter
 from policies.trail.log_file.lines import (
     MAX_LINE,
     CheckpointLine,
@@ -24,10 +25,8 @@ from policies.trail.log_file.lines import (
     ProofLine,
     TruncatedLine,
 )
-from policies.trail.log_file.reader import BadLogFile, LogFileReader
-from policies.trail.log_file.writer import LogFileWriter
 from policies.trail.merkle_tree import Frontier
-from policies.trail.proofs import inclusion
+from policies.trail.proofs import tree_proofs
 from tests.policies.test_vectors import vector
 from tests.policies.trail.small_log import ROWS, SIZE
 from tests.policies.world import naive_root
@@ -272,4 +271,4 @@ def test_the_golden_part_leads_to_the_signed_root() -> None:
     assert naive_root(leaves) == root
     assert naive_root(leaves[: header.first]) == Frontier(frontier.size, frontier.hashes).root()
     last = header.until - 1
-    assert inclusion.verify(leaves[last], last, len(leaves), proof.hashes, root)
+    assert tree_proofs.proves_inclusion(leaves[last], last, len(leaves), proof.hashes, root)

@@ -8,9 +8,8 @@ import orjson
 import pytest
 
 from policies.ground.canonical import b64, encode, rfc3339
-from policies.trail.entry import Index
+from policies.trail.entry import Index, StoredRow
 from policies.trail.findings import Reason
-from policies.trail.stored_entry import StoredRow
 from policies.trail.verify import LogHead, VerificationReport, Verifier
 from tests.policies.trail.small_log import (
     BARE,

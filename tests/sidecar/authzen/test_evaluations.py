@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from policies.ground.errors import Malformed
-from sidecar.authzen.evaluations import read_evaluations
+from sidecar.authzen.question import read_evaluations
 from tests.sidecar.authzen.questions import EVALUATIONS, question
 from tests.sidecar.error_bodies import is_error
 from tests.support.fake_control_api import AGENT, ROLE

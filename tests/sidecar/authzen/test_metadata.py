@@ -20,8 +20,8 @@ from joserfc import jwt
 from joserfc.jwk import KeySet
 
 from sidecar.api.route import ApiRequest
-from sidecar.authzen.metadata import metadata_routes
 from sidecar.authzen.signing_key import SigningKey
+from sidecar.authzen.wire import metadata_routes
 
 URL = "https://pdp.example.com"
 NOW = 1_800_000_000_123_456

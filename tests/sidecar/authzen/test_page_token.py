@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.ground.errors import Malformed
-from sidecar.authzen import base64url
-from sidecar.authzen.search.page_token import KEY_BYTES, PageStart, PageTokens
+from sidecar.authzen import wire
+from sidecar.authzen.search.handlers import KEY_BYTES, PageStart, PageTokens
 from tests.support.sidecar import FakeClock
 
 QUESTION = {"search": "subject", "subject": {"type": "agent"}, "action": {"name": "read"}}
@@ -66,4 +66,4 @@ def test_a_changed_byte_is_refused(place: int, change: int) -> None:
     made = tokens()
     raw = bytearray(urlsafe_b64decode(made.make(START, "key_1", QUESTION) + "=="))
     raw[place % len(raw)] ^= change
-    assert "not issued by this process" in refusal(made, base64url.encode(bytes(raw)))
+    assert "not issued by this process" in refusal(made, wire.base64url_encode(bytes(raw)))

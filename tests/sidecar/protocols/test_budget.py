@@ -16,8 +16,8 @@ from sidecar.protocols.budget import (
     Budget,
     OverBudget,
 )
-from sidecar.protocols.opensearch.documents.query_filter import can_filter
-from sidecar.protocols.opensearch.references import names_in_query, names_in_search
+from sidecar.protocols.opensearch.query_filter import can_filter
+from sidecar.protocols.opensearch.request_parts import names_in_query, names_in_search
 from sidecar.protocols.s3.lists import keys_to_delete
 from sidecar.protocols.strict_body import (
     MAX_BRACKETS,

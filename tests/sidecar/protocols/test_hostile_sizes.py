@@ -13,15 +13,13 @@ from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.http.attribution import Attribution
 from sidecar.http.request_target import canonical
 from sidecar.protocols.budget import Budget, OverBudget
-from sidecar.protocols.mcp.messages import McpObjects
-from sidecar.protocols.mcp.uri import canonical_uri
+from sidecar.protocols.mcp.messages import McpObjects, canonical_uri
 from sidecar.protocols.messages import RoutedRequest
-from sidecar.protocols.opensearch import index_names
+from sidecar.protocols.opensearch import indices
 from sidecar.protocols.opensearch.handlers.multi_search import parse_searches
-from sidecar.protocols.opensearch.index_names import parse_names
+from sidecar.protocols.opensearch.indices import parse_names
 from sidecar.protocols.qdrant.filter import LIST, narrow
-from sidecar.protocols.shared.document_levels import DocumentLevels
-from sidecar.protocols.shared.json_responses import to_json
+from sidecar.protocols.shared.responses import DocumentLevels, to_json
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.protocols.strict_body import MAX_DEPTH, json_object
 from tests.sidecar.protocols.minimal import denied, minimal, scripted
@@ -131,7 +129,7 @@ def test_a_name_that_is_repeated_is_read_once(monkeypatch: pytest.MonkeyPatch) -
         read.append(value)
         return str(value)
 
-    monkeypatch.setattr(index_names, "parse_name", counted)
+    monkeypatch.setattr(indices, "parse_name", counted)
     assert parse_names("a,b," * 100_000 + "a") == ("a", "b")
     with pytest.raises(OverBudget, match="more than 128 names"):
         parse_names(["a"] * 129)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.http.server.connection import Connections, ServerConnection
-from sidecar.protocols.route_table import ProtocolRoute, RouteClass, RouteMatch
+from sidecar.protocols.protocol import ProtocolRoute, RouteClass, RouteMatch
 from sidecar.proxy.assembly import Proxy
 from sidecar.proxy.local_response import Fields, event_fields
 from sidecar.proxy.pipeline import response_inspector

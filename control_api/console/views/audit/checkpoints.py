@@ -22,7 +22,7 @@ from policies.ground.distribution import WHEEL, install_command, wheel_digest
 from policies.ground.errors import Conflict, SluiceError
 from policies.trail import checkpoint
 from policies.trail.checkpoint import BadNote
-from policies.trail.proofs import cosignature, signed_note
+from policies.trail.proofs import signed_note
 from policies.trail.proofs.signed_note import ED25519, VerifierKey
 
 UNSIGNED_FOR = 300_000_000
@@ -71,7 +71,7 @@ def cosigned(note: str, witnesses: Collection[VerifierKey]) -> dict[VerifierKey,
     """When each witness cosigned the note, in microseconds; only those whose cosignature
     verifies."""
     try:
-        found = cosignature.verified(signed_note.parse(note), witnesses)
+        found = signed_note.verified_cosignatures(signed_note.parse(note), witnesses)
     except BadNote:
         return {}
     return {each.key: each.signed_at * 1_000_000 for each in found}

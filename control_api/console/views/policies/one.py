@@ -25,7 +25,7 @@ from control_api.policy.operations import (
     replace_policy,
     restore_policy,
 )
-from policies.analysis.agentless import Escape, escapes
+from policies.analysis.callers import Escape, escapes
 from policies.definitions.model import Policy
 from policies.definitions.policy_form import FIELDS, LISTS
 from policies.ground.errors import Invalid, NotFound, SluiceError

@@ -13,8 +13,7 @@ from deploy.commands.policy.sources import Unusable
 from deploy.commands.policy.testing.tenants import Tenant
 from policies.definitions.definition import DefinitionFault, printable, shown
 from policies.testing.cases import CaseFile
-from policies.testing.coverage import Coverage, Part
-from policies.testing.run import Result, Roles, compiled, policy, run
+from policies.testing.run import Coverage, Part, Result, Roles, compiled, policy, run
 from policies.testing.run import failure as found
 
 Row = dict[str, Any]

@@ -29,8 +29,7 @@ from policies.definitions.policy_files import (
     strays,
     tenants,
 )
-from policies.testing.cases import CaseFile
-from policies.testing.parse import parse
+from policies.testing.cases import CaseFile, parse
 
 
 class Tenant(NamedTuple):

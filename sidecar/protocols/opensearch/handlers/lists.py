@@ -9,18 +9,22 @@ from typing import Any
 from policies.ground.errors import Malformed
 from sidecar.http.headers import without_whole_body_fields
 from sidecar.protocols.messages import FetchedResponse, Permits, RoutedRequest, Unresolved
-from sidecar.protocols.opensearch import parameters
-from sidecar.protocols.opensearch.index_names import parse_names
-from sidecar.protocols.opensearch.indices import alias_targets, parse_resolution, source_name
+from sidecar.protocols.opensearch import request_parts
+from sidecar.protocols.opensearch.indices import (
+    alias_targets,
+    parse_names,
+    parse_resolution,
+    source_name,
+)
 from sidecar.protocols.opensearch.server import OpenSearchServer, parse_json
-from sidecar.protocols.shared.json_responses import expect_list, expect_object, to_json
+from sidecar.protocols.shared.responses import expect_list, expect_object, to_json
 
 
 async def list_by_index(
     server: OpenSearchServer, request: RoutedRequest, permits: Permits
 ) -> FetchedResponse:
     """An object with a member per index: mappings, settings, aliases."""
-    parameters.parse_known(request.target.query, parameters.METADATA)
+    request_parts.parse_known(request.target.query, request_parts.METADATA_PARAMETERS)
     # Called only for its checks: the list is filtered by index, whatever the names stand for.
     if request.path_params:
         parse_names(request.path_params[0])
@@ -44,7 +48,7 @@ async def list_resolution(
     server: OpenSearchServer, request: RoutedRequest, permits: Permits
 ) -> FetchedResponse:
     """The indices, aliases and data streams that a name stands for."""
-    parameters.parse_known(request.target.query, parameters.METADATA)
+    request_parts.parse_known(request.target.query, request_parts.METADATA_PARAMETERS)
     parse_names(request.path_params[0])
     if request.body:
         raise Unresolved("a body is not supported here: it may change which names are resolved")
@@ -78,7 +82,7 @@ async def list_resolution(
 async def list_data_streams(
     server: OpenSearchServer, request: RoutedRequest, permits: Permits
 ) -> FetchedResponse:
-    parameters.parse_known(request.target.query, parameters.METADATA)
+    request_parts.parse_known(request.target.query, request_parts.METADATA_PARAMETERS)
     response, body = await _fetch(request)
     if response.status != 200:
         return response
@@ -91,7 +95,7 @@ async def list_cat_table(
 ) -> FetchedResponse:
     """A table of `_cat` with a column `index`. Only JSON can be filtered: in other formats it isn't
     clear where a row ends."""
-    query = parameters.parse_known(request.target.query, parameters.CAT)
+    query = request_parts.parse_known(request.target.query, request_parts.CAT_PARAMETERS)
     if query.get("format") != "json":
         raise Malformed("this list is filtered, so request it with `format=json`")
     response, body = await _fetch(request)

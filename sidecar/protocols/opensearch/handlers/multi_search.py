@@ -14,11 +14,10 @@ from sidecar.protocols.messages import (
     Unresolved,
     Visibility,
 )
-from sidecar.protocols.opensearch import parameters
-from sidecar.protocols.opensearch.documents import query_filter
-from sidecar.protocols.opensearch.documents.result_filter import ResultFilter
-from sidecar.protocols.opensearch.index_names import parse_expand_wildcards, parse_names
-from sidecar.protocols.opensearch.references import names_in_query, names_in_search
+from sidecar.protocols.opensearch import query_filter, request_parts
+from sidecar.protocols.opensearch.indices import parse_expand_wildcards, parse_names
+from sidecar.protocols.opensearch.request_parts import names_in_query, names_in_search
+from sidecar.protocols.opensearch.result_filter import ResultFilter
 from sidecar.protocols.opensearch.server import (
     OpenSearchServer,
     object_list,
@@ -28,8 +27,8 @@ from sidecar.protocols.opensearch.server import (
     string_member,
     union,
 )
-from sidecar.protocols.route_table import Sources
-from sidecar.protocols.shared.json_responses import to_json
+from sidecar.protocols.protocol import Sources
+from sidecar.protocols.shared.responses import to_json
 
 
 class SearchLine(NamedTuple):
@@ -160,7 +159,7 @@ async def sources_of_documents(server: OpenSearchServer, request: RoutedRequest)
 
 def can_filter_documents(_server: OpenSearchServer, request: RoutedRequest) -> bool:
     """Whether the response to a request by id will contain the documents' levels."""
-    if not parameters.PREVENTS_FILTERING.isdisjoint(read_parameters(request)):
+    if not request_parts.PREVENTS_FILTERING.isdisjoint(read_parameters(request)):
         return False
     documents = object_list(request.body or {}, "docs")
     # Only the whole `_source` shows the level, so no document may select its fields.

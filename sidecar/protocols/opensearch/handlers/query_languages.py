@@ -10,18 +10,17 @@ from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.http.request_target import encode_segment
 from sidecar.protocols.budget import OverBudget
 from sidecar.protocols.messages import RoutedRequest, Unresolved
-from sidecar.protocols.opensearch.index_names import is_pattern, parse_names
-from sidecar.protocols.opensearch.languages.esql import indices_of_esql
-from sidecar.protocols.opensearch.languages.ppl import indices_of_ppl
+from sidecar.protocols.opensearch.indices import is_pattern, parse_names
+from sidecar.protocols.opensearch.languages.piped import indices_of_esql, indices_of_ppl
 from sidecar.protocols.opensearch.languages.sql import indices_of_sql
-from sidecar.protocols.opensearch.references import names_in_query
+from sidecar.protocols.opensearch.request_parts import names_in_query
 from sidecar.protocols.opensearch.server import (
     OpenSearchServer,
     read_parameters,
     string_member,
     union,
 )
-from sidecar.protocols.route_table import Sources
+from sidecar.protocols.protocol import Sources
 
 _MEMBERS = frozenset((
     "allow_partial_results", "allow_partial_search_results", "columnar", "fetch_size",

@@ -18,10 +18,10 @@ from sidecar.protocols.messages import (
     RoutedRequest,
     Visibility,
 )
-from sidecar.protocols.opensearch.documents import query_filter
-from sidecar.protocols.opensearch.documents.result_filter import ResultFilter
-from sidecar.protocols.opensearch.documents.source_filtering import ShownFields
-from sidecar.protocols.opensearch.references import names_in_search
+from sidecar.protocols.opensearch import query_filter
+from sidecar.protocols.opensearch.query_filter import ShownFields
+from sidecar.protocols.opensearch.request_parts import names_in_search
+from sidecar.protocols.opensearch.result_filter import ResultFilter
 from sidecar.protocols.opensearch.server import (
     OpenSearchServer,
     parse_json,
@@ -31,8 +31,8 @@ from sidecar.protocols.opensearch.server import (
     string_member,
     union,
 )
-from sidecar.protocols.route_table import Sources
-from sidecar.protocols.shared.json_responses import expect_object, to_json
+from sidecar.protocols.protocol import Sources
+from sidecar.protocols.shared.responses import expect_object, to_json
 
 
 async def sources_of_search(server: OpenSearchServer, request: RoutedRequest) -> Sources:

@@ -16,8 +16,7 @@ from policies.ground.canonical import b64
 from policies.ground.signing import Endorsement, Signer
 from policies.trail.entry import time_of
 from policies.trail.merkle_tree import leaf_hash
-from policies.trail.proofs.cosignature import cosign
-from policies.trail.proofs.signed_note import parse
+from policies.trail.proofs.signed_note import cosign, parse
 from tests import servers
 from tests.control_api.console.proofs.verdicts import Case, in_browser, in_python
 from tests.policies.trail.proofs.naive_proofs import naive_consistency, naive_path

@@ -13,7 +13,7 @@ from policies.trail import checkpoint
 from policies.trail.checkpoint import Checkpoint
 from policies.trail.incarnation import accepted_incarnation_record
 from policies.trail.merkle_tree import leaf_hash
-from policies.trail.proofs.tlog_proof import TlogProof
+from policies.trail.proofs.tree_proofs import TlogProof
 from tests import servers
 from tests.control_api.console.proofs.verdicts import Case, in_browser, on_the_page
 from tests.policies.trail.proofs.naive_proofs import naive_consistency

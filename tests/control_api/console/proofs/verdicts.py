@@ -13,12 +13,11 @@ from policies.ground.canonical import b64, unb64
 from policies.ground.signing import Endorsement
 from policies.trail import checkpoint
 from policies.trail.commitment import opens
-from policies.trail.entry import time_of
+from policies.trail.entry import EntryFinding, check_entry, load_entry, time_of
 from policies.trail.merkle_tree import leaf_hash
-from policies.trail.proofs import consistency, cosignature, inclusion, signed_note
+from policies.trail.proofs import signed_note, tree_proofs
 from policies.trail.proofs.signed_note import VerifierKey
-from policies.trail.proofs.tlog_proof import TlogProof
-from policies.trail.stored_entry import EntryFinding, check_entry, load_entry
+from policies.trail.proofs.tree_proofs import TlogProof
 from tests import servers
 from tests.support.stack import ROOT
 
@@ -63,7 +62,7 @@ def in_python(case: Case) -> Any:
 def _checkpoint(note: str, origin: str, keys: list[str], witnesses: list[str]) -> Any:
     found = checkpoint.read(note, origin, [unb64(each) for each in keys])
     known = [VerifierKey.parse(each) for each in witnesses]
-    signed = cosignature.verified(signed_note.parse(note), known)
+    signed = signed_note.verified_cosignatures(signed_note.parse(note), known)
     told = [[each.key.name, str(each.signed_at)] for each in signed]
     return {"size": str(found.size), "root": b64(found.root), "witnesses": told}
 
@@ -102,10 +101,10 @@ def _raw(hashes: list[str]) -> list[bytes]:
 
 _VERDICTS: dict[str, Callable[..., Any]] = {
     "checkpoint": _checkpoint,
-    "inclusion": lambda leaf, index, size, path, root: inclusion.verify(
+    "inclusion": lambda leaf, index, size, path, root: tree_proofs.proves_inclusion(
         unb64(leaf), int(index), int(size), _raw(path), unb64(root)
     ),
-    "consistency": lambda old, old_root, new, new_root, path: consistency.verify(
+    "consistency": lambda old, old_root, new, new_root, path: tree_proofs.proves_consistency(
         int(old), unb64(old_root), int(new), unb64(new_root), _raw(path)
     ),
     "key": _key,

@@ -21,8 +21,7 @@ from control_api.security.witness_addresses import WitnessAddress, parse_witness
 from control_api.store.queries import checkpoints
 from control_api.store.queries.checkpoints import StoredCheckpoint
 from policies.ground.signing import Signer
-from policies.trail.proofs.cosignature import cosign
-from policies.trail.proofs.signed_note import COSIGNATURE, ED25519, VerifierKey, parse
+from policies.trail.proofs.signed_note import COSIGNATURE, ED25519, VerifierKey, cosign, parse
 from tests.control_api.log.checkpoints.signing import LOG, SIGNER, grow, maker
 from tests.deploy.commands.witness.protocol_client import submit
 from tests.deploy.commands.witness.running_witness import WitnessProcess, configure

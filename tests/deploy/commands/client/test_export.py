@@ -13,8 +13,8 @@ import pytest
 
 from deploy.commands.client.export import command
 from deploy.commands.client.export.download import PartialFile
+from policies.trail.log_file.file import LogFileReader
 from policies.trail.log_file.lines import EntryLine, HeaderLine, Line, PolicyLine, ProofLine
-from policies.trail.log_file.reader import LogFileReader
 from tests.deploy.commands.client.conftest import Operator, evaluate
 from tests.support.stack import Stack
 from tests.support.waiting import until

@@ -10,7 +10,7 @@ import pytest
 
 from deploy.commands.policy.__main__ import main
 from deploy.commands.policy.schema import IN_POLICY_DIRECTORY, schema
-from policies.definitions.guardrail_file import load_definitions
+from policies.definitions.load import load_definitions
 
 
 @pytest.fixture

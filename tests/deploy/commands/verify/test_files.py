@@ -10,9 +10,9 @@ import pytest
 
 from policies.ground.canonical import b64
 from policies.ground.signing import Signer
+from policies.trail.entry import StoredRow
 from policies.trail.log_file.lines import ErasureLine
-from policies.trail.proofs import inclusion
-from policies.trail.stored_entry import StoredRow
+from policies.trail.proofs import tree_proofs
 from tests.deploy.commands.verify.world import (
     KEY,
     ROWS,
@@ -394,7 +394,7 @@ def test_an_erasure_behind_a_part_excuses_missing_openings(
     pub = {"by": "key_1", "reason": "asked", "events": [[3, 3]]}
     log.direct(make_record("redact", "redact-1", encode(pub)))
     rows = [*log.rows[:3], log.rows[3]._replace(openings=b"{}"), *log.rows[4:10]]
-    proof = inclusion.make(SIZE, SIZE + 1, node_of(log.rows)) if proven else None
+    proof = tree_proofs.inclusion_proof(SIZE, SIZE + 1, node_of(log.rows)) if proven else None
     erasure = ErasureLine(log.rows[SIZE].entry.decode(), proof)
     tail = note(SIZE + 1, log.rows) if proven else None
     notes = None if proven else {10: note(10)}

@@ -17,7 +17,9 @@ from policies.sets.role import compile_role
 from policies.trail import checkpoint
 from policies.trail.change import ObjectChange, change_record
 from policies.trail.checkpoint import Checkpoint
+from policies.trail.entry import StoredRow
 from policies.trail.log_file.coding import encode_line
+from policies.trail.log_file.file import LogFileWriter
 from policies.trail.log_file.lines import (
     CheckpointLine,
     FrontierLine,
@@ -25,14 +27,12 @@ from policies.trail.log_file.lines import (
     PolicyLine,
     PurgeLine,
 )
-from policies.trail.log_file.writer import LogFileWriter
 from policies.trail.merkle_tree import leaf_hash
-from policies.trail.proofs import inclusion
-from policies.trail.purge import Purged
+from policies.trail.proofs import tree_proofs
 from policies.trail.recompute import recomputer
 from policies.trail.record import incarnation_record
-from policies.trail.stored_entry import StoredRow
-from policies.trail.walk.citations import Cited
+from policies.trail.removal import Purged
+from policies.trail.walk.range_result import Cited
 from policies.trail.walk.range_walk import RangeWalk
 from tests.deploy.commands.verify.world import KEY, MADE_AT, SIGNER, node_of, note, put, run
 from tests.policies.trail.walk.world import line, tree_of
@@ -186,7 +186,7 @@ def test_only_a_late_decision_of_a_purged_time_may_lack_its_document(
     log.shipped(decided(seed=1))  # decided at START
     ending = []
     if part:
-        proof = inclusion.make(1, 3, node_of(log.rows))
+        proof = tree_proofs.inclusion_proof(1, 3, node_of(log.rows))
         ending = [encode_line(PurgeLine(log.rows[1].entry.decode(), proof))]
     path = put(tmp_path, part_of(log.rows, 2 if part else 1, 1, ending))
     answer = run(capsys, path, "--key", KEY, "--recompute", "--json")

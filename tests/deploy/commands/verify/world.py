@@ -16,7 +16,9 @@ from policies.ground.signing import Endorsement, Signer
 from policies.sets.policy_set import role_document
 from policies.trail import checkpoint
 from policies.trail.checkpoint import Checkpoint
+from policies.trail.entry import StoredRow
 from policies.trail.log_file.coding import encode_line
+from policies.trail.log_file.file import LogFileWriter
 from policies.trail.log_file.lines import (
     CheckpointLine,
     EntryLine,
@@ -26,12 +28,10 @@ from policies.trail.log_file.lines import (
     PolicyLine,
     ProofLine,
 )
-from policies.trail.log_file.writer import LogFileWriter
 from policies.trail.merkle_tree import Frontier
-from policies.trail.proofs import cosignature, inclusion, signed_note
+from policies.trail.proofs import signed_note, tree_proofs
 from policies.trail.proofs.signed_note import COSIGNATURE, ED25519, VerifierKey
-from policies.trail.purge import Purged
-from policies.trail.stored_entry import StoredRow
+from policies.trail.removal import Purged
 from tests.policies.trail.walk.world import mixed_log, tree_of
 from tests.policies.world import LOG, POLICY, START
 
@@ -86,7 +86,7 @@ def note(size: int, rows: Sequence[StoredRow] = ROWS, *, signer: Signer = SIGNER
 
 def witnessed(text: str, at: int = 1_767_225_600) -> str:
     parsed = signed_note.parse(text)
-    line = cosignature.cosign(parsed.text, "witness.example", WITNESS, at)
+    line = signed_note.cosign(parsed.text, "witness.example", WITNESS, at)
     return parsed._replace(signatures=(*parsed.signatures, line)).render()
 
 
@@ -132,7 +132,7 @@ def export(
         file.write(writer.line(CheckpointLine(notes[first + len(rows)])))
     if tail is not None:
         size = checkpoint.parse(signed_note.parse(tail).text).size
-        hashes = inclusion.make(first + len(rows) - 1, size, node_of(whole))
+        hashes = tree_proofs.inclusion_proof(first + len(rows) - 1, size, node_of(whole))
         file.write(writer.line(ProofLine(hashes)))
         file.write(writer.line(CheckpointLine(tail)))
     for erasure in erasures:

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from policies.ground.masking import Masked, MaskingTurns, masked_json, masked_text
-from policies.ground.masking.mask import LONGEST, LONGEST_CONTEXT, mask_steps
-from policies.ground.masking.tree import tree_steps
+from policies.ground.masking.mask import LONGEST, LONGEST_CONTEXT, mask_steps, tree_steps
 from policies.ground.masking.turns import SECONDS, SLICE
 from tests.policies.ground.masking.test_mask import HOSTILE
 

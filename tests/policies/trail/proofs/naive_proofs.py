@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import cache
 
-from policies.trail.proofs.subtree import NodeReader
+from policies.trail.proofs.nodes import NodeReader
 from tests.policies.world import naive_root as uncached_root
 
 

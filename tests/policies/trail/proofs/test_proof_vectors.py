@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from policies.ground.signing import Signer
 from policies.trail import checkpoint
 from policies.trail.merkle_tree import leaf_hash
-from policies.trail.proofs import consistency, cosignature, inclusion, signed_note
+from policies.trail.proofs import signed_note, tree_proofs
 from policies.trail.proofs.signed_note import VerifierKey
-from policies.trail.proofs.tlog_proof import TlogProof
+from policies.trail.proofs.tree_proofs import TlogProof
 from tests.policies.trail.proofs.naive_proofs import naive_consistency, naive_path, naive_root
 
 VECTORS = Path(__file__).parents[3] / "vectors"
@@ -36,7 +36,7 @@ def test_inclusion_proofs_are_as_they_were() -> None:
         leaves, index = LEAVES[: each["size"]], each["index"]
         assert hashes(each) == naive_path(index, leaves)
         root = naive_root(leaves)
-        assert inclusion.verify(leaves[index], index, each["size"], hashes(each), root)
+        assert tree_proofs.proves_inclusion(leaves[index], index, each["size"], hashes(each), root)
 
 
 def test_consistency_proofs_are_as_they_were() -> None:
@@ -44,7 +44,7 @@ def test_consistency_proofs_are_as_they_were() -> None:
         old, new = each["from"], each["to"]
         assert hashes(each) == naive_consistency(old, LEAVES[:new])
         roots = naive_root(LEAVES[:old]), naive_root(LEAVES[:new])
-        assert consistency.verify(old, roots[0], new, roots[1], hashes(each))
+        assert tree_proofs.proves_consistency(old, roots[0], new, roots[1], hashes(each))
 
 
 def test_the_note_with_two_signatures_is_as_it_was() -> None:
@@ -70,7 +70,7 @@ def test_the_note_with_two_signatures_is_as_it_was() -> None:
     keys = [VerifierKey.parse(key) for key in stored["verifier_keys"]]
     note = signed_note.parse(stored["note"])
     assert signed_note.verified(note, keys) == [note.signatures[0]]
-    assert cosignature.verified(note, keys) == [(keys[1], signed_at)]
+    assert signed_note.verified_cosignatures(note, keys) == [(keys[1], signed_at)]
 
 
 def test_the_text_of_a_proof_is_as_it_was() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from policies.ground.signing import Signer
 from policies.trail import checkpoint
 from policies.trail.checkpoint import Checkpoint
-from policies.trail.proofs import consistency, cosignature, signed_note
+from policies.trail.proofs import signed_note, tree_proofs
 from policies.trail.proofs.signed_note import (
     COSIGNATURE,
     ED25519,
@@ -222,8 +222,10 @@ def test_checkpoints_of_other_logs_verify() -> None:
     assert [each.size for each in states] == [1, 3, 5]
     for (old, new), proof in zip(pairwise(states), SIGSUM_PROOFS, strict=True):
         hashes = [base64.b64decode(each) for each in proof]
-        assert consistency.verify(old.size, old.root, new.size, new.root, hashes)
-        assert not consistency.verify(old.size, old.root, new.size, new.root, hashes[::-1])
+        assert tree_proofs.proves_consistency(old.size, old.root, new.size, new.root, hashes)
+        assert not tree_proofs.proves_consistency(
+            old.size, old.root, new.size, new.root, hashes[::-1]
+        )
 
 
 BODY = Checkpoint("example.com/behind-the-sofa", 20852163, bytes(range(32))).text()
@@ -243,53 +245,53 @@ def test_the_message_of_a_cosignature_is_that_of_the_specification() -> None:
     assert int.from_bytes(note.signatures[1].signature[:8], "big") == 1679315147
     assert len(note.signatures[1].signature) == 72
     expected = f"cosignature/v1\ntime 1679315147\n{body}".encode()
-    assert cosignature.message(body, 1679315147) == expected
+    assert signed_note.cosigned_message(body, 1679315147) == expected
 
 
 def test_a_cosignature_verifies_by_hand() -> None:
-    line = cosignature.cosign(BODY, WITNESS_KEY.name, WITNESS, 1_800_000_000)
+    line = signed_note.cosign(BODY, WITNESS_KEY.name, WITNESS, 1_800_000_000)
     assert line.key_id == WITNESS_KEY.key_id
     assert line.signature[:8] == (1_800_000_000).to_bytes(8, "big")
     message = b"cosignature/v1\ntime 1800000000\n" + BODY.encode()
     Ed25519PublicKey.from_public_bytes(WITNESS.public).verify(line.signature[8:], message)
     note = signed_note.parse(Note(BODY, (line,)).render())
-    assert cosignature.verified(note, [WITNESS_KEY]) == [(WITNESS_KEY, 1_800_000_000)]
+    assert signed_note.verified_cosignatures(note, [WITNESS_KEY]) == [(WITNESS_KEY, 1_800_000_000)]
     assert VerifierKey.parse(WITNESS_KEY.text()) == WITNESS_KEY
 
 
 def test_the_latest_cosignature_of_a_witness_counts_once() -> None:
     lines = [
-        cosignature.cosign(BODY, WITNESS_KEY.name, WITNESS, signed_at) for signed_at in (7, 9, 8)
+        signed_note.cosign(BODY, WITNESS_KEY.name, WITNESS, signed_at) for signed_at in (7, 9, 8)
     ]
     note = Note(BODY, (*lines, lines[0]))
-    assert cosignature.verified(note, [WITNESS_KEY, WITNESS_KEY]) == [(WITNESS_KEY, 9)]
+    assert signed_note.verified_cosignatures(note, [WITNESS_KEY, WITNESS_KEY]) == [(WITNESS_KEY, 9)]
 
 
 def test_a_cosignature_is_not_a_signature_of_the_text() -> None:
     # The same key may not serve as both: type and prefix keep the two apart.
     as_log = VerifierKey(WITNESS_KEY.name, ED25519, WITNESS.public)
     assert as_log.key_id != WITNESS_KEY.key_id
-    cosigned = Note(BODY, (cosignature.cosign(BODY, WITNESS_KEY.name, WITNESS, 5),))
+    cosigned = Note(BODY, (signed_note.cosign(BODY, WITNESS_KEY.name, WITNESS, 5),))
     signed = Note(BODY, (signed_note.sign(BODY, WITNESS_KEY.name, WITNESS),))
     assert signed_note.verified(cosigned, [as_log, WITNESS_KEY]) == []
-    assert cosignature.verified(signed, [as_log, WITNESS_KEY]) == []
+    assert signed_note.verified_cosignatures(signed, [as_log, WITNESS_KEY]) == []
 
 
 @pytest.mark.parametrize("at", [0, 7, 8, 40, 71])
 def test_an_altered_cosignature_refuses_the_note(at: int) -> None:
-    line = cosignature.cosign(BODY, WITNESS_KEY.name, WITNESS, 5)
+    line = signed_note.cosign(BODY, WITNESS_KEY.name, WITNESS, 5)
     altered = bytearray(line.signature)
     altered[at] ^= 0x80 if at == 0 else 1
     for signature in (bytes(altered), line.signature[:at], line.signature + b"\0"):
         note = Note(BODY, (line._replace(signature=signature),))
         with pytest.raises(BadNote, match="cosignature by"):
-            cosignature.verified(note, [WITNESS_KEY])
+            signed_note.verified_cosignatures(note, [WITNESS_KEY])
 
 
 @pytest.mark.parametrize("signed_at", [-1, 2**63])
 def test_a_time_out_of_range_is_not_signed(signed_at: int) -> None:
     with pytest.raises(ValueError, match="not a time"):
-        cosignature.cosign(BODY, "w", WITNESS, signed_at)
+        signed_note.cosign(BODY, "w", WITNESS, signed_at)
 
 
 LINES = st.builds(
@@ -360,7 +362,7 @@ def test_extension_lines_of_other_logs_are_ignored_and_of_ours_refused() -> None
 
 def test_witnesses_may_cosign_a_checkpoint() -> None:
     at = Checkpoint("log", 5, bytes(32))
-    line = cosignature.cosign(at.text(), WITNESS_KEY.name, WITNESS, 5).line()
+    line = signed_note.cosign(at.text(), WITNESS_KEY.name, WITNESS, 5).line()
     log = Signer(bytes(32))
     for note in (
         checkpoint.sign(at, log) + line,

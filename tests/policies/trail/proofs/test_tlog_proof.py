@@ -14,8 +14,8 @@ from policies.ground.signing import Signer
 from policies.trail import checkpoint
 from policies.trail.checkpoint import Checkpoint
 from policies.trail.merkle_tree import leaf_hash
-from policies.trail.proofs import inclusion
-from policies.trail.proofs.tlog_proof import MAX_EXTRA, MAX_HASHES, MAX_TEXT, BadProof, TlogProof
+from policies.trail.proofs import tree_proofs
+from policies.trail.proofs.tree_proofs import MAX_EXTRA, MAX_HASHES, MAX_TEXT, BadProof, TlogProof
 from tests.policies.trail.proofs.naive_proofs import reader
 from tests.policies.world import naive_root
 from tests.support.properties import examples
@@ -86,7 +86,7 @@ def test_a_proof_is_all_that_a_verifier_needs_beside_the_key() -> None:
     leaves = [leaf_hash(each) for each in entries]
     signer = Signer(bytes(32))
     note = checkpoint.sign(Checkpoint("log", 11, naive_root(leaves)), signer)
-    hashes = tuple(inclusion.make(6, 11, reader(leaves)))
+    hashes = tuple(tree_proofs.inclusion_proof(6, 11, reader(leaves)))
     text = TlogProof(6, hashes, note, entries[6]).text()
     # From here on as somebody who has the text and the key.
     proof = TlogProof.parse(text)

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.trail.merkle_tree import Frontier, leaf_hash
-from policies.trail.proofs import consistency, inclusion
-from policies.trail.proofs.subtree import MAX_SIZE, Part, frontier_nodes
+from policies.trail.proofs import tree_proofs
+from policies.trail.proofs.nodes import MAX_SIZE, Part, frontier_nodes
 from tests.policies.trail.proofs.naive_proofs import naive_consistency, naive_path, reader
 from tests.policies.world import naive_root
 from tests.support.properties import examples
@@ -41,14 +41,16 @@ def raw(proof: list[str] | None) -> list[bytes]:
 @pytest.mark.parametrize("case", cases("inclusion"))
 def test_published_inclusion_proofs(case: list[Any]) -> None:
     index, size, root, leaf, proof, wrong = case
-    held = inclusion.verify(base64.b64decode(leaf), index, size, raw(proof), base64.b64decode(root))
+    held = tree_proofs.proves_inclusion(
+        base64.b64decode(leaf), index, size, raw(proof), base64.b64decode(root)
+    )
     assert held is not wrong
 
 
 def test_published_consistency_proofs() -> None:
     for old, new, old_root, new_root, proof, wrong in cases("consistency"):
         before, after = base64.b64decode(old_root), base64.b64decode(new_root)
-        held = consistency.verify(old, before, new, after, raw(proof))
+        held = tree_proofs.proves_consistency(old, before, new, after, raw(proof))
         # One case has equal sizes and roots that are words, not hashes, and is accepted there. A
         # root of ours is always a hash.
         assert held is (not wrong and len(after) == 32), (old, new, proof)
@@ -68,15 +70,15 @@ def check_inclusion(largest: int) -> None:
     for size in range(1, largest + 1):
         node = reader(LEAVES[:size])
         for index in range(size):
-            made = inclusion.make(index, size, node)
+            made = tree_proofs.inclusion_proof(index, size, node)
             assert made == naive_path(index, LEAVES[:size])
-            assert len(made) == len(inclusion.parts(index, size))
-            assert inclusion.verify(LEAVES[index], index, size, made, ROOTS[size])
+            assert len(made) == len(tree_proofs.inclusion_parts(index, size))
+            assert tree_proofs.proves_inclusion(LEAVES[index], index, size, made, ROOTS[size])
             # It proves neither another leaf nor another place.
             other = (index + 1) % LARGEST
-            assert not inclusion.verify(LEAVES[other], index, size, made, ROOTS[size])
+            assert not tree_proofs.proves_inclusion(LEAVES[other], index, size, made, ROOTS[size])
             for at in {index - 1, index + 1, size - 1 - index} - {index}:
-                assert not inclusion.verify(LEAVES[index], at, size, made, ROOTS[size])
+                assert not tree_proofs.proves_inclusion(LEAVES[index], at, size, made, ROOTS[size])
 
 
 @pytest.mark.deep(stands_in="test_consistency_proofs_of_small_trees_are_those_of_the_definition")
@@ -93,13 +95,13 @@ def check_consistency(largest: int) -> None:
     for size in range(1, largest + 1):
         node = reader(LEAVES[:size])
         for old in range(1, size + 1):
-            made = consistency.make(old, size, node)
+            made = tree_proofs.consistency_proof(old, size, node)
             assert made == naive_consistency(old, LEAVES[:size])
-            assert consistency.verify(old, ROOTS[old], size, ROOTS[size], made)
-            assert not consistency.verify(old, ROOTS[old - 1], size, ROOTS[size], made)
-            assert not consistency.verify(old, ROOTS[old], size, ROOTS[size - 1], made)
+            assert tree_proofs.proves_consistency(old, ROOTS[old], size, ROOTS[size], made)
+            assert not tree_proofs.proves_consistency(old, ROOTS[old - 1], size, ROOTS[size], made)
+            assert not tree_proofs.proves_consistency(old, ROOTS[old], size, ROOTS[size - 1], made)
             if old < size:
-                assert not consistency.verify(old, ROOTS[size], size, ROOTS[size], made)
+                assert not tree_proofs.proves_consistency(old, ROOTS[size], size, ROOTS[size], made)
 
 
 def altered(proof: list[bytes]) -> list[list[bytes]]:
@@ -120,11 +122,11 @@ def altered(proof: list[bytes]) -> list[list[bytes]]:
 def test_an_altered_proof_proves_nothing(size: int) -> None:
     node = reader(LEAVES[:size])
     for at in {0, 1, size // 2, size - 1} & set(range(size)):
-        for proof in altered(inclusion.make(at, size, node)):
-            assert not inclusion.verify(LEAVES[at], at, size, proof, ROOTS[size])
+        for proof in altered(tree_proofs.inclusion_proof(at, size, node)):
+            assert not tree_proofs.proves_inclusion(LEAVES[at], at, size, proof, ROOTS[size])
         old = at + 1
-        for proof in altered(consistency.make(old, size, node)):
-            assert not consistency.verify(old, ROOTS[old], size, ROOTS[size], proof)
+        for proof in altered(tree_proofs.consistency_proof(old, size, node)):
+            assert not tree_proofs.proves_consistency(old, ROOTS[old], size, ROOTS[size], proof)
 
 
 NUMBERS = st.one_of(
@@ -154,8 +156,11 @@ def test_no_odd_size_breaks_the_verification() -> None:
 
 def check_refused(one: int, other: int, hashes: list[bytes], first: bytes, second: bytes) -> None:
     """Neither proof holds, and neither verification raises or goes on forever."""
-    assert not inclusion.verify(first, one, other, hashes, second) or (one, other) == (0, 1)
-    assert not consistency.verify(one, first, other, second, hashes) or one == other
+    assert not tree_proofs.proves_inclusion(first, one, other, hashes, second) or (one, other) == (
+        0,
+        1,
+    )
+    assert not tree_proofs.proves_consistency(one, first, other, second, hashes) or one == other
 
 
 @given(NUMBERS, NUMBERS)
@@ -163,23 +168,23 @@ def check_refused(one: int, other: int, hashes: list[bytes], first: bytes, secon
 def test_a_proof_that_does_not_exist_is_refused_before_it_is_made(one: int, other: int) -> None:
     if not 0 <= one < other <= MAX_SIZE:
         with pytest.raises(ValueError, match="has no leaf"):
-            inclusion.parts(one, other)
+            tree_proofs.inclusion_parts(one, other)
     if not 0 < one <= other <= MAX_SIZE:
         with pytest.raises(ValueError, match="no consistency proof"):
-            consistency.parts(one, other)
+            tree_proofs.consistency_parts(one, other)
 
 
 @given(st.integers(1, MAX_SIZE), st.data())
 def test_a_proof_of_any_size_needs_few_nodes(size: int, data: st.DataObject) -> None:
     index = data.draw(st.integers(0, size - 1))
-    parts = inclusion.parts(index, size)
+    parts = tree_proofs.inclusion_parts(index, size)
     assert len(parts) <= size.bit_length() <= 63
     # Together with the leaf, the parts are the tree, each leaf once.
     covered = sorted([*parts, Part(index, index + 1)])
     assert [part.end for part in covered[:-1]] == [part.first for part in covered[1:]]
     assert (covered[0].first, covered[-1].end) == (0, size)
     assert sum(len(list(part.nodes())) for part in parts) <= 126
-    ends = consistency.parts(index + 1, size)
+    ends = tree_proofs.consistency_parts(index + 1, size)
     assert len(ends) <= 64
     assert sum(len(list(part.nodes())) for part in ends) <= 190
 

@@ -7,9 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.trail.merkle_tree import Frontier, leaf_hash, node_hash
-from policies.trail.proofs import consistency, inclusion
-from policies.trail.proofs.subtree import Node, Part, frontier_nodes
-from policies.trail.proofs.wide_tree import LEVELS, WIDTH, KnownNodes, NodeGap, WideTree
+from policies.trail.proofs import tree_proofs
+from policies.trail.proofs.nodes import (
+    LEVELS,
+    WIDTH,
+    KnownNodes,
+    Node,
+    NodeGap,
+    Part,
+    WideTree,
+    frontier_nodes,
+)
 from tests.support.properties import examples
 
 # More than one node of the second stored level.
@@ -87,16 +95,18 @@ def read(
 @examples(300)
 def test_every_proof_follows_from_few_stored_nodes(data: st.DataObject, size: int) -> None:
     index = data.draw(st.integers(0, size - 1))
-    known, parts = KnownNodes(), inclusion.parts(index, size)
+    known, parts = KnownNodes(), tree_proofs.inclusion_parts(index, size)
     known.add_frontier(frontier_of(size))
     assert read(known, parts) <= 3 * (WIDTH - 1)
-    hashes = inclusion.make(index, size, known.hash)
-    assert inclusion.verify(LEAVES[index], index, size, hashes, ROOTS[size])
-    known, parts = KnownNodes(), consistency.parts(index + 1, size)
+    hashes = tree_proofs.inclusion_proof(index, size, known.hash)
+    assert tree_proofs.proves_inclusion(LEAVES[index], index, size, hashes, ROOTS[size])
+    known, parts = KnownNodes(), tree_proofs.consistency_parts(index + 1, size)
     known.add_frontier(frontier_of(size))
     assert read(known, [*parts, Part(0, index + 1)]) <= 3 * (WIDTH - 1)
-    hashes, old = consistency.make(index + 1, size, known.hash), Part(0, index + 1)
-    assert consistency.verify(index + 1, old.root(known.hash), size, ROOTS[size], hashes)
+    hashes, old = tree_proofs.consistency_proof(index + 1, size, known.hash), Part(0, index + 1)
+    assert tree_proofs.proves_consistency(
+        index + 1, old.root(known.hash), size, ROOTS[size], hashes
+    )
 
 
 @pytest.mark.deep(stands_in="test_a_few_proofs_survive_the_purge_of_what_precedes")
@@ -119,25 +129,25 @@ def check_purged(kept: int, index: int) -> None:
     # Also where no node below the cut was ever stored: the purge came before this version.
     never = frozenset(node for node in STORED if (node.place + 1) << node.level <= kept)
     for lost in (frozenset[Node](), never):
-        known, parts = KnownNodes(), inclusion.parts(index, SIZE)
+        known, parts = KnownNodes(), tree_proofs.inclusion_parts(index, SIZE)
         known.add_frontier(frontier_of(SIZE))
         known.add_frontier(frontier_of(kept))
         read(known, parts, kept=kept, lost=lost)
-        hashes = inclusion.make(index, SIZE, known.hash)
-        assert inclusion.verify(LEAVES[index], index, SIZE, hashes, ROOTS[SIZE])
-        read(known, consistency.parts(index, SIZE), kept=kept, lost=lost)
-        hashes = consistency.make(index, SIZE, known.hash)
+        hashes = tree_proofs.inclusion_proof(index, SIZE, known.hash)
+        assert tree_proofs.proves_inclusion(LEAVES[index], index, SIZE, hashes, ROOTS[SIZE])
+        read(known, tree_proofs.consistency_parts(index, SIZE), kept=kept, lost=lost)
+        hashes = tree_proofs.consistency_proof(index, SIZE, known.hash)
         read(known, [Part(0, index)], kept=kept, lost=lost)
         old_root = Part(0, index).root(known.hash)
-        assert consistency.verify(index, old_root, SIZE, ROOTS[SIZE], hashes)
+        assert tree_proofs.proves_consistency(index, old_root, SIZE, ROOTS[SIZE], hashes)
 
 
 def test_missing_nodes_follow_from_those_below_and_missing_leaves_from_nothing() -> None:
     lost = frozenset({Node(LEVELS, 1), Node(2 * LEVELS, 0), Node(LEVELS, 7)})
-    known, parts = KnownNodes(), inclusion.parts(70, SIZE)
+    known, parts = KnownNodes(), tree_proofs.inclusion_parts(70, SIZE)
     read(known, parts, lost=lost)
-    hashes = inclusion.make(70, SIZE, known.hash)
-    assert inclusion.verify(LEAVES[70], 70, SIZE, hashes, ROOTS[SIZE])
+    hashes = tree_proofs.inclusion_proof(70, SIZE, known.hash)
+    assert tree_proofs.proves_inclusion(LEAVES[70], 70, SIZE, hashes, ROOTS[SIZE])
     known = KnownNodes()
     with pytest.raises(NodeGap, match="leaf 300 is gone"):
         read(known, parts, lost=lost | {Node(0, 300)})

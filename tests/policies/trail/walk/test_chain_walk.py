@@ -9,8 +9,8 @@ import orjson
 import pytest
 
 from policies.ground.canonical import encode
+from policies.trail.entry import EntryFinding
 from policies.trail.findings import Reason
-from policies.trail.stored_entry import EntryFinding
 from policies.trail.walk.chain_walk import ChainWalk
 from tests.policies.world import Log, every_kind
 

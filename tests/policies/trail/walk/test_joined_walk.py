@@ -4,9 +4,9 @@ import random
 
 import pytest
 
+from policies.trail.entry import StoredRow
 from policies.trail.findings import Reason
 from policies.trail.merkle_tree import Frontier
-from policies.trail.stored_entry import StoredRow
 from policies.trail.verify import Verifier
 from policies.trail.walk.compact_range import CompactRange, extend
 from tests.policies.trail.walk.world import lines, mixed_log, tree_of, walked

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from policies.trail.stored_entry import check_entry
+from policies.trail.entry import check_entry
 from policies.trail.walk import range_walk
 from policies.trail.walk.known_lines import KnownForm, Row
 from policies.trail.walk.range_result import RangeResult

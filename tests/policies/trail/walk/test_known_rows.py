@@ -9,10 +9,9 @@ import orjson
 import pytest
 
 from policies.ground.canonical import b64, encode
-from policies.trail.entry import index_of
+from policies.trail.entry import StoredRow, check_entry, index_of
 from policies.trail.merkle_tree import leaf_hash
 from policies.trail.record import MAX_ENTRY
-from policies.trail.stored_entry import StoredRow, check_entry
 from policies.trail.verify import Verifier
 from policies.trail.walk import range_walk
 from policies.trail.walk.known_lines import KnownForm

@@ -2,10 +2,10 @@
 
 import pytest
 
+from policies.trail.entry import StoredRow
 from policies.trail.record import log_heartbeat_record
-from policies.trail.stored_entry import StoredRow
 from policies.trail.verify import Verifier
-from policies.trail.walk.silences import MOST, SECOND, Silence, Silences, silence
+from policies.trail.walk.gaps import MOST, SECOND, Silence, Silences, silence
 from tests.policies.trail.walk.world import lines, walked
 from tests.policies.world import LOG, START, Log, decided
 

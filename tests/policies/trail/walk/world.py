@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from itertools import pairwise
 
+from policies.trail.entry import StoredRow
 from policies.trail.merkle_tree import Frontier
-from policies.trail.stored_entry import StoredRow
 from policies.trail.walk.joined_walk import JoinedWalk
 from policies.trail.walk.range_result import RangeResult
 from policies.trail.walk.range_walk import RangeWalk

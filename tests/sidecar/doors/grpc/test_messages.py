@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from policies.ground.errors import Malformed
 from sidecar.doors.grpc import wire
-from sidecar.doors.grpc.check_request import parse
-from sidecar.doors.grpc.check_response import REMOVED, allowed, denied, dynamic_metadata
+from sidecar.doors.grpc.check_messages import REMOVED, allowed, denied, dynamic_metadata, parse
 from tests.sidecar.doors.grpc.envoy_messages import message
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)

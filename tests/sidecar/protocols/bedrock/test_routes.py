@@ -7,7 +7,7 @@ import botocore.session
 
 from sidecar.http.request_target import canonical
 from sidecar.protocols.bedrock.routes import ROUTES, Bedrock
-from sidecar.protocols.route_table import ALWAYS_DENIED, RouteClass
+from sidecar.protocols.protocol import ALWAYS_DENIED, RouteClass
 from tests.sidecar.protocols.bedrock.front import denied, fronting
 from tests.support.proxy import CLOCK, source
 

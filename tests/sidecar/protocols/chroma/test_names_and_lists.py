@@ -153,7 +153,7 @@ async def test_an_ambiguous_limit_is_refused(front: Front, query: str) -> None:
 async def test_a_long_list_is_walked_page_by_page(
     front: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sidecar.protocols.chroma.lists.PAGE", 3)
+    monkeypatch.setattr("sidecar.protocols.chroma.filter.LIST_PAGE", 3)
     for number in range(8):
         front.create(f"open_{number}")
     assert len(await listed(front)) == 10

@@ -4,7 +4,7 @@ import pytest
 
 from sidecar.http.request_target import canonical
 from sidecar.protocols.chroma.routes import ROUTES, Chroma
-from sidecar.protocols.route_table import RouteClass
+from sidecar.protocols.protocol import RouteClass
 from tests.sidecar.protocols.chroma.front import TENANT, Front
 from tests.sidecar.protocols.minimal import denied
 from tests.support.proxy import CLOCK, source

@@ -16,12 +16,10 @@ from hypothesis import strategies as st
 from pydantic import AnyUrl, ValidationError
 
 from sidecar.http.attribution import Attribution
-from sidecar.protocols.mcp.messages import McpObjects
-from sidecar.protocols.mcp.response_filter import ResponseFilter
-from sidecar.protocols.mcp.tokens import Tokens, call_token
-from sidecar.protocols.mcp.uri import canonical_uri
+from sidecar.protocols.mcp.messages import McpObjects, canonical_uri
+from sidecar.protocols.mcp.response_filter import ResponseFilter, Tokens, call_token
 from sidecar.protocols.messages import SourceRef, Unresolved, Visibility
-from sidecar.protocols.shared.continuations import Continuations
+from sidecar.protocols.shared.caches import Continuations
 from sidecar.protocols.shared.source_names import SourceNames
 from tests.sidecar.own_loop import kept_open
 from tests.sidecar.protocols.mcp.wire import Wire, wired

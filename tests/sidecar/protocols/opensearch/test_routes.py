@@ -13,7 +13,7 @@ import pytest
 from sidecar.http.request_target import canonical
 from sidecar.protocols.opensearch.protocol import OpenSearch
 from sidecar.protocols.opensearch.routes import ROUTES
-from sidecar.protocols.route_table import RouteClass
+from sidecar.protocols.protocol import RouteClass
 from tests.support.proxy import CLOCK, source
 
 # A part of the path of each call that is denied as `unclassified_route`.

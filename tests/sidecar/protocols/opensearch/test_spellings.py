@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.protocols.messages import Unresolved
-from sidecar.protocols.opensearch.languages.esql import indices_of_esql
-from sidecar.protocols.opensearch.languages.ppl import indices_of_ppl
+from sidecar.protocols.opensearch.languages.piped import indices_of_esql, indices_of_ppl
 from sidecar.protocols.opensearch.languages.sql import indices_of_sql
 from tests.sidecar.own_loop import kept_open
 from tests.sidecar.protocols.minimal import Minimal, minimal, scripted

@@ -7,7 +7,7 @@ import pytest
 
 from sidecar.http.request_target import canonical
 from sidecar.protocols.pinecone.routes import ROUTES, Pinecone
-from sidecar.protocols.route_table import RouteClass
+from sidecar.protocols.protocol import RouteClass
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
 from tests.sidecar.protocols.pinecone.front import OPEN
 from tests.sidecar.protocols.pinecone.server import Server

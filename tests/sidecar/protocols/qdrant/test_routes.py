@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from sidecar.http.request_target import canonical
+from sidecar.protocols.protocol import RouteClass
 from sidecar.protocols.qdrant.routes import ROUTES, Qdrant
-from sidecar.protocols.route_table import RouteClass
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
 from tests.sidecar.protocols.qdrant.front import OPEN, SHUT, client
 from tests.sidecar.protocols.qdrant.server import Server

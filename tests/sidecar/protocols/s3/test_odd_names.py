@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from sidecar.protocols.s3.names import S3Name, copy_sources
+from sidecar.protocols.s3.sources import S3Name, copy_sources
 from tests.sidecar.protocols.s3.front import S3Front, denied
 
 

@@ -6,7 +6,7 @@ import botocore.session
 import pytest
 
 from sidecar.http.request_target import canonical
-from sidecar.protocols.route_table import ALWAYS_DENIED, RouteClass
+from sidecar.protocols.protocol import ALWAYS_DENIED, RouteClass
 from sidecar.protocols.s3.routes import OPERATIONS, S3
 from tests.sidecar.protocols.s3.front import S3Front, denied
 from tests.support.proxy import CLOCK, source

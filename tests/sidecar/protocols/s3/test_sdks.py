@@ -6,9 +6,9 @@ import pytest
 
 from policies.ground.errors import Malformed
 from sidecar.http.request_target import canonical
-from sidecar.protocols.route_table import ALWAYS_DENIED
-from sidecar.protocols.s3.names import check_fields, grants_access, passes
+from sidecar.protocols.protocol import ALWAYS_DENIED
 from sidecar.protocols.s3.routes import S3
+from sidecar.protocols.s3.sources import check_fields, grants_access, passes
 from tests.sidecar.protocols.s3.front import S3Front
 from tests.support.proxy import CLOCK, source
 

@@ -5,12 +5,7 @@ import pytest
 
 from sidecar.http.attribution import Attribution
 from sidecar.protocols.messages import SourceRef, Unresolved
-from sidecar.protocols.shared.continuations import (
-    MAX_ENTRIES,
-    MAX_SOURCES,
-    TTL_SECONDS,
-    Continuations,
-)
+from sidecar.protocols.shared.caches import MAX_SOURCES, MAX_TOKENS, TOKEN_SECONDS, Continuations
 
 ADA = Attribution("ada", "s1", None, None)
 A, B = SourceRef("rest://kb/a", "low"), SourceRef("rest://kb/b", "high")
@@ -45,18 +40,18 @@ def test_a_token_expires() -> None:
     clock = Clock()
     made = Continuations(clock)
     made.remember("t", ADA, (A,))
-    clock.now = TTL_SECONDS + 1
+    clock.now = TOKEN_SECONDS + 1
     with pytest.raises(Unresolved):
         made.sources_of("t", ADA)
 
 
 def test_tokens_and_their_sources_are_bounded() -> None:
     made = Continuations(Clock())
-    for number in range(MAX_ENTRIES + 1):
+    for number in range(MAX_TOKENS + 1):
         made.remember(str(number), ADA, (A,))
     with pytest.raises(Unresolved):
         made.sources_of("0", ADA)
-    assert made.sources_of(str(MAX_ENTRIES), ADA) == (A,)
+    assert made.sources_of(str(MAX_TOKENS), ADA) == (A,)
     for number in range(MAX_SOURCES + 1):
         made.remember("chosen", ADA, (SourceRef(f"rest://kb/{number}", "low"),))
     with pytest.raises(Unresolved):

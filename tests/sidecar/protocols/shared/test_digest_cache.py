@@ -2,7 +2,7 @@
 
 import pytest
 
-from sidecar.protocols.shared.digest_cache import DigestCache, digest, digest_of_fields
+from sidecar.protocols.shared.caches import DigestCache, digest, digest_of_fields
 
 
 class Time:

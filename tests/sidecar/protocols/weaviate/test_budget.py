@@ -13,7 +13,7 @@ from policies.ground.errors import Malformed
 from sidecar.protocols.budget import Budget, OverBudget
 from sidecar.protocols.messages import Unresolved
 from sidecar.protocols.weaviate.graphql import collections, parse_query
-from sidecar.protocols.weaviate.references import References, references_in
+from sidecar.protocols.weaviate.names import References, references_in
 from tests.sidecar.protocols.minimal import denied, minimal, scripted
 from tests.sidecar.protocols.weaviate.server import Server
 from tests.support.proxy import policy

@@ -3,7 +3,7 @@
 import pytest
 
 from sidecar.http.request_target import canonical
-from sidecar.protocols.route_table import RouteClass
+from sidecar.protocols.protocol import RouteClass
 from sidecar.protocols.weaviate.routes import ROUTES, Weaviate
 from tests.sidecar.protocols.weaviate.front import ID
 from tests.support.proxy import CLOCK, source

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.protocols.messages import Unresolved
-from sidecar.protocols.opensearch.languages.esql import indices_of_esql
-from sidecar.protocols.opensearch.languages.ppl import indices_of_ppl
+from sidecar.protocols.opensearch.languages.piped import indices_of_esql, indices_of_ppl
 from sidecar.protocols.opensearch.languages.sql import indices_of_sql
 from tests.sidecar.protocols.minimal import Minimal
 from tests.sidecar.protocols.opensearch.front import fronting, named_server, refused

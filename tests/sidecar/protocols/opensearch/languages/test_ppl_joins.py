@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from sidecar.protocols.budget import Budget
 from sidecar.protocols.messages import Unresolved
 from sidecar.protocols.opensearch.languages.lexer import UNQUOTED_NAME, tokenize
-from sidecar.protocols.opensearch.languages.ppl import indices_of_ppl
-from sidecar.protocols.opensearch.languages.ppl_joins import last_tables
-from sidecar.protocols.opensearch.references import names_in_query
+from sidecar.protocols.opensearch.languages.piped import indices_of_ppl, last_tables
+from sidecar.protocols.opensearch.request_parts import names_in_query
 
 _TABLE = rf"(?:`[^`]+`|{UNQUOTED_NAME})"
 _LAST = re.compile(

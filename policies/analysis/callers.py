@@ -1,0 +1,125 @@
+"""Finds who may act in a role, and which denials a call escapes by naming no agent.
+
+Registered agents, and the call without one, may act in it that pass the identity checks (1 to 4)
+with at least one of the tenant's keys. The checks are the core's own. Sessions and a freeze of the
+tenant are not part of it. A policy with `permitted_agent_ids` doesn't apply to a call without an
+agent, and another policy of the role may allow what it denies. `require_agent_id` closes this, for
+it refuses calls without an agent. Pure, and knows no file.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from policies.analysis.patterns import overlaps_with
+from policies.checks.finding import CheckOutcome, Facts
+from policies.checks.order import IDENTITY
+from policies.definitions.model import Agent, Key, Policy, TenantSettings
+from policies.definitions.wildcard import is_pattern
+from policies.retrieval import Retrieval
+
+
+class Registry(NamedTuple):
+    """A tenant's settings, its registered agents, and its keys that may evaluate now."""
+
+    settings: TenantSettings
+    agents: Sequence[Agent]
+    keys: Sequence[Key]
+
+
+class Callers(NamedTuple):
+    """Who may act in one role: whether the call without an agent may, and the ids of the agents
+    that may."""
+
+    absent: bool
+    agents: tuple[str, ...]
+
+
+class CallersOfRoles:
+    """Finds the callers of each role in one registry."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._settings = registry.settings
+        self._agents: dict[str, list[Agent]] = defaultdict(list)
+        for agent in registry.agents:
+            for role in dict.fromkeys(agent.permitted_roles):
+                self._agents[role].append(agent)
+        self._by_id = {key.key_id: key for key in registry.keys}
+        self._bound: dict[str, list[Key]] = defaultdict(list)
+        # To the checks, unbound keys differ in their roles alone: one for each list is enough.
+        free: dict[tuple[str, ...], Key] = {}
+        for key in registry.keys:
+            if key.bound_agent_id is None:
+                free.setdefault(key.permitted_roles, key)
+            else:
+                self._bound[key.bound_agent_id].append(key)
+        self._free = tuple(free.values())
+
+    def of(self, role: str) -> Callers:
+        """The callers of one role; the agents' ids are sorted."""
+        free = [key for key in self._free if role in (key.permitted_roles or (role,))][:1]
+        absent = any(self._passes(role, None, key) for key in free)
+        agents = [
+            agent.agent_id
+            for agent in self._agents[role]
+            if any(self._passes(role, agent, key) for key in self._usable(agent, free))
+        ]
+        return Callers(absent, tuple(sorted(agents)))
+
+    def _usable(self, agent: Agent, free: Sequence[Key]) -> Iterable[Key]:
+        """The keys that may pass for this agent; check 4 refuses all others."""
+        if agent.bound_key_id is not None:
+            own = self._by_id.get(agent.bound_key_id)
+            return () if own is None else (own,)
+        return (*free, *self._bound[agent.agent_id])
+
+    def _passes(self, role: str, agent: Agent | None, key: Key) -> bool:
+        agent_id = None if agent is None else agent.agent_id
+        # What the checks of identity read: role, agent, key, settings.
+        request = Retrieval(role, "", "", "low", agent_id=agent_id)
+        facts = Facts(self._settings, key, agent, None, None, 0)
+        return all(check(request, facts).outcome is not CheckOutcome.failed for check in IDENTITY)
+
+
+class Escape(NamedTuple):
+    """`entry` of the policy's list `key` denies nothing to a call without an agent, and `by` allows
+    some of it."""
+
+    policy: Policy
+    key: str
+    entry: str
+    by: Policy
+
+
+def escapes(policies: Sequence[Policy]) -> Iterator[Escape]:
+    """Every denial of a role's policies that a call without an agent escapes."""
+    always = [each for each in policies if not each.permitted_agent_ids]
+    for policy in policies:
+        if not policy.permitted_agent_ids:
+            continue
+        for entry in policy.denied_sources:
+            # An explicit denial by any policy that applies overrides every allow.
+            if any(_covers(entry, each.denied_sources) for each in always):
+                continue
+            overlaps = overlaps_with([entry])
+            if by := next((e for e in always if any(map(overlaps, e.allowed_sources))), None):
+                yield Escape(policy, "denied_sources", entry, by)
+        for task in policy.denied_tasks:
+            if any(task in each.denied_tasks for each in always):
+                continue
+            if by := next((e for e in always if _allows_task(e, task)), None):
+                yield Escape(policy, "denied_tasks", task, by)
+
+
+def _allows_task(policy: Policy, task: str) -> bool:
+    lets = not policy.allowed_tasks or task in policy.allowed_tasks
+    return bool(policy.allowed_sources) and lets
+
+
+def _covers(entry: str, denied: Sequence[str]) -> bool:
+    """Whether one of `denied` matches all that `entry` matches, as far as a look tells."""
+    return any(
+        each == entry
+        or (each.endswith("*") and not is_pattern(each[:-1]) and entry.startswith(each[:-1]))
+        for each in denied
+    )

@@ -1,1 +1,0 @@
-"""The entries of erasures and of legal holds."""

@@ -1,0 +1,198 @@
+"""Reads a CheckRequest, what a gateway says of the request that it holds, and renders
+CheckResponses (`authorization.proto`). Knows neither the key of the call, nor what the request
+means, nor any decision beyond what it is given.
+"""
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import NamedTuple
+
+from policies.ground.errors import Malformed
+from sidecar.doors.grpc.wire import (
+    BYTES,
+    VARINT,
+    bytes_field,
+    data,
+    pair,
+    read,
+    signed,
+    single,
+    text,
+    varint_field,
+)
+
+HeaderFields = tuple[tuple[bytes, bytes], ...]
+
+PARTIAL_FLAG = b"x-envoy-auth-partial-body"
+"""Set by the gateway where it sends bodies: `true` if it sent a part."""
+
+_REQUEST = {1: BYTES}  # attributes
+_ATTRIBUTES = {4: BYTES, 10: BYTES}  # request, context_extensions
+_HTTP = {2: BYTES}
+_HTTP_REQUEST = {
+    2: BYTES,  # method
+    3: BYTES,  # headers
+    4: BYTES,  # path
+    5: BYTES,  # host
+    7: BYTES,  # query
+    8: BYTES,  # fragment
+    9: VARINT,  # size
+    11: BYTES,  # body
+    12: BYTES,  # raw_body
+    13: BYTES,  # header_map
+}
+_HEADERS = {1: BYTES}
+_HEADER = {1: BYTES, 2: BYTES, 3: BYTES}  # key, value, raw_value
+
+
+class CheckRequest(NamedTuple):
+    """A request that a gateway asks about."""
+
+    method: str
+    target: str
+    """The path as the client sent it, with its query."""
+    fields: HeaderFields
+    """The headers in order, names in lower case, `host` first."""
+    joined: bool
+    """Whether the gateway joined a repeated header's values by commas."""
+    body: bytes | None
+    """None if the gateway sent none."""
+    size: int
+    """The length of the body by the gateway's own count, -1 if it gives none."""
+    extensions: dict[str, str]
+    """What the gateway's configuration adds."""
+
+
+def parse(message: bytes) -> CheckRequest:
+    """Raises `Malformed` if the message can't be read, or can be read in two ways."""
+    attributes = read(data(read(message, _REQUEST), 1), _ATTRIBUTES)
+    http = read(data(read(data(attributes, 4), _HTTP), 2), _HTTP_REQUEST)
+    method, target, size = text(http, 2), text(http, 4), single(http, 9)
+    if not method:
+        raise Malformed("the check has no method")
+    if data(http, 7) or data(http, 8):
+        # Envoy leaves both empty: another reader could take them for a part of the target.
+        raise Malformed("the check has a query or a fragment beside its path")
+    if 3 in http and 13 in http:
+        raise Malformed("the check has its headers twice: in `headers` and in `header_map`")
+    joined = 13 not in http
+    headers = _from_map(http.get(3, ())) if joined else _from_list(data(http, 13))
+    return CheckRequest(
+        method,
+        target,
+        _with_host(headers, data(http, 5)),
+        joined,
+        data(http, 12) or data(http, 11) or None,
+        signed(size) if isinstance(size, int) else 0,
+        {
+            key.decode("utf-8", "replace"): value.decode("utf-8", "replace")
+            for key, value in _from_map(attributes.get(10, ()))
+        },
+    )
+
+
+def _from_map(entries: "list[int | bytes] | tuple[()]") -> list[tuple[bytes, bytes]]:
+    pairs: list[tuple[bytes, bytes]] = []
+    for entry in entries:
+        assert isinstance(entry, bytes)  # `read` has looked
+        pairs.append(pair(entry))
+    if len({key for key, _ in pairs}) < len(pairs):
+        raise Malformed("a map has one key twice")
+    return pairs
+
+
+def _from_list(header_map: bytes) -> list[tuple[bytes, bytes]]:
+    pairs: list[tuple[bytes, bytes]] = []
+    for header in read(header_map, _HEADERS).get(1, ()):
+        assert isinstance(header, bytes)  # `read` has looked
+        fields = read(header, _HEADER)
+        value, raw = data(fields, 2), data(fields, 3)
+        if value and raw and value != raw:
+            raise Malformed("a header has two values")
+        pairs.append((data(fields, 1), raw or value))
+    return pairs
+
+
+def _with_host(headers: list[tuple[bytes, bytes]], host: bytes) -> HeaderFields:
+    # HTTP/2 has the method, the target and the host among its headers, under names with a colon;
+    # the check states each by itself.
+    fields = [(name.lower(), value) for name, value in headers if name[:1] != b":"]
+    if host:
+        if any(name == b"host" and value != host for name, value in fields):
+            raise Malformed("the header `host` differs from the check's `host`")
+        fields = [(b"host", host), *(field for field in fields if field[0] != b"host")]
+    return tuple(fields)
+
+
+# Codes of google.rpc.Status.
+OK = 0
+PERMISSION_DENIED = 7
+UNAVAILABLE = 14
+UNAUTHENTICATED = 16
+
+# What an agent or a user says of itself, and the gateway's key, don't reach the data source.
+REMOVED = (
+    b"x-api-key",
+    b"x-sluice-user",
+    b"x-sluice-session",
+    b"x-sluice-task",
+    b"x-sluice-sensitivity",
+)
+_REMOVED = b"".join(bytes_field(5, name) for name in REMOVED)
+_ALLOWED = bytes_field(1, b"")
+_OVERWRITE = varint_field(3, 2)
+_EVENT_ID = b"x-sluice-event-id"
+_METADATA, _FIELDS, _KEY, _VALUE = 4, 1, 1, 2
+
+SentFields = Iterable[tuple[bytes, bytes]]
+
+
+def allowed(event_id: str, metadata: bytes, *, reported: bool = False) -> bytes:
+    """The request goes on with its event's id, without what an agent says of itself, and its
+    response has the id too. `reported`: it would have been denied, and headers say so. Without an
+    event (an empty id), any that the client made up is removed."""
+    if not event_id:
+        return _ALLOWED + bytes_field(3, _REMOVED + bytes_field(5, _EVENT_ID)) + metadata
+    options = [_option(_EVENT_ID, event_id.encode())]
+    if reported:
+        options.append(_option(b"x-sluice-decision", b"DENY"))
+    upstream = b"".join([bytes_field(2, option) for option in options])
+    downstream = b"".join([bytes_field(6, option) for option in options])
+    return b"%b%b%b" % (_ALLOWED, bytes_field(3, upstream + _REMOVED + downstream), metadata)
+
+
+def denied(
+    code: int, status: int, headers: SentFields, body: bytes, metadata: bytes = b""
+) -> bytes:
+    """The request ends here; its client gets `status`, `headers` and `body`."""
+    response = b"".join(
+        [
+            bytes_field(1, varint_field(1, status)),
+            *(bytes_field(2, _option(name, value)) for name, value in headers),
+            bytes_field(3, body),
+        ]
+    )
+    return bytes_field(1, varint_field(1, code)) + bytes_field(2, response) + metadata
+
+
+def dynamic_metadata(event_id: str, decision: str, policy_name: str, check: str) -> bytes:
+    """The field of a response that a gateway's access log and later filters can read."""
+    return bytes_field(
+        _METADATA, _member("event_id", event_id) + _members(decision, policy_name, check)
+    )
+
+
+@lru_cache(maxsize=1024)
+def _members(decision: str, policy_name: str, check: str) -> bytes:
+    """All but the event's id: the same for most requests of an agent."""
+    named = (("decision", decision), ("policy_name", policy_name), ("check", check))
+    return b"".join([_member(name, value) for name, value in named])
+
+
+def _member(name: str, value: str) -> bytes:
+    text = bytes_field(3, value.encode())
+    return bytes_field(_FIELDS, bytes_field(_KEY, name.encode()) + bytes_field(_VALUE, text))
+
+
+def _option(name: bytes, value: bytes) -> bytes:
+    return bytes_field(1, bytes_field(1, name) + bytes_field(2, value)) + _OVERWRITE

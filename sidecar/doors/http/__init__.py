@@ -1,1 +1,0 @@
-"""The doors that gateways ask over HTTP: `envoy_http` and `forward_auth`."""

@@ -1,1 +1,0 @@
-"""Withholds documents by their own level: a condition in the search, a check of the response."""

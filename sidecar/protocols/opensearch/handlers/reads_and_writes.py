@@ -1,0 +1,154 @@
+"""Finds the sources of requests whose responses pass unchanged: reads, and writes, which are
+authorized like reads where the configuration allows writes.
+"""
+
+from functools import cache, partial
+from typing import Any
+
+from policies.ground.errors import Malformed
+from sidecar.protocols.messages import RoutedRequest, Unresolved
+from sidecar.protocols.opensearch import request_parts
+from sidecar.protocols.opensearch.indices import parse_names
+from sidecar.protocols.opensearch.request_parts import names_in_query, names_in_search
+from sidecar.protocols.opensearch.server import (
+    OpenSearchServer,
+    object_list,
+    read_parameters,
+    requested_names,
+)
+from sidecar.protocols.protocol import Sources
+
+_TEMPLATE = "a search template becomes a search on the server, so its indices are unknown"
+
+
+async def sources_of_path(server: OpenSearchServer, request: RoutedRequest) -> Sources:
+    """The sources in the path, for a request whose body names no further index."""
+    return await server.sources(requested_names(request), request, read_parameters(request))
+
+
+async def sources_of_query(server: OpenSearchServer, request: RoutedRequest) -> Sources:
+    """The sources in the path, and in a body that contains queries but is not a search."""
+    names = [*requested_names(request), *sorted(names_in_query(request.body, request.budget))]
+    return await server.sources(names, request, read_parameters(request))
+
+
+async def sources_of_ranking(server: OpenSearchServer, request: RoutedRequest) -> Sources:
+    """The sources of a ranking evaluation's searches, which must not be templates."""
+    searches = object_list(request.body, "requests")
+    request.budget.charge_parts(len(searches))
+    for each in [request.body or {}, *searches]:
+        if not {"templates", "template_id", "params"}.isdisjoint(each):
+            raise Unresolved(_TEMPLATE)
+    for each in searches:
+        request.budget.check()
+        search = each.get("request", {})
+        if not isinstance(search, dict):
+            raise Malformed("`request` must be a search")
+        # Called for its checks: `sources_of_query` finds the names, at any depth.
+        names_in_search(search, request.budget)
+    return await sources_of_query(server, request)
+
+
+async def refuse_template(_server: OpenSearchServer, _request: RoutedRequest) -> Sources:
+    """Denies a template: the server renders it, and it may become a search of any index."""
+    raise Unresolved(_TEMPLATE)
+
+
+async def sources_of_term_vectors(server: OpenSearchServer, request: RoutedRequest) -> Sources:
+    """The sources of a document's terms. The body may name an index instead of the path's."""
+    body = request.body or {}
+    names = list(requested_names(request))
+    if "_index" in body:
+        names += parse_names(body["_index"])
+    # A document sent along in the request is data, not a query.
+    rest = {key: body[key] for key in body if key not in ("_index", "doc")}
+    names += sorted(names_in_query(rest, request.budget))
+    return await server.sources(names, request, read_parameters(request))
+
+
+async def sources_of_metadata(server: OpenSearchServer, request: RoutedRequest) -> Sources:
+    """The sources of a request about the path's indices, or about all indices."""
+    known = request_parts.METADATA_PARAMETERS | request_parts.CAT_PARAMETERS
+    query = request_parts.parse_known(request.target.query, known)
+    # With `all`, every index that a pattern could cover is judged, whatever the API's own default.
+    return await server.sources(requested_names(request), request, query, "all")
+
+
+_ACTIONS = frozenset(("create", "delete", "index", "update"))
+
+# The members of a bulk action. `pipeline` is missing: a pipeline may send the document to another
+# index.
+_ACTION_MEMBERS = frozenset((
+    "_id", "_index", "_routing", "if_primary_term", "if_seq_no", "op_type", "require_alias",
+    "require_data_stream", "retry_on_conflict", "routing", "version", "version_type",
+))  # fmt: skip
+
+_UPDATE_RETURNS = "an update with `_source` returns the document, whose level is not checked"
+
+
+async def sources_of_write(server: OpenSearchServer, request: RoutedRequest) -> Sources:
+    """The sources in the path; all indices if it names none."""
+    # With `all`, every index that a pattern could cover is judged, whatever the API's own default.
+    return await server.sources(requested_names(request), request, _query(request), "all")
+
+
+async def sources_of_update(server: OpenSearchServer, request: RoutedRequest) -> Sources:
+    """The sources of an update, whose response may contain the document."""
+    query = _query(request)
+    # An agent may be allowed to write a document whose level it may not see.
+    if server.level_field is not None and _returns_document(query, request.body or {}):
+        raise Unresolved(_UPDATE_RETURNS)
+    return await server.sources(requested_names(request), request, query, "all")
+
+
+def _returns_document(query: dict[str, str], body: dict[str, Any]) -> bool:
+    return any(name.startswith("_source") for name in (*query, *body))
+
+
+async def sources_of_write_by_query(server: OpenSearchServer, request: RoutedRequest) -> Sources:
+    """The sources in the path, and those that the query names."""
+    named = names_in_search(request.body, request.budget)
+    names = [*requested_names(request), *sorted(named)]
+    return await server.sources(names, request, _query(request), "all")
+
+
+async def sources_of_bulk(server: OpenSearchServer, request: RoutedRequest) -> Sources:
+    """The sources of many writes in one body."""
+    query = _query(request)
+    names: list[str] = []
+    # Each action except a deletion is followed by its document. Only its place says whether a line
+    # is an action or a document.
+    lines = iter(request.body)
+    default = cache(partial(requested_names, request))
+    for line in lines:
+        request.budget.check()
+        action, index = _parse_action(line)
+        document = {} if action == "delete" else next(lines, None)
+        if document is None:
+            raise Malformed("the last write of the body has no document")
+        # A `_source` parameter in the query applies to every update in the body.
+        updates = action == "update" and server.level_field is not None
+        if updates and _returns_document(query, document):
+            raise Unresolved(_UPDATE_RETURNS)
+        names += default() if index is None else parse_names(index)
+    if not names:
+        raise Malformed("the body contains no write")
+    return await server.sources(names, request, query, "all")
+
+
+def _parse_action(line: dict[str, Any]) -> tuple[str, Any]:
+    """A line's action, and the index that it names."""
+    if len(line) != 1:
+        raise Malformed("a line of the body must have exactly one action")
+    [(action, target)] = line.items()
+    if action not in _ACTIONS or not isinstance(target, dict):
+        raise Malformed(f"`{action[:32]}` is not a write: use create, delete, index or update")
+    # An unknown member could lead the document to another index.
+    for key in target:
+        if key not in _ACTION_MEMBERS:
+            raise Unresolved(f"`{key[:64]}` is not supported in a bulk action")
+    return action, target.get("_index")
+
+
+def _query(request: RoutedRequest) -> dict[str, str]:
+    return request_parts.parse_known(request.target.query, request_parts.WRITE_PARAMETERS)
