@@ -341,8 +341,8 @@ def test_migrate_says_from_which_revision_to_which(command: Command, tmp_path: P
         0,
         f"nothing to do: the database has the schema `{head()}` of this version\n",
     )
-    assert str(Migration("0016", head())) == (
-        f"the database's schema was `0016`, and is `{head()}` now"
+    assert str(Migration("0007", head())) == (
+        f"the database's schema was `0007`, and is `{head()}` now"
     )
     assert f"`9999`, which is newer than this version's `{head()}`" in str(
         Migration("9999", "9999")

@@ -51,7 +51,7 @@ SPAN = len(FACETS)
 """The place of the time spans: `log_spans` is written as if it were one more facet."""
 STEP = BLOCK // (SPAN + 1)
 """The entries that one row may name are within this many. INVARIANT: never less than before."""
-ARRAYS_SINCE = "readable since 0012"
+ARRAYS_SINCE = "readable since 0019"
 """The mark of the oldest schema whose versions read rows that name several entries."""
 
 

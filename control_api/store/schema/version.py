@@ -103,12 +103,19 @@ def _upgrade(connection: Connection) -> None:
 
 def _present(connection: Connection) -> str | None:
     """The schema's revision; None without one. Raises `UnusableDatabase` if it is newer than this
-    version can use."""
+    version can use, or a step between two releases, which only development versions made."""
     if not inspect(connection).has_table("alembic_version"):
         return None
     found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
     present = None if found is None else str(found)
     if present is not None and present not in revisions():
+        if present < head():
+            after = next(each for each in revisions() if each > present)
+            raise UnusableDatabase(
+                f"the database has the schema `{present}`, which was never released: first run "
+                f"`sluice migrate` of a development version that has both `{present}` and "
+                f"`{after}`, or start with a new database"
+            )
         since = _readable_since(connection)
         if since is None or since > head():
             raise UnusableDatabase(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import re
 import subprocess
 import sys
@@ -15,21 +14,19 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
-from alembic.operations import Operations
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Inspector, create_engine, inspect, text
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
-from control_api.log.ingest import ingest
 from control_api.store.migrate import migrate
 from control_api.store.schema.columns import metadata
-from control_api.store.schema.version import MIGRATIONS, head, revisions
+from control_api.store.schema.version import MIGRATIONS, READABLE_SINCE, head, revisions
 from control_api.store.transaction import Transaction
 from control_api.store.url import UnusableDatabase, parse_url
 from tests.architecture.tree import ROOT
 from tests.control_api.store.interleaving import after_statement
-from tests.support.open_store import OTHER, TENANT, Spool, action, decision, opened, sql
+from tests.support.open_store import OTHER, TENANT, action, decision, opened, sql
 from tests.support.postgres import unbound
 from tests.support.waiting import until_async
 
@@ -107,7 +104,7 @@ async def test_every_key_leads_with_the_tenant(either_url: str) -> None:
     assert {columns[0] for _, columns in found} == {"tenant_id"}
 
 
-BEFORE_PROOFS = (
+AS_0_1_LEFT_IT = (
     "DROP TABLE count_checks",
     "DROP TABLE sidecar_owners",
     "ALTER TABLE api_keys DROP COLUMN former_agents",
@@ -131,9 +128,6 @@ BEFORE_PROOFS = (
     "DROP TABLE self_checks",
     "DROP INDEX ix_log_entries_rare_kinds",
     "ALTER TABLE log_index DROP COLUMN more",
-)
-BEFORE_ENROLMENT = (
-    *BEFORE_PROOFS,
     "DROP TABLE enrolled_keys",
     "DROP INDEX ux_agents_workload",
     "ALTER TABLE agents DROP COLUMN workload",
@@ -142,40 +136,38 @@ BEFORE_ENROLMENT = (
     "ALTER TABLE sidecars DROP COLUMN enrolled_until",
     "ALTER TABLE sidecars DROP COLUMN forked",
     "ALTER TABLE sidecars DROP COLUMN source_levels",
-)
-BEFORE_COUNTS = (
-    "DROP TABLE tallies",
-    "DROP TABLE first_accesses",
-    "DROP TABLE alert_deliveries",
-    "DROP TABLE alert_rules",
-    "DROP TABLE ended_sessions",
-    "DROP TABLE purges",
-    "DROP TABLE set_nodes",
-    "DROP TABLE log_keys",
-    "DROP TABLE sidecars",
-    "ALTER TABLE tenants DROP COLUMN retention_days",
-    "ALTER TABLE tenants DROP COLUMN session_retention_days",
-    "ALTER TABLE tenants DROP COLUMN reset_below",
-    "ALTER TABLE tenants DROP COLUMN frozen_at",
-    "ALTER TABLE tenants DROP COLUMN freeze_reason",
-    *(each for each in BEFORE_ENROLMENT if "ALTER TABLE sidecars " not in each),
-    "UPDATE alembic_version SET version_num = '0001'",
+    "UPDATE alembic_version SET version_num = '0007'",
 )
 WAITING = (
     "SELECT count(*) FROM pg_locks JOIN pg_database ON oid = database "
     "WHERE datname = current_database() AND locktype = 'advisory' AND NOT granted"
 )
-COUNTED = (
+KEPT = (
     "SELECT * FROM tallies ORDER BY tenant_id, facet, value, bucket",
     "SELECT * FROM first_accesses ORDER BY tenant_id, agent_role, source_id",
+    "SELECT * FROM set_nodes ORDER BY tenant_id, node",
+    "SELECT tenant_id, seq, entry, hash FROM log_entries ORDER BY tenant_id, seq",
+    "SELECT * FROM documents ORDER BY tenant_id, name",
+    "SELECT tenant_id, revision, retention_days, reset_below FROM tenants ORDER BY tenant_id",
 )
 
 
-async def test_what_the_first_version_wrote_is_counted_and_mapped(
-    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Decisions and documents of two tenants; at last by a few at a time."""
-    async with opened(sqlite_url) as world:
+async def test_what_the_version_before_wrote_is_kept(sqlite_url: str) -> None:
+    """Decisions and documents of two tenants, with their counts and maps."""
+    await upgrade_from_0_1(sqlite_url)
+
+
+@pytest.mark.deep(stands_in="test_what_the_version_before_wrote_is_kept")
+async def test_what_it_wrote_is_kept_and_counted_on_by_both_databases(either_url: str) -> None:
+    await upgrade_from_0_1(either_url)
+    async with opened(either_url) as world:
+        await world.log.append(OTHER, decision(source_type="sdk"))
+        query = "SELECT allowed FROM tallies WHERE tenant_id = :tenant AND facet = 0"
+        assert await world.rows(query, tenant=OTHER) == [(2,)]
+
+
+async def upgrade_from_0_1(url: str) -> None:
+    async with opened(url) as world:
         for number in range(12):
             made = decision(
                 "DENY" if number % 3 == 0 else "ALLOW",
@@ -190,79 +182,12 @@ async def test_what_the_first_version_wrote_is_counted_and_mapped(
         for tenant_id in (TENANT, OTHER):
             changed = {f"role/{number}": b"%d" % number for number in range(7)}
             await world.store.write(tenant_id, partial(Transaction.publish, changed=changed))
-    queries = (*COUNTED, "SELECT * FROM set_nodes ORDER BY tenant_id, node")
-    written = [await sql(sqlite_url, query) for query in queries]
-    assert all(written)
-    engine = create_engine(sqlite_url.replace("+aiosqlite", ""))
-    with engine.begin() as connection:
-        for statement in BEFORE_COUNTS:
-            connection.execute(text(statement))
-    await migrate(sqlite_url)
-    assert [await sql(sqlite_url, query) for query in queries] == written
-    counting = importlib.import_module("control_api.store.migrations.versions.0002_management")
-    monkeypatch.setattr(counting, "STRETCH", 5)
-    with engine.begin() as connection:
-        for table in ("tallies", "first_accesses"):
-            connection.execute(text(f"DELETE FROM {table}"))
-        with Operations.context(MigrationContext.configure(connection)):
-            counting.count_what_is_there()
-    engine.dispose()
-    assert [await sql(sqlite_url, query) for query in queries] == written
-
-
-@pytest.mark.deep(stands_in="test_what_the_first_version_wrote_is_counted_and_mapped")
-async def test_the_decisions_of_existing_logs_are_counted(either_url: str) -> None:
-    """More entries than the migration reads at once, of two tenants and several kinds."""
-    async with opened(either_url) as world:
-        spool = Spool()
-        for batch in range(9):
-            payloads = [
-                spool.record(
-                    decision(
-                        "DENY" if number % 3 == 0 else "ALLOW",
-                        policy_name="session_agent_mismatch" if number % 6 == 0 else "p",
-                        agent_id=(None, "a1", "a2")[number % 3],
-                        session_id=(None, "s1")[number % 2],
-                        source_id=f"source-{number % 5}",
-                    ),
-                    at=world.now() - batch * 3_600_000_000,
-                )
-                for number in range(500)
-            ]
-            await ingest(world.store, TENANT, spool.source, spool.instance, payloads)
-        placed = await world.log.append(OTHER, record := decision(source_type="sdk"))
-        await world.log.append(OTHER, action(record.eid, placed.leaf_hash, 1))
-    counted = [await sql(either_url, query) for query in COUNTED]
-    assert {row[0] for row in counted[0]} == {TENANT, OTHER}
-    assert len(counted[1]) == 5 + 1
-    for statement in BEFORE_COUNTS:
-        await sql(either_url, statement)
-    await migrate(unbound(either_url), either_url)
-    assert [await sql(either_url, query) for query in COUNTED] == counted
-    async with opened(either_url) as world:
-        await world.log.append(OTHER, decision(source_type="sdk"))
-        query = "SELECT allowed FROM tallies WHERE tenant_id = :tenant AND facet = 0"
-        assert await world.rows(query, tenant=OTHER) == [(2,)]
-
-
-@pytest.mark.deep(stands_in="test_what_the_first_version_wrote_is_counted_and_mapped")
-async def test_the_map_is_built_over_existing_documents(either_url: str) -> None:
-    query = "SELECT * FROM set_nodes ORDER BY tenant_id, node"
-    async with opened(either_url) as world:
-        for number in range(20):
-            changed = {f"role/{number % 7}": b"%d" % number, f"agent/{number}": None}
-            await world.store.write(TENANT, partial(Transaction.publish, changed=changed))
-    planted = await sql(either_url, query)
-    assert len(planted) > 7
-    await sql(either_url, "DELETE FROM set_nodes")
-    await sql(either_url, "DROP TABLE set_nodes")
-    for column in ("reset_below", "frozen_at", "freeze_reason"):
-        await sql(either_url, f"ALTER TABLE tenants DROP COLUMN {column}")
-    for statement in BEFORE_ENROLMENT:
-        await sql(either_url, statement)
-    await sql(either_url, "UPDATE alembic_version SET version_num = '0004'")
-    await migrate(unbound(either_url), either_url)
-    assert await sql(either_url, query) == planted
+    written = [await sql(url, query) for query in KEPT]
+    assert all({row[0] for row in rows} == {TENANT, OTHER} for rows in written)
+    for statement in AS_0_1_LEFT_IT:
+        await sql(url, statement)
+    await migrate(unbound(url), url)
+    assert [await sql(url, query) for query in KEPT] == written
 
 
 @pytest.mark.deep(stands_in="test_the_migrations_produce_the_schema")
@@ -309,10 +234,7 @@ sys.exit("alembic" in sys.modules)
 
 async def test_migrations_wait_for_each_other(migrated_url: str) -> None:
     """Without the lock, two replicas would both see the tables that are missing."""
-    for statement in (
-        "ALTER TABLE api_keys DROP COLUMN former_agents",
-        f"UPDATE alembic_version SET version_num = '{revisions()[-2]}'",
-    ):
+    for statement in AS_0_1_LEFT_IT:
         await sql(migrated_url, statement)
 
     async def waits() -> bool:
@@ -416,6 +338,20 @@ async def test_a_newer_schema_that_dropped_what_this_version_uses_is_refused(
             await opening(either_url)
         assert caught.group_contains(UnusableDatabase, match="newer than this version knows")
         with pytest.raises(UnusableDatabase):
+            await migrate(either_url)
+
+
+async def test_a_schema_between_two_releases_is_refused_with_the_remedy(either_url: str) -> None:
+    """Only development versions made such; the mark, which is older, doesn't admit it."""
+    await migrate(either_url)
+    await mark(either_url, int(READABLE_SINCE))
+    for between, after in (("0013", "0019"), ("0003", "0007")):
+        await sql(either_url, f"UPDATE alembic_version SET version_num = '{between}'")
+        said = f"`{between}`, which was never released: first run .* has both .* and `{after}`"
+        with pytest.raises(BaseExceptionGroup) as caught:
+            await opening(either_url)
+        assert caught.group_contains(UnusableDatabase, match=said)
+        with pytest.raises(UnusableDatabase, match=said):
             await migrate(either_url)
 
 

@@ -182,7 +182,7 @@ FORBIDDEN = [
     "SET ROLE sluice",
     "ALTER ROLE service BYPASSRLS",
     "SET row_security = off; SELECT * FROM log_entries",
-    "UPDATE alembic_version SET version_num = '0001'",
+    "UPDATE alembic_version SET version_num = '0007'",
 ]
 """Statements that would disable the policies, bypass them, or change what may only be added."""
 
