@@ -2,8 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable
 from typing import NamedTuple
 
 from prometheus_client import Counter
@@ -13,6 +12,7 @@ from control_api.checkpoint_store.location import open_store
 from control_api.fleet.isolation import SidecarOwners
 from control_api.jitter import jitter
 from control_api.log import log_key
+from control_api.log.changes import Changes
 from control_api.log.checkpoints.maker import CheckpointMaker
 from control_api.log.purge import Purge, PurgeResult
 from control_api.log.purge_plan import PurgeMismatch
@@ -26,12 +26,11 @@ from control_api.signin.console_session import forget_ended_sessions
 from control_api.store.queries import tenant_rows
 from control_api.store.queries.sidecar_rows import FleetReports
 from control_api.store.schema.features import SUPERADMIN_REALM
-from control_api.store.startup import explain_startup_faults, opened_store
+from control_api.store.startup import command_store, explain_startup_faults
 from control_api.store.store import Store
 from policies.ground.canonical import rfc3339
 from policies.ground.clock import Clock
-from policies.ground.errors import NotFound, SluiceError
-from policies.ground.ids import uuid7
+from policies.ground.errors import SluiceError
 from policies.ground.signing import KeyRing
 
 FIRST_SECONDS = 300.0
@@ -130,31 +129,17 @@ async def purge(
     unknown tenant."""
     # The service's own key: this log can't be verified with a checkpoint that another key signed.
     ring = log_key.open_existing(settings.data_dir, settings.keys_dir)
-    new_id = partial(_new_id, clock, entropy)
-    async with opened_store(settings, clock, asyncio.Event()) as store:
-        assert store is not None  # the stop event is never set
+    new_id = Changes(clock, entropy).new_id
+    async with command_store(settings, clock) as store:
         async with explain_startup_faults(settings):
             await log_key.ensure_database_key(store, ring, settings.keys)
-            chosen = await _tenants(store, tenant_id)
+            async with store.reading_all_tenants() as connection:
+                chosen = await tenant_rows.chosen(connection, tenant_id)
         notes = open_store(settings.checkpoint_store)
         run = Purge(store, ring, CheckpointMaker(store, ring, notes), new_id)
         # A list, so that `all` does not stop at a failure: a log that does not verify must not keep
         # the data of other tenants.
         return all([await _purge_tenant(store, run, each, new_id, report) for each in chosen])
-
-
-async def _tenants(store: Store, tenant_id: str | None) -> Sequence[str]:
-    async with store.reading_all_tenants() as connection:
-        all_ids = await tenant_rows.ids(connection)
-    if tenant_id is None:
-        return all_ids
-    if tenant_id not in all_ids:
-        raise NotFound(f"no such tenant: `{tenant_id}`")
-    return [tenant_id]
-
-
-def _new_id(clock: Clock, entropy: Callable[[int], bytes]) -> str:
-    return uuid7(clock.now(), entropy(10))
 
 
 async def _purge_tenant(

@@ -240,6 +240,22 @@ def _place(text: str) -> str:
 Place = Annotated[
     str, Field(max_length=64, json_schema_extra={"anyOf": _FORMS}), AfterValidator(_place)
 ]
+FirstEntry = Annotated[
+    Place | None,
+    Field(
+        alias="from",
+        description="The first entry: its `seq`, or a time (RFC 3339), which means the first entry "
+        "that the control API recorded at or after it. The oldest entry by default.",
+    ),
+]
+EndOfEntries = Annotated[
+    Place | None,
+    Field(
+        alias="to",
+        description="Where to stop: the `seq` or time of the first entry that is left out. The end "
+        "of the log by default.",
+    ),
+]
 
 
 def event_page(trail: EventPage) -> Page[AuditEvent]:

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from control_api.audit.bundle import MAX_EXPORTS, Audit
-from control_api.audit.event_models import EventValues, Place
+from control_api.audit.event_models import EndOfEntries, EventValues, FirstEntry
 from control_api.audit.event_operations import event_filters
 from control_api.auth.principal import Caller
 from control_api.departure import ends_with_client
@@ -41,18 +41,8 @@ class ExportRequest(EventValues, RequestModel):
         "Common Schema 8.17, CloudEvents 1.0, OpenTelemetry's `LogRecord`, or CSV. The file of the "
         "audit trail's own format by default.",
     )
-    first: Place | None = Field(
-        None,
-        alias="from",
-        description="The first entry: its `seq`, or a time (RFC 3339), which means the first entry "
-        "that the control API recorded at or after it. The oldest entry by default.",
-    )
-    until: Place | None = Field(
-        None,
-        alias="to",
-        description="Where to stop: the `seq` or time of the first entry that is left out. The end "
-        "of the log by default.",
-    )
+    first: FirstEntry = None
+    until: EndOfEntries = None
     openings: Literal["all", "none"] = Field(
         "all",
         description="`none` leaves out the openings, which hold all personal data of the log.",

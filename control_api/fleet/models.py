@@ -62,6 +62,25 @@ class Heard:
     }
 
 
+REPORTED: dict[str, Any] = {
+    "sidecar_id": "sidecar-1",
+    "version": "1.0.0",
+    "agent_id": "agt_loans",
+    "agent_role": "loan_underwriter",
+    "epoch": "0194bd6e7c007a1b",
+    "revision": 42,
+    "policy_set_age_ms": 1200,
+    "spool_depth": 0,
+    "oldest_unshipped_ms": None,
+    "refusing": None,
+    "workload": None,
+    "enrolled_until": None,
+    "forked": None,
+}
+"""What is shown of a sidecar as it reported it: fields of the report and of the list, with an
+example of each."""
+
+
 @dataclass(frozen=True, slots=True)
 class SidecarShown:
     """A sidecar's last report, with ages in milliseconds as of `last_seen`. `live` means that it
@@ -89,19 +108,7 @@ class SidecarShown:
     source_levels: bool
 
     example: ClassVar[dict[str, Any]] = {
-        "sidecar_id": "sidecar-1",
-        "version": "1.0.0",
-        "agent_id": "agt_loans",
-        "agent_role": "loan_underwriter",
-        "epoch": "0194bd6e7c007a1b",
-        "revision": 42,
-        "policy_set_age_ms": 1200,
-        "spool_depth": 0,
-        "oldest_unshipped_ms": None,
-        "refusing": None,
-        "workload": None,
-        "enrolled_until": None,
-        "forked": None,
+        **REPORTED,
         "first_seen": _NOW,
         "last_seen": _NOW,
         "live": True,

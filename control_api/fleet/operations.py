@@ -31,6 +31,7 @@ from control_api.fleet.bundle import MAX_WAITERS, Fleet
 from control_api.fleet.isolation import enrolled_agent
 from control_api.fleet.models import (
     MAX_PAGE_BYTES,
+    REPORTED,
     EnrolledSidecar,
     Heard,
     PolicySetPage,
@@ -158,7 +159,7 @@ async def _wait_for_revision(
 
 
 def _sidecar(row: StoredSidecar, now: int) -> SidecarShown:
-    shown: dict[str, Any] = {name: getattr(row, name) for name in _COPIED_FIELDS}
+    shown: dict[str, Any] = {name: getattr(row, name) for name in REPORTED}
     return SidecarShown(
         **shown,
         first_seen=rfc3339(row.first_seen),
@@ -167,23 +168,6 @@ def _sidecar(row: StoredSidecar, now: int) -> SidecarShown:
         duplicate=row.duplicate(now),
         source_levels=bool(row.source_levels),
     )
-
-
-_COPIED_FIELDS = (
-    "sidecar_id",
-    "version",
-    "agent_id",
-    "agent_role",
-    "epoch",
-    "revision",
-    "policy_set_age_ms",
-    "spool_depth",
-    "oldest_unshipped_ms",
-    "refusing",
-    "workload",
-    "enrolled_until",
-    "forked",
-)
 
 
 # RFC 7493, section 2.2: a reader that treats numbers as doubles loses precision beyond 2**53.
@@ -196,21 +180,9 @@ class Report(RequestModel):
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
     example: ClassVar[dict[str, Any]] = {
-        "sidecar_id": "sidecar-1",
+        **REPORTED,
         "run_id": "9f1c2a7b00d1",
-        "version": "1.0.0",
-        "agent_id": "agt_loans",
-        "agent_role": "loan_underwriter",
-        "epoch": "0194bd6e7c007a1b",
-        "revision": 42,
-        "policy_set_age_ms": 1200,
-        "spool_depth": 0,
-        "oldest_unshipped_ms": None,
-        "refusing": None,
-        "workload": None,
-        "enrolled_until": None,
         "pinned_size": None,
-        "forked": None,
         "source_levels": True,
     }
 

@@ -4,22 +4,21 @@ the service is running.
 A running service takes a new incarnation up within five seconds.
 """
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from control_api.checkpoint_store.location import open_store
 from control_api.log import log_key
+from control_api.log.changes import Changes
 from control_api.log.checkpoints.acceptance import Acceptance
 from control_api.log.checkpoints.expected import Diverged
 from control_api.log.counts import EntriesMoved, Uncountable
 from control_api.log.rebuild import Rebuilt, rebuild
 from control_api.settings import Settings
 from control_api.store.queries import tenant_rows
-from control_api.store.startup import explain_startup_faults, opened_store
+from control_api.store.startup import command_store, explain_startup_faults
 from control_api.store.store import Store
 from policies.ground.clock import Clock
 from policies.ground.errors import NotFound, SluiceError
-from policies.ground.ids import uuid7
 
 
 async def rebuild_lists(
@@ -31,26 +30,12 @@ async def rebuild_lists(
 ) -> bool:
     """Rebuild one tenant's, or those of all (None); True if all could be rebuilt. Raises `NotFound`
     for an unknown tenant."""
-
-    def new_id() -> str:
-        return uuid7(clock.now(), entropy(10))
-
-    async with opened_store(settings, clock, asyncio.Event()) as store:
-        assert store is not None  # the stop event is never set
-        async with explain_startup_faults(settings):
-            chosen = await _tenants(store, tenant_id)
+    new_id = Changes(clock, entropy).new_id
+    async with command_store(settings, clock) as store:
+        async with explain_startup_faults(settings), store.reading_all_tenants() as connection:
+            chosen = await tenant_rows.chosen(connection, tenant_id)
         # A list, so that `all` does not stop at a failure.
         return all([await _rebuild(store, each, new_id, report) for each in chosen])
-
-
-async def _tenants(store: Store, tenant_id: str | None) -> Sequence[str]:
-    async with store.reading_all_tenants() as connection:
-        all_ids = await tenant_rows.ids(connection)
-    if tenant_id is None:
-        return all_ids
-    if tenant_id not in all_ids:
-        raise NotFound(f"no such tenant: `{tenant_id}`")
-    return [tenant_id]
 
 
 async def _rebuild(
@@ -107,12 +92,8 @@ async def accept_incarnation(
         return False
     # The service's own key: the new incarnation must be signed by it.
     ring = log_key.open_existing(settings.data_dir, settings.keys_dir)
-
-    def new_id() -> str:
-        return uuid7(clock.now(), entropy(10))
-
-    async with opened_store(settings, clock, asyncio.Event()) as store:
-        assert store is not None  # the stop event is never set
+    new_id = Changes(clock, entropy).new_id
+    async with command_store(settings, clock) as store:
         async with explain_startup_faults(settings):
             await log_key.ensure_database_key(store, ring, settings.keys)
             async with store.reading(tenant_id) as connection:

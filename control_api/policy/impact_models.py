@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import orjson
-from pydantic import Field
 
-from control_api.audit.event_models import Place
+from control_api.audit.event_models import EndOfEntries, FirstEntry
 from control_api.policy.models import PolicyAsked, PolicySetAsked
 from policies.ground.canonical import encode
 from policies.ground.json_body import parse_object
@@ -21,18 +20,8 @@ class ImpactRequest(PolicySetAsked):
         "from": "2026-01-24T12:00:00Z",
     }
 
-    first: Place | None = Field(
-        None,
-        alias="from",
-        description="The first entry: its `seq`, or a time (RFC 3339), which means the first entry "
-        "that the control API recorded at or after it. The oldest entry by default.",
-    )
-    until: Place | None = Field(
-        None,
-        alias="to",
-        description="Where to stop: the `seq` or time of the first entry that is left out. The end "
-        "of the log by default.",
-    )
+    first: FirstEntry = None
+    until: EndOfEntries = None
 
 
 class Prepared(NamedTuple):

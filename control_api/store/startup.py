@@ -80,6 +80,15 @@ async def opened_store(
 
 
 @asynccontextmanager
+async def command_store(settings: Settings, clock: Clock) -> AsyncIterator[Store]:
+    """The store of `settings` for a command, which nothing stops while it waits for the
+    database."""
+    async with opened_store(settings, clock, asyncio.Event()) as store:
+        assert store is not None  # the stop event is never set
+        yield store
+
+
+@asynccontextmanager
 async def explain_startup_faults(settings: Settings) -> AsyncIterator[None]:
     """Wraps start-up work on an open database: a database fault in it becomes
     `DatabaseUnreachable` or `UnusableDatabase`, with its cause and the name of the setting."""

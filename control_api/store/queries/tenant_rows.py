@@ -11,6 +11,7 @@ from control_api.store.postgresql.transaction import all_tenants
 from control_api.store.queries.rows import Position, newest_first, values_of
 from control_api.store.schema.statements import insert_if_absent
 from control_api.store.schema.tables import documents, installation, tenants
+from policies.ground.errors import NotFound
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,17 @@ async def ids(connection: AsyncConnection) -> list[str]:
     """Every tenant's id, in order."""
     found = await connection.execute(select(tenants.c.tenant_id).order_by(tenants.c.tenant_id))
     return list(found.scalars())
+
+
+async def chosen(connection: AsyncConnection, tenant_id: str | None) -> list[str]:
+    """The tenants that a command is for: this one, or all (None). Raises `NotFound` for an unknown
+    one."""
+    every = await ids(connection)
+    if tenant_id is None:
+        return every
+    if tenant_id not in every:
+        raise NotFound(f"no such tenant: `{tenant_id}`")
+    return [tenant_id]
 
 
 class KnownTenant(NamedTuple):
