@@ -13,7 +13,7 @@ operation.
 No decision depends on a report.
 """
 
-from typing import Annotated, Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 
@@ -35,9 +35,9 @@ from control_api.fleet.models import (
     EnrolledSidecar,
     Heard,
     PolicySetPage,
-    SetDocument,
     SidecarShown,
 )
+from control_api.fleet.policy_set_page import policy_set_page
 from control_api.fleet.set_pages import EncodedPage, encoded
 from control_api.log.proofs import prove_growth
 from control_api.registry.enrolment.pods import LIFETIME_SECONDS, Enrolled
@@ -249,27 +249,6 @@ async def _checkpoint(
     return grown.note, [b64(each) for each in grown.hashes]
 
 
-def policy_set_page(
-    fleet: Fleet, caller: Caller, found: EncodedPage, *, reset: bool
-) -> PolicySetPage:
-    """A page of the policy set as a sidecar reads it, with the log keys that sign for the tenant.
-
-    `reset` tells the sidecar to drop its copy first.
-    """
-    return PolicySetPage(
-        epoch=fleet.epoch,
-        revision=found.page.revision,
-        reset=reset,
-        more=found.page.more,
-        now=rfc3339(fleet.clock.now()),
-        tenant_id=caller.tenant.tenant_id,
-        log_key=b64(fleet.ring.signer.public),
-        log_key_history=[each.to_wire() for each in fleet.ring.history],
-        # Encoded once for all sidecars that get the page.
-        documents=cast("list[SetDocument]", found.documents),
-    )
-
-
 MAX_WAIT = 25  # seconds
 
 
@@ -310,9 +289,12 @@ async def fetch_policy_set(
         # Wait without a connection: thousands of sidecars may wait, and by default a pool has 16.
         await _wait_for_change(fleet, caller, request.wait, page.revision)
         found = await _changes(fleet, caller, since)
+    # A sidecar that asks without waiting may have met the signature of another replica, whose key
+    # was rotated while this process still has the old one. Long polls do without this read.
+    chain = None if request.wait else await log_keys.continued(fleet.store, fleet.ring)
     # Send a page even without documents: it is the heartbeat that tells a sidecar that it is not
     # cut off.
-    return policy_set_page(fleet, caller, found, reset=foreign or found.whole)
+    return policy_set_page(fleet, caller, found, reset=foreign or found.whole, chain=chain)
 
 
 async def _changes(fleet: Fleet, caller: Caller, since: int) -> EncodedPage:

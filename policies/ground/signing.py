@@ -120,12 +120,19 @@ class KeyRing:
         made = Endorsement.by(self.signer, successor.public)
         return KeyRing(successor, (*self.history, made))
 
+    def continued(self, later: Sequence[Endorsement]) -> tuple[Endorsement, ...]:
+        """The history, and those of `later` that continue it beyond the signing key."""
+        chain, newest = list(self.history), self.signer.public
+        # Follow only endorsements by the newest key: a former key could endorse a stranger's.
+        for each in later:
+            if each.former == newest and each.holds():
+                chain.append(each)
+                newest = each.next
+        return tuple(chain)
+
     def trusted(self, later: Sequence[Endorsement] = ()) -> tuple[bytes, ...]:
         """The public keys whose signatures are trusted: this one, those before it, and those that
         `later` leads to."""
-        publics = [*(each.former for each in self.history), self.signer.public]
-        # Follow only endorsements by the newest key: a former key could endorse a stranger's.
-        for each in later:
-            if each.former == publics[-1] and each.holds():
-                publics.append(each.next)
-        return tuple(publics)
+        chain = self.continued(later)
+        first = chain[0].former if chain else self.signer.public
+        return (first, *(each.next for each in chain))

@@ -12,7 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis as redis_py
 
+from policies.ground.signing import Signer
+from policies.sets.redis_keys import changes_key
+from policies.sets.signed_head import SetHead
 from tests.support import fork_server, redis
 from tests.support.ports import free_port
 from tests.support.postgres import serving
@@ -123,31 +127,38 @@ def revoked_by(stack: Stack, port: int, key_id: str) -> None:
 def test_while_replicas_are_started_again_one_after_the_other_both_are_believed(
     tmp_path: Path, migrated_url: str
 ) -> None:
-    """One replica signs with the new key, one with the old; what either publishes is in force."""
-    url = serving(migrated_url)
+    """One replica signs with the new key, one with the old, which the sidecar asks; what either
+    publishes is in force, and none of it counts as forged. A head by a foreign key does."""
+    url, forged = serving(migrated_url), "sluice_policy_set_forged_total"
     with (
         running_redis(tmp_path / "redis") as server,
         running_stack(tmp_path / "stack", database_url=url, redis_url=server.url) as stack,
-        another_replica(stack) as old,
     ):
+        assert allowed(stack)
         rotate(stack)
-        assert stack.control.stop() == 0
-        stack.start_control()
-        new = stack.control
-        for maker, revoker in [(old, new), (new, old)] * 3:
-            made = made_by(stack, maker.port)
-            until(
-                "the key is known",
-                lambda key=made["key"]: status_of(stack, key) == 200,  # type: ignore[misc]
-                despite=AWAY,
-            )
-            revoked_by(stack, revoker.port, made["key_id"])
-            until(
-                "it is revoked",
-                lambda key=made["key"]: status_of(stack, key) == 403,  # type: ignore[misc]
-                despite=AWAY,
-            )
-        all_signed_for(stack)
-        for port in (old.port, new.port):
-            report = call(port, "GET", "/v1/audit/verify", key=stack.admin_key)[1]
-            assert report["valid"], report
+        old = stack.control
+        with another_replica(stack) as new:
+            for maker, revoker in [(old, new), (new, old)] * 3:
+                made = made_by(stack, maker.port)
+                until(
+                    "the key is known",
+                    lambda key=made["key"]: status_of(stack, key) == 200,  # type: ignore[misc]
+                    despite=AWAY,
+                )
+                revoked_by(stack, revoker.port, made["key_id"])
+                until(
+                    "it is revoked",
+                    lambda key=made["key"]: status_of(stack, key) == 403,  # type: ignore[misc]
+                    despite=AWAY,
+                )
+            assert old.stop() == 0
+            stack.start_control()
+            all_signed_for(stack)
+            for port in (stack.control.port, new.port):
+                report = call(port, "GET", "/v1/audit/verify", key=stack.admin_key)[1]
+                assert report["valid"], report
+            assert figure(stack, forged) == 0
+            head = SetHead("default", "e", 0, 1, "", None).sealed(Signer.generate())
+            with redis_py.Redis(port=server.port) as attacker:
+                attacker.xadd(changes_key("default"), {"h": head})
+            until("it counts", lambda: figure(stack, forged) == 1, despite=AWAY)

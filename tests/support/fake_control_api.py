@@ -18,7 +18,7 @@ from policies.definitions.model import Agent, Key, Policy, TenantSettings
 from policies.ground.canonical import b64, rfc3339, unb64
 from policies.ground.keys import key_digest, make_key
 from policies.ground.redis_url import RedisUrl
-from policies.ground.signing import Signer, receipt_message
+from policies.ground.signing import Endorsement, Signer, receipt_message
 from policies.sets.policy_set import (
     agent_document,
     agent_name,
@@ -60,6 +60,7 @@ class FakeControlApi:
         self.revision = 0
         self.tenant_id = "default"
         self.signer = Signer.generate()
+        self.endorsements: list[Endorsement] = []
         self.documents: dict[str, tuple[int, bytes | None]] = {}
         self.sessions: dict[str, dict[str, Any]] = {}
         self.claims: list[dict[str, Any]] = []
@@ -207,6 +208,7 @@ class FakeControlApi:
             "now": rfc3339(0),
             "tenant_id": self.tenant_id,
             "log_key": b64(self.signer.public),
+            "log_key_history": [each.to_wire() for each in self.endorsements],
             "documents": [
                 {
                     "name": name,

@@ -125,12 +125,9 @@ async def signing_keys(
     connection: AsyncConnection, origin: str, ring: KeyRing
 ) -> list[dict[str, Any]]:
     """The header's `keys`. `connection` must be one that sees every tenant's rows."""
-    chain = list(ring.history)
-    first = chain[0].former if chain else ring.signer.public
     # Another replica may already sign with a successor of this process's key.
-    for each in await log_keys.endorsements(connection):
-        if each.former == (chain[-1].next if chain else first) and each.holds():
-            chain.append(each)
+    chain = ring.continued(await log_keys.endorsements(connection))
+    first = chain[0].former if chain else ring.signer.public
     return _keys(origin, first, chain)
 
 

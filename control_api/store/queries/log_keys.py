@@ -40,6 +40,12 @@ async def trusted(store: Store, ring: KeyRing) -> tuple[bytes, ...]:
         return ring.trusted(await endorsements(connection))
 
 
+async def continued(store: Store, ring: KeyRing) -> tuple[Endorsement, ...]:
+    """The endorsements that lead to the key that signs now: `ring`'s, or a successor of it."""
+    async with store.reading_all_tenants() as connection:
+        return ring.continued(await endorsements(connection))
+
+
 async def add(store: Store, first: bytes | None, chain: Sequence[Endorsement]) -> None:
     """Adds `first` if there is no key yet, then each endorsement that follows the current key, in
     one transaction. Of two processes that add at once, one succeeds and the other adds nothing."""

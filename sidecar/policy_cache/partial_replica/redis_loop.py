@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from math import inf
 
 from policies.sets.signed_head import Claim, Heartbeat
+from sidecar.platform.state_logger import PAUSE_SECONDS, StateLogger
 from sidecar.policy_cache.feed import FeedFailed, FeedRejected, Position, reject_older
 from sidecar.policy_cache.feed_loop import FeedLoop
 from sidecar.policy_cache.partial_replica.incremental_sync import IncrementalSync
@@ -62,7 +63,13 @@ class RedisLoop(FeedLoop):
         self.confirmed = asyncio.Event()
         self._connect = connect
         self._refresh_key = refresh_key
-        self._forged_seen, self._key_due = 0, 0.0
+        self._key_due, self._forgery_told = 0.0, -inf
+        self._asking = StateLogger(
+            log,
+            "can't ask the control API who signs the policy set",
+            "the control API says who signs the policy set",
+            state.clock.monotonic,
+        )
         self._state = state
         self._working_set = state.working_set
         self._clock = state.clock
@@ -111,7 +118,7 @@ class RedisLoop(FeedLoop):
         if self._reader is None:
             self._reader = self.sync.source = await self._connect()
         now = self._clock.monotonic()
-        if self._reader.forged != self._forged_seen and now >= self._key_due:
+        if self._reader.doubts and now >= self._key_due:
             await self._learn_key(self._reader, now)
         # Before reading the set: the stream then brings each change that the read misses.
         from_the_end = await self._reader.find_stream_end()
@@ -128,12 +135,34 @@ class RedisLoop(FeedLoop):
 
     async def _learn_key(self, reader: RedisReader, now: float) -> None:
         """Ask the control API who signs: Redis holds a forgery, or the key was rotated."""
-        self._forged_seen, self._key_due = reader.forged, now + KEY_INTERVAL
+        self._key_due = now + KEY_INTERVAL
+        # What arrives while we ask may be signed by a key that is newer than the answer.
+        doubts = reader.doubts
         try:
             await self._refresh_key()
         except FeedFailed as error:
-            # Keep following what the known key has signed.
-            log.warning("can't ask the control API who signs the policy set: %s", error)
+            # Keep following what the known key has signed. The rest stays in doubt: without an
+            # answer, nothing tells a rotation from a forgery.
+            self._asking.failing(str(error))
+            return
+        except FeedRejected:
+            # The known key does not endorse the one that the control API shows either.
+            self._settle_doubts(reader, doubts, now)
+            raise
+        self._asking.recovered()
+        self._settle_doubts(reader, doubts, now)
+
+    def _settle_doubts(self, reader: RedisReader, doubts: Iterable[bytes], now: float) -> None:
+        wrong = reader.settle_doubts(doubts)
+        # An attacker chooses how often: the metric counts each, the log needs one.
+        if wrong and now - self._forgery_told >= PAUSE_SECONDS:
+            self._forgery_told = now
+            log.error(
+                "Redis holds what Sluice has not signed, so something else writes there: %s (%d in "
+                "all since the start)",
+                wrong[0],
+                reader.forged,
+            )
 
     async def fetch(self, names: Iterable[str]) -> None:
         """Like `IncrementalSync.fetch`, but reports missing or wrong fields with the next

@@ -83,6 +83,15 @@ class RedisReader:
         """The number of items that the log's key did not sign."""
         return self._check.forged
 
+    @property
+    def doubts(self) -> list[bytes]:
+        """The items that no key known here has signed: forged, or by a key that is newer."""
+        return self._check.doubts
+
+    def settle_doubts(self, doubts: Iterable[bytes]) -> list[str]:
+        """See `SignatureCheck.settle_doubts`."""
+        return self._check.settle_doubts(doubts)
+
     def reset_streams(self) -> None:
         """Forget how far the streams were read: they may not be the same as before."""
         self._change_id, self._beat_id = None, _BEGINNING

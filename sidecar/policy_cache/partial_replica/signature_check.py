@@ -6,6 +6,9 @@ from typing import TypeVar
 
 from policies.sets.signed_head import Claim, Heartbeat, SetHead, SignatureRejected
 
+MAX_DOUBTS = 16
+"""The most items kept until the keys are known. An attacker chooses how many there are; one that
+counts is enough for an alert."""
 _Signed = TypeVar("_Signed", SetHead, Heartbeat, Claim)
 Entries = Iterable[tuple[bytes, Mapping[bytes, bytes]]]
 """Entries of a stream: the id, and the fields."""
@@ -13,23 +16,45 @@ Entries = Iterable[tuple[bytes, Mapping[bytes, bytes]]]
 
 class SignatureCheck:
     """The check for one tenant. `log_keys` returns the keys that sign the log; `forged` counts the
-    items that none of them signed."""
+    items that none of them signed.
+
+    An item signed by none of the keys known is in doubt first, and not trusted: the key may have
+    been rotated. Once the keys are known, `settle_doubts` counts it or forgets it.
+    """
 
     def __init__(self, tenant_id: str, log_keys: Callable[[], tuple[bytes, ...]]) -> None:
-        # Counted, because each means an attacker, or a rotated key that we do not know yet.
         self.forged = 0
         self._tenant = tenant_id
         self._log_keys = log_keys
         self._head: tuple[bytes, SetHead] | None = None
+        self._doubts: dict[bytes, tuple[str, Callable[[], object]]] = {}
+
+    @property
+    def doubts(self) -> list[bytes]:
+        """The items in doubt."""
+        return [*self._doubts]
+
+    def settle_doubts(self, doubts: Iterable[bytes]) -> list[str]:
+        """Count those of these items that the keys known now did not sign either. Returns what is
+        wrong with each, for the log."""
+        wrong = []
+        for signed in doubts:
+            what, open_again = self._doubts.pop(signed)
+            try:
+                open_again()
+            except SignatureRejected as error:
+                wrong.append(f"{what} of tenant `{self._tenant}`, {len(signed)} bytes: {error}")
+        self.forged += len(wrong)
+        return wrong
 
     def head(self, signed: bytes) -> SetHead:
-        """Raises and counts `SignatureRejected`."""
+        """Raises `SignatureRejected`; the head is in doubt then."""
         # The stream brings the head that the set then has: verify its signature once.
         if self._head is None or self._head[0] != signed:
             try:
                 self._head = signed, self._opened(SetHead, signed)
             except SignatureRejected:
-                self.forged += 1
+                self._doubt("a head", SetHead, signed)
                 raise
         return self._head[1]
 
@@ -45,10 +70,11 @@ class SignatureCheck:
         """Those with a good signature; others count as missing."""
         opened = []
         for _, fields in entries:
+            signed = fields.get(b"b", b"")
             try:
-                opened.append(self._opened(Heartbeat, fields.get(b"b", b"")))
+                opened.append(self._opened(Heartbeat, signed))
             except SignatureRejected:
-                self.forged += 1
+                self._doubt("a heartbeat", Heartbeat, signed)
         return opened
 
     def claim(self, signed: bytes) -> Claim | None:
@@ -57,9 +83,13 @@ class SignatureCheck:
             return self._opened(Claim, signed)
         return None
 
+    def _doubt(self, what: str, kind: type[_Signed], signed: bytes) -> None:
+        if len(self._doubts) < MAX_DOUBTS:
+            self._doubts[signed] = what, lambda: self._opened(kind, signed)
+
     def _opened(self, kind: type[_Signed], signed: bytes) -> _Signed:
         # During a key rotation there are several.
         for public in self._log_keys():
             with suppress(SignatureRejected):
                 return kind.opened(signed, public, self._tenant)
-        raise SignatureRejected("the signature is not by the log's key")
+        raise SignatureRejected("it is not signed by the log's key, nor by one that it endorses")

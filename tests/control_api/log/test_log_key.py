@@ -69,6 +69,7 @@ async def test_a_database_knows_each_key_and_an_older_replica_trusts_the_newer(
         await log_key.ensure_database_key(world.store, third, tmp_path)
         for ring in (first, second, third):
             assert set(await log_keys.trusted(world.store, ring)) == publics
+            assert await log_keys.continued(world.store, ring) == third.history
         async with world.store.reading_all_tenants() as connection:
             assert await log_keys.current(connection) == third.signer.public
             moved = await log_keys.endorsements(connection)

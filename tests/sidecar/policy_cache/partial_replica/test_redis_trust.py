@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from policies.ground.signing import Signer
+from policies.ground.signing import Endorsement, Signer
 from policies.sets.merkle_map import path
 from policies.sets.policy_set import role_document, role_name
 from policies.sets.redis_keys import HEAD, changes_key, document_field, doubts_key, set_key
@@ -157,6 +157,31 @@ async def test_heartbeats_of_others_confirm_nothing(tmp_path: Path) -> None:
 
             await waiting.until_async("the forger's answer is refused", forged)
             assert (await running.evaluate())["policy_name"] == "policy_set_stale"
+
+
+async def test_a_key_that_the_control_api_endorses_is_no_forgery_and_any_other_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sidecar.policy_cache.partial_replica.redis_loop.KEY_INTERVAL", 0.01)
+    async with fake_control_api_with_redis(tmp_path) as control:
+        control.create_tenant()
+        async with running_sidecar(tmp_path, control, staleness_seconds=LIMIT) as running:
+            follower = running.parts.follower
+            successor = Signer.generate()
+            control.endorsements = [Endorsement.by(control.signer, successor.public)]
+            # Its heartbeats and heads reach the sidecar while the control API says nothing.
+            control.feeds, control.signer = False, successor
+            control.publish({role_name(ROLE): None})
+            await until_async("it asks", lambda: "can't ask the control API who" in caplog.text)
+            assert revision(running) < control.revision
+            control.feeds = True
+            await caught_up(running, control)
+            assert follower.forged == 0
+            foreign = control.head(0, None).sealed(Signer.generate())
+            control.redis.xadd(changes_key(control.tenant_id), {"h": foreign})
+            await until_async("it counts", lambda: follower.forged == 1)
+            assert caplog.text.count("Redis holds what Sluice has not signed") == 1
+            assert f"a head of tenant `default`, {len(foreign)} bytes" in caplog.text
 
 
 async def test_withheld_news_makes_the_set_stale(tmp_path: Path) -> None:
