@@ -6,7 +6,8 @@
 Options after a `?`, for TLS only: `ssl_ca_certs`, `ssl_certfile` and `ssl_keyfile`, each a path.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 DEFAULT_PORT = 6379
@@ -64,6 +65,13 @@ class RedisUrl:
             username=unquote(name) or None if at else None,
             password=unquote(password) or None if at else None,
             options=options,
+        )
+
+    def with_files_in(self, directory: Path) -> "RedisUrl":
+        """The same with the options' relative paths taken from this directory."""
+        # `directory / "/etc/x"` is `/etc/x`: an absolute path stays as it is.
+        return replace(
+            self, options=tuple((key, str(directory / path)) for key, path in self.options)
         )
 
 

@@ -91,7 +91,7 @@ def holds_password(path: Path) -> bool:
     tree = file_tree(path, DefinitionFaults(str(path)))
     if tree is None or tree.tag != "map":
         return False
-    redis = Section(tree, "", lambda *_: None).redis("redis")
+    redis = Section(tree, "", lambda *_: None).redis("redis", path.parent)
     return redis is not None and redis.password is not None
 
 

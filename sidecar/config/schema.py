@@ -160,9 +160,9 @@ class _NotingSection(Section):
         self._note(key, {**_FILLED, "pattern": "://"}, needed=True)
         return super().address(key, schemes)
 
-    def redis(self, key: str) -> RedisUrl | None:
+    def redis(self, key: str, base: Path) -> RedisUrl | None:
         self._note(key, _TEXT)
-        return super().redis(key)
+        return super().redis(key, base)
 
     def section(self, key: str) -> "_NotingSection":
         inner = _NotingSection(self._below(key), self._sentences)

@@ -255,10 +255,11 @@ class Section:
                 self.complain(key, fault)
         return text.rstrip("/")
 
-    def redis(self, key: str) -> RedisUrl | None:
+    def redis(self, key: str, base: Path) -> RedisUrl | None:
+        """A URL, the paths in its options relative to `base`."""
         text = self.text(key)
         try:
-            return RedisUrl.parse(text) if text else None
+            return RedisUrl.parse(text).with_files_in(base) if text else None
         except ValueError as error:  # its message does not contain the password
             self.complain(key, str(error))
             return None

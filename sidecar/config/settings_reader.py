@@ -38,7 +38,7 @@ def read_settings(top: Section, base: Path, host: str) -> SidecarSettings:
         id=top.identifier("id") or host,
         control=top.address("control"),
         control_tls=client_tls(top, "control_tls", "control", base),
-        redis=top.redis("redis"),
+        redis=top.redis("redis", base),
         compress=top.choice("compress", COMPRESSIONS, "auto"),
         key_file=None if enrol is not None else _key_file(top, base),
         listen=top.listen("listen", "127.0.0.1:8710") or ListenAddress("127.0.0.1", 0),

@@ -277,7 +277,8 @@ class SidecarSettings:
     """How a control API at `https://` is verified, and which client certificate it gets."""
     redis: RedisUrl | None
     """The Redis that delivers the policy set: `redis://`, `rediss://`, or `redis+cluster://` with
-    several `host:port`; without it, the sidecar long-polls `control`."""
+    several `host:port`; without it, the sidecar long-polls `control`. Paths after its `?`
+    are relative to the settings file."""
     compress: Compression
     """Whether records are sent compressed: `always`, `never`, or `auto`, which compresses unless
     `control` is on this host."""

@@ -362,10 +362,14 @@ def test_a_check_of_an_unusable_file_names_everything_at_once(folder: Path) -> N
     assert "no key\n" not in answer.stderr
 
 
-def test_a_key_of_a_redis_needs_its_certificate(folder: Path) -> None:
-    text = EXAMPLE.read_text() + "redis: rediss://r:6379?ssl_keyfile=key.pem\n"
+def test_a_redis_s_certificates_are_relative_to_the_file_and_a_key_needs_one(folder: Path) -> None:
+    text = EXAMPLE.read_text() + "redis: rediss://r:6379?"
+    for ca in ("control-ca.pem", folder / "control-ca.pem"):
+        url = load(folder, f"{text}ssl_ca_certs={ca}\n").redis
+        assert url is not None
+        assert url.options == (("ssl_ca_certs", str(folder / "control-ca.pem")),)
     with pytest.raises(SettingsError, match="`ssl_keyfile` needs an `ssl_certfile`"):
-        load(folder, text)
+        load(folder, f"{text}ssl_keyfile=key.pem\n")
 
 
 @pytest.mark.deep(stands_in="test_a_check_tells_all_that_is_wrong_and_no_key")
