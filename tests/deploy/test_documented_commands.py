@@ -131,10 +131,15 @@ def test_a_control_api_is_set_up_by_hand(tmp_path: Path, postgres_url: str) -> N
     with running_redis(tmp_path / "redis") as feed:
         script = re.sub(r"rediss://\S+", f"redis://127.0.0.1:{feed.port}/0", script)
         done = paste(script, tmp_path, as_superuser)
+    page = (ROOT / "deploy/README.md").read_text()
+    (rotate,) = re.findall(r"`(env -u SLUICE_KEYS_DIR [^`]* rotate-key)`", page)
+    rotated = paste(rotate, tmp_path, {**as_superuser, "SLUICE_KEYS_DIR": "keys"})
     dropped = f"DROP DATABASE {name} WITH (FORCE)", f"DROP ROLE {name}", f"DROP ROLE {name}_owner"
     for each in dropped:
         paste(f'psql -c "{each}"', tmp_path, as_superuser)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert rotated.returncode == 0, rotated.stderr
+    assert len((tmp_path / "keys/log.key").read_text().split()) == 2
     # It served, with the keys that were made before.
     assert '"status":"ok"' in done.stdout
     assert (tmp_path / "keys/admin.key").exists()
