@@ -90,7 +90,9 @@ RUN_BY = {
             "deploy/README.md": ["try it, in a clone"],
             "tests/chaos/README.md": ["chaos"],
         },
-        "test_a_control_api_is_set_up_by_hand": {"deploy/README.md": ["PostgreSQL"]},
+        "test_a_control_api_is_set_up_by_hand": {
+            "deploy/README.md": ["PostgreSQL", "test a backup"],
+        },
         "test_a_database_is_dumped_and_restored": {"deploy/README.md": ["dump and restore"]},
         "test_the_dashboards_are_generated_in_a_clone": {
             "deploy/grafana/README.md": ["dashboards"],

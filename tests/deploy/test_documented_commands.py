@@ -37,13 +37,16 @@ MAKE = {
     ("tests/chaos/README.md", "chaos"): ['tests.chaos "PostgreSQL put back" --seconds 10 --keep'],
 }  # fmt: skip
 """Blocks of `make`, and what it would run. What that does, other tests show."""
-# Serves until it is ready, and stops as by Ctrl-C.
+# Serves until it is ready and its log has a checkpoint, and stops as by Ctrl-C.
 SLUICE = f"""#!/usr/bin/env bash
 set -euo pipefail
 here() {{ "{sys.executable}" -m deploy.command "$@"; }}
 [ "$1" = control ] || {{ here "$@"; exit; }}
 "{sys.executable}" -m deploy.command "$@" & served=$!
 until curl -sfk "https://127.0.0.1:${{SLUICE_CONTROL_LISTEN#*:}}/health/ready"; do
+  kill -0 $served; sleep 0.1
+done
+until find "${{SLUICE_CHECKPOINT_STORE#file://}}" -type f 2>/dev/null | grep -q .; do
   kill -0 $served; sleep 0.1
 done
 kill $served
@@ -131,19 +134,39 @@ def test_a_control_api_is_set_up_by_hand(tmp_path: Path, postgres_url: str) -> N
     with running_redis(tmp_path / "redis") as feed:
         script = re.sub(r"rediss://\S+", f"redis://127.0.0.1:{feed.port}/0", script)
         done = paste(script, tmp_path, as_superuser)
+    copied = paste(f'psql -c "CREATE DATABASE {name}_copy TEMPLATE {name}"', tmp_path, as_superuser)
+    tested = paste(_test_of_a_copy(server.port or 0, name), tmp_path, as_superuser)
     page = (ROOT / "deploy/README.md").read_text()
     (rotate,) = re.findall(r"`(env -u SLUICE_KEYS_DIR [^`]* rotate-key)`", page)
     rotated = paste(rotate, tmp_path, {**as_superuser, "SLUICE_KEYS_DIR": "keys"})
     dropped = f"DROP DATABASE {name} WITH (FORCE)", f"DROP ROLE {name}", f"DROP ROLE {name}_owner"
-    for each in dropped:
+    for each in (f"DROP DATABASE {name}_copy WITH (FORCE)", *dropped):
         paste(f'psql -c "{each}"', tmp_path, as_superuser)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert copied.returncode == 0, copied.stderr
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+    assert '"valid":true' in tested.stdout
+    told = (tmp_path / "copy.log").read_text()
+    assert "the checkpoint store has lost the checkpoints of tenant `default`" in told
     assert rotated.returncode == 0, rotated.stderr
     assert len((tmp_path / "keys/log.key").read_text().split()) == 2
     # It served, with the keys that were made before.
     assert '"status":"ok"' in done.stdout
     assert (tmp_path / "keys/admin.key").exists()
     assert not (tmp_path / ".sluice/first-start.json").exists()
+
+
+def _test_of_a_copy(port: int, name: str) -> str:
+    """The page's commands, for a copy of the database of this name. Before the service is killed,
+    it has looked at its checkpoint store."""
+    script = commands("deploy/README.md", "test a backup").replace("…", "secret")
+    script = script.replace("sluice_restored", f"{name}_copy").replace("//sluice:", f"//{name}:")
+    script = script.replace("@db/", f"@127.0.0.1:{port}/").replace("8799", str(free_port()))
+    looked = "until grep -q 'has lost the checkpoints' copy.log; do sleep 0.1; done\n"
+    script = script.replace("kill $COPY", f"{looked}kill $COPY")
+    return re.sub(
+        r"\bsluice (control|wait)", rf"{quote(sys.executable)} -m deploy.command \1", script
+    )
 
 
 @pytest.mark.deep(stands_in="test_the_settings_of_a_control_api_by_hand_are_its_own")
