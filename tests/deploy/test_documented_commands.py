@@ -7,7 +7,13 @@ import os
 import re
 import secrets
 import shutil
+import subprocess
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from shlex import quote
 from urllib.parse import urlsplit
@@ -17,12 +23,13 @@ import pytest
 from control_api.settings import names
 from tests.deploy.launcher import ROOT, environ
 from tests.runner import tiers
-from tests.servers import of_system
+from tests.servers import need, of_system
 from tests.support import postgres
 from tests.support.certificates import authority
 from tests.support.documents import commands, paste, put
 from tests.support.ports import free_port
 from tests.support.redis import running_redis
+from tests.support.waiting import until
 
 MAKE = {
     ("README.md", "start"): ["deploy.install run", "sluice up"],
@@ -99,7 +106,7 @@ def test_the_dashboards_are_generated_in_a_clone(tmp_path: Path) -> None:
 
 def test_the_settings_of_a_control_api_by_hand_are_its_own() -> None:
     script = commands("deploy/README.md", "PostgreSQL")
-    told = re.findall(r"\bSLUICE_(\w+)=", script)
+    told = [name.removesuffix("_FILE") for name in re.findall(r"\bSLUICE_(\w+)=", script)]
     assert {f"SLUICE_{each}" for each in told} <= {*names(), "SLUICE_MIGRATE_DATABASE_URL"}
     assert {"DATABASE_URL", "MIGRATE_DATABASE_URL", "CONTROL_LISTEN", "REDIS_URL"} <= {*told}
     # Who makes what, and who owns it.
@@ -107,7 +114,7 @@ def test_the_settings_of_a_control_api_by_hand_are_its_own() -> None:
     users = dict(re.findall(r"SLUICE_(\w*DATABASE_URL)=postgresql\+asyncpg://(\w+):", script))
     assert users == {"DATABASE_URL": "sluice", "MIGRATE_DATABASE_URL": "sluice_owner"}
     assert [line for line in script.splitlines() if line.endswith("sluice migrate")]
-    assert {"KEYS_DIR", "CHECKPOINT_STORE"} <= {*told}
+    assert {"KEYS_DIR", "SUPERADMIN_KEY", "CHECKPOINT_STORE"} <= {*told}
     # Who can dump: the owner is bound by row-level security too.
     made = commands("deploy/README.md", "dump and restore")
     assert re.search(r"CREATE ROLE sluice_backup LOGIN BYPASSRLS .* IN ROLE pg_read_all_data", made)
@@ -150,6 +157,7 @@ def test_a_control_api_is_set_up_by_hand(tmp_path: Path, postgres_url: str) -> N
     assert "the checkpoint store has lost the checkpoints of tenant `default`" in told
     assert rotated.returncode == 0, rotated.stderr
     assert len((tmp_path / "keys/log.key").read_text().split()) == 2
+    assert "there is no superadmin key" not in done.stderr
     # It served, with the keys that were made before.
     assert '"status":"ok"' in done.stdout
     assert (tmp_path / "keys/admin.key").exists()
@@ -167,6 +175,61 @@ def _test_of_a_copy(port: int, name: str) -> str:
     return re.sub(
         r"\bsluice (control|wait)", rf"{quote(sys.executable)} -m deploy.command \1", script
     )
+
+
+@pytest.mark.deep(stands_in="test_the_settings_of_a_control_api_by_hand_are_its_own")
+def test_the_balancer_asks_only_replicas_that_are_ready(tmp_path: Path) -> None:
+    page = (ROOT / "deploy/README.md").read_text()
+    (config,) = re.findall(r"```caddyfile\n(https://control\.example.*?)```", page, re.DOTALL)
+    caddy, trusted, port = need("caddy"), authority("guide"), free_port()
+    (tmp_path / "ca.pem").write_bytes(trusted.path.read_bytes())
+    pair = trusted.issue("127.0.0.1")
+    (tmp_path / "balancer.pem").write_bytes(pair.certificate.read_bytes())
+    (tmp_path / "balancer-key.pem").write_bytes(pair.key.read_bytes())
+    with ExitStack() as stack:
+        for number, ready in ((1, False), (2, True)):
+            replica = stack.enter_context(_replica(ready=ready))
+            config = config.replace(f"control-{number}.internal:8700", f"127.0.0.1:{replica}")
+        config = config.replace("control.example:8700", f"127.0.0.1:{port}")
+        (tmp_path / "Caddyfile").write_text("{\n\tadmin off\n\tauto_https off\n}\n" + config)
+        process = stack.enter_context(
+            subprocess.Popen([caddy, "run"], cwd=tmp_path, stderr=subprocess.DEVNULL)
+        )
+        stack.callback(process.terminate)
+        ask = f"curl -sf --cacert ca.pem https://127.0.0.1:{port}/v1/any"
+        until("it serves", lambda: paste(ask, tmp_path, environ()).returncode == 0)
+        time.sleep(3)  # longer than a health check's interval: both have been asked
+        answers = [paste(ask, tmp_path, environ()).stdout for _ in range(8)]
+    assert answers == ["ready: True"] * 8
+
+
+@contextmanager
+def _replica(*, ready: bool) -> Iterator[int]:
+    """The port of a server by TLS that is ready or not, and says so in every answer."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = f"ready: {ready}".encode()
+            self.send_response(200 if ready or self.path != "/health/ready" else 503)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.socket = (
+        authority("guide").server("127.0.0.1").wrap_socket(server.socket, server_side=True)
+    )
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 @pytest.mark.deep(stands_in="test_the_settings_of_a_control_api_by_hand_are_its_own")
