@@ -41,12 +41,15 @@ _BOOT = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 def main() -> int:
-    arguments = _parser().parse_args()
+    parser = _parser()
+    arguments = parser.parse_args()
+    if arguments.upstream is not None and arguments.example != "minimal":
+        parser.error("--upstream: only with `--example minimal`")
     # Set up the log before reading the settings: it reports what is wrong with them.
     complaints = _set_up_log(os.environ)
     try:
         if arguments.example is not None:
-            print(example(arguments.example, os.environ), end="")
+            print(example(arguments.example, os.environ, arguments.upstream), end="")
             return 0
         settings = _read(arguments)
     except SettingsError as error:
@@ -82,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="sluice sidecar",
         description="Runs the sidecar of one agent.",
         usage="%(prog)s --config FILE [--check]\n       %(prog)s --config-env NAME [--check]\n"
-        "       %(prog)s --example [minimal] > FILE",
+        "       %(prog)s --example [minimal [--upstream URL]] > FILE",
     )
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument("--config", type=Path, metavar="FILE", help="the settings file (YAML)")
@@ -96,6 +99,11 @@ def _parser() -> argparse.ArgumentParser:
         choices=EXAMPLES,
         help="print a settings file: a commented one with every key, or the `minimal` one, with "
         "the control API of SLUICE_URL and the authority of SLUICE_CA",
+    )
+    parser.add_argument(
+        "--upstream",
+        metavar="URL",
+        help="the address of the data source in `--example minimal`",
     )
     parser.add_argument(
         "--check",

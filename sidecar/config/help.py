@@ -64,22 +64,25 @@ _SECTIONS = tuple(
 )
 
 _CONTROL = "control: http://127.0.0.1:8700        # "
+_UPSTREAM = "upstream: http://127.0.0.1:8000   # "
 
 
-def example(name: str, environ: Mapping[str, str]) -> str:
-    """The text of an example. The minimal one names the control API of `SLUICE_URL`, if that is
-    set, and for https the authority of `SLUICE_CA`. Raises `SettingsError` if the first is no
-    address."""
+def example(name: str, environ: Mapping[str, str], upstream: str | None = None) -> str:
+    """The text of an example. The minimal one names the data source at `upstream`, if given; the
+    control API of `SLUICE_URL`, if that is set; and for https the authority of `SLUICE_CA`. Raises
+    `SettingsError` if one of the first two is no address."""
     text = EXAMPLES[name].read_text(encoding="utf-8")
-    url = environ.get("SLUICE_URL")
-    if name != "minimal" or not url:
+    if name != "minimal":
         return text
-    fault = address_fault(url, ("http", "https"))
-    # It is written without quotes: YAML would read these as something else than an address.
-    if fault is None and (url.endswith(":") or any(each.isspace() for each in url)):
-        fault = "must be only scheme, host, port and path"
-    if fault is not None:
-        raise SettingsError([f"SLUICE_URL: {fault}"])
+    url = environ.get("SLUICE_URL")
+    given = (("--upstream", upstream), ("SLUICE_URL", url))
+    complaints = [f"{where}: {fault}" for where, each in given if (fault := _unwritable(each))]
+    if complaints:
+        raise SettingsError(complaints)
+    if upstream:
+        text = text.replace(_UPSTREAM, f"upstream: {upstream:<23} # ", 1)
+    if not url:
+        return text
     text = text.replace(_CONTROL, f"control: {url:<28} # ", 1)
     ca = environ.get("SLUICE_CA")
     if not ca or not url.startswith("https:"):
@@ -87,6 +90,16 @@ def example(name: str, environ: Mapping[str, str]) -> str:
     # The settings file need not be in the folder in which the variable was set. JSON is YAML.
     tls = f"control_tls: {{ca: {json.dumps(str(Path(ca).absolute()))}}}\n"
     return text.replace("key_file:", f"{tls}key_file:", 1)
+
+
+def _unwritable(url: str | None) -> str | None:
+    """Why an address can't be written into the example."""
+    if not url:
+        return None
+    # It is written without quotes: YAML would read these as something else than an address.
+    if url.endswith(":") or any(each.isspace() for each in url):
+        return "must be only scheme, host, port and path"
+    return address_fault(url, ("http", "https"))
 
 
 def keys(declared: type[Any] = SidecarSettings, within: str = "") -> Iterator[tuple[str, str]]:

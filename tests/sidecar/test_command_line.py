@@ -226,6 +226,12 @@ def test_the_minimal_example_is_ten_lines_that_are_valid_as_they_are(
     plain = {"SLUICE_URL": shown.strip(), **environ}
     assert run_main(monkeypatch, "--example", "minimal", **plain) == 0
     assert capsys.readouterr().out == text
+    # Whose Chroma it is, and where.
+    other = "https://chroma.example:8443"
+    assert run_main(monkeypatch, "--example", "minimal", "--upstream", other) == 0
+    elsewhere = capsys.readouterr().out
+    assert yaml.safe_load(elsewhere)["sources"][0]["upstream"] == other
+    assert elsewhere.replace(f"{other} #", "http://127.0.0.1:8000   #") == text
     # What is commented out holds the defaults, as it says.
     spool = yaml.safe_load(re.findall(r"(?m)^#(spool: .*)$", text)[0])["spool"]
     defaults = yaml.safe_load(EXAMPLE.read_text())["spool"]
@@ -238,6 +244,11 @@ def test_the_minimal_example_takes_no_address_that_it_can_t_hold(
 ) -> None:
     assert run_main(monkeypatch, "--example", "minimal", SLUICE_URL=url) == 2
     assert caplog.messages[0].startswith("SLUICE_URL: ")
+    caplog.clear()
+    assert run_main(monkeypatch, "--example", "minimal", "--upstream", url) == 2
+    assert caplog.messages[0].startswith("--upstream: ")
+    with pytest.raises(SystemExit, match="2"):
+        run_main(monkeypatch, "--example", "--upstream", "http://127.0.0.1:8001")
 
 
 @pytest.mark.deep(stands_in="test_the_example_is_printed_to_its_last_byte")

@@ -16,7 +16,7 @@ import yaml
 
 from policies.definitions.model import Policy
 from policies.sets.role import compile_role
-from sidecar.config.help import EXAMPLES
+from sidecar.config.help import example
 from tests.architecture.tree import ROOT
 from tests.support.documents import commands, paste, put
 from tests.support.ports import free_port
@@ -31,7 +31,9 @@ BLOCKS = dict(re.findall(r"^```\w+\n# ([^\n]*)\n(.*?)^```$", SECTION, re.MULTILI
 
 def test_the_page_s_policy_names_what_the_page_s_sidecar_will_record() -> None:
     written = BLOCKS["sidecar.yaml, as it was written"]
-    assert EXAMPLES["minimal"].read_text().partition("\n")[2] == written
+    upstream = re.findall(r"--example minimal --upstream (\S+) ", BLOCKS["your sidecar's file"])
+    assert example("minimal", {}, *upstream).partition("\n")[2] == written
+    assert upstream[0].endswith(re.findall(r"port=(\d+)", BLOCKS["save as my_data.py"])[0])
     sidecar, policy = yaml.safe_load(written), yaml.safe_load(BLOCKS["save as my-app.yaml"])
     (source,) = sidecar["sources"]
     role = compile_role(
@@ -55,9 +57,8 @@ def test_the_page_s_policy_names_what_the_page_s_sidecar_will_record() -> None:
 
 @pytest.mark.deep(stands_in="test_the_page_s_policy_names_what_the_page_s_sidecar_will_record")
 def test_the_page_leads_from_an_own_chroma_to_an_allow_and_a_deny(tmp_path: Path) -> None:
-    ports = {shown: free_port() for shown in ("8000", "8720", "9000", "18720", "18721")}
-    ports["8001"] = ports["8000"]  # the page's own Chroma
-    started = [_chroma(tmp_path, ports["8000"])]
+    ports = {shown: free_port() for shown in ("8001", "8720", "9000", "18720", "18721")}
+    started = [_chroma(tmp_path, ports["8001"])]
     stack = Stack(tmp_path)
     try:
         stack.start_control()
@@ -114,7 +115,7 @@ def _script() -> str:
 def _moved(text: str, ports: dict[str, int]) -> str:
     """The text with the ports of this test."""
     return re.sub(
-        r"\b(8000|8001|8700|8720|9000|18720|18721)\b", lambda found: str(ports[found[0]]), text
+        r"\b(8001|8700|8720|9000|18720|18721)\b", lambda found: str(ports[found[0]]), text
     )
 
 
