@@ -1,7 +1,7 @@
 """Asks Sluice before an agent reads data, and runs nothing without an ALLOW.
 
     guard          `Guard`: the questions, and what can be put behind them
-    decisions      a decision, the two errors, and which answers count as a decision
+    decisions      a decision, the errors, and which answers count as a decision
     question       what is asked, as JSON
     attribution    for whom the agent acts: user, session and task of the current context
     wrapping       functions, coroutines and generators behind a `gate`, which asks on each call
@@ -16,13 +16,21 @@ Nothing is decided in this process. A framework is imported when something of it
 """
 
 from sluice_guard.attribution import acting, propagation_headers
-from sluice_guard.decisions import Decision, Denied, NotAllowed, Sensitivity, Unavailable
+from sluice_guard.decisions import (
+    Decision,
+    Denied,
+    Misconfigured,
+    NotAllowed,
+    Sensitivity,
+    Unavailable,
+)
 from sluice_guard.guard import Guard
 
 __all__ = [
     "Decision",
     "Denied",
     "Guard",
+    "Misconfigured",
     "NotAllowed",
     "Sensitivity",
     "Unavailable",

@@ -77,16 +77,30 @@ class Denied(NotAllowed):
 class Unavailable(NotAllowed):
     """No decision could be had: no answer in time, or one that is no decision."""
 
+    _advice = "Continue without this data, or try again later."
+
     def __init__(self, source_id: str, problem: str) -> None:
         super().__init__(
             source_id,
-            f"Access to `{source_id}` could not be checked: {problem}. Nothing was read. Continue "
-            "without this data, or try again later.",
+            f"Access to `{source_id}` could not be checked: {problem}. Nothing was read. "
+            f"{self._advice}",
         )
         self.problem = problem
 
     def __reduce__(self) -> tuple[type[Unavailable], tuple[str, str]]:
-        return Unavailable, (self.source_id, self.problem)
+        return type(self), (self.source_id, self.problem)
+
+
+class Misconfigured(Unavailable):
+    """The sidecar refused the agent's key (401 or 403), as it will refuse it again: the key is
+    unknown, revoked, expired or of another scope, or bound to an agent for which this sidecar may
+    not decide."""
+
+    _advice = (
+        "This is an error in the agent's key or in what the key is bound to, so calling again "
+        "changes nothing. Continue without this data, and tell the user that the operator of the "
+        "agent has to correct it."
+    )
 
 
 class Answer:
@@ -98,6 +112,13 @@ class Answer:
         self.status = status
         self.headers = headers
         self.body = body
+
+
+def no_decision(source_id: str, problem: str, status: int | None) -> Unavailable:
+    """The error for an answer that is no decision. `status` is None if there was no answer."""
+    # The two by which a sidecar refuses a key. A reason that passes has another.
+    kind = Misconfigured if status in (401, 403) else Unavailable
+    return kind(source_id, problem)
 
 
 def read_decision(answer: Answer) -> Decision | str:

@@ -12,7 +12,7 @@ import httpx
 from sluice_guard.async_connections import AsyncConnections
 from sluice_guard.attribution import current
 from sluice_guard.connections import Connections
-from sluice_guard.decisions import Answer, Decision, Sensitivity, Unavailable, read_decision
+from sluice_guard.decisions import Answer, Decision, Sensitivity, no_decision, read_decision
 from sluice_guard.endpoint import Endpoint, Prepare, read_url
 from sluice_guard.exchange import Exchange
 from sluice_guard.gate import Answering, Gate, Source
@@ -239,5 +239,6 @@ def _decision(source_id: str, answer: Answer | str) -> Decision:
     """Raises `Unavailable`, here, where no frame and no context holds what was sent."""
     decision = answer if isinstance(answer, str) else read_decision(answer)
     if isinstance(decision, str):
-        raise Unavailable(source_id, decision)
+        status = None if isinstance(answer, str) else answer.status
+        raise no_decision(source_id, decision, status)
     return decision

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice_guard import Decision, Denied, Unavailable
+from sluice_guard import Decision, Denied, Misconfigured, Unavailable
 from sluice_guard.decisions import Answer, read_decision
 from sluice_guard.exchange import Exchange
 from tests.deploy.sdk.python.scripted_server import ALLOW, EVENT, response
@@ -95,7 +95,9 @@ def test_a_response_may_come_in_any_pieces() -> None:
 
 def test_refusals_cross_a_process_pool() -> None:
     decision = Decision("DENY", EVENT, "p", "not listed")
-    for refusal in (Denied("s", decision), Unavailable("s", "no answer")):
+    kinds = Denied("s", decision), Unavailable("s", "no answer"), Misconfigured("s", "403: unknown")
+    for refusal in kinds:
         copied = pickle.loads(pickle.dumps(refusal))
+        assert type(copied) is type(refusal)
         assert str(copied) == str(refusal)
         assert vars(copied) == vars(refusal)

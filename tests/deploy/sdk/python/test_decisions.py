@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sluice_guard import Decision, Denied, Guard, NotAllowed, Unavailable, acting
+from sluice_guard import Decision, Denied, Guard, Misconfigured, NotAllowed, Unavailable, acting
 from tests.deploy.sdk.python.conftest import event_of
 from tests.support.stack import Stack
 from tests.support.waiting import until
@@ -139,10 +139,12 @@ def test_an_expired_key_is_no_decision(stack: Stack) -> None:
     assert key["key"] != wrong
     with (
         Guard(url, wrong, stack.agent_id, stack.role) as guard,
-        pytest.raises(Unavailable, match=r"answered 40[13]") as caught,
+        pytest.raises(Misconfigured, match=r"answered 40[13]") as caught,
     ):
         guard.check("contracts", "high")
     assert wrong not in str(caught.value)
+    assert "calling again changes nothing" in str(caught.value)
+    assert "try again" not in str(caught.value)
 
 
 def test_a_source_that_the_api_refuses_is_no_decision(guard: Guard) -> None:
@@ -211,3 +213,4 @@ async def test_many_tasks_get_their_own_answers(guard: Guard) -> None:
 def test_both_errors_are_one_family() -> None:
     assert issubclass(Denied, NotAllowed)
     assert issubclass(Unavailable, NotAllowed)
+    assert issubclass(Misconfigured, Unavailable)
