@@ -6,7 +6,7 @@ INVARIANT: once every step is applied, `evaluate` allows. Pure; knows nothing of
 rendered.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -136,12 +136,22 @@ def _approve(retrieval: Retrieval, facts: Facts) -> Step:
 def _permit_role(retrieval: Retrieval, facts: Facts) -> Step:
     role, agent, key = retrieval.agent_role, facts.agent, facts.key
     if agent is not None and role not in agent.permitted_roles:
-        words = f"add `{role}` to the `permitted_roles` of agent `{agent.agent_id}`"
+        words = (
+            f"call in one of its roles: {_listed(agent.permitted_roles)}, or add `{role}` to the "
+            f"`permitted_roles` of agent `{agent.agent_id}`"
+        )
         roles = (*agent.permitted_roles, role)
         return _step("role_restriction", words, agent=replace(agent, permitted_roles=roles))
-    words = f"add `{role}` to the `permitted_roles` of key `{key.key_id}`"
+    words = (
+        f"call in one of the key's roles: {_listed(key.permitted_roles)}, or add `{role}` to the "
+        f"`permitted_roles` of key `{key.key_id}`"
+    )
     roles = (*key.permitted_roles, role)
     return _step("role_restriction", words, key=replace(key, permitted_roles=roles))
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _unbind(retrieval: Retrieval, facts: Facts) -> Step:

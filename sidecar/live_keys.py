@@ -159,6 +159,15 @@ class AgentIdentity:
             return KeyFault("is not the one that `agent.id` is bound to", "key_agent_binding")
         return None
 
+    def role_fault(self) -> str | None:
+        """Why the agent may not act in its role, with whatever key; None if it may, or is not
+        registered. Raises what `PolicySet.agent` raises."""
+        agent = None if self._id is None else self._keys.policy_set.agent(self._id)
+        # As check 3 judges each request. Without ids, as above.
+        if agent is None or self._role in agent.permitted_roles:
+            return None
+        return "`agent.role` is not among the roles that `agent.id` is registered with"
+
     def known_key(self) -> Key | None:
         """Like `key`, but raises what `LiveKeys.find` raises."""
         # A key that lost its scope is like one that was revoked: the operator took the right away.

@@ -1,6 +1,7 @@
 """Says why this sidecar denies every request: to the probes of `/health/ready`, and in the log,
 with the moment when it ends. Its policy set is too old, its tenant is frozen, its spool is full, or
-its agent's key is not valid, or is another's. Each such denial is recorded if it can be, but no
+its agent's key is not valid or is another's, or its agent may not act in the role of the settings.
+Each such denial is recorded if it can be, but no
 single one says that all others are denied too.
 
 The words show no path and no secret. Knows which part to ask for each. Decides nothing.
@@ -81,6 +82,13 @@ class StandingDenials:
                     "the agent's key is valid, and proxied requests are decided",
                     # One wrong key after another: each cause is told at once.
                     pause=0.0,
+                )
+            )
+            self._states.append(
+                self._state(
+                    lambda: agent_role_problem(policies, agent),
+                    "every proxied request is denied for the agent's role",
+                    "the agent may act in its role, and proxied requests are decided",
                 )
             )
 
@@ -177,6 +185,20 @@ def agent_key_problem(policies: PolicyView, agent: AgentIdentity) -> str | None:
     return f"{key} {fault.why} (`{fault.denial}`){file}: write a valid one into that file"
 
 
+def agent_role_problem(policies: PolicyView, agent: AgentIdentity) -> str | None:
+    """Why every proxied request is denied for the role in the settings; None if the agent may act
+    in it, or if that can't be known, which other probes explain."""
+    if policies.stale():
+        return None
+    try:
+        fault = agent.role_fault()
+    except (NoPolicySet, MissingDocument, CacheDamaged):
+        return None
+    if fault is None:
+        return None
+    return f"{fault} (`role_not_permitted`): correct it in the settings, and restart the sidecar"
+
+
 def probes(
     policies: PolicyView,
     follower: Follower,
@@ -194,6 +216,7 @@ def probes(
         found = {"enrolment": lambda: identity.problem and identity.problem[1], **found}
     if agent is not None:
         found["agent_key"] = lambda: agent_key_problem(policies, agent)
+        found["agent_role"] = lambda: agent_role_problem(policies, agent)
     if check is not None:
         found["redirect"] = lambda: check.problem
     return found

@@ -139,3 +139,16 @@ def test_a_suspension_is_lifted_by_an_approval() -> None:
     (step,) = steps_to_allow(CALL._replace(agent_id="agt"), known)
     assert (step.check, step.policy_name) == ("registry", "agent_not_approved")
     assert "suspension of agent `agt`" in step.words
+
+
+def test_a_role_that_is_not_permitted_is_corrected_in_the_call_or_permitted() -> None:
+    known = facts(policy("a"))._replace(agent=Agent("agt", "approved", ("my_app", "other")))
+    known = known._replace(key=Key("k", "evaluate", None, ("my_app",)))
+    of_agent, of_key = steps_to_allow(CALL._replace(agent_id="agt"), known)
+    assert of_agent.words == (
+        "call in one of its roles: `my_app`, `other`, or add `r` to the `permitted_roles` of agent "
+        "`agt`"
+    )
+    assert of_key.words == (
+        "call in one of the key's roles: `my_app`, or add `r` to the `permitted_roles` of key `k`"
+    )

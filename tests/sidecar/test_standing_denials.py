@@ -115,6 +115,26 @@ async def test_a_key_of_another_agent_or_role_replaces_none_that_fits(
     assert "is not the one that `agent.id` is bound to" in (await sidecar.problems())["agent_key"]
 
 
+async def test_a_role_that_the_agent_does_not_have_is_told_until_it_has_it(
+    sidecar: RunningSidecar, control: FakeControlApi, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts = sidecar.parts
+    for roles in (("other",), ("other", ROLE)):
+        agent = agent_document(Agent(AGENT, "approved", roles))
+        await sidecar.follows(control.publish({agent_name(AGENT): agent}))
+        parts.standing_denials.look()
+        fault = "`agent.role` is not among the roles that `agent.id` is registered with"
+        wrong = ROLE not in roles
+        assert await sidecar.metric('sluice_not_ready{reason="agent_role"}') == wrong
+        problems = await sidecar.problems()
+        assert list(problems) == (["agent_role"] if wrong else [])
+        assert problems.get("agent_role", fault).startswith(fault)
+    told, over = caplog.messages
+    assert told.startswith(f"every proxied request is denied for the agent's role: {fault} ")
+    assert "other" not in told
+    assert over == "recovered: the agent may act in its role, and proxied requests are decided"
+
+
 async def test_a_stale_set_and_a_freeze_are_told_when_they_begin_and_end(
     sidecar: RunningSidecar, control: FakeControlApi, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -16,8 +16,8 @@ import sqlite3
 from collections.abc import Awaitable, Callable, Iterable
 from math import inf
 
+from policies.ground.process.outage_logger import PAUSE_SECONDS, RepeatingOutageLogger
 from policies.sets.signed_head import Claim, Heartbeat
-from sidecar.platform.state_logger import PAUSE_SECONDS, StateLogger
 from sidecar.policy_cache.feed import FeedFailed, FeedRejected, Position, reject_older
 from sidecar.policy_cache.feed_loop import FeedLoop
 from sidecar.policy_cache.partial_replica.incremental_sync import IncrementalSync
@@ -64,7 +64,7 @@ class RedisLoop(FeedLoop):
         self._connect = connect
         self._refresh_key = refresh_key
         self._key_due, self._forgery_told = 0.0, -inf
-        self._asking = StateLogger(
+        self._asking = RepeatingOutageLogger(
             log,
             "can't ask the control API who signs the policy set",
             "the control API says who signs the policy set",
