@@ -69,15 +69,20 @@ def test_the_page_leads_from_an_own_chroma_to_an_allow_and_a_deny(tmp_path: Path
         started.append(tools)
         tools.start(ready=False)
         until("it listens", lambda: _listens(ports["9000"]), despite=AWAY)
-        done = paste(_moved(_script(), ports), folder, _environ(tmp_path))
+        # At the end the agent runs once more, without its MCP server.
+        script = f"{_moved(_script(), ports)}\nkill -9 {tools.pid}\npython my_agent.py"
+        done = paste(script, folder, _environ(tmp_path))
         assert done.returncode == 0, done.stdout + done.stderr
         # Without a sidecar, which the script's end has stopped: no denial, and it says so.
         away = paste("python my_agent.py", folder, _environ(tmp_path))
+        _save_calls_alone(folder)
+        alone = paste("python my_calls.py", folder, _environ(tmp_path))
     finally:
         stack.stop()
         for service in started:
             service.kill()
     assert (away.returncode, "Could not connect to a Chroma server" in away.stderr) == (1, True)
+    assert re.match(r"No connection: (httpx\.)?ConnectError\(", alone.stdout), alone
     assert "ALLOW handbook 1\n" in done.stdout
     denied = re.search(r"^DENY payroll (.*)$", done.stdout, re.MULTILINE)
     assert denied is not None
@@ -87,9 +92,17 @@ def test_the_page_leads_from_an_own_chroma_to_an_allow_and_a_deny(tmp_path: Path
     root = "chroma://db/default_tenant/default_database"
     assert f"{root}/handbook" in listed
     assert f"{root}/payroll" in listed
-    # The agent with LangChain and MCP: a denial is what its tools answer.
+    _check_answers(listed)
+
+
+def _check_answers(listed: str) -> None:
+    """What the agent of LangChain and MCP printed, first with its MCP server and then without."""
+    # A denial is what its tools answer.
     told = re.findall(r"^(handbook|payroll|mcp search|mcp salary) (.*)$", listed, re.MULTILINE)
-    answered = dict(told)
+    answered, later = dict(told[:4]), dict(told[4:])
+    assert answered["handbook"] == later["handbook"]
+    failed = "The call failed: the data source `tools` can't be reached"
+    assert all(later[each].startswith(failed) for each in ("mcp search", "mcp salary")), later
     assert answered.keys() == {"handbook", "payroll", "mcp search", "mcp salary"}
     assert answered["handbook"] == "success of the handbook"
     assert answered["mcp search"] == "found leave"
@@ -98,6 +111,15 @@ def test_the_page_leads_from_an_own_chroma_to_an_allow_and_a_deny(tmp_path: Path
     for name, policy in (("payroll", "my-app-reads"), ("mcp salary", "my-app-tools")):
         reason = rf"is not in `allowed_sources` of policy `{policy}` \(event [0-9a-f-]{{36}}\)"
         assert re.search(reason, answered[name]), answered[name]
+
+
+def _save_calls_alone(folder: Path) -> None:
+    """Save a program with the agent's call of an MCP tool, and nothing of Chroma."""
+    agent = (folder / "my_agent.py").read_text()
+    calls = agent.partition("\ndef innermost")[2].partition("\ntool = ")[0]
+    imports = "import asyncio\nfrom mcp import Client, MCPError\ndef innermost"
+    end = 'print(asyncio.run(call("search")))'
+    (folder / "my_calls.py").write_text(f"{imports}{calls}\n{end}")
 
 
 def _listens(port: int) -> bool:
