@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from deploy.local.provision import AGENT_ID, ROLE, FirstStart
 from deploy.local.samples import COLLECTIONS, NEAREST
-from deploy.local.settings import Address, UpSettings
+from deploy.local.settings import DATA_DIR, PORTS, Address, UpSettings
 
 SENSITIVITY = {collection.name: collection.sensitivity for collection in COLLECTIONS}
 INDENT = " " * 15
@@ -51,7 +51,7 @@ Paste into another terminal, in this folder:
 
 # EVENTS: the last decisions as a table; `{sluice} --help` lists the other commands
 {events}
-
+{export}
 The same decisions without a data source, as an agent framework can request them:
 
 # ALLOW
@@ -64,6 +64,11 @@ OWN_POLICIES = f"""\
 The answers below are those of Sluice's sample policies. With yours (SLUICE_POLICY_DIR), a read is
 denied unless they let the role `{ROLE}` read `handbook`.
 """
+EXPORT = """
+# For the other commands, in each terminal that uses them: this control API, and its admin key
+export SLUICE_URL=http://{url} SLUICE_KEY_FILE={file}
+"""
+_ASSUMED_FILE = f"{DATA_DIR}/first-start.json"
 KEPT_ELSEWHERE = "where you put it"
 JSON = "application/json"
 
@@ -136,6 +141,7 @@ def text(
         deny=_query(settings.source_listen, "payroll"),
         sluice=_sluice(),
         events=_events(settings, keys),
+        export=_export(settings, keys),
         verify=_request(settings.control_listen, "/v1/audit/verify", keys.send_admin),
         evaluate_allow=_evaluate(settings.sidecar_listen, keys.send_agent, "handbook"),
         evaluate_deny=_evaluate(settings.sidecar_listen, keys.send_agent, "payroll"),
@@ -148,11 +154,24 @@ def _sluice() -> str:
 
 
 def _events(settings: UpSettings, keys: WelcomeKeys) -> str:
-    file = KEPT_ELSEWHERE
-    if keys.admin != KEPT_ELSEWHERE:
-        file = _short(str(settings.data_dir / "first-start.json"))
+    file = _admin_file(settings, keys)
     words = ["--url", f"http://{settings.control_listen}", "--key-file", file, "--limit", "5"]
     return f"{_sluice()} events {shlex.join(words)}"
+
+
+def _export(settings: UpSettings, keys: WelcomeKeys) -> str:
+    """What the guides set for a control API of another address or data directory than they assume;
+    empty for that one."""
+    file = _admin_file(settings, keys)
+    if (settings.control_listen.port, file) == (PORTS["control_listen"], _ASSUMED_FILE):
+        return ""
+    return EXPORT.format(url=settings.control_listen, file=shlex.quote(file))
+
+
+def _admin_file(settings: UpSettings, keys: WelcomeKeys) -> str:
+    if keys.admin == KEPT_ELSEWHERE:
+        return KEPT_ELSEWHERE
+    return _short(str(settings.data_dir / "first-start.json"))
 
 
 def _query(source: Address, collection: str) -> str:

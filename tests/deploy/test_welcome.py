@@ -21,9 +21,14 @@ CONSOLE = "http://0123.localhost:8700"
 
 
 def block(
-    tmp_path: Path, *, terminal: bool, first: FirstStart | None = FIRST, own: bool = False
+    tmp_path: Path,
+    *,
+    terminal: bool,
+    first: FirstStart | None = FIRST,
+    own: bool = False,
+    **settled: str,
 ) -> str:
-    settings = read({"data_dir": str(tmp_path)}, {})
+    settings = read({"data_dir": str(tmp_path)} | settled, {})
     keys = shown_keys("slc_agent", first) if terminal else hidden_keys(tmp_path, first)
     return text(settings, keys, "policies", console(settings, CONSOLE, None), own=own)
 
@@ -39,6 +44,12 @@ def test_a_log_shows_where_the_keys_are(tmp_path: Path) -> None:
     assert "slc_" not in shown
     assert f"in {tmp_path / 'agent.key'}" in shown
     assert f"in {tmp_path / 'first-start.json'}" in shown
+    # The guides have this line for the default port and folder.
+    assert "export" not in block(tmp_path, terminal=False, data_dir=".sluice")
+    moved = {"data_dir": ".sluice", "control_listen": "127.0.0.1:8701"}
+    line = "export SLUICE_URL=http://127.0.0.1:8701 SLUICE_KEY_FILE=.sluice/first-start.json"
+    assert f"\n{line}\n" in block(tmp_path, terminal=False, **moved)
+    assert f"8700 SLUICE_KEY_FILE={tmp_path / 'first-start.json'}\n" in shown
 
 
 def test_the_command_for_events_runs_as_printed(tmp_path: Path) -> None:
