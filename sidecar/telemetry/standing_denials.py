@@ -1,8 +1,7 @@
 """Says why this sidecar denies every request: to the probes of `/health/ready`, and in the log,
 with the moment when it ends. Its policy set is too old, its tenant is frozen, its spool is full, or
 its agent's key is not valid or is another's, or its agent may not act in the role of the settings.
-Each such denial is recorded if it can be, but no
-single one says that all others are denied too.
+Each such denial is recorded if it can be, but no single one says that all others are denied too.
 
 The words show no path and no secret. Knows which part to ask for each. Decides nothing.
 """

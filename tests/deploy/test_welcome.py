@@ -46,9 +46,9 @@ def test_a_log_shows_where_the_keys_are(tmp_path: Path) -> None:
     assert f"in {tmp_path / 'first-start.json'}" in shown
     # The guides have this line for the default port and folder.
     assert "export" not in block(tmp_path, terminal=False, data_dir=".sluice")
-    moved = {"data_dir": ".sluice", "control_listen": "127.0.0.1:8701"}
+    moved = block(tmp_path, terminal=False, data_dir=".sluice", control_listen="127.0.0.1:8701")
     line = "export SLUICE_URL=http://127.0.0.1:8701 SLUICE_KEY_FILE=.sluice/first-start.json"
-    assert f"\n{line}\n" in block(tmp_path, terminal=False, **moved)
+    assert f"\n{line}\n" in moved
     assert f"8700 SLUICE_KEY_FILE={tmp_path / 'first-start.json'}\n" in shown
 
 

@@ -119,11 +119,11 @@ async def test_a_role_that_the_agent_does_not_have_is_told_until_it_has_it(
     sidecar: RunningSidecar, control: FakeControlApi, caplog: pytest.LogCaptureFixture
 ) -> None:
     parts = sidecar.parts
+    fault = "`agent.role` is not among the roles that `agent.id` is registered with"
     for roles in (("other",), ("other", ROLE)):
         agent = agent_document(Agent(AGENT, "approved", roles))
         await sidecar.follows(control.publish({agent_name(AGENT): agent}))
         parts.standing_denials.look()
-        fault = "`agent.role` is not among the roles that `agent.id` is registered with"
         wrong = ROLE not in roles
         assert await sidecar.metric('sluice_not_ready{reason="agent_role"}') == wrong
         problems = await sidecar.problems()
