@@ -96,7 +96,7 @@ def test_every_runbook_belongs_to_an_alert() -> None:
 def test_the_services_name_each_metric_of_the_rules() -> None:
     sources = "".join(
         path.read_text()
-        for package in ("sidecar", "control_api")
+        for package in ("sidecar", "control_api", "deploy")
         for path in (ROOT / package).rglob("*.py")
     )
     for rule in rules():
@@ -106,7 +106,7 @@ def test_the_services_name_each_metric_of_the_rules() -> None:
 
 @pytest.mark.deep(stands_in="test_the_services_name_each_metric_of_the_rules")
 def test_the_rules_use_metrics_that_exist() -> None:
-    exported = metrics("sidecar") | metrics("control_api")
+    exported = metrics("sidecar") | metrics("control_api") | metrics("deploy")
     for rule in rules():
         for name in re.findall(r"\bsluice_\w+", rule["expr"]):
             assert name.removesuffix("_bucket") in exported, rule
