@@ -28,6 +28,7 @@ from control_api.policy.candidates import drop_all
 from control_api.registry import agent_queries
 from control_api.settings import Settings
 from control_api.store.queries import ended_sessions, session_rows, tenant_rows
+from control_api.store.schema.statements import of_tenant
 from control_api.store.schema.tables import api_keys
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
@@ -121,7 +122,7 @@ async def _in_words(tx: Transaction, name: str) -> str:
     if not name.startswith(_KEY):
         return f"{kind} `{rest}`" if rest else _SETTINGS.get(kind, kind)
     digest = api_keys.c.digest == bytes.fromhex(rest)
-    mine = select(api_keys.c.key_id).where(api_keys.c.tenant_id == tx.tenant_id, digest)
+    mine = select(api_keys.c.key_id).where(of_tenant(api_keys, tx.tenant_id), digest)
     key_id = (await tx.connection.execute(mine)).scalar_one_or_none()
     # Created in the lost period, and so dead: its row is gone with its id.
     return "a key that the restored database lacks" if key_id is None else f"key `{key_id}`"
@@ -131,7 +132,7 @@ async def _revoke_key(tx: Transaction, digest: bytes) -> None:
     await tx.connection.execute(
         update(api_keys)
         .where(
-            api_keys.c.tenant_id == tx.tenant_id,
+            of_tenant(api_keys, tx.tenant_id),
             api_keys.c.digest == digest,
             api_keys.c.revoked_at.is_(None),
         )

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from control_api.alerts.rule_queries import RuleType
 from control_api.store.queries.rows import Position, columns_of, newest_first, values_of
 from control_api.store.schema.features import alert_deliveries
+from control_api.store.schema.statements import of_tenant
 
 Channel = Literal["webhook", "email", "none"]
 DeliveryStatus = Literal["pending", "delivered", "failed", "no_destination"]
@@ -58,7 +59,7 @@ async def page(
     connection: AsyncConnection, tenant_id: str, after: Position | None, limit: int
 ) -> list[StoredDelivery]:
     """A page of deliveries, newest first, after `(fired_at, delivery_id)`."""
-    query = select(*_DELIVERY).where(alert_deliveries.c.tenant_id == tenant_id)
+    query = select(*_DELIVERY).where(of_tenant(alert_deliveries, tenant_id))
     fired_at, delivery_id = alert_deliveries.c.fired_at, alert_deliveries.c.delivery_id
     query = newest_first(query, fired_at, delivery_id, after, limit)
     return [StoredDelivery.from_row(row) for row in (await connection.execute(query)).mappings()]
@@ -92,7 +93,7 @@ async def lease(
     done = await connection.execute(
         update(alert_deliveries)
         .where(
-            alert_deliveries.c.tenant_id == tenant_id,
+            of_tenant(alert_deliveries, tenant_id),
             alert_deliveries.c.delivery_id == seen.delivery_id,
             alert_deliveries.c.next_attempt_at == seen.next_attempt_at,
         )
@@ -114,7 +115,7 @@ async def settle(
     await connection.execute(
         update(alert_deliveries)
         .where(
-            alert_deliveries.c.tenant_id == tenant_id,
+            of_tenant(alert_deliveries, tenant_id),
             alert_deliveries.c.delivery_id == delivery_id,
         )
         .values(status=status, last_error=last_error, next_attempt_at=next_attempt_at)
@@ -127,7 +128,7 @@ async def forget(connection: AsyncConnection, tenant_id: str, before: int, limit
     old = (
         select(alert_deliveries.c.delivery_id)
         .where(
-            alert_deliveries.c.tenant_id == tenant_id,
+            of_tenant(alert_deliveries, tenant_id),
             alert_deliveries.c.fired_at < before,
             alert_deliveries.c.next_attempt_at.is_(None),
         )
@@ -137,7 +138,7 @@ async def forget(connection: AsyncConnection, tenant_id: str, before: int, limit
     if names:
         await connection.execute(
             delete(alert_deliveries).where(
-                alert_deliveries.c.tenant_id == tenant_id,
+                of_tenant(alert_deliveries, tenant_id),
                 alert_deliveries.c.delivery_id.in_(names),
             )
         )

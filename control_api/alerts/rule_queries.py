@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from control_api.store.queries.rows import Position, columns_of, newest_first, values_of
 from control_api.store.schema.features import alert_rules
 from control_api.store.schema.log import log_heads
+from control_api.store.schema.statements import of_tenant
 from control_api.store.schema.tables import tenants
 
 RuleType = Literal[
@@ -48,7 +49,7 @@ _RULE = columns_of(alert_rules)
 
 async def rule(connection: AsyncConnection, tenant_id: str, rule_id: str) -> StoredRule | None:
     query = select(*_RULE).where(
-        alert_rules.c.tenant_id == tenant_id, alert_rules.c.rule_id == rule_id
+        of_tenant(alert_rules, tenant_id), alert_rules.c.rule_id == rule_id
     )
     row = (await connection.execute(query)).mappings().one_or_none()
     return None if row is None else StoredRule.from_row(row)
@@ -58,18 +59,18 @@ async def page(
     connection: AsyncConnection, tenant_id: str, after: Position | None, limit: int
 ) -> list[StoredRule]:
     """A page of rules, newest first, after `(created_at, rule_id)`."""
-    query = select(*_RULE).where(alert_rules.c.tenant_id == tenant_id)
+    query = select(*_RULE).where(of_tenant(alert_rules, tenant_id))
     query = newest_first(query, alert_rules.c.created_at, alert_rules.c.rule_id, after, limit)
     return [StoredRule.from_row(row) for row in (await connection.execute(query)).mappings()]
 
 
 async def enabled(connection: AsyncConnection, tenant_id: str) -> list[StoredRule]:
-    query = select(*_RULE).where(alert_rules.c.tenant_id == tenant_id, alert_rules.c.enabled)
+    query = select(*_RULE).where(of_tenant(alert_rules, tenant_id), alert_rules.c.enabled)
     return [StoredRule.from_row(row) for row in (await connection.execute(query)).mappings()]
 
 
 async def count(connection: AsyncConnection, tenant_id: str) -> int:
-    query = select(func.count()).where(alert_rules.c.tenant_id == tenant_id)
+    query = select(func.count()).where(of_tenant(alert_rules, tenant_id))
     return (await connection.execute(query)).scalar_one()
 
 
@@ -79,8 +80,8 @@ async def watched(connection: AsyncConnection) -> dict[str, int]:
     having = select(alert_rules.c.tenant_id).where(alert_rules.c.enabled).distinct().subquery()
     query = (
         select(having.c.tenant_id, log_heads.c.size)
-        .join(log_heads, log_heads.c.tenant_id == having.c.tenant_id)
-        .join(tenants, tenants.c.tenant_id == having.c.tenant_id)
+        .join(log_heads, of_tenant(log_heads, having.c.tenant_id))
+        .join(tenants, of_tenant(tenants, having.c.tenant_id))
         .where(tenants.c.active)
     )
     return {tenant_id: size for tenant_id, size in await connection.execute(query)}  # noqa: C416
@@ -94,7 +95,7 @@ async def put(connection: AsyncConnection, tenant_id: str, row: StoredRule) -> N
     """Replaces the row of the same id."""
     await connection.execute(
         update(alert_rules)
-        .where(alert_rules.c.tenant_id == tenant_id, alert_rules.c.rule_id == row.rule_id)
+        .where(of_tenant(alert_rules, tenant_id), alert_rules.c.rule_id == row.rule_id)
         .values(**values_of(row))
     )
 
@@ -103,7 +104,7 @@ async def remove(connection: AsyncConnection, tenant_id: str, rule_id: str) -> b
     """Deletes the rule. Returns whether it existed."""
     done = await connection.execute(
         delete(alert_rules).where(
-            alert_rules.c.tenant_id == tenant_id, alert_rules.c.rule_id == rule_id
+            of_tenant(alert_rules, tenant_id), alert_rules.c.rule_id == rule_id
         )
     )
     return bool(done.rowcount)
@@ -116,7 +117,7 @@ async def fired(connection: AsyncConnection, tenant_id: str, seen: StoredRule, n
     done = await connection.execute(
         update(alert_rules)
         .where(
-            alert_rules.c.tenant_id == tenant_id,
+            of_tenant(alert_rules, tenant_id),
             alert_rules.c.rule_id == seen.rule_id,
             # Replicas evaluate the same rule. Only the one that still finds the row as it read it
             # sends the alert, so it is sent once.

@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.queries.documents import StoredDocument
-from control_api.store.schema.statements import chunks
+from control_api.store.schema.statements import chunks, of_tenant
 from control_api.store.schema.tables import api_keys, documents, sessions
 from policies.definitions.model import Agent, Scope
 from policies.sets.policy_set import CANDIDATE, KEY, SESSION, agent_name, key_name, session_name
@@ -45,16 +45,14 @@ async def owners_of(connection: AsyncConnection, tenant_id: str, names: Iterable
         api_keys.c.former_agents,
     )
     for some in chunks([each for each in digests if each is not None]):
-        query = select(*columns).where(
-            api_keys.c.tenant_id == tenant_id, api_keys.c.digest.in_(some)
-        )
+        query = select(*columns).where(of_tenant(api_keys, tenant_id), api_keys.c.digest.in_(some))
         for digest, scope, agent_id, former in await connection.execute(query):
             before = () if former is None else tuple(orjson.loads(former))
             keys[key_name(digest)] = KeyOwner(scope, agent_id, before)
     owners: dict[str, str | None] = {}
     for part in chunks(ids):
         of = select(sessions.c.session_id, sessions.c.agent_id).where(
-            sessions.c.tenant_id == tenant_id, sessions.c.session_id.in_(part)
+            of_tenant(sessions, tenant_id), sessions.c.session_id.in_(part)
         )
         owners |= {
             session_name(row.session_id): row.agent_id for row in await connection.execute(of)
@@ -68,7 +66,7 @@ async def agent_of(
     """The revision of an agent's document, and the roles that the agent may act in: 0 and none
     without a document."""
     query = select(documents.c.revision, documents.c.body).where(
-        documents.c.tenant_id == tenant_id, documents.c.name == agent_name(agent_id)
+        of_tenant(documents, tenant_id), documents.c.name == agent_name(agent_id)
     )
     row = (await connection.execute(query)).one_or_none()
     if row is None:
@@ -83,7 +81,7 @@ async def keys_for(
     """The names of documents of the keys of these scopes that are bound to the agent, or to
     none."""
     query = select(api_keys.c.digest).where(
-        api_keys.c.tenant_id == tenant_id,
+        of_tenant(api_keys, tenant_id),
         api_keys.c.revoked_at.is_(None),
         api_keys.c.scope.in_(list(scopes)),
         api_keys.c.bound_agent_id.is_(None) | (api_keys.c.bound_agent_id == agent_id),
@@ -99,7 +97,7 @@ async def named(
     columns = (documents.c.name, documents.c.revision, documents.c.digest, documents.c.body)
     for some in chunks(names):
         query = select(*columns).where(
-            documents.c.tenant_id == tenant_id,
+            of_tenant(documents, tenant_id),
             documents.c.name.in_(some),
             documents.c.body.is_not(None),
         )
@@ -114,7 +112,7 @@ async def listed(connection: AsyncConnection, tenant_id: str) -> list[str]:
         # The last letter's successor, as in `documents.names_after`: the primary key finds these.
         beyond = prefix[:-2] + chr(ord(prefix[-2]) + 1)
         query = select(documents.c.name).where(
-            documents.c.tenant_id == tenant_id,
+            of_tenant(documents, tenant_id),
             documents.c.name > prefix,
             documents.c.name < beyond,
             func.substr(documents.c.name, 1, len(prefix)) == prefix,

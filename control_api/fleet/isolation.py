@@ -37,6 +37,7 @@ from control_api.registry.sidecar_owner_queries import OF_PODS, Taker
 from control_api.store.queries.sidecar_rows import KEPT
 from control_api.store.queries.violations import VIOLATION
 from control_api.store.schema.log import sources
+from control_api.store.schema.statements import of_tenant
 from control_api.store.store import Store
 from control_api.store.tenant_state import TenantState
 from policies.definitions.model import Key
@@ -258,7 +259,7 @@ class SpoolStarts:
 
     async def _exists(self, spool: Spool) -> bool:
         query = select(sources.c.n).where(
-            sources.c.tenant_id == spool.tenant_id,
+            of_tenant(sources, spool.tenant_id),
             sources.c.source == spool.source,
             sources.c.instance == spool.instance,
         )

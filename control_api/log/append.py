@@ -23,6 +23,7 @@ from control_api.store.log.chain import Appended, LogChain, find_appended
 from control_api.store.log.heads import LogEnd
 from control_api.store.queries.purges import latest_anchor
 from control_api.store.schema.log import log_entries, log_heads
+from control_api.store.schema.statements import of_tenant
 from control_api.store.store import Store
 from policies.ground.clock import Clock
 from policies.ground.errors import SluiceError
@@ -81,7 +82,7 @@ async def _check_frontier(
     leaves = await connection.execute(
         select(log_entries.c.hash)
         .where(
-            log_entries.c.tenant_id == tenant_id,
+            of_tenant(log_entries, tenant_id),
             log_entries.c.seq >= first,
             log_entries.c.seq < size,
         )
@@ -109,12 +110,12 @@ async def _tree_before(
 
 _TOP = (
     select(func.max(log_entries.c.seq))
-    .where(log_entries.c.tenant_id == log_heads.c.tenant_id)
+    .where(of_tenant(log_entries, log_heads.c.tenant_id))
     .correlate(log_heads)
     .scalar_subquery()
 )
 _LAST = and_(
-    log_entries.c.tenant_id == log_heads.c.tenant_id, log_entries.c.seq == log_heads.c.size - 1
+    of_tenant(log_entries, log_heads.c.tenant_id), log_entries.c.seq == log_heads.c.size - 1
 )
 _HEAD = (
     select(
@@ -127,7 +128,7 @@ _HEAD = (
         log_entries.c.hash,
     )
     .select_from(log_heads.outerjoin(log_entries, _LAST))
-    .where(log_heads.c.tenant_id == bindparam("tenant"))
+    .where(of_tenant(log_heads, bindparam("tenant")))
 )
 
 

@@ -19,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from control_api.store.queries import policy_rows
 from control_api.store.queries.purges import first_kept
 from control_api.store.schema.log import log_entries
+from control_api.store.schema.statements import of_tenant
 from control_api.store.store import Store
 from policies.ground.canonical import encode
 from policies.trail.change import object_digest
@@ -129,7 +130,7 @@ async def _page(
         query = select(
             log_entries.c.seq, log_entries.c.kind, log_entries.c.entry, log_entries.c.hash
         ).where(
-            log_entries.c.tenant_id == tenant_id,
+            of_tenant(log_entries, tenant_id),
             # In the words of the index's condition: otherwise no database uses it.
             text(f"kind = '{kind}' AND kind NOT IN ('decision', 'lineage')"),
             log_entries.c.seq >= first_kept(tenant_id),

@@ -20,6 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from control_api.store.log import index
 from control_api.store.log.index import FACETS, SPAN, block_end, block_rows, indexed_size
 from control_api.store.schema.log import log_entries, log_index, log_spans, openings, sources
+from control_api.store.schema.statements import of_tenant
 from policies.ground.canonical import b64, rfc3339
 from policies.trail import checkpoint
 from policies.trail.checkpoint import BadNote, Checkpoint
@@ -42,7 +43,7 @@ async def check_purged_rows(
     # purge is covered, only its entries must be there.
     for table in (log_entries, openings):
         query = select(func.min(table.c.seq)).where(
-            table.c.tenant_id == tenant_id, table.c.seq < purged.size
+            of_tenant(table, tenant_id), table.c.seq < purged.size
         )
         first = (await connection.execute(query)).scalar()
         if anchor.finished_at is not None and first is not None:
@@ -70,7 +71,7 @@ async def check_purge_entry(
 async def purge_entry(connection: AsyncConnection, tenant_id: str, anchor: Anchor) -> bytes | None:
     """The bytes of the anchor's `purge` entry; None if another entry is there, or none."""
     query = select(log_entries.c.entry).where(
-        log_entries.c.tenant_id == tenant_id, log_entries.c.seq == anchor.seq
+        of_tenant(log_entries, tenant_id), log_entries.c.seq == anchor.seq
     )
     raw = (await connection.execute(query)).scalar_one_or_none()
     return raw if isinstance(raw, bytes) and anchor.matches_entry(raw) else None
@@ -210,7 +211,7 @@ def _fits(row: Row[Any], n: int, hashed: bytes) -> bool:
         return False
 
 
-_OF_TENANT = sources.c.tenant_id == bindparam("tenant")
+_OF_TENANT = of_tenant(sources, bindparam("tenant"))
 _COUNTERS: Select[Any] = select(
     sources.c.source, sources.c.instance, sources.c.n, sources.c.hash
 ).where(_OF_TENANT)
@@ -250,7 +251,7 @@ class SpanCheck:
             self._times[first] = (min(low, row.ts), max(high, row.ts))
 
     async def fault(self, connection: AsyncConnection, tenant_id: str) -> Finding | None:
-        query = select(log_spans).where(log_spans.c.tenant_id == tenant_id)
+        query = select(log_spans).where(of_tenant(log_spans, tenant_id))
         rows = (await connection.execute(query)).all()
         stored = {row.seq: (row.until_seq, row.first_ts, row.last_ts) for row in rows}
         for first, times in self._times.items():
@@ -286,7 +287,7 @@ def _unindexed(place: int, name: str) -> Select[Any]:
     row = (
         select(log_index.c.seq)
         .where(
-            log_index.c.tenant_id == entry.c.tenant_id,
+            of_tenant(log_index, entry.c.tenant_id),
             log_index.c.facet == place,
             log_index.c.value == entry.c.value,
             log_index.c.seq == entry.c.seq,

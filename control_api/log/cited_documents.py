@@ -24,6 +24,7 @@ from control_api.store.queries import cited_documents
 from control_api.store.queries.cited_documents import ReplacedDocument
 from control_api.store.queries.purges import first_kept
 from control_api.store.schema.log import log_entries, log_heads, log_spans
+from control_api.store.schema.statements import of_tenant
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from policies.ground.canonical import micros
@@ -78,17 +79,17 @@ async def _cited(connection: AsyncConnection, tenant_id: str, until: int) -> set
     return found
 
 
-_OF_TENANT = log_entries.c.tenant_id == bindparam("tenant")
+_OF_TENANT = of_tenant(log_entries, bindparam("tenant"))
 _OLDEST = (
     select(log_entries.c.entry)
     .where(_OF_TENANT, log_entries.c.seq >= first_kept(log_entries.c.tenant_id))
     .order_by(log_entries.c.seq)
     .limit(1)
 )
-_SIZE = select(log_heads.c.size).where(log_heads.c.tenant_id == bindparam("tenant"))
+_SIZE = select(log_heads.c.size).where(of_tenant(log_heads, bindparam("tenant")))
 _SPANS = (
     select(log_spans.c.seq, log_spans.c.until_seq)
-    .where(log_spans.c.tenant_id == bindparam("tenant"), log_spans.c.first_ts < bindparam("time"))
+    .where(of_tenant(log_spans, bindparam("tenant")), log_spans.c.first_ts < bindparam("time"))
     .order_by(log_spans.c.seq)
 )
 _DECIDED = (

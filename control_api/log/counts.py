@@ -34,6 +34,7 @@ from control_api.log.checks import SpoolEnds, counters, find_ahead
 from control_api.store.counters.counters import BatchCounts
 from control_api.store.counters.dimensions import BUCKETS, HOUR, KEPT, Dimension
 from control_api.store.schema.log import log_entries, log_heads, purges, tallies
+from control_api.store.schema.statements import of_tenant
 from control_api.store.store import Store
 from policies.ground.canonical import micros
 from policies.trail.core import TIME_DOUBTFUL, marks_of
@@ -156,7 +157,7 @@ def _count(counts: BatchCounts, entry: dict[str, Any]) -> None:
 
 
 _ROW: Select[Any] = select(log_entries.c.seq, log_entries.c.eid, log_entries.c.entry).where(
-    log_entries.c.tenant_id == bindparam("tenant")
+    of_tenant(log_entries, bindparam("tenant"))
 )
 _BACKWARD = (
     _ROW.where(log_entries.c.seq < bindparam("at"))
@@ -168,8 +169,8 @@ _FORWARD = (
     .order_by(log_entries.c.seq)
     .limit(bindparam("rows"))
 )
-_FIRST = select(func.min(log_entries.c.seq)).where(log_entries.c.tenant_id == bindparam("tenant"))
-_SIZE = select(log_heads.c.size).where(log_heads.c.tenant_id == bindparam("tenant"))
+_FIRST = select(func.min(log_entries.c.seq)).where(of_tenant(log_entries, bindparam("tenant")))
+_SIZE = select(log_heads.c.size).where(of_tenant(log_heads, bindparam("tenant")))
 
 
 SECRET_BYTES = 32
@@ -325,10 +326,10 @@ _KEY = (tallies.c.facet, tallies.c.value, tallies.c.bucket)
 _STORED = (
     select(*_KEY, tallies.c.allowed, tallies.c.denied)
     .where(
-        tallies.c.tenant_id == bindparam("tenant"),
+        of_tenant(tallies, bindparam("tenant")),
         tuple_(*_KEY) > tuple_(bindparam("facet"), bindparam("value"), bindparam("bucket")),
     )
     .order_by(*_KEY)
     .limit(COMPARED_ROWS)
 )
-_CUTOFF = select(func.max(purges.c.purged_before)).where(purges.c.tenant_id == bindparam("tenant"))
+_CUTOFF = select(func.max(purges.c.purged_before)).where(of_tenant(purges, bindparam("tenant")))

@@ -29,6 +29,7 @@ from control_api.store.log.postgresql_batch import SpoolMove
 from control_api.store.queries import acknowledgements
 from control_api.store.queries.acknowledgements import Acknowledged
 from control_api.store.schema.log import sources
+from control_api.store.schema.statements import of_tenant
 from control_api.store.store import Store
 from policies.ground.canonical import b64
 from policies.ground.errors import Conflict, Invalid
@@ -298,7 +299,7 @@ def _refuse_known(
 
 
 _KEY = (
-    sources.c.tenant_id == bindparam("tenant"),
+    of_tenant(sources, bindparam("tenant")),
     sources.c.source == bindparam("of_source"),
     sources.c.instance == bindparam("of_instance"),
 )

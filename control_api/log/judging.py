@@ -22,6 +22,7 @@ from sqlalchemy import select, text
 
 from control_api.store.queries.purges import first_kept
 from control_api.store.schema.log import log_entries
+from control_api.store.schema.statements import of_tenant
 from control_api.store.store import Store
 from policies.definitions.model import Key
 from policies.ground.errors import Invalid
@@ -42,7 +43,7 @@ async def former_roles(
     of them say it; the newest `MAX_SCANNED` changes of the tenant are looked at."""
     found: dict[str, set[str]] = {agent_id: set() for agent_id in agent_ids}
     query = select(log_entries.c.seq, log_entries.c.entry).where(
-        log_entries.c.tenant_id == tenant_id,
+        of_tenant(log_entries, tenant_id),
         # In the words of the index's condition: otherwise no database uses it.
         text("kind = 'change' AND kind NOT IN ('decision', 'lineage')"),
         log_entries.c.seq >= first_kept(tenant_id),
@@ -267,7 +268,7 @@ async def rejected_records(
     """The entries before `before_seq`, found by the index of rare kinds. Everything shown comes
     from the entry's bytes."""
     query = select(log_entries.c.seq, log_entries.c.entry, log_entries.c.hash).where(
-        log_entries.c.tenant_id == tenant_id,
+        of_tenant(log_entries, tenant_id),
         # In the words of the index's condition: otherwise no database uses it.
         text("kind = 'rejected_record' AND kind NOT IN ('decision', 'lineage')"),
         log_entries.c.seq >= first_kept(tenant_id),

@@ -15,6 +15,7 @@ from control_api.store.queries import checkpoints, purges, tree_nodes
 from control_api.store.queries.checkpoints import StoredCheckpoint
 from control_api.store.queries.tree_nodes import TooManyRows
 from control_api.store.schema.log import entries_with_openings, log_entries, openings
+from control_api.store.schema.statements import of_tenant
 from control_api.store.store import Store
 from policies.ground.errors import Conflict, NotFound, SluiceError, Unavailable
 from policies.trail import checkpoint
@@ -295,5 +296,5 @@ _ENTRY = (
         *checkpoints.COLUMNS,
     )
     .select_from(checkpoints.beside(entries_with_openings, log_entries.c.tenant_id))
-    .where(log_entries.c.tenant_id == bindparam("tenant"), log_entries.c.eid == bindparam("eid"))
+    .where(of_tenant(log_entries, bindparam("tenant")), log_entries.c.eid == bindparam("eid"))
 )

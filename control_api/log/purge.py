@@ -25,6 +25,7 @@ from control_api.store.queries import log_keys, purges
 from control_api.store.queries.checkpoints import StoredCheckpoint
 from control_api.store.queries.purges import RemovalStep, RowsGone
 from control_api.store.schema.log import log_entries, log_heads
+from control_api.store.schema.statements import of_tenant
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from policies.ground.signing import KeyRing
@@ -229,9 +230,9 @@ _COVER = (
         log_entries.c.entry,
         log_entries.c.hash,
     )
-    .join(log_entries, log_entries.c.tenant_id == log_heads.c.tenant_id)
+    .join(log_entries, of_tenant(log_entries, log_heads.c.tenant_id))
     .where(
-        log_heads.c.tenant_id == bindparam("tenant"),
+        of_tenant(log_heads, bindparam("tenant")),
         log_entries.c.seq == bindparam("seq"),
         log_heads.c.size > bindparam("seq"),
     )

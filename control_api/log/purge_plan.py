@@ -16,6 +16,7 @@ from control_api.log.scan import LogRange, scan
 from control_api.store.counters.dimensions import DAY
 from control_api.store.queries import holds, tenant_rows
 from control_api.store.schema.log import log_entries, log_heads
+from control_api.store.schema.statements import of_tenant
 from control_api.store.store import Store
 from policies.ground.canonical import b64, micros
 from policies.trail.removal import PURGE, Anchor, Purged
@@ -138,9 +139,7 @@ async def _entry(connection: AsyncConnection, tenant_id: str, seq: int) -> dict[
     return entry if isinstance(entry, dict) else {}
 
 
-_HEAD = select(log_heads.c.log, log_heads.c.size).where(
-    log_heads.c.tenant_id == bindparam("tenant")
-)
+_HEAD = select(log_heads.c.log, log_heads.c.size).where(of_tenant(log_heads, bindparam("tenant")))
 _ENTRY = select(log_entries.c.entry).where(
-    log_entries.c.tenant_id == bindparam("tenant"), log_entries.c.seq == bindparam("seq")
+    of_tenant(log_entries, bindparam("tenant")), log_entries.c.seq == bindparam("seq")
 )

@@ -29,7 +29,7 @@ from control_api.store.schema.log import (
     log_spans,
     openings,
 )
-from control_api.store.schema.statements import chunks
+from control_api.store.schema.statements import chunks, of_tenant
 from control_api.store.schema.tables import sessions
 from control_api.store.store import Store
 from policies.explain import Unexplained, explain_entry
@@ -52,12 +52,12 @@ async def refuse_gap(connection: AsyncConnection, tenant_id: str, event_id: str)
     drawn = _drawn_at(event_id)
     if drawn is None:
         return
-    head = select(log_heads.c.size, first_kept(tenant_id)).where(log_heads.c.tenant_id == tenant_id)
+    head = select(log_heads.c.size, first_kept(tenant_id)).where(of_tenant(log_heads, tenant_id))
     size, kept = (await connection.execute(head)).one_or_none() or (0, 0)
     # The newest entries have no span yet. They are some thousand at most, as those of a span are.
     spans = [(indexed_size(SPAN, size), size)]
     held = select(log_spans.c.seq, log_spans.c.until_seq).where(
-        log_spans.c.tenant_id == tenant_id,
+        of_tenant(log_spans, tenant_id),
         log_spans.c.first_ts <= drawn + _SKEW,
         log_spans.c.last_ts >= drawn - _SKEW,
     )
@@ -73,7 +73,7 @@ async def refuse_gap(connection: AsyncConnection, tenant_id: str, event_id: str)
 async def _gap(connection: AsyncConnection, tenant_id: str, first: int, until: int) -> int | None:
     """The first number from `first` up to `until` (exclusive) that no entry has."""
     seq = log_entries.c.seq
-    query = select(seq).where(log_entries.c.tenant_id == tenant_id, seq >= first, seq < until)
+    query = select(seq).where(of_tenant(log_entries, tenant_id), seq >= first, seq < until)
     found = {row.seq for row in await connection.execute(query)}
     return next((each for each in range(first, until) if each not in found), None)
 
@@ -174,7 +174,7 @@ async def lineage(
         select(log_entries.c.entry, openings.c.openings)
         .select_from(entries_with_openings)
         .where(
-            log_entries.c.tenant_id == tenant_id,
+            of_tenant(log_entries, tenant_id),
             log_entries.c.ref == event_id,
             log_entries.c.kind == "lineage",
             log_entries.c.seq > after_seq,
@@ -194,7 +194,7 @@ async def known_events(
 ) -> dict[str, Event]:
     """Those of these events that the log has: who decided them, and for which agent."""
     query = select(log_entries.c.eid, log_entries.c.agent_id, log_entries.c.entry).where(
-        log_entries.c.tenant_id == tenant_id, log_entries.c.kind == "decision"
+        of_tenant(log_entries, tenant_id), log_entries.c.kind == "decision"
     )
     found: dict[str, Event] = {}
     async with store.reading(tenant_id) as connection:
@@ -227,7 +227,7 @@ async def _row(connection: AsyncConnection, tenant_id: str, event_id: str) -> Ro
 
 async def _session_exists(connection: AsyncConnection, tenant_id: str, session_id: str) -> bool:
     claimed = select(sessions.c.session_id).where(
-        sessions.c.tenant_id == tenant_id, sessions.c.session_id == session_id
+        of_tenant(sessions, tenant_id), sessions.c.session_id == session_id
     )
     if (await connection.execute(claimed)).first() is not None:
         return True

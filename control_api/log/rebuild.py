@@ -31,6 +31,7 @@ from control_api.store.log import index as log_index
 from control_api.store.queries import redactions
 from control_api.store.queries.purges import purged_size
 from control_api.store.schema.log import tallies
+from control_api.store.schema.statements import of_tenant
 from control_api.store.store import Store
 
 VALUES = 50_000
@@ -141,13 +142,13 @@ _KEY = (tallies.c.facet, tallies.c.value, tallies.c.bucket)
 _PAGE = (
     select(*_KEY, tallies.c.allowed, tallies.c.denied)
     .where(
-        tallies.c.tenant_id == bindparam("tenant"),
+        of_tenant(tallies, bindparam("tenant")),
         tuple_(*_KEY) > tuple_(bindparam("facet"), bindparam("value"), bindparam("bucket")),
     )
     .order_by(*_KEY)
     .limit(ROWS)
 )
-_MANY = select(func.count()).where(tallies.c.tenant_id == bindparam("tenant"))
+_MANY = select(func.count()).where(of_tenant(tallies, bindparam("tenant")))
 
 
 TOLD = 20_000

@@ -25,6 +25,7 @@ from control_api.store.log.index import SPAN, block_end, indexed_size
 from control_api.store.queries import count_checks, purges, redactions, self_checks
 from control_api.store.queries.purges import purged_size
 from control_api.store.schema.log import entries_with_openings, log_entries, log_spans, openings
+from control_api.store.schema.statements import of_tenant
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from policies.trail.change import change_record
@@ -191,9 +192,8 @@ async def _make_room(
     """Gives other rows that have the ids of these entries one that no entry has, since ids are
     unique: their own group's turn comes later."""
     ids, seqs = [right.eid for _, right in wrong], [row.seq for row, _ in wrong]
-    of_tenant = log_entries.c.tenant_id == tenant_id
     there = log_entries.c.eid.in_(ids) & log_entries.c.seq.not_in(seqs)
-    query = select(log_entries).where(of_tenant, there)
+    query = select(log_entries).where(of_tenant(log_entries, tenant_id), there)
     taken = (await connection.execute(query)).mappings().all()
     if taken:
         await connection.execute(_delete(log_entries, tenant_id, [row["seq"] for row in taken]))
@@ -219,12 +219,12 @@ def _place(tenant_id: str, row: Row[Any]) -> dict[str, Any]:
 
 
 def _delete(table: Any, tenant_id: str, seqs: Sequence[int]) -> Any:
-    return delete(table).where(table.c.tenant_id == tenant_id, table.c.seq.in_(seqs))
+    return delete(table).where(of_tenant(table, tenant_id), table.c.seq.in_(seqs))
 
 
 def _within(table: Any) -> tuple[Any, ...]:
     return (
-        table.c.tenant_id == bindparam("tenant"),
+        of_tenant(table, bindparam("tenant")),
         table.c.seq >= bindparam("first"),
         table.c.seq < bindparam("until"),
     )
@@ -238,5 +238,5 @@ _GROUP = (
 )
 _TIMES = select(func.min(log_entries.c.ts), func.max(log_entries.c.ts)).where(*_within(log_entries))
 _SPAN = select(log_spans).where(
-    log_spans.c.tenant_id == bindparam("tenant"), log_spans.c.seq == bindparam("first")
+    of_tenant(log_spans, bindparam("tenant")), log_spans.c.seq == bindparam("first")
 )

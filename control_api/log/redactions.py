@@ -7,6 +7,7 @@ from sqlalchemy import select
 
 from control_api.store.queries import redactions
 from control_api.store.schema.log import log_entries
+from control_api.store.schema.statements import of_tenant
 from control_api.store.store import Store
 from policies.trail.findings import Finding
 from policies.trail.walk.gaps import Erasures, erased_ranges
@@ -35,7 +36,7 @@ async def missing(store: Store, tenant_id: str, erasures: Erasures) -> Finding |
     """The first entry whose opening is missing without an excuse, with its id."""
     for found in erasures.findings(1):
         query = select(log_entries.c.eid).where(
-            log_entries.c.tenant_id == tenant_id, log_entries.c.seq == found.seq
+            of_tenant(log_entries, tenant_id), log_entries.c.seq == found.seq
         )
         async with store.reading(tenant_id) as connection:
             return found._replace(eid=(await connection.execute(query)).scalar_one_or_none())

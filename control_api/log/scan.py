@@ -15,6 +15,7 @@ from sqlalchemy import Row, Select, bindparam, select
 from control_api.log.checks import SpanCheck, find_unindexed
 from control_api.store.log.chain import NO_OPENINGS, user_id_of
 from control_api.store.schema.log import entries_with_openings, log_entries, openings
+from control_api.store.schema.statements import of_tenant
 from control_api.store.store import Store
 from policies.trail import entry as stored
 from policies.trail import verify as proof
@@ -119,7 +120,7 @@ _PAGE: Select[Any] = (
     )
     .select_from(entries_with_openings)
     .where(
-        log_entries.c.tenant_id == bindparam("tenant"),
+        of_tenant(log_entries, bindparam("tenant")),
         log_entries.c.seq > bindparam("after"),
         log_entries.c.seq < bindparam("until"),
     )

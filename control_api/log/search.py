@@ -21,6 +21,7 @@ from control_api.store.schema.log import (
     log_spans,
     openings,
 )
+from control_api.store.schema.statements import of_tenant
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ async def _ranges(
     """The ranges to search, newest first."""
     # The size is read first: the index rows for that size never change afterwards, except that
     # retention removes some. Readers must not see those once the purge's anchor is committed.
-    head = select(log_heads.c.size, first_kept(tenant_id)).where(log_heads.c.tenant_id == tenant_id)
+    head = select(log_heads.c.size, first_kept(tenant_id)).where(of_tenant(log_heads, tenant_id))
     size, kept = (await connection.execute(head)).one_or_none() or (0, 0)
     until = size if before is None else min(before, size)
     facet = next((name for name in MOST_SELECTIVE if getattr(filters, name) is not None), None)
@@ -115,7 +116,7 @@ async def _spans(
     # Event times don't grow with `seq`, because a sidecar that was cut off delivers late. So each
     # block stores its earliest and latest time, and a binary search would not work.
     query = select(func.min(log_spans.c.seq), func.max(log_spans.c.until_seq)).where(
-        log_spans.c.tenant_id == tenant_id
+        of_tenant(log_spans, tenant_id)
     )
     if filters.since is not None:
         query = query.where(log_spans.c.last_ts >= filters.since)
@@ -133,7 +134,7 @@ def events_of(tenant_id: str) -> Select[Any]:
     return (
         select(log_entries.c.seq, log_entries.c.entry, log_entries.c.hash, openings.c.openings)
         .select_from(entries_with_openings)
-        .where(log_entries.c.tenant_id == tenant_id, log_entries.c.kind == "decision")
+        .where(of_tenant(log_entries, tenant_id), log_entries.c.kind == "decision")
     )
 
 

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.log.search import MOST_SELECTIVE, EventFilters, events_of, search
 from control_api.store.schema.log import entries_with_openings, log_entries, log_heads, openings
-from control_api.store.schema.statements import chunks
+from control_api.store.schema.statements import chunks, of_tenant
 from policies.trail.entry import audit_event
 
 MatchedRow = Sequence[Any]
@@ -116,7 +116,7 @@ def read_new(
 ) -> tuple[int, dict[EventFilters, Part]]:
     """The log's size, and for each set of filters what is new from `position` on, if anything
     matches: of more than are `allowed` the newest."""
-    head = select(log_heads.c.size).where(log_heads.c.tenant_id == tenant_id)
+    head = select(log_heads.c.size).where(of_tenant(log_heads, tenant_id))
     size: int = connection.execute(head).scalar_one_or_none() or 0
     if size <= position:
         return size, {}
@@ -163,7 +163,7 @@ def _new(tenant_id: str, columns: list[str], first: int, until: int) -> Any:
         select(seq, *read)
         .select_from(table)
         .where(
-            log_entries.c.tenant_id == tenant_id,
+            of_tenant(log_entries, tenant_id),
             seq >= first,
             seq < until,
             log_entries.c.kind == "decision",

@@ -23,6 +23,7 @@ from control_api.log.search import EventFilters
 from control_api.log.tail_reading import Part, read_missed, read_new
 from control_api.store.group_commit import start_task
 from control_api.store.schema.log import log_heads
+from control_api.store.schema.statements import of_tenant
 from control_api.store.store import Store
 from policies.ground.errors import SluiceError, Unavailable
 
@@ -243,5 +244,5 @@ class EventTails:
 
 
 async def _size(connection: AsyncConnection, tenant_id: str) -> int:
-    query = select(log_heads.c.size).where(log_heads.c.tenant_id == tenant_id)
+    query = select(log_heads.c.size).where(of_tenant(log_heads, tenant_id))
     return (await connection.execute(query)).scalar_one_or_none() or 0

@@ -25,6 +25,7 @@ from control_api.log.checks import (
 from control_api.log.scan import LogRange, scan
 from control_api.store.queries.purges import latest_anchor
 from control_api.store.schema.log import log_entries, log_heads, openings
+from control_api.store.schema.statements import of_tenant
 from control_api.store.store import Store
 from policies.ground.canonical import rfc3339
 from policies.trail import verify as proof
@@ -143,7 +144,7 @@ async def _last_row(connection: AsyncConnection, tenant_id: str) -> int:
     """The highest seq with a row, of an entry or an opening; -1 for an empty log."""
     last = -1
     for table in (log_entries, openings):
-        query = select(func.max(table.c.seq)).where(table.c.tenant_id == tenant_id)
+        query = select(func.max(table.c.seq)).where(of_tenant(table, tenant_id))
         found = (await connection.execute(query)).scalar()
         last = max(last, -1 if found is None else int(found))
     return last
@@ -179,4 +180,4 @@ def _answer(
     }
 
 
-_HEAD = select(log_heads).where(log_heads.c.tenant_id == bindparam("tenant"))
+_HEAD = select(log_heads).where(of_tenant(log_heads, bindparam("tenant")))

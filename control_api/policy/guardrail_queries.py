@@ -8,6 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.queries.rows import Position, columns_of, newest_first
 from control_api.store.schema.features import guardrails
+from control_api.store.schema.statements import of_tenant
 from policies.definitions.guardrail import Guardrail
 from policies.ground.canonical import encode
 
@@ -32,7 +33,7 @@ _COLUMNS = columns_of(guardrails)
 
 
 async def get(connection: AsyncConnection, tenant_id: str, name: str) -> StoredGuardrail | None:
-    query = select(*_COLUMNS).where(guardrails.c.tenant_id == tenant_id, guardrails.c.name == name)
+    query = select(*_COLUMNS).where(of_tenant(guardrails, tenant_id), guardrails.c.name == name)
     row = (await connection.execute(query)).mappings().one_or_none()
     return None if row is None else StoredGuardrail.from_row(row)
 
@@ -41,20 +42,20 @@ async def page(
     connection: AsyncConnection, tenant_id: str, after: Position | None, limit: int
 ) -> list[StoredGuardrail]:
     """A page of guardrails, newest first, after `(created_at, name)`."""
-    query = select(*_COLUMNS).where(guardrails.c.tenant_id == tenant_id)
+    query = select(*_COLUMNS).where(of_tenant(guardrails, tenant_id))
     query = newest_first(query, guardrails.c.created_at, guardrails.c.name, after, limit)
     return [StoredGuardrail.from_row(row) for row in (await connection.execute(query)).mappings()]
 
 
 async def every(connection: AsyncConnection, tenant_id: str) -> list[StoredGuardrail]:
     """All guardrails of the tenant, by name."""
-    query = select(*_COLUMNS).where(guardrails.c.tenant_id == tenant_id)
+    query = select(*_COLUMNS).where(of_tenant(guardrails, tenant_id))
     found = (await connection.execute(query.order_by(guardrails.c.name))).mappings()
     return [StoredGuardrail.from_row(row) for row in found]
 
 
 async def count(connection: AsyncConnection, tenant_id: str) -> int:
-    query = select(func.count()).where(guardrails.c.tenant_id == tenant_id)
+    query = select(func.count()).where(of_tenant(guardrails, tenant_id))
     return (await connection.execute(query)).scalar_one()
 
 
@@ -67,14 +68,14 @@ async def put(connection: AsyncConnection, tenant_id: str, row: StoredGuardrail)
     """Replaces the row of the same name."""
     await connection.execute(
         update(guardrails)
-        .where(guardrails.c.tenant_id == tenant_id, guardrails.c.name == row.guardrail.name)
+        .where(of_tenant(guardrails, tenant_id), guardrails.c.name == row.guardrail.name)
         .values(**_changing(row))
     )
 
 
 async def remove(connection: AsyncConnection, tenant_id: str, name: str) -> None:
     await connection.execute(
-        delete(guardrails).where(guardrails.c.tenant_id == tenant_id, guardrails.c.name == name)
+        delete(guardrails).where(of_tenant(guardrails, tenant_id), guardrails.c.name == name)
     )
 
 

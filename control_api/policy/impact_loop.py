@@ -26,6 +26,7 @@ from control_api.policy.impact_process import DONE, MAX_LINE, Job, Message
 from control_api.policy.impact_queries import RunState, StoredRun
 from control_api.store.queries import log_keys
 from control_api.store.schema.log import log_heads
+from control_api.store.schema.statements import of_tenant
 from control_api.store.transaction import Transaction
 from control_api.this_program import IMPACT_RUN, this_program
 from policies.ground.errors import NotFound, SluiceError
@@ -231,7 +232,7 @@ class HeldRun:
         await self.end(RunState.done, None, covering.size)
 
     async def _job(self, run: StoredRun) -> Job:
-        query = select(log_heads.c.log).where(log_heads.c.tenant_id == self._tenant_id)
+        query = select(log_heads.c.log).where(of_tenant(log_heads, self._tenant_id))
         async with self._parts.store.reading(self._tenant_id) as connection:
             log = (await connection.execute(query)).scalar_one()
         return Job(

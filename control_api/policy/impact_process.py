@@ -23,6 +23,7 @@ from control_api.policy.impact_queries import Reached
 from control_api.store.queries.purges import first_kept
 from control_api.store.read_only import open_beside
 from control_api.store.schema.log import log_entries
+from control_api.store.schema.statements import of_tenant
 from control_api.store.store import Store
 from policies.definitions.model import Policy
 from policies.ground.canonical import b64, unb64
@@ -208,7 +209,7 @@ class ReplayRun:
 _PAGE = (
     select(log_entries.c.seq, log_entries.c.entry)
     .where(
-        log_entries.c.tenant_id == bindparam("tenant"),
+        of_tenant(log_entries, bindparam("tenant")),
         log_entries.c.seq >= bindparam("first"),
         log_entries.c.seq < bindparam("until"),
     )

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.queries.rows import columns_of, values_of
 from control_api.store.schema.features import impact_policies, impact_runs
+from control_api.store.schema.statements import of_tenant
 
 
 class RunState(StrEnum):
@@ -69,14 +70,14 @@ async def find(connection: AsyncConnection, tenant_id: str, impact_id: str) -> S
 async def policies_of(connection: AsyncConnection, tenant_id: str, impact_id: str) -> bytes | None:
     """The policies of a run, as they were added; None once it has ended."""
     query = select(impact_policies.c.body).where(
-        impact_policies.c.tenant_id == tenant_id, impact_policies.c.impact_id == impact_id
+        of_tenant(impact_policies, tenant_id), impact_policies.c.impact_id == impact_id
     )
     return (await connection.execute(query)).scalar_one_or_none()
 
 
 async def count_running(connection: AsyncConnection, tenant_id: str) -> int:
     query = select(func.count()).where(
-        impact_runs.c.tenant_id == tenant_id, impact_runs.c.state == RunState.running
+        of_tenant(impact_runs, tenant_id), impact_runs.c.state == RunState.running
     )
     return (await connection.execute(query)).scalar_one()
 
@@ -139,7 +140,7 @@ async def end(
         return False
     await connection.execute(
         delete(impact_policies).where(
-            impact_policies.c.tenant_id == tenant_id, impact_policies.c.impact_id == impact_id
+            of_tenant(impact_policies, tenant_id), impact_policies.c.impact_id == impact_id
         )
     )
     return True
@@ -156,7 +157,7 @@ async def renew(
 async def forget(connection: AsyncConnection, tenant_id: str, before: int, keep: int) -> int:
     """Deletes runs that ended before `before`, and all but the `keep` that ended last. Returns how
     many."""
-    ended = (impact_runs.c.tenant_id == tenant_id, impact_runs.c.ended_at.is_not(None))
+    ended = (of_tenant(impact_runs, tenant_id), impact_runs.c.ended_at.is_not(None))
     newest = (
         select(impact_runs.c.impact_id)
         .where(*ended)
@@ -184,4 +185,4 @@ async def _change(
 
 
 def _is(tenant_id: str, impact_id: str) -> tuple[ColumnElement[bool], ...]:
-    return impact_runs.c.tenant_id == tenant_id, impact_runs.c.impact_id == impact_id
+    return of_tenant(impact_runs, tenant_id), impact_runs.c.impact_id == impact_id

@@ -9,6 +9,7 @@ from sqlalchemy import RowMapping, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.queries.rows import Position, columns_of, newest_first, values_of
+from control_api.store.schema.statements import of_tenant
 from control_api.store.schema.tables import agents
 from policies.definitions.model import Agent, AgentStatus
 from policies.ground.canonical import encode, rfc3339
@@ -66,7 +67,7 @@ SEARCHED = ("agent_id", "display_name", "owner", "description")
 
 
 async def get(connection: AsyncConnection, tenant_id: str, agent_id: str) -> StoredAgent | None:
-    query = select(*_COLUMNS).where(agents.c.tenant_id == tenant_id, agents.c.agent_id == agent_id)
+    query = select(*_COLUMNS).where(of_tenant(agents, tenant_id), agents.c.agent_id == agent_id)
     row = (await connection.execute(query)).mappings().one_or_none()
     return None if row is None else StoredAgent.from_row(row)
 
@@ -75,7 +76,7 @@ async def of_workload(
     connection: AsyncConnection, tenant_id: str, workload: str
 ) -> StoredAgent | None:
     """The agent that the pods of `workload` enrol as."""
-    query = select(*_COLUMNS).where(agents.c.tenant_id == tenant_id, agents.c.workload == workload)
+    query = select(*_COLUMNS).where(of_tenant(agents, tenant_id), agents.c.workload == workload)
     row = (await connection.execute(query)).mappings().one_or_none()
     return None if row is None else StoredAgent.from_row(row)
 
@@ -83,7 +84,7 @@ async def of_workload(
 async def count_pending(connection: AsyncConnection, tenant_id: str) -> int:
     """How many agents with a workload wait for approval."""
     query = select(func.count()).where(
-        agents.c.tenant_id == tenant_id,
+        of_tenant(agents, tenant_id),
         agents.c.workload.is_not(None),
         agents.c.status.in_(("draft", "pending_approval")),
     )
@@ -104,7 +105,7 @@ async def page(
     """A page of agents, newest first, after `(created_at, agent_id)`. `filters` maps names in
     `FILTERS` to the value that an agent must have, or to None for any value; `text` is what one of
     `SEARCHED` has to contain, in any case of letters."""
-    query = select(*_COLUMNS).where(agents.c.tenant_id == tenant_id)
+    query = select(*_COLUMNS).where(of_tenant(agents, tenant_id))
     for name in FILTERS:
         if (value := filters.get(name)) is not None:
             query = query.where(agents.c[name] == value)
@@ -119,7 +120,7 @@ async def page(
 async def count_by_status(connection: AsyncConnection, tenant_id: str) -> dict[str, int]:
     query = (
         select(agents.c.status, func.count())
-        .where(agents.c.tenant_id == tenant_id)
+        .where(of_tenant(agents, tenant_id))
         .group_by(agents.c.status)
     )
     return {row[0]: row[1] for row in await connection.execute(query)}
@@ -127,9 +128,7 @@ async def count_by_status(connection: AsyncConnection, tenant_id: str) -> dict[s
 
 async def bound_to(connection: AsyncConnection, tenant_id: str, key_id: str) -> list[StoredAgent]:
     """The agents that are bound to this key: no other key may act for them."""
-    query = select(*_COLUMNS).where(
-        agents.c.tenant_id == tenant_id, agents.c.bound_key_id == key_id
-    )
+    query = select(*_COLUMNS).where(of_tenant(agents, tenant_id), agents.c.bound_key_id == key_id)
     return [StoredAgent.from_row(row) for row in (await connection.execute(query)).mappings()]
 
 
@@ -137,7 +136,7 @@ async def put(connection: AsyncConnection, tenant_id: str, agent: StoredAgent) -
     """Replaces the row of the same id."""
     await connection.execute(
         update(agents)
-        .where(agents.c.tenant_id == tenant_id, agents.c.agent_id == agent.agent_id)
+        .where(of_tenant(agents, tenant_id), agents.c.agent_id == agent.agent_id)
         .values(**_values(agent))
     )
 

@@ -6,7 +6,7 @@ import orjson
 from sqlalchemy import Connection, delete, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.store.schema.statements import insert_if_absent
+from control_api.store.schema.statements import insert_if_absent, of_tenant
 from control_api.store.schema.tables import api_keys, documents, sidecar_owners, sidecars
 from policies.sets.policy_set import enrolment_name
 
@@ -21,7 +21,7 @@ SHOWN = 100
 
 def owner_of(connection: Connection, tenant_id: str, sidecar_id: str) -> str | None:
     query = select(sidecar_owners.c.owner).where(
-        sidecar_owners.c.tenant_id == tenant_id, sidecar_owners.c.sidecar_id == sidecar_id
+        of_tenant(sidecar_owners, tenant_id), sidecar_owners.c.sidecar_id == sidecar_id
     )
     owner: str | None = connection.execute(query).scalar_one_or_none()
     return owner
@@ -49,7 +49,7 @@ def take(connection: Connection, tenant_id: str, sidecar_id: str, taker: Taker, 
     done = connection.execute(
         update(sidecar_owners)
         .where(
-            sidecar_owners.c.tenant_id == tenant_id,
+            of_tenant(sidecar_owners, tenant_id),
             sidecar_owners.c.sidecar_id == sidecar_id,
             sidecar_owners.c.owner == present,
         )
@@ -63,13 +63,13 @@ def _holds(connection: Connection, tenant_id: str, present: str, taker: Taker, n
     if present.startswith(OF_PODS):
         agent_id = present.removeprefix(OF_PODS)
         pods = select(documents.c.name).where(
-            documents.c.tenant_id == tenant_id,
+            of_tenant(documents, tenant_id),
             documents.c.name == enrolment_name(agent_id),
             documents.c.body.is_not(None),
         )
         return taker.agent_ids != (agent_id,) and connection.execute(pods).first() is not None
     query = select(api_keys.c.agent_ids).where(
-        api_keys.c.tenant_id == tenant_id,
+        of_tenant(api_keys, tenant_id),
         api_keys.c.key_id == present,
         api_keys.c.revoked_at.is_(None),
         api_keys.c.expires_at.is_(None) | (api_keys.c.expires_at > now),
@@ -87,7 +87,7 @@ async def used_by(connection: AsyncConnection, tenant_id: str, owner: str) -> li
     """The sidecar ids that this owner uses, in order, at most `SHOWN`."""
     query = (
         select(sidecar_owners.c.sidecar_id)
-        .where(sidecar_owners.c.tenant_id == tenant_id, sidecar_owners.c.owner == owner)
+        .where(of_tenant(sidecar_owners, tenant_id), sidecar_owners.c.owner == owner)
         .order_by(sidecar_owners.c.sidecar_id)
         .limit(SHOWN)
     )
@@ -97,9 +97,9 @@ async def used_by(connection: AsyncConnection, tenant_id: str, owner: str) -> li
 def forget(connection: Connection, tenant_id: str, before: int) -> int:
     """Deletes what was taken before this time (microseconds) by sidecars that are not listed, at
     most `FORGOTTEN_AT_ONCE`. Returns how many."""
-    listed = select(sidecars.c.sidecar_id).where(sidecars.c.tenant_id == tenant_id)
+    listed = select(sidecars.c.sidecar_id).where(of_tenant(sidecars, tenant_id))
     due = (
-        sidecar_owners.c.tenant_id == tenant_id,
+        of_tenant(sidecar_owners, tenant_id),
         sidecar_owners.c.since < before,
         sidecar_owners.c.sidecar_id.not_in(listed),
     )

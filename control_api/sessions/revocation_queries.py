@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from control_api.store.queries.ended_sessions import MAX_CLOCK_LAG
 from control_api.store.queries.rows import columns_of, newest_first
 from control_api.store.queries.session_rows import SessionRow
+from control_api.store.schema.statements import of_tenant
 from control_api.store.schema.tables import sessions
 
 SessionPosition = tuple[int, str]
@@ -56,7 +57,7 @@ async def count(
 
 def _matching(tenant_id: str, wanted: SessionFilter, now: int) -> list[ColumnElement[bool]]:
     found = [
-        sessions.c.tenant_id == tenant_id,
+        of_tenant(sessions, tenant_id),
         sessions.c.revoked_at.is_(None),
         sessions.c.expires_at > now - MAX_CLOCK_LAG,
     ]
@@ -75,7 +76,7 @@ async def revoke_all(
     """Revokes the sessions of these ids that are not revoked yet, and returns their new rows."""
     # A session revoked since it was found keeps its first time and reason.
     which = (
-        sessions.c.tenant_id == tenant_id,
+        of_tenant(sessions, tenant_id),
         sessions.c.session_id.in_(ids),
         sessions.c.revoked_at.is_(None),
     )

@@ -7,6 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.queries.rows import columns_of, values_of
 from control_api.store.schema.features import sign_in_links
+from control_api.store.schema.statements import of_tenant
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ async def add(connection: AsyncConnection, tenant_id: str, link: SignInLink) -> 
 async def find(connection: AsyncConnection, tenant_id: str, digest: bytes) -> SignInLink | None:
     """The link whose code has this SHA-256, used or not, expired or not."""
     query = select(*columns_of(sign_in_links)).where(
-        sign_in_links.c.tenant_id == tenant_id, sign_in_links.c.digest == digest
+        of_tenant(sign_in_links, tenant_id), sign_in_links.c.digest == digest
     )
     row = (await connection.execute(query)).one_or_none()
     return None if row is None else SignInLink(*row)
@@ -42,7 +43,7 @@ async def use(connection: AsyncConnection, tenant_id: str, digest: bytes, now: i
     used = (
         update(sign_in_links)
         .where(
-            sign_in_links.c.tenant_id == tenant_id,
+            of_tenant(sign_in_links, tenant_id),
             sign_in_links.c.digest == digest,
             sign_in_links.c.expires_at > now,
             sign_in_links.c.used_at.is_(None),
@@ -56,6 +57,6 @@ async def delete_expired(connection: AsyncConnection, tenant_id: str, before: in
     """Deletes links that expired before this time."""
     await connection.execute(
         delete(sign_in_links).where(
-            sign_in_links.c.tenant_id == tenant_id, sign_in_links.c.expires_at < before
+            of_tenant(sign_in_links, tenant_id), sign_in_links.c.expires_at < before
         )
     )

@@ -8,6 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.queries.rows import Position, columns_of, newest_first, values_of
 from control_api.store.schema.features import console_sessions
+from control_api.store.schema.statements import of_tenant
 
 SignInMethod = Literal["key", "link", "oidc"]
 
@@ -54,7 +55,7 @@ async def add(connection: AsyncConnection, tenant_id: str, session: ConsoleSessi
 def find(connection: Connection, tenant_id: str, digest: bytes) -> ConsoleSession | None:
     """The session whose secret has this SHA-256, whether or not it has expired."""
     query = select(*_COLUMNS).where(
-        console_sessions.c.tenant_id == tenant_id, console_sessions.c.digest == digest
+        of_tenant(console_sessions, tenant_id), console_sessions.c.digest == digest
     )
     row = connection.execute(query).mappings().one_or_none()
     return None if row is None else ConsoleSession.from_row(row)
@@ -71,7 +72,7 @@ async def page(
     `(now, idle)`: a session expires after `now`, and was seen after `idle`."""
     now, idle = live
     query = select(*_COLUMNS).where(
-        console_sessions.c.tenant_id == tenant_id,
+        of_tenant(console_sessions, tenant_id),
         console_sessions.c.expires_at > now,
         console_sessions.c.seen_at > idle,
     )
@@ -87,7 +88,7 @@ async def touch(
     await connection.execute(
         update(console_sessions)
         .where(
-            console_sessions.c.tenant_id == tenant_id,
+            of_tenant(console_sessions, tenant_id),
             console_sessions.c.digest == digest,
             console_sessions.c.seen_at < before,
         )
@@ -101,7 +102,7 @@ async def end(
     """Deletes the session, of this person alone if one is given. None if it is gone: of two
     callers, one gets it."""
     mine = [
-        console_sessions.c.tenant_id == tenant_id,
+        of_tenant(console_sessions, tenant_id),
         console_sessions.c.session_id == session_id,
     ]
     if person is not None:
@@ -119,12 +120,12 @@ async def delete_ended(connection: AsyncConnection, tenant_id: str, now: int, id
     """Deletes sessions that have expired, or were not seen after `idle`. Returns how many, at most
     `EXPIRED_AT_ONCE`."""
     ended = select(console_sessions.c.digest).where(
-        console_sessions.c.tenant_id == tenant_id,
+        of_tenant(console_sessions, tenant_id),
         or_(console_sessions.c.expires_at <= now, console_sessions.c.seen_at <= idle),
     )
     done = await connection.execute(
         delete(console_sessions).where(
-            console_sessions.c.tenant_id == tenant_id,
+            of_tenant(console_sessions, tenant_id),
             console_sessions.c.digest.in_(ended.limit(EXPIRED_AT_ONCE)),
         )
     )

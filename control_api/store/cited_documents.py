@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.schema.proofs import cited_documents
-from control_api.store.schema.statements import chunks, insert_into
+from control_api.store.schema.statements import chunks, insert_into, of_tenant
 from control_api.store.schema.tables import documents
 from policies.sets.policy_set import ROLE, document_digest
 from policies.sets.source_levels import SOURCES
@@ -67,11 +67,11 @@ async def _adopt(
         )
         .outerjoin(
             cited_documents,
-            (cited_documents.c.tenant_id == documents.c.tenant_id)
+            of_tenant(cited_documents, documents.c.tenant_id)
             & (cited_documents.c.digest == documents.c.digest),
         )
         .where(
-            documents.c.tenant_id == bindparam("tenant"),
+            of_tenant(documents, bindparam("tenant")),
             documents.c.digest.is_not(None),
             func.substr(documents.c.name, 1, len(ROLE)) == ROLE,
             cited_documents.c.digest.is_(None),
@@ -87,7 +87,7 @@ _ADOPTED = ["tenant_id", "digest", "name", "body", "published_at"]
 _REPLACE = (
     update(cited_documents)
     .where(
-        cited_documents.c.tenant_id == bindparam("tenant"),
+        of_tenant(cited_documents, bindparam("tenant")),
         cited_documents.c.name.in_(bindparam("names", expanding=True)),
         cited_documents.c.replaced_at.is_(None),
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy import bindparam, delete, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.store.schema.statements import chunks
+from control_api.store.schema.statements import chunks, of_tenant
 from control_api.store.schema.tables import set_nodes
 from policies.sets.merkle_map import ROOT, node_digest, nodes_of, updated_nodes
 
@@ -51,7 +51,7 @@ def root_digest(nodes: Mapping[str, bytes | None]) -> str:
     return node_digest(body)
 
 
-_OF_TENANT = set_nodes.c.tenant_id == bindparam("tenant")
+_OF_TENANT = of_tenant(set_nodes, bindparam("tenant"))
 _NAMED = set_nodes.c.node.in_(bindparam("nodes", expanding=True))
 _BY_NAME = select(set_nodes.c.node, set_nodes.c.body).where(_OF_TENANT, _NAMED)
 _DELETE = delete(set_nodes).where(_OF_TENANT, _NAMED)

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from control_api.store import cited_documents, notices, set_nodes
 from control_api.store.log import heads
 from control_api.store.log.chain import Appended, LogChain
-from control_api.store.schema.statements import chunks
+from control_api.store.schema.statements import chunks, of_tenant
 from control_api.store.schema.tables import documents, tenants
 from policies.definitions.model import Candidate
 from policies.ground.errors import NotFound
@@ -134,7 +134,7 @@ class Transaction:
         one waits here. A tenant that is still to be created has no row to lock. The store calls
         this."""
         # FOR UPDATE is left out on SQLite, where BEGIN IMMEDIATE has locked the whole database.
-        row = select(tenants.c.revision).where(tenants.c.tenant_id == self.tenant_id)
+        row = select(tenants.c.revision).where(of_tenant(tenants, self.tenant_id))
         found = await self.connection.execute(row.with_for_update())
         self._revision = found.scalar_one_or_none()
         self._since = self._revision or 0
@@ -166,13 +166,13 @@ class Transaction:
 
     @property
     def _is_own_document(self) -> ColumnElement[bool]:
-        return documents.c.tenant_id == self.tenant_id
+        return of_tenant(documents, self.tenant_id)
 
     async def _set_revision(self, revision: int, **others: int) -> int:
         self._revision = revision
         await self.connection.execute(
             update(tenants)
-            .where(tenants.c.tenant_id == self.tenant_id)
+            .where(of_tenant(tenants, self.tenant_id))
             .values(revision=revision, **others)
         )
         return revision

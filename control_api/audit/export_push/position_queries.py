@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from control_api.store.queries.purges import first_kept
 from control_api.store.schema.features import export_positions
 from control_api.store.schema.log import log_heads
-from control_api.store.schema.statements import insert_if_absent
+from control_api.store.schema.statements import insert_if_absent, of_tenant
 
 
 class Waiting(NamedTuple):
@@ -38,7 +38,7 @@ async def waiting(connection: AsyncConnection, target: str) -> list[Waiting]:
         .select_from(
             log_heads.outerjoin(
                 export_positions,
-                (mine.tenant_id == log_heads.c.tenant_id) & (mine.target == target),
+                of_tenant(export_positions, log_heads.c.tenant_id) & (mine.target == target),
             )
         )
         .where(log_heads.c.size > at)
@@ -61,7 +61,7 @@ async def claim(
         "leased_until": 0,
     }
     await connection.execute(insert_if_absent(export_positions, connection.dialect).values(first))
-    mine = (export_positions.c.tenant_id == tenant_id, export_positions.c.target == target)
+    mine = (of_tenant(export_positions, tenant_id), export_positions.c.target == target)
     claimed = (
         update(export_positions)
         .where(
@@ -93,7 +93,7 @@ async def save(
     saved = (
         update(export_positions)
         .where(
-            export_positions.c.tenant_id == tenant_id,
+            of_tenant(export_positions, tenant_id),
             export_positions.c.target == target,
             export_positions.c.lease == lease,
         )

@@ -17,6 +17,7 @@ from control_api.log.checkpoints.expected import Diverged, Expected
 from control_api.store.queries import checkpoints, tree_nodes
 from control_api.store.queries.purges import latest_anchor
 from control_api.store.schema.log import log_entries
+from control_api.store.schema.statements import of_tenant
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from policies.ground.errors import Unavailable
@@ -133,7 +134,7 @@ async def _store(store: Store, tenant_id: str, nodes: list[StoredNode]) -> None:
 _PAGE: Select[Any] = (
     select(log_entries.c.seq, log_entries.c.entry)
     .where(
-        log_entries.c.tenant_id == bindparam("tenant"),
+        of_tenant(log_entries, bindparam("tenant")),
         log_entries.c.seq >= bindparam("first"),
         log_entries.c.seq < bindparam("until"),
     )

@@ -18,6 +18,7 @@ from control_api.store.queries import checkpoints, log_keys
 from control_api.store.queries.checkpoints import StoredCheckpoint
 from control_api.store.queries.purges import purged_size
 from control_api.store.schema.log import log_heads
+from control_api.store.schema.statements import of_tenant
 from control_api.store.store import Store
 from policies.ground.errors import SluiceError
 from policies.ground.signing import KeyRing
@@ -80,7 +81,7 @@ def _tree(row: Row[Any, Any, Any] | None) -> tuple[int, Frontier | None]:
 
 
 _HEAD = select(log_heads.c.log, log_heads.c.size, log_heads.c.frontier).where(
-    log_heads.c.tenant_id == bindparam("tenant")
+    of_tenant(log_heads, bindparam("tenant"))
 )
 
 

@@ -17,6 +17,7 @@ from control_api.metrics.labels import Signing
 from control_api.store.queries import checkpoints
 from control_api.store.queries.checkpoints import StoredCheckpoint
 from control_api.store.schema.log import log_heads
+from control_api.store.schema.statements import of_tenant
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from policies.ground.errors import SluiceError
@@ -105,7 +106,7 @@ class CheckpointLoop:
         """Appends a heartbeat, unless another replica has just done so."""
 
         async def work(tx: Transaction) -> None:
-            query = select(log_heads.c.last_ts).where(log_heads.c.tenant_id == tenant_id)
+            query = select(log_heads.c.last_ts).where(of_tenant(log_heads, tenant_id))
             last_ts = (await tx.connection.execute(query)).scalar()
             if last_ts is not None and last_ts <= tx.now - IDLE:
                 await tx.append(log_heartbeat_record(record_id=self._new_id()))

@@ -11,6 +11,7 @@ from control_api.store.queries import checkpoints, tree_nodes
 from control_api.store.queries.purges import latest_anchor
 from control_api.store.queries.tree_nodes import TooManyRows
 from control_api.store.schema.log import log_entries, log_heads
+from control_api.store.schema.statements import of_tenant
 from control_api.store.store import Store
 from policies.trail.incarnation import is_origin_of
 from policies.trail.merkle_tree import Frontier
@@ -25,7 +26,7 @@ TRIES = 5
 
 async def published_notes(connection: AsyncConnection, tenant: str) -> tuple[str, str, list[str]]:
     """The log's name, the origin of its newest checkpoints, and its latest note."""
-    query = select(log_heads.c.log).where(log_heads.c.tenant_id == tenant)
+    query = select(log_heads.c.log).where(of_tenant(log_heads, tenant))
     log = str((await connection.execute(query)).scalar() or "")
     incarnation = await checkpoints.latest_incarnation(connection, tenant)
     origin = log
@@ -44,7 +45,7 @@ async def last_entry(connection: AsyncConnection, tenant: str) -> str:
     """The time of the newest entry, empty if it can't be read."""
     query = (
         select(log_entries.c.entry)
-        .where(log_entries.c.tenant_id == tenant)
+        .where(of_tenant(log_entries, tenant))
         .order_by(log_entries.c.seq.desc())
         .limit(1)
     )
@@ -62,7 +63,7 @@ async def neighbour_rows(
     query = (
         select(log_entries.c.seq, log_entries.c.entry)
         .where(
-            log_entries.c.tenant_id == tenant, log_entries.c.seq >= seq - 1,
+            of_tenant(log_entries, tenant), log_entries.c.seq >= seq - 1,
             log_entries.c.seq <= seq + 1,
         )
         .order_by(log_entries.c.seq)
@@ -102,7 +103,7 @@ async def _roots_at(store: Store, tenant: str, wanted: Sequence[int]) -> dict[in
     while tree.size < wanted[-1]:
         query = (
             select(log_entries.c.seq, log_entries.c.hash)
-            .where(log_entries.c.tenant_id == tenant, log_entries.c.seq >= tree.size)
+            .where(of_tenant(log_entries, tenant), log_entries.c.seq >= tree.size)
             .order_by(log_entries.c.seq)
             .limit(min(PAGE, wanted[-1] - tree.size))
         )

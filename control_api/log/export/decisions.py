@@ -22,6 +22,7 @@ from control_api.log.formats.formats import AuditEvent, Format
 from control_api.log.search import EVERY_EVENT, EventFilters, events_of, matching
 from control_api.store.queries.purges import first_kept
 from control_api.store.schema.log import entries_with_openings, log_entries, openings
+from control_api.store.schema.statements import of_tenant
 from control_api.store.store import Store
 from policies.trail.entry import audit_event
 from policies.trail.merkle_tree import leaf_hash
@@ -54,7 +55,7 @@ def read_decisions(
     """The page from entry `at` on, which ends before `until` if it is full. `until` is at most the
     log's size."""
     until = min(until, at + PAGE_ENTRIES)
-    there = log_entries.c.tenant_id == tenant_id, log_entries.c.seq >= at
+    there = of_tenant(log_entries, tenant_id), log_entries.c.seq >= at
     size = func.length(log_entries.c.entry) + func.coalesce(func.length(openings.c.openings), 0)
     sizes = (
         select(log_entries.c.seq, size.label("size"))

@@ -23,6 +23,7 @@ from control_api.log.export.place import entry_proof
 from control_api.store.queries import log_keys, redactions
 from control_api.store.queries.purges import first_kept
 from control_api.store.schema.proofs import checkpoints, incarnations
+from control_api.store.schema.statements import of_tenant
 from control_api.store.store import Store
 from policies.ground.errors import Conflict, Unavailable
 from policies.ground.signing import Endorsement, KeyRing
@@ -140,12 +141,12 @@ def _keys(origin: str, first: bytes, chain: Sequence[Endorsement]) -> list[dict[
 
 
 _OF_ORIGIN = (
-    checkpoints.c.tenant_id == bindparam("tenant"),
+    of_tenant(checkpoints, bindparam("tenant")),
     checkpoints.c.origin == bindparam("origin"),
 )
 _INCARNATIONS = (
     select(incarnations.c.origin, incarnations.c.seq)
-    .where(incarnations.c.tenant_id == bindparam("tenant"))
+    .where(of_tenant(incarnations, bindparam("tenant")))
     .order_by(incarnations.c.number)
 )
 _NEWEST = (

@@ -16,6 +16,7 @@ from control_api.store.queries import tree_nodes
 from control_api.store.queries.purges import latest_anchor
 from control_api.store.queries.tree_nodes import TooManyRows
 from control_api.store.schema.log import log_entries, log_heads
+from control_api.store.schema.statements import of_tenant
 from policies.ground.canonical import micros
 from policies.ground.errors import Conflict, NotFound, Unavailable
 from policies.trail.proofs import tree_proofs
@@ -143,12 +144,10 @@ async def _known(
 _NEAR = (
     select(log_entries.c.entry)
     .where(
-        log_entries.c.tenant_id == bindparam("tenant"),
+        of_tenant(log_entries, bindparam("tenant")),
         log_entries.c.seq >= bindparam("seq"),
     )
     .order_by(log_entries.c.seq)
     .limit(NEAR)
 )
-_HEAD = select(log_heads.c.log, log_heads.c.size).where(
-    log_heads.c.tenant_id == bindparam("tenant")
-)
+_HEAD = select(log_heads.c.log, log_heads.c.size).where(of_tenant(log_heads, bindparam("tenant")))

@@ -22,6 +22,7 @@ from sqlalchemy import Row, bindparam, select, text
 from control_api.store.queries import cited_documents
 from control_api.store.queries.self_checks import SelfCheck
 from control_api.store.schema.log import log_entries
+from control_api.store.schema.statements import of_tenant
 from control_api.store.store import Store
 from policies.ground.canonical import micros
 from policies.trail.entry import time_of
@@ -188,7 +189,7 @@ def _change(raw: bytes) -> dict[str, Any]:
 _CHANGES = (
     select(log_entries.c.seq, log_entries.c.entry)
     .where(
-        log_entries.c.tenant_id == bindparam("tenant"),
+        of_tenant(log_entries, bindparam("tenant")),
         log_entries.c.seq >= bindparam("first"),
         log_entries.c.seq < bindparam("until"),
         # In the words of the index of rare kinds: otherwise no database uses it.
@@ -198,5 +199,5 @@ _CHANGES = (
     .limit(bindparam("n"))
 )
 _PLACE = select(log_entries.c.seq).where(
-    log_entries.c.tenant_id == bindparam("tenant"), log_entries.c.eid == bindparam("eid")
+    of_tenant(log_entries, bindparam("tenant")), log_entries.c.eid == bindparam("eid")
 )

@@ -30,6 +30,7 @@ from control_api.store.queries import self_checks
 from control_api.store.queries.purges import latest_anchor
 from control_api.store.queries.self_checks import SelfCheck
 from control_api.store.schema.log import log_heads
+from control_api.store.schema.statements import of_tenant
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from policies.ground.canonical import rfc3339
@@ -287,4 +288,4 @@ def _until(state: SelfCheck, head: LogHead) -> int:
     return min(head.size, state.size + ENTRIES)
 
 
-_HEAD = select(log_heads).where(log_heads.c.tenant_id == bindparam("tenant"))
+_HEAD = select(log_heads).where(of_tenant(log_heads, bindparam("tenant")))

@@ -23,7 +23,7 @@ from control_api.store.counters.dimensions import (
     Dimension,
 )
 from control_api.store.schema.log import first_accesses, tallies
-from control_api.store.schema.statements import insert_into
+from control_api.store.schema.statements import insert_into, of_tenant
 from policies.trail.entry import Index
 
 _Key = tuple[int, str, int]
@@ -205,7 +205,7 @@ def drop_expired(connection: Connection, tenant_id: str, now: int, limit: int = 
         old = (
             select(tallies.c.value, tallies.c.bucket)
             .where(
-                tallies.c.tenant_id == tenant_id,
+                of_tenant(tallies, tenant_id),
                 tallies.c.facet == int(dimension),
                 tallies.c.bucket < (now - kept) // BUCKETS[dimension],
             )

@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.counters.dimensions import BUCKETS, SEPARATOR, Dimension
 from control_api.store.schema.log import first_accesses, tallies
+from control_api.store.schema.statements import of_tenant
 
 
 class CountedValue(NamedTuple):
@@ -133,7 +134,7 @@ async def new_accesses(
     """The number of pairs of role and source that were first allowed from `since` until before
     `until`, and up to `limit` of the pairs, earliest first."""
     within = (
-        first_accesses.c.tenant_id == tenant_id,
+        of_tenant(first_accesses, tenant_id),
         first_accesses.c.first_ts >= since,
         first_accesses.c.first_ts < until,
     )
@@ -157,7 +158,7 @@ _SUMS = select(
 
 
 def _of(query: Select[Any], tenant_id: str, dimension: Dimension) -> Select[Any]:
-    return query.where(tallies.c.tenant_id == tenant_id, tallies.c.facet == int(dimension))
+    return query.where(of_tenant(tallies, tenant_id), tallies.c.facet == int(dimension))
 
 
 def _since(tenant_id: str, dimension: Dimension, since: int) -> Select[Any]:

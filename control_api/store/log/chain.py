@@ -22,6 +22,7 @@ from control_api.store.log import index as log_index
 from control_api.store.log.heads import LogEnd
 from control_api.store.log.postgresql_batch import SpoolMove
 from control_api.store.schema.log import log_entries, openings
+from control_api.store.schema.statements import of_tenant
 from policies.ground.canonical import b64, encode, micros, rfc3339
 from policies.ground.errors import Invalid
 from policies.trail.core import REJECTED, TIME_DOUBTFUL
@@ -242,6 +243,6 @@ def _insertion(table: Table, dialect: Dialect) -> str:
 _BY_EID = select(
     log_entries.c.eid, log_entries.c.seq, log_entries.c.hash, log_entries.c.entry
 ).where(
-    log_entries.c.tenant_id == bindparam("tenant"),
+    of_tenant(log_entries, bindparam("tenant")),
     log_entries.c.eid.in_(bindparam("eids", expanding=True)),
 )

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, bindparam, exists, select, update
 
 from control_api.store.errors import UnknownState
 from control_api.store.schema.log import log_entries, log_heads
-from control_api.store.schema.statements import insert_if_absent
+from control_api.store.schema.statements import insert_if_absent, of_tenant
 from control_api.store.schema.tables import installation, tenants
 from policies.definitions.model import Candidate
 from policies.ground.canonical import encode
@@ -101,23 +101,23 @@ _HEAD = (
         log_heads.c.frontier,
         log_heads.c.candidates,
     )
-    .where(log_heads.c.tenant_id == bindparam("tenant"))
+    .where(of_tenant(log_heads, bindparam("tenant")))
     .with_for_update()
 )
 _LIST = (
     update(log_heads)
-    .where(log_heads.c.tenant_id == bindparam("tenant"))
+    .where(of_tenant(log_heads, bindparam("tenant")))
     .values(candidates=bindparam("named"))
 )
-_TENANT = select(tenants.c.tenant_id).where(tenants.c.tenant_id == bindparam("tenant"))
-_EPOCH = select(installation.c.epoch).where(installation.c.tenant_id == "")
+_TENANT = select(tenants.c.tenant_id).where(of_tenant(tenants, bindparam("tenant")))
+_EPOCH = select(installation.c.epoch).where(of_tenant(installation, ""))
 # One statement sees one state of the database. If it read only the entries, it could find those
 # that another replica has committed, with the head, since this transaction looked for the head.
 _HEADLESS_ENTRY = (
     select(log_entries.c.seq)
     .where(
-        log_entries.c.tenant_id == bindparam("tenant"),
-        ~exists().where(log_heads.c.tenant_id == bindparam("tenant")),
+        of_tenant(log_entries, bindparam("tenant")),
+        ~exists().where(of_tenant(log_heads, bindparam("tenant"))),
     )
     .limit(1)
 )
@@ -125,7 +125,7 @@ _MOVE_PARAMETERS = ("tenant", "loaded", "to_size", "to_leaf", "to_ts", "to_front
 _MOVE = (
     update(log_heads)
     .where(
-        log_heads.c.tenant_id == bindparam("tenant"),
+        of_tenant(log_heads, bindparam("tenant")),
         log_heads.c.size == bindparam("loaded"),
     )
     .values(

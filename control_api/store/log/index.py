@@ -34,6 +34,7 @@ from sqlalchemy import (
 )
 
 from control_api.store.schema.log import log_entries, log_index, log_spans, openings
+from control_api.store.schema.statements import of_tenant
 
 BLOCK = 4096
 FACETS = (
@@ -130,7 +131,7 @@ def block_rows(name: str, until: str = "until") -> Select[Any]:
         column.label("value"),
         column.table.c.seq,
     ).where(
-        column.table.c.tenant_id == bindparam("tenant"),
+        of_tenant(column.table, bindparam("tenant")),
         column.table.c.seq >= bindparam("first"),
         column.table.c.seq < bindparam(until),
         column.is_not(None),
@@ -169,7 +170,7 @@ _INSERT_FACET = [
 ]
 _DELETE_GROUP = [
     delete(log_index).where(
-        log_index.c.tenant_id == bindparam("tenant"),
+        of_tenant(log_index, bindparam("tenant")),
         log_index.c.facet == place,
         log_index.c.value.in_(block_rows(name).with_only_columns(_column_of(name))),
         log_index.c.seq >= bindparam("first"),
@@ -178,7 +179,7 @@ _DELETE_GROUP = [
     for place, name in enumerate(FACETS)
 ]
 _DELETE_SPAN = delete(log_spans).where(
-    log_spans.c.tenant_id == bindparam("tenant"), log_spans.c.seq == bindparam("first")
+    of_tenant(log_spans, bindparam("tenant")), log_spans.c.seq == bindparam("first")
 )
 _INSERT_SPAN = insert(log_spans).from_select(
     ["tenant_id", "seq", "until_seq", "first_ts", "last_ts"],
@@ -190,7 +191,7 @@ _INSERT_SPAN = insert(log_spans).from_select(
         func.max(log_entries.c.ts),
     )
     .where(
-        log_entries.c.tenant_id == bindparam("tenant"),
+        of_tenant(log_entries, bindparam("tenant")),
         log_entries.c.seq >= bindparam("first"),
         log_entries.c.seq < bindparam("until"),
     )

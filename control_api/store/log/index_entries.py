@@ -23,6 +23,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.log import index
 from control_api.store.schema.log import log_entries, log_index
+from control_api.store.schema.statements import of_tenant
 
 
 class FacetValue(NamedTuple):
@@ -82,7 +83,7 @@ def _within(query: Select[Any], indexed: Subquery, part: range, ascending: bool)
 def _rows(named: FacetValue, first: int, until: int) -> tuple[ColumnElement[bool], ...]:
     at = log_index.c
     return (
-        at.tenant_id == named.tenant_id,
+        of_tenant(log_index, named.tenant_id),
         at.facet == index.FACETS.index(named.facet),
         at.value == named.value,
         at.seq >= first,
@@ -140,7 +141,7 @@ _DISTANCES = func.array_prepend(literal_column("0::smallint"), log_index.c.more)
 _FENCE: ColumnElement[int] = literal_column("0")
 """`OFFSET 0` keeps PostgreSQL from rearranging what a subquery does."""
 _DELETE = delete(log_index).where(
-    log_index.c.tenant_id == bindparam("tenant"),
+    of_tenant(log_index, bindparam("tenant")),
     log_index.c.facet == bindparam("facet"),
     log_index.c.value == bindparam("value"),
     log_index.c.seq.in_(bindparam("seqs", expanding=True)),

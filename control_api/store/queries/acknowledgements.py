@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from control_api.store.queries.sidecar_rows import LIVE
 from control_api.store.schema.log import log_entries
 from control_api.store.schema.proofs import acknowledgements
+from control_api.store.schema.statements import of_tenant
 from control_api.store.schema.tables import sidecars
 
 
@@ -47,7 +48,7 @@ def newest_of() -> ScalarSelect[int]:
     return (
         select(func.max(acknowledgements.c.revision))
         .where(
-            acknowledgements.c.tenant_id == bindparam("tenant"),
+            of_tenant(acknowledgements, bindparam("tenant")),
             acknowledgements.c.source == bindparam("of_source"),
         )
         .scalar_subquery()
@@ -96,7 +97,7 @@ _other = acknowledgements.alias("other")
 _newest = (
     select(func.max(_other.c.revision))
     .where(
-        _other.c.tenant_id == sidecars.c.tenant_id,
+        of_tenant(_other, sidecars.c.tenant_id),
         _other.c.source == sidecars.c.sidecar_id,
     )
     .correlate(sidecars)
@@ -105,7 +106,7 @@ _newest = (
 _first = (
     select(func.min(_other.c.revision))
     .where(
-        _other.c.tenant_id == sidecars.c.tenant_id,
+        of_tenant(_other, sidecars.c.tenant_id),
         _other.c.source == sidecars.c.sidecar_id,
         _other.c.revision >= bindparam("revision"),
     )
@@ -125,7 +126,7 @@ _OF_LIVE = (
     .outerjoin(
         acknowledgements,
         and_(
-            acknowledgements.c.tenant_id == sidecars.c.tenant_id,
+            of_tenant(acknowledgements, sidecars.c.tenant_id),
             acknowledgements.c.source == sidecars.c.sidecar_id,
             acknowledgements.c.revision == _first,
         ),
@@ -133,12 +134,12 @@ _OF_LIVE = (
     .outerjoin(
         log_entries,
         and_(
-            log_entries.c.tenant_id == acknowledgements.c.tenant_id,
+            of_tenant(log_entries, acknowledgements.c.tenant_id),
             log_entries.c.seq == acknowledgements.c.seq,
         ),
     )
     .where(
-        sidecars.c.tenant_id == bindparam("tenant"),
+        of_tenant(sidecars, bindparam("tenant")),
         sidecars.c.last_seen >= bindparam("since"),
         sidecars.c.sidecar_id > bindparam("after"),
     )
@@ -146,12 +147,12 @@ _OF_LIVE = (
     .limit(bindparam("rows"))
 )
 _FORGET = delete(acknowledgements).where(
-    acknowledgements.c.tenant_id == bindparam("tenant"),
+    of_tenant(acknowledgements, bindparam("tenant")),
     acknowledgements.c.seq < bindparam("until"),
     acknowledgements.c.revision
     < select(func.max(_other.c.revision))
     .where(
-        _other.c.tenant_id == acknowledgements.c.tenant_id,
+        of_tenant(_other, acknowledgements.c.tenant_id),
         _other.c.source == acknowledgements.c.source,
     )
     .correlate(acknowledgements)

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.counters.candidates import DECIDED, MAX_EXAMPLES
 from control_api.store.schema.log import candidate_counts
+from control_api.store.schema.statements import of_tenant
 from control_api.store.schema.tables import documents
 from policies.definitions.model import Candidate
 from policies.ground.canonical import encode
@@ -87,7 +88,7 @@ async def bodies(connection: AsyncConnection, tenant_id: str, name: str) -> list
 def _existing(tenant_id: str, name: str, column: Any) -> Select[Any]:
     prefix = candidate_name(name, "")
     return select(column).where(
-        documents.c.tenant_id == tenant_id,
+        of_tenant(documents, tenant_id),
         # Not a range, and not LIKE: the column sorts by the database's collation, and a name may
         # hold an underscore. This is no query that decisions wait for.
         func.substr(documents.c.name, 1, len(prefix)) == prefix,
@@ -134,7 +135,7 @@ async def forget(connection: AsyncConnection, tenant_id: str, name: str) -> None
     """Deletes what was counted of a candidate. The caller must hold the lock of the log's head."""
     await connection.execute(
         delete(candidate_counts).where(
-            candidate_counts.c.tenant_id == tenant_id, candidate_counts.c.name == name
+            of_tenant(candidate_counts, tenant_id), candidate_counts.c.name == name
         )
     )
 
@@ -142,7 +143,7 @@ async def forget(connection: AsyncConnection, tenant_id: str, name: str) -> None
 def _of(tenant_id: str, candidate: Candidate) -> tuple[ColumnElement[bool], ...]:
     counted = candidate_counts.c
     return (
-        counted.tenant_id == tenant_id,
+        of_tenant(candidate_counts, tenant_id),
         counted.name == candidate.name,
         counted.revision == candidate.revision,
     )

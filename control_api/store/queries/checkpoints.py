@@ -26,7 +26,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from control_api.store.queries.rows import columns_of, values_of
 from control_api.store.schema.log import log_entries
 from control_api.store.schema.proofs import checkpoints, incarnations
-from control_api.store.schema.statements import insert_if_absent
+from control_api.store.schema.statements import insert_if_absent, of_tenant
 
 HOUR = 3_600_000_000
 KEPT = 24 * HOUR
@@ -134,7 +134,7 @@ async def page(
     connection: AsyncConnection, tenant_id: str, before: int | None, limit: int
 ) -> list[StoredCheckpoint]:
     """The checkpoints before the number `before`, newest first."""
-    query = select(*COLUMNS).where(checkpoints.c.tenant_id == tenant_id)
+    query = select(*COLUMNS).where(of_tenant(checkpoints, tenant_id))
     if before is not None:
         query = query.where(checkpoints.c.number < before)
     rows = await connection.execute(query.order_by(checkpoints.c.number.desc()).limit(limit))
@@ -159,14 +159,14 @@ async def add_incarnation(
 COLUMNS = [checkpoints.c[name] for name in StoredCheckpoint.__dataclass_fields__]
 _LATEST = (
     select(*COLUMNS)
-    .where(checkpoints.c.tenant_id == bindparam("tenant"))
+    .where(of_tenant(checkpoints, bindparam("tenant")))
     .order_by(checkpoints.c.number.desc())
     .limit(1)
 )
 _AT = (
     select(*COLUMNS)
     .where(
-        checkpoints.c.tenant_id == bindparam("tenant"),
+        of_tenant(checkpoints, bindparam("tenant")),
         checkpoints.c.size == bindparam("size"),
     )
     # Of an expression: ordered by `number` itself, both databases would walk back through a day's
@@ -176,13 +176,13 @@ _AT = (
 )
 _COSIGNED = (
     update(checkpoints)
-    .where(checkpoints.c.tenant_id == bindparam("tenant"), checkpoints.c.number == bindparam("at"))
+    .where(of_tenant(checkpoints, bindparam("tenant")), checkpoints.c.number == bindparam("at"))
     .values(note=bindparam("cosigned"), witnesses=bindparam("count"))
 )
 _UPTO = (
     select(*COLUMNS)
     .where(
-        checkpoints.c.tenant_id == bindparam("tenant"),
+        of_tenant(checkpoints, bindparam("tenant")),
         checkpoints.c.size <= bindparam("size"),
         checkpoints.c.origin == bindparam("origin"),
     )
@@ -191,17 +191,17 @@ _UPTO = (
 )
 _LAST_OF_HOURS = (
     select(func.max(checkpoints.c.number))
-    .where(checkpoints.c.tenant_id == bindparam("tenant"))
+    .where(of_tenant(checkpoints, bindparam("tenant")))
     .group_by(checkpoints.c.origin, checkpoints.c.signed_at // HOUR)
 )
 _THIN = delete(checkpoints).where(
-    checkpoints.c.tenant_id == bindparam("tenant"),
+    of_tenant(checkpoints, bindparam("tenant")),
     checkpoints.c.signed_at < bindparam("before"),
     checkpoints.c.number.not_in(_LAST_OF_HOURS),
 )
 _INCARNATION = (
     select(*columns_of(incarnations))
-    .where(incarnations.c.tenant_id == bindparam("tenant"))
+    .where(of_tenant(incarnations, bindparam("tenant")))
     .order_by(incarnations.c.number.desc())
     .limit(1)
 )
@@ -210,8 +210,8 @@ _INCARNATION = (
 def beside(rows: FromClause, tenant: ColumnElement[str]) -> FromClause:
     """Each of these rows, with the columns `COLUMNS` of its tenant's latest checkpoint."""
     every = checkpoints.alias()
-    newest = select(func.max(every.c.number)).where(every.c.tenant_id == tenant).scalar_subquery()
-    latest = (checkpoints.c.tenant_id == tenant) & (checkpoints.c.number == newest)
+    newest = select(func.max(every.c.number)).where(of_tenant(every, tenant)).scalar_subquery()
+    latest = of_tenant(checkpoints, tenant) & (checkpoints.c.number == newest)
     return rows.outerjoin(checkpoints, latest)
 
 
@@ -249,10 +249,10 @@ _WITH_ENTRY = (
     select(*columns_of(incarnations), log_entries.c.eid)
     .join(
         log_entries,
-        (log_entries.c.tenant_id == incarnations.c.tenant_id)
+        of_tenant(log_entries, incarnations.c.tenant_id)
         & (log_entries.c.seq == incarnations.c.seq),
     )
-    .where(incarnations.c.tenant_id == bindparam("tenant"), log_entries.c.kind == "incarnation")
+    .where(of_tenant(incarnations, bindparam("tenant")), log_entries.c.kind == "incarnation")
     .order_by(incarnations.c.number.desc())
     .limit(1)
 )

@@ -8,7 +8,7 @@ from sqlalchemy import bindparam, delete, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.schema.proofs import cited_documents
-from control_api.store.schema.statements import chunks
+from control_api.store.schema.statements import chunks, of_tenant
 
 
 class ReplacedDocument(NamedTuple):
@@ -51,7 +51,7 @@ async def forget(
     return removed
 
 
-_OF_TENANT = cited_documents.c.tenant_id == bindparam("tenant")
+_OF_TENANT = of_tenant(cited_documents, bindparam("tenant"))
 _NAMED = cited_documents.c.digest.in_(bindparam("digests", expanding=True))
 _BODIES = select(cited_documents.c.digest, cited_documents.c.body).where(_OF_TENANT, _NAMED)
 _REPLACED = (

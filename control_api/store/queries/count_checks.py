@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.queries.rows import columns_of, values_of
 from control_api.store.schema.proofs import count_checks
-from control_api.store.schema.statements import insert_if_absent
+from control_api.store.schema.statements import insert_if_absent, of_tenant
 
 ASKED_FOR = 0
 """In place of a lease: somebody asked for a comparison, and none has begun since."""
@@ -30,7 +30,7 @@ class CountCheck:
 
 
 async def state(connection: AsyncConnection, tenant_id: str) -> CountCheck:
-    query = select(*columns_of(count_checks)).where(count_checks.c.tenant_id == tenant_id)
+    query = select(*columns_of(count_checks)).where(of_tenant(count_checks, tenant_id))
     row = (await connection.execute(query)).one_or_none()
     return CountCheck() if row is None else CountCheck(*row)
 
@@ -39,27 +39,30 @@ async def claim(connection: AsyncConnection, tenant_id: str, now: int, until: in
     """Leases the log to the caller until `until`; False while another process has the lease."""
     await _create(connection, tenant_id)
     free = or_(count_checks.c.leased_until.is_(None), count_checks.c.leased_until <= now)
-    leased = update(count_checks).where(count_checks.c.tenant_id == tenant_id, free)
+    leased = update(count_checks).where(of_tenant(count_checks, tenant_id), free)
     return (await connection.execute(leased.values(leased_until=until))).rowcount == 1
 
 
 async def ask(connection: AsyncConnection, tenant_id: str) -> None:
     """Has a comparison begin at once. One under way can't save what it finds."""
     await _create(connection, tenant_id)
-    of_tenant = count_checks.c.tenant_id == tenant_id
-    await connection.execute(update(count_checks).where(of_tenant).values(leased_until=ASKED_FOR))
+    await connection.execute(
+        update(count_checks)
+        .where(of_tenant(count_checks, tenant_id))
+        .values(leased_until=ASKED_FOR)
+    )
 
 
 async def renew(connection: AsyncConnection, tenant_id: str, lease: int, until: int) -> bool:
     """Moves the end of the caller's lease from `lease` to `until`; False if it was lost."""
-    mine = (count_checks.c.tenant_id == tenant_id, count_checks.c.leased_until == lease)
+    mine = (of_tenant(count_checks, tenant_id), count_checks.c.leased_until == lease)
     done = await connection.execute(update(count_checks).where(*mine).values(leased_until=until))
     return done.rowcount == 1
 
 
 async def put(connection: AsyncConnection, tenant_id: str, lease: int, after: CountCheck) -> None:
     """Replaces the state, unless the lease that ends at `lease` was lost meanwhile."""
-    mine = (count_checks.c.tenant_id == tenant_id, count_checks.c.leased_until == lease)
+    mine = (of_tenant(count_checks, tenant_id), count_checks.c.leased_until == lease)
     await connection.execute(update(count_checks).where(*mine).values(values_of(after)))
 
 

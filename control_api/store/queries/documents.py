@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Select, and_, bindparam, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.store.schema.statements import CHUNK, chunks
+from control_api.store.schema.statements import CHUNK, chunks, of_tenant
 from control_api.store.schema.tables import documents, tenants
 from policies.ground.errors import NotFound
 
@@ -44,7 +44,7 @@ async def since(
     sizes = await connection.execute(
         select(documents.c.revision, func.coalesce(func.length(documents.c.body), 0))
         .where(
-            documents.c.tenant_id == tenant_id,
+            of_tenant(documents, tenant_id),
             documents.c.revision > revision,
             documents.c.revision <= present,
         )
@@ -61,7 +61,7 @@ async def since(
     rows = await connection.execute(
         select(*columns)
         .where(
-            documents.c.tenant_id == tenant_id,
+            of_tenant(documents, tenant_id),
             documents.c.revision > revision,
             documents.c.revision <= last,
         )
@@ -142,7 +142,7 @@ async def all_of(
         rows = await connection.execute(
             select(documents.c.revision, documents.c.body)
             .where(
-                documents.c.tenant_id == tenant_id,
+                of_tenant(documents, tenant_id),
                 named,
                 documents.c.body.is_not(None),
                 documents.c.revision > last,
@@ -167,7 +167,7 @@ async def names_after(
     rows = await connection.execute(
         select(documents.c.name)
         .where(
-            documents.c.tenant_id == tenant_id,
+            of_tenant(documents, tenant_id),
             documents.c.name > (after or prefix),
             documents.c.name < beyond,
             func.substr(documents.c.name, 1, len(prefix)) == prefix,
@@ -187,7 +187,7 @@ async def current(connection: AsyncConnection, tenant_id: str) -> int:
 async def revisions(connection: AsyncConnection, tenant_id: str) -> tuple[int, int]:
     """The tenant's revision, and that below which a sidecar has to reload the policy set. Raises
     `NotFound` if there is no such tenant."""
-    row = select(tenants.c.revision, tenants.c.reset_below).where(tenants.c.tenant_id == tenant_id)
+    row = select(tenants.c.revision, tenants.c.reset_below).where(of_tenant(tenants, tenant_id))
     found = (await connection.execute(row)).one_or_none()
     if found is None:
         raise NotFound(f"no such tenant: `{tenant_id}`")
@@ -201,8 +201,8 @@ async def load(connection: AsyncConnection, tenant_id: str) -> tuple[int, dict[s
     rows = await connection.execute(
         select(tenants.c.revision, documents.c.name, documents.c.body)
         .select_from(tenants)
-        .outerjoin(documents, documents.c.tenant_id == tenants.c.tenant_id)
-        .where(tenants.c.tenant_id == tenant_id)
+        .outerjoin(documents, of_tenant(documents, tenants.c.tenant_id))
+        .where(of_tenant(tenants, tenant_id))
     )
     revision: int | None = None
     found: dict[str, bytes] = {}
@@ -215,7 +215,7 @@ async def load(connection: AsyncConnection, tenant_id: str) -> tuple[int, dict[s
     return revision, found
 
 
-_OF_TENANT = documents.c.tenant_id == bindparam("tenant")
+_OF_TENANT = of_tenant(documents, bindparam("tenant"))
 _ONE = select(documents.c.body).where(_OF_TENANT, documents.c.name == bindparam("name"))
 _SMALL = select(documents.c.name, documents.c.body).where(
     _OF_TENANT,
@@ -236,8 +236,8 @@ _NAMED = (
         documents.c.body,
     )
     .select_from(tenants)
-    .outerjoin(documents, and_(documents.c.tenant_id == tenants.c.tenant_id, _AMONG))
-    .where(tenants.c.tenant_id == bindparam("tenant"))
+    .outerjoin(documents, and_(of_tenant(documents, tenants.c.tenant_id), _AMONG))
+    .where(of_tenant(tenants, bindparam("tenant")))
 )
 
 
@@ -265,4 +265,4 @@ async def last_change(connection: AsyncConnection, tenant_id: str, prefix: str) 
 def _changes(tenant_id: str, prefix: str, column: Any) -> Select[Any]:
     # Not a range, and not LIKE: see `candidates.document_names`.
     named = func.substr(documents.c.name, 1, len(prefix)) == prefix
-    return select(column).where(documents.c.tenant_id == tenant_id, named)
+    return select(column).where(of_tenant(documents, tenant_id), named)

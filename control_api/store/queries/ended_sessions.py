@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.counters.dimensions import DAY
 from control_api.store.queries import holds
-from control_api.store.schema.statements import insert_if_absent
+from control_api.store.schema.statements import insert_if_absent, of_tenant
 from control_api.store.schema.tables import ended_sessions, sessions
 
 MAX_CLOCK_LAG = DAY
@@ -56,7 +56,7 @@ async def end(
     await connection.execute(insert(ended_sessions), values)
     await connection.execute(
         delete(sessions).where(
-            sessions.c.tenant_id == tenant_id,
+            of_tenant(sessions, tenant_id),
             sessions.c.session_id.in_([row.session_id for row in rows]),
         )
     )
@@ -89,7 +89,7 @@ def undo_claims(connection: Connection, again: Sequence[tuple[str, str]]) -> Non
 
 def _due(tenant_id: str, cutoff: int, now: int) -> Any:
     return select(sessions.c.session_id, sessions.c.expires_at, sessions.c.revoked_at).where(
-        sessions.c.tenant_id == tenant_id,
+        of_tenant(sessions, tenant_id),
         or_(
             # Every sidecar knows when a session expires, so there is no document to keep for it.
             and_(sessions.c.revoked_at.is_(None), sessions.c.expires_at < cutoff),

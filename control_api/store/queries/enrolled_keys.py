@@ -9,7 +9,7 @@ from sqlalchemy import RowMapping, and_, delete, func, insert, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.queries.rows import Position, columns_of, newest_first, values_of
-from control_api.store.schema.statements import chunks
+from control_api.store.schema.statements import chunks, of_tenant
 from control_api.store.schema.tables import documents, enrolled_keys
 from policies.definitions.model import Key, Scope
 
@@ -54,7 +54,7 @@ async def tenant_of(connection: AsyncConnection, digest: bytes) -> str | None:
 
 async def find(connection: AsyncConnection, tenant_id: str, digest: bytes) -> EnrolledKey | None:
     query = select(*_COLUMNS).where(
-        enrolled_keys.c.tenant_id == tenant_id, enrolled_keys.c.digest == digest
+        of_tenant(enrolled_keys, tenant_id), enrolled_keys.c.digest == digest
     )
     row = (await connection.execute(query)).mappings().one_or_none()
     return None if row is None else EnrolledKey.from_row(row)
@@ -77,7 +77,7 @@ async def page(
     """The keys that have not expired at `now`, newest first, after `(created_at, key_id)`; of all,
     or of those that expire before a time."""
     query = select(*_COLUMNS).where(
-        enrolled_keys.c.tenant_id == tenant_id, enrolled_keys.c.expires_at > now
+        of_tenant(enrolled_keys, tenant_id), enrolled_keys.c.expires_at > now
     )
     if expires_before is not None:
         query = query.where(enrolled_keys.c.expires_at < expires_before)
@@ -92,7 +92,7 @@ async def of_live_agents(
     """`(key_id, agent_id)` for each agent with a key of its own that is live: not expired at `now`,
     and of the generation that the agent's document names."""
     its_document = and_(
-        documents.c.tenant_id == enrolled_keys.c.tenant_id,
+        of_tenant(documents, enrolled_keys.c.tenant_id),
         documents.c.name == literal("enrolment/").concat(enrolled_keys.c.agent_id),
     )
     query = (
@@ -104,7 +104,7 @@ async def of_live_agents(
         )
         .join(documents, its_document)
         .where(
-            enrolled_keys.c.tenant_id == tenant_id,
+            of_tenant(enrolled_keys, tenant_id),
             enrolled_keys.c.scope == "evaluate",
             enrolled_keys.c.expires_at > now,
             documents.c.body.is_not(None),
@@ -122,11 +122,11 @@ async def of_live_agents(
 async def delete_expired(connection: AsyncConnection, tenant_id: str, before: int) -> int:
     """Deletes keys that expired before this time. Returns how many, at most `EXPIRED_AT_ONCE`."""
     expired = select(enrolled_keys.c.key_id).where(
-        enrolled_keys.c.tenant_id == tenant_id, enrolled_keys.c.expires_at < before
+        of_tenant(enrolled_keys, tenant_id), enrolled_keys.c.expires_at < before
     )
     done = await connection.execute(
         delete(enrolled_keys).where(
-            enrolled_keys.c.tenant_id == tenant_id,
+            of_tenant(enrolled_keys, tenant_id),
             enrolled_keys.c.key_id.in_(expired.limit(EXPIRED_AT_ONCE)),
         )
     )

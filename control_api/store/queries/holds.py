@@ -15,6 +15,7 @@ from control_api.store.log.index_entries import FacetValue, first_entry
 from control_api.store.queries.rows import Position, columns_of, newest_first, values_of
 from control_api.store.schema.log import entries_with_openings, log_entries, openings
 from control_api.store.schema.proofs import holds
+from control_api.store.schema.statements import of_tenant
 from control_api.store.schema.tables import sessions
 from policies.trail.change import Hold
 from policies.trail.record import masked_user
@@ -110,7 +111,7 @@ async def first_held(
     tail = select(func.min(log_entries.c.seq)).select_from(entries_with_openings)
     columns = (log_entries.c.session_id, log_entries.c.agent_id, openings.c.user_id)
     query = tail.where(
-        log_entries.c.tenant_id == tenant_id,
+        of_tenant(log_entries, tenant_id),
         log_entries.c.seq >= max(part.start, indexed),
         log_entries.c.seq < stop,
         or_(*(column.in_(sorted(held.covered[column.name])) for column in columns)),
@@ -125,7 +126,7 @@ async def add(connection: AsyncConnection, tenant_id: str, hold: StoredHold) -> 
 
 
 async def find(connection: AsyncConnection, tenant_id: str, hold_id: str) -> StoredHold | None:
-    query = _HOLDS.where(holds.c.tenant_id == tenant_id, holds.c.hold_id == hold_id)
+    query = _HOLDS.where(of_tenant(holds, tenant_id), holds.c.hold_id == hold_id)
     row = (await connection.execute(query)).one_or_none()
     return None if row is None else StoredHold(*row)
 
@@ -135,7 +136,7 @@ async def release(
 ) -> None:
     await connection.execute(
         update(holds)
-        .where(holds.c.tenant_id == tenant_id, holds.c.hold_id == hold_id)
+        .where(of_tenant(holds, tenant_id), holds.c.hold_id == hold_id)
         .values(released_by=by, released_at=now)
     )
 
@@ -145,7 +146,7 @@ async def forget_user(connection: AsyncConnection, tenant_id: str, user_id: str)
     await connection.execute(
         update(holds)
         .where(
-            holds.c.tenant_id == tenant_id,
+            of_tenant(holds, tenant_id),
             holds.c.object_type == "user",
             holds.c.object_id == user_id,
             holds.c.released_at.is_not(None),
@@ -163,7 +164,7 @@ async def page(
     limit: int,
 ) -> list[StoredHold]:
     """The holds after `(placed_at, hold_id)`, newest first."""
-    query = _HOLDS.where(holds.c.tenant_id == tenant_id)
+    query = _HOLDS.where(of_tenant(holds, tenant_id))
     if is_active is not None:
         none = holds.c.released_at.is_(None)
         query = query.where(none if is_active else ~none)
@@ -172,7 +173,7 @@ async def page(
 
 
 def _active(tenant_id: str) -> tuple[ColumnElement[bool], ...]:
-    return holds.c.tenant_id == tenant_id, holds.c.released_at.is_(None)
+    return of_tenant(holds, tenant_id), holds.c.released_at.is_(None)
 
 
 _HOLDS = select(*columns_of(holds))

@@ -8,6 +8,7 @@ from sqlalchemy import RowMapping, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.queries.rows import Position, newest_first, values_of
+from control_api.store.schema.statements import of_tenant
 from control_api.store.schema.tables import api_keys
 from policies.definitions.model import Key, Scope
 from policies.ground.canonical import encode
@@ -89,9 +90,7 @@ async def page(
 ) -> list[StoredKey]:
     """The keys that are not revoked, newest first, after `(created_at, key_id)`; of all, or of
     those that expire before a time."""
-    query = select(*_COLUMNS).where(
-        api_keys.c.tenant_id == tenant_id, api_keys.c.revoked_at.is_(None)
-    )
+    query = select(*_COLUMNS).where(of_tenant(api_keys, tenant_id), api_keys.c.revoked_at.is_(None))
     if expires_before is not None:
         query = query.where(api_keys.c.expires_at < expires_before)
     query = newest_first(query, api_keys.c.created_at, api_keys.c.key_id, after, limit)
@@ -101,7 +100,7 @@ async def page(
 async def get(connection: AsyncConnection, tenant_id: str, key_id: str) -> StoredKey | None:
     """The key, or None if it is missing or revoked."""
     query = select(*_COLUMNS).where(
-        api_keys.c.tenant_id == tenant_id,
+        of_tenant(api_keys, tenant_id),
         api_keys.c.key_id == key_id,
         api_keys.c.revoked_at.is_(None),
     )
@@ -123,7 +122,7 @@ async def expiring(
 ) -> list[Expiring]:
     """The live keys that expire next, soonest first."""
     query = select(*(api_keys.c[name] for name in Expiring._fields)).where(
-        api_keys.c.tenant_id == tenant_id,
+        of_tenant(api_keys, tenant_id),
         api_keys.c.revoked_at.is_(None),
         api_keys.c.expires_at > now,
     )
@@ -134,7 +133,7 @@ async def expiring(
 async def known(connection: AsyncConnection, tenant_id: str, key_id: str) -> bool:
     """Whether a key of this id exists, revoked or not."""
     query = select(api_keys.c.key_id).where(
-        api_keys.c.tenant_id == tenant_id, api_keys.c.key_id == key_id
+        of_tenant(api_keys, tenant_id), api_keys.c.key_id == key_id
     )
     return (await connection.execute(query)).first() is not None
 
@@ -144,7 +143,7 @@ async def bind(connection: AsyncConnection, tenant_id: str, key: StoredKey) -> N
     sidecars it speaks."""
     await connection.execute(
         update(api_keys)
-        .where(api_keys.c.tenant_id == tenant_id, api_keys.c.key_id == key.key_id)
+        .where(of_tenant(api_keys, tenant_id), api_keys.c.key_id == key.key_id)
         .values(
             bound_agent_id=key.bound_agent_id,
             **{name: _stored(getattr(key, name)) for name in _LISTS},
@@ -155,7 +154,7 @@ async def bind(connection: AsyncConnection, tenant_id: str, key: StoredKey) -> N
 async def add_former_agent(connection: AsyncConnection, tenant_id: str, key: StoredKey) -> None:
     """Notes that the key was bound to its agent, or to none, before another binding: sidecars that
     were given it as such have to forget it."""
-    row = api_keys.c.tenant_id == tenant_id, api_keys.c.key_id == key.key_id
+    row = of_tenant(api_keys, tenant_id), api_keys.c.key_id == key.key_id
     stored = (await connection.execute(select(api_keys.c.former_agents).where(*row))).scalar_one()
     former: list[str | None] = [] if stored is None else orjson.loads(stored)
     if key.bound_agent_id not in former:
@@ -166,6 +165,6 @@ async def add_former_agent(connection: AsyncConnection, tenant_id: str, key: Sto
 async def revoke(connection: AsyncConnection, tenant_id: str, key_id: str, now: int) -> None:
     await connection.execute(
         update(api_keys)
-        .where(api_keys.c.tenant_id == tenant_id, api_keys.c.key_id == key_id)
+        .where(of_tenant(api_keys, tenant_id), api_keys.c.key_id == key_id)
         .values(revoked_at=now)
     )

@@ -7,7 +7,7 @@ from itertools import pairwise
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.store.schema.statements import insert_if_absent
+from control_api.store.schema.statements import insert_if_absent, of_tenant
 from control_api.store.schema.tables import log_keys
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
@@ -16,7 +16,7 @@ from policies.ground.signing import Endorsement, KeyRing
 
 async def current(connection: AsyncConnection) -> bytes | None:
     """The key that signs now, or None if no service has registered one yet."""
-    query = select(log_keys.c.public_key).where(log_keys.c.tenant_id == "")
+    query = select(log_keys.c.public_key).where(of_tenant(log_keys, ""))
     found = await connection.execute(query.order_by(log_keys.c.place.desc()).limit(1))
     key: bytes | None = found.scalar()
     return key
@@ -24,7 +24,7 @@ async def current(connection: AsyncConnection) -> bytes | None:
 
 async def endorsements(connection: AsyncConnection) -> list[Endorsement]:
     """The stored endorsements, oldest first. They are not verified."""
-    query = select(log_keys.c.public_key, log_keys.c.signature).where(log_keys.c.tenant_id == "")
+    query = select(log_keys.c.public_key, log_keys.c.signature).where(of_tenant(log_keys, ""))
     rows = (await connection.execute(query.order_by(log_keys.c.place))).all()
     return [
         Endorsement(before.public_key, row.public_key, row.signature)
@@ -65,7 +65,7 @@ async def add(store: Store, first: bytes | None, chain: Sequence[Endorsement]) -
 
 
 async def _next_place(connection: AsyncConnection) -> int:
-    query = select(log_keys.c.place).where(log_keys.c.tenant_id == "")
+    query = select(log_keys.c.place).where(of_tenant(log_keys, ""))
     found = await connection.execute(query.order_by(log_keys.c.place.desc()).limit(1))
     last: int | None = found.scalar()
     return 0 if last is None else last + 1

@@ -20,7 +20,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.queries.rows import Position, columns_of, newest_first, values_of
-from control_api.store.schema.statements import chunks
+from control_api.store.schema.statements import chunks, of_tenant
 from control_api.store.schema.tables import policies, policy_versions
 from policies.definitions.model import Policy
 from policies.ground.canonical import encode
@@ -72,7 +72,7 @@ _COLUMNS = columns_of(policies)
 async def get(connection: AsyncConnection, tenant_id: str, policy_id: str) -> StoredPolicy | None:
     """The policy, or None if it never existed. A deleted policy is found; it has a `deleted_at`."""
     query = select(*_COLUMNS).where(
-        policies.c.tenant_id == tenant_id, policies.c.policy_id == policy_id
+        of_tenant(policies, tenant_id), policies.c.policy_id == policy_id
     )
     row = (await connection.execute(query)).mappings().one_or_none()
     return None if row is None else StoredPolicy.from_row(row)
@@ -123,7 +123,7 @@ async def authors(
     for part in chunks(rows):
         current = [(row.policy_id, row.version) for row in part]
         query = select(kept.policy_id, kept.changed_by).where(
-            kept.tenant_id == tenant_id, tuple_(kept.policy_id, kept.version).in_(current)
+            of_tenant(policy_versions, tenant_id), tuple_(kept.policy_id, kept.version).in_(current)
         )
         found |= {row.policy_id: row.changed_by for row in await connection.execute(query)}
     return found
@@ -146,7 +146,7 @@ async def in_force(connection: AsyncConnection, tenant_id: str) -> Sequence[RowM
 async def taken(connection: AsyncConnection, tenant_id: str, names: Sequence[str]) -> set[str]:
     """Those of `names` that active policies use. The name of a deleted policy is free again."""
     query = select(policies.c.name).where(
-        policies.c.tenant_id == tenant_id,
+        of_tenant(policies, tenant_id),
         policies.c.name.in_(names),
         policies.c.deleted_at.is_(None),
     )
@@ -168,7 +168,7 @@ async def of_files(connection: AsyncConnection, tenant_id: str) -> Sequence[RowM
     """The policies that files define, including deleted ones, as raw rows: decoding many of them
     with `StoredPolicy.from_row` is slow, so the caller does it in steps."""
     found = await connection.execute(
-        select(*_COLUMNS).where(policies.c.tenant_id == tenant_id, policies.c.file.is_not(None))
+        select(*_COLUMNS).where(of_tenant(policies, tenant_id), policies.c.file.is_not(None))
     )
     return found.mappings().all()
 
@@ -179,7 +179,7 @@ async def by_ids(
     """The existing policies of these ids, including deleted ones."""
     found = await connection.execute(
         select(*_COLUMNS).where(
-            policies.c.tenant_id == tenant_id, policies.c.policy_id.in_(policy_ids)
+            of_tenant(policies, tenant_id), policies.c.policy_id.in_(policy_ids)
         )
     )
     return [StoredPolicy.from_row(row) for row in found.mappings()]
@@ -195,7 +195,7 @@ async def put(connection: AsyncConnection, tenant_id: str, policy: StoredPolicy)
     """Replaces the row of the same id."""
     await connection.execute(
         update(policies)
-        .where(policies.c.tenant_id == tenant_id, policies.c.policy_id == policy.policy_id)
+        .where(of_tenant(policies, tenant_id), policies.c.policy_id == policy.policy_id)
         .values(**_values(policy))
     )
 
@@ -226,7 +226,7 @@ async def versions(
     """The versions before `before`, newest first."""
     kept = policy_versions.c
     query = select(kept.version, kept.body, kept.changed_by, kept.changed_at, kept.change).where(
-        kept.tenant_id == tenant_id, kept.policy_id == policy_id
+        of_tenant(policy_versions, tenant_id), kept.policy_id == policy_id
     )
     if before is not None:
         query = query.where(kept.version < before)
@@ -235,9 +235,7 @@ async def versions(
 
 
 def _active(tenant_id: str) -> Any:
-    return select(*_COLUMNS).where(
-        policies.c.tenant_id == tenant_id, policies.c.deleted_at.is_(None)
-    )
+    return select(*_COLUMNS).where(of_tenant(policies, tenant_id), policies.c.deleted_at.is_(None))
 
 
 def _values(policy: StoredPolicy) -> dict[str, Any]:

@@ -40,6 +40,7 @@ from control_api.store.schema.log import (
     openings,
     purges,
 )
+from control_api.store.schema.statements import of_tenant
 from policies.trail.entry import Index
 from policies.trail.removal import Anchor, Purged
 
@@ -64,13 +65,13 @@ async def purged_size(connection: AsyncConnection, tenant_id: str) -> int:
 def first_kept(tenant: str | ColumnElement[str]) -> ScalarSelect[int]:
     """A subquery for the first seq that readers of the tenant's log may see."""
     size = func.coalesce(func.max(purges.c.tree_size), 0)
-    return select(size).where(purges.c.tenant_id == tenant).scalar_subquery()
+    return select(size).where(of_tenant(purges, tenant)).scalar_subquery()
 
 
 async def add(connection: AsyncConnection, tenant_id: str, anchor: Anchor) -> None:
     """Replaces the previous anchor. Nothing is lost: its `purge` entry in the log says the same."""
     purged = anchor.purged
-    await connection.execute(delete(purges).where(purges.c.tenant_id == tenant_id))
+    await connection.execute(delete(purges).where(of_tenant(purges, tenant_id)))
     values = {
         "tenant_id": tenant_id,
         "seq": anchor.seq,
@@ -92,7 +93,7 @@ async def cover(connection: AsyncConnection, tenant_id: str, seq: int, note: str
     """Stores the note that covers the `purge` entry at `seq`, unless one is stored already."""
     await connection.execute(
         update(purges)
-        .where(purges.c.tenant_id == tenant_id, purges.c.seq == seq, purges.c.cover_note.is_(None))
+        .where(of_tenant(purges, tenant_id), purges.c.seq == seq, purges.c.cover_note.is_(None))
         .values(cover_note=note)
     )
 
@@ -198,13 +199,11 @@ def anchor_of(row: Row[Any]) -> Anchor:
 
 NEWEST = (
     select(purges)
-    .where(purges.c.tenant_id == bindparam("tenant"))
+    .where(of_tenant(purges, bindparam("tenant")))
     .order_by(purges.c.seq.desc())
     .limit(1)
 )
-_LOCK = (
-    select(log_heads.c.size).where(log_heads.c.tenant_id == bindparam("tenant")).with_for_update()
-)
+_LOCK = select(log_heads.c.size).where(of_tenant(log_heads, bindparam("tenant"))).with_for_update()
 _ROWS = (
     select(
         log_entries.c.seq,
@@ -214,27 +213,27 @@ _ROWS = (
     )
     .select_from(entries_with_openings)
     .where(
-        log_entries.c.tenant_id == bindparam("tenant"),
+        of_tenant(log_entries, bindparam("tenant")),
         log_entries.c.seq < bindparam("until"),
     )
     .order_by(log_entries.c.seq)
     .limit(bindparam("rows"))
 )
 _ENTRIES = delete(log_entries).where(
-    log_entries.c.tenant_id == bindparam("tenant"), log_entries.c.seq < bindparam("until")
+    of_tenant(log_entries, bindparam("tenant")), log_entries.c.seq < bindparam("until")
 )
 _BESIDE = (
     delete(openings).where(
-        openings.c.tenant_id == bindparam("tenant"), openings.c.seq < bindparam("until")
+        of_tenant(openings, bindparam("tenant")), openings.c.seq < bindparam("until")
     ),
     # If the cut divides a block, its span stays, because it covers the entries that are left.
     delete(log_spans).where(
-        log_spans.c.tenant_id == bindparam("tenant"),
+        of_tenant(log_spans, bindparam("tenant")),
         log_spans.c.until_seq <= bindparam("until"),
     ),
 )
 _FINISH = (
     update(purges)
-    .where(purges.c.tenant_id == bindparam("tenant"), purges.c.seq == bindparam("at"))
+    .where(of_tenant(purges, bindparam("tenant")), purges.c.seq == bindparam("at"))
     .values(finished_at=bindparam("now"))
 )

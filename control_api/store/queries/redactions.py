@@ -19,7 +19,7 @@ from control_api.store.schema.log import (
     log_heads,
     openings,
 )
-from control_api.store.schema.statements import chunks
+from control_api.store.schema.statements import chunks, of_tenant
 
 USER = FACETS.index("user_id")
 
@@ -47,7 +47,7 @@ class ErasableEntry(NamedTuple):
 
 
 async def log_size(connection: AsyncConnection, tenant_id: str) -> int:
-    query = select(log_heads.c.size).where(log_heads.c.tenant_id == tenant_id)
+    query = select(log_heads.c.size).where(of_tenant(log_heads, tenant_id))
     return (await connection.execute(query)).scalar_one_or_none() or 0
 
 
@@ -59,7 +59,7 @@ async def entries_of(
         found: list[Row[Any]] = []
         for ids in chunks(target.event_ids):
             query = _ENTRIES.where(
-                log_entries.c.tenant_id == tenant_id,
+                of_tenant(log_entries, tenant_id),
                 log_entries.c.eid.in_(ids),
                 log_entries.c.seq >= first_kept(tenant_id),
             )
@@ -71,13 +71,13 @@ async def entries_of(
     indexed = indexed_size(FACETS.index(target.facet), await log_size(connection, tenant_id))
     before = range(part.start, min(part.stop, indexed))
     named = FacetValue(tenant_id, target.facet, target.value)
-    entries = _ENTRIES.where(log_entries.c.tenant_id == tenant_id)
+    entries = _ENTRIES.where(of_tenant(log_entries, tenant_id))
     query = find_entries(connection.dialect, named, before, entries)
     rows = list(await connection.execute(query.limit(limit)))
     if len(rows) < limit:
         column = openings.c.user_id if target.facet == "user_id" else log_entries.c[target.facet]
         tail = _ENTRIES.where(
-            log_entries.c.tenant_id == tenant_id,
+            of_tenant(log_entries, tenant_id),
             log_entries.c.seq >= max(part.start, indexed),
             log_entries.c.seq < part.stop,
             column == target.value,
@@ -95,7 +95,7 @@ async def lineage_of(
         select(log_entries.c.seq)
         .select_from(_OPENED)
         .where(
-            log_entries.c.tenant_id == tenant_id,
+            of_tenant(log_entries, tenant_id),
             log_entries.c.ref.in_(event_ids),
             log_entries.c.seq >= first_kept(tenant_id),
         )
@@ -135,7 +135,7 @@ async def page(
     """`redact` entries `(seq, entry, hash)`: newest first and before seq `before`, or, if `after`
     is given, oldest first and after it."""
     query = _REDACTIONS.where(
-        log_entries.c.tenant_id == tenant_id, log_entries.c.seq >= first_kept(tenant_id)
+        of_tenant(log_entries, tenant_id), log_entries.c.seq >= first_kept(tenant_id)
     )
     if after is not None:
         query = query.where(log_entries.c.seq > after).order_by(log_entries.c.seq)
@@ -152,7 +152,7 @@ async def _events_of_lineage(
     """The events, by id, that the lineage among these entries belongs to."""
     found: dict[str, Row[Any]] = {}
     for ids in chunks(sorted({row.ref for row in rows if row.kind == "lineage"})):
-        query = _ENTRIES.where(log_entries.c.tenant_id == tenant_id, log_entries.c.eid.in_(ids))
+        query = _ENTRIES.where(of_tenant(log_entries, tenant_id), log_entries.c.eid.in_(ids))
         found |= {row.eid: row for row in await connection.execute(query)}
     return found
 
@@ -166,7 +166,7 @@ def _entry(row: Row[Any], event: Row[Any]) -> ErasableEntry:
 
 _OPENED = log_entries.join(
     openings,
-    (openings.c.tenant_id == log_entries.c.tenant_id) & (openings.c.seq == log_entries.c.seq),
+    of_tenant(openings, log_entries.c.tenant_id) & (openings.c.seq == log_entries.c.seq),
 )
 _ENTRIES: Select[Any] = select(
     log_entries.c.seq,
@@ -178,7 +178,7 @@ _ENTRIES: Select[Any] = select(
     openings.c.user_id,
     openings.c.seq.is_not(None).label("opened"),
 ).select_from(entries_with_openings)
-_OF_TENANT: ColumnElement[bool] = openings.c.tenant_id == bindparam("tenant")
+_OF_TENANT: ColumnElement[bool] = of_tenant(openings, bindparam("tenant"))
 _NAMED: ColumnElement[bool] = openings.c.seq.in_(bindparam("seqs", expanding=True))
 _DELETE = delete(openings).where(_OF_TENANT, _NAMED).returning(openings.c.seq, openings.c.user_id)
 # In the words of the index of rare kinds, without parameters: otherwise SQLite does not use it.

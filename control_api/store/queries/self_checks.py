@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.queries.rows import columns_of, values_of
 from control_api.store.schema.proofs import self_checks
-from control_api.store.schema.statements import insert_if_absent
+from control_api.store.schema.statements import insert_if_absent, of_tenant
 
 ASKED_FOR = 0
 """In place of a lease: somebody asked for a step, and none has begun since."""
@@ -35,7 +35,7 @@ class SelfCheck:
 
 
 async def state(connection: AsyncConnection, tenant_id: str) -> SelfCheck | None:
-    query = select(*columns_of(self_checks)).where(self_checks.c.tenant_id == tenant_id)
+    query = select(*columns_of(self_checks)).where(of_tenant(self_checks, tenant_id))
     row = (await connection.execute(query)).one_or_none()
     return None if row is None else SelfCheck(*row)
 
@@ -50,7 +50,7 @@ async def claim(
     leased = (
         update(self_checks)
         .where(
-            self_checks.c.tenant_id == tenant_id,
+            of_tenant(self_checks, tenant_id),
             or_(
                 self_checks.c.leased_until.is_(None),
                 self_checks.c.leased_until <= now,
@@ -69,9 +69,10 @@ async def begin_round(connection: AsyncConnection, tenant_id: str, *, stopped: b
     found goes on there instead, so that the finding stays until it is gone."""
     # `started_at` 0 makes the round due. Without its lease, a step under way can't save its state.
     again = {} if stopped else {"started_at": 0}
-    of_tenant = self_checks.c.tenant_id == tenant_id
     await connection.execute(
-        update(self_checks).where(of_tenant).values(leased_until=ASKED_FOR, **again)
+        update(self_checks)
+        .where(of_tenant(self_checks, tenant_id))
+        .values(leased_until=ASKED_FOR, **again)
     )
 
 
@@ -79,6 +80,6 @@ async def put(connection: AsyncConnection, tenant_id: str, lease: int, after: Se
     """Replaces the state, unless the lease that ends at `lease` was lost meanwhile."""
     await connection.execute(
         update(self_checks)
-        .where(self_checks.c.tenant_id == tenant_id, self_checks.c.leased_until == lease)
+        .where(of_tenant(self_checks, tenant_id), self_checks.c.leased_until == lease)
         .values(values_of(after))
     )

@@ -16,7 +16,7 @@ from control_api.store.counters.dimensions import MINUTE
 from control_api.store.group_commit import GroupCommit
 from control_api.store.queries import ended_sessions
 from control_api.store.queries.rows import Position, columns_of, newest_first
-from control_api.store.schema.statements import insert_if_absent
+from control_api.store.schema.statements import insert_if_absent, of_tenant
 from control_api.store.schema.tables import sessions
 from control_api.store.store import Store
 from policies.definitions.model import Session, SessionState
@@ -140,7 +140,7 @@ async def page(
     limit: int,
 ) -> list[SessionRow]:
     """The sessions after `(created_at, session_id)`, newest first; `state` is that at `now`."""
-    query = select(*columns_of(sessions)).where(sessions.c.tenant_id == tenant_id)
+    query = select(*columns_of(sessions)).where(of_tenant(sessions, tenant_id))
     if agent_role is not None:
         query = query.where(sessions.c.agent_role == agent_role)
     if state is not None:
@@ -154,7 +154,7 @@ async def revoke(
 ) -> None:
     await connection.execute(
         update(sessions)
-        .where(sessions.c.tenant_id == tenant_id, sessions.c.session_id == session_id)
+        .where(of_tenant(sessions, tenant_id), sessions.c.session_id == session_id)
         .values(revoked_at=now, revocation_reason=reason)
     )
 

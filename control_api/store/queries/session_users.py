@@ -10,7 +10,7 @@ from control_api.store.log.index import FACETS, indexed_size
 from control_api.store.log.index_entries import FacetValue, find_entries
 from control_api.store.queries import redactions
 from control_api.store.schema.log import log_entries, openings
-from control_api.store.schema.statements import chunks
+from control_api.store.schema.statements import chunks, of_tenant
 from control_api.store.schema.tables import sessions
 
 
@@ -26,7 +26,7 @@ async def sessions_of(
     connection: AsyncConnection, tenant_id: str, user_id: str, limit: int
 ) -> list[NamedSession]:
     """Up to `limit` sessions of the user."""
-    query = _SESSIONS.where(sessions.c.tenant_id == tenant_id, sessions.c.user_id == user_id)
+    query = _SESSIONS.where(of_tenant(sessions, tenant_id), sessions.c.user_id == user_id)
     rows = await connection.execute(query.order_by(sessions.c.session_id).limit(limit))
     return [NamedSession(*row) for row in rows]
 
@@ -38,7 +38,7 @@ async def sessions_by_id(
     found: list[NamedSession] = []
     for part in chunks(session_ids):
         query = _SESSIONS.where(
-            sessions.c.tenant_id == tenant_id,
+            of_tenant(sessions, tenant_id),
             sessions.c.session_id.in_(part),
             sessions.c.user_id != "",
         )
@@ -51,7 +51,7 @@ async def has_opening(connection: AsyncConnection, tenant_id: str, session_id: s
     indexed = indexed_size(
         FACETS.index("session_id"), await redactions.log_size(connection, tenant_id)
     )
-    opened = _OPENED.where(log_entries.c.tenant_id == tenant_id)
+    opened = _OPENED.where(of_tenant(log_entries, tenant_id))
     named = FacetValue(tenant_id, "session_id", session_id)
     by_index = find_entries(connection.dialect, named, range(indexed), opened)
     scanned = opened.where(log_entries.c.seq >= indexed, log_entries.c.session_id == session_id)
@@ -68,13 +68,13 @@ async def forget_user(
     for part in chunks(session_ids):
         await connection.execute(
             update(sessions)
-            .where(sessions.c.tenant_id == tenant_id, sessions.c.session_id.in_(part))
+            .where(of_tenant(sessions, tenant_id), sessions.c.session_id.in_(part))
             .values(user_id="")
         )
 
 
 _OPENED = select(log_entries.c.seq).join(
     openings,
-    (openings.c.tenant_id == log_entries.c.tenant_id) & (openings.c.seq == log_entries.c.seq),
+    of_tenant(openings, log_entries.c.tenant_id) & (openings.c.seq == log_entries.c.seq),
 )
 _SESSIONS: Select[Any] = select(sessions.c.session_id, sessions.c.agent_id, sessions.c.user_id)

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from control_api.store.counters.dimensions import DAY
 from control_api.store.group_commit import GroupCommit
 from control_api.store.queries.rows import Position, newest_first, values_of
-from control_api.store.schema.statements import insert_into
+from control_api.store.schema.statements import insert_into, of_tenant
 from control_api.store.schema.tables import sidecars
 from control_api.store.store import Store
 from policies.ground.errors import SluiceError
@@ -78,7 +78,7 @@ class FleetReports:
         """Deletes the sidecars that have been silent for longer than `KEPT`."""
         before = self._store.clock.now() - KEPT
         query = delete(sidecars).where(
-            sidecars.c.tenant_id == tenant_id, sidecars.c.last_seen < before
+            of_tenant(sidecars, tenant_id), sidecars.c.last_seen < before
         )
         await self._store.run(
             self._store.lane(tenant_id), lambda connection, _: connection.execute(query)
@@ -103,7 +103,7 @@ async def page(
     connection: AsyncConnection, tenant_id: str, after: Position | None, limit: int
 ) -> list[StoredSidecar]:
     """A page of sidecars, newest first, after `(first_seen, sidecar_id)`."""
-    query = select(*(sidecars.c[name] for name in _FIELDS)).where(sidecars.c.tenant_id == tenant_id)
+    query = select(*(sidecars.c[name] for name in _FIELDS)).where(of_tenant(sidecars, tenant_id))
     query = newest_first(query, sidecars.c.first_seen, sidecars.c.sidecar_id, after, limit)
     return [StoredSidecar(*row) for row in await connection.execute(query)]
 
@@ -114,7 +114,7 @@ async def behind(
     """The live sidecars that do not have this revision yet, in order of id."""
     query = (
         select(*(sidecars.c[name] for name in _FIELDS))
-        .where(sidecars.c.tenant_id == tenant_id, sidecars.c.last_seen >= now - LIVE)
+        .where(of_tenant(sidecars, tenant_id), sidecars.c.last_seen >= now - LIVE)
         .where((sidecars.c.epoch != epoch) | (sidecars.c.revision < revision))
         .order_by(sidecars.c.sidecar_id)
     )

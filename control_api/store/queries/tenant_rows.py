@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.postgresql.transaction import all_tenants
 from control_api.store.queries.rows import Position, newest_first, values_of
-from control_api.store.schema.statements import insert_if_absent
+from control_api.store.schema.statements import insert_if_absent, of_tenant
 from control_api.store.schema.tables import documents, installation, tenants
 from policies.ground.errors import NotFound
 
@@ -45,7 +45,7 @@ class Installation:
 
 
 async def get(connection: AsyncConnection, tenant_id: str) -> StoredTenant | None:
-    found = await connection.execute(select(tenants).where(tenants.c.tenant_id == tenant_id))
+    found = await connection.execute(select(tenants).where(of_tenant(tenants, tenant_id)))
     row = found.mappings().one_or_none()
     return None if row is None else StoredTenant(**row)
 
@@ -95,7 +95,7 @@ async def bodies(
     """The documents of these names; None for a removed document. A name that was never published is
     absent."""
     query = select(documents.c.name, documents.c.body).where(
-        documents.c.tenant_id == tenant_id, documents.c.name.in_(names)
+        of_tenant(documents, tenant_id), documents.c.name.in_(names)
     )
     return {row.name: row.body for row in await connection.execute(query)}
 
@@ -118,7 +118,7 @@ async def find_by_name(connection: AsyncConnection, tenant_id: str, name: str) -
     name to `tenant_id`."""
     # A unique index over the names of all tenants is impossible, because every unique key leads
     # with the tenant. So of two transactions that want a name, one waits here for the other's end.
-    lock = select(installation.c.epoch).where(installation.c.tenant_id == "").with_for_update()
+    lock = select(installation.c.epoch).where(of_tenant(installation, "")).with_for_update()
     await connection.execute(lock)
     # Outside this block, row-level security hides the rows of other tenants.
     async with all_tenants(connection, tenant_id):
@@ -133,7 +133,7 @@ async def put(connection: AsyncConnection, tenant: StoredTenant) -> None:
     kept = ("tenant_id", "revision")
     values = {name: value for name, value in values_of(tenant).items() if name not in kept}
     await connection.execute(
-        update(tenants).where(tenants.c.tenant_id == tenant.tenant_id).values(**values)
+        update(tenants).where(of_tenant(tenants, tenant.tenant_id)).values(**values)
     )
 
 
@@ -141,7 +141,7 @@ async def installed(connection: AsyncConnection) -> Installation | None:
     """The identity of this database, or None if the database is new."""
     query = select(
         installation.c.epoch, installation.c.created_at, installation.c.superadmin_digest
-    ).where(installation.c.tenant_id == "")
+    ).where(of_tenant(installation, ""))
     row = (await connection.execute(query)).one_or_none()
     return None if row is None else Installation(*row)
 

@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.schema.log import log_entries
 from control_api.store.schema.proofs import tree_nodes
-from control_api.store.schema.statements import chunks, insert_into
+from control_api.store.schema.statements import chunks, insert_into, of_tenant
 from policies.trail.proofs.nodes import HASH, LEVELS, WIDTH, KnownNodes, Node, stored_below
 
 MAX_ROWS = 256 * WIDTH
@@ -133,7 +133,7 @@ def _range(at: int, leaves: bool) -> Select[Any]:
     table, place = (log_entries, "seq") if leaves else (tree_nodes, "place")
     level = bindparam(f"level{at}", type_=BigInteger)
     query = select(level, table.c[place], table.c.hash).where(
-        table.c.tenant_id == bindparam("tenant"),
+        of_tenant(table, bindparam("tenant")),
         table.c[place] >= bindparam(f"first{at}"),
         table.c[place] < bindparam(f"until{at}"),
     )
@@ -141,7 +141,7 @@ def _range(at: int, leaves: bool) -> Select[Any]:
 
 
 _SPAN = (
-    tree_nodes.c.tenant_id == bindparam("tenant"),
+    of_tenant(tree_nodes, bindparam("tenant")),
     tree_nodes.c.level == bindparam("level"),
     tree_nodes.c.place >= bindparam("first"),
     tree_nodes.c.place < bindparam("until"),

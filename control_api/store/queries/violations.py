@@ -5,6 +5,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.schema.log import log_entries
+from control_api.store.schema.statements import of_tenant
 
 VIOLATION = "key.isolation_violation"
 """What such a `change` entry says."""
@@ -17,7 +18,7 @@ async def counted(connection: AsyncConnection, tenant_id: str, since: int, until
     query = (
         select(log_entries.c.ts, log_entries.c.entry)
         .where(
-            log_entries.c.tenant_id == tenant_id,
+            of_tenant(log_entries, tenant_id),
             log_entries.c.kind == "change",
             log_entries.c.kind.not_in(("decision", "lineage")),  # as the index has it
         )

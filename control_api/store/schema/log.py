@@ -16,6 +16,7 @@ from control_api.store.schema.columns import (
     timestamp,
     timestamp_or_null,
 )
+from control_api.store.schema.statements import of_tenant
 
 # The end of each tenant's log. Until it has an entry, `last_ts` is 0 and `last_leaf` is empty.
 # `candidates` repeats the tenant's for those who append, who lock only this row; null without any.
@@ -71,7 +72,7 @@ openings = table(
 # Each entry with the openings of its commitments, if these are still stored.
 entries_with_openings = log_entries.outerjoin(
     openings,
-    (openings.c.tenant_id == log_entries.c.tenant_id) & (openings.c.seq == log_entries.c.seq),
+    of_tenant(openings, log_entries.c.tenant_id) & (openings.c.seq == log_entries.c.seq),
 )
 
 # Finds entries by value. `control_api.store.log.index` writes it for thousands of entries at a

@@ -1,4 +1,5 @@
-"""Parts that statements share: chunks of rows, and `INSERT` with a conflict clause. Knows no table.
+"""Parts that statements share: the condition of a tenant, chunks of rows, and `INSERT` with a
+conflict clause. Knows no table.
 
 SQLite and PostgreSQL spell the clause alike, but SQLAlchemy has a class for each. The two have the
 same methods, but no typed base class, hence the `Any` below.
@@ -8,13 +9,24 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from sqlalchemy import Dialect, Table
+from sqlalchemy import ColumnElement, Dialect, FromClause, Table
 from sqlalchemy.dialects import postgresql, sqlite
 
 T = TypeVar("T")
 
 CHUNK = 500
 """The most rows or names in one statement: both databases limit the number of parameters."""
+
+
+def of_tenant(table: FromClause, tenant_id: str | ColumnElement[Any]) -> ColumnElement[bool]:
+    """The condition that a row of `table` belongs to a tenant: to one by its id, or a parameter's,
+    or in a join to that of the other row, whose `tenant_id` is given.
+
+    INVARIANT: every statement over tenants' rows has it for each of its tables. A test refuses a
+    comparison by hand, in which the other side could be forgotten or be another column.
+    """
+    of_one: ColumnElement[bool] = table.c.tenant_id == tenant_id
+    return of_one
 
 
 def chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:

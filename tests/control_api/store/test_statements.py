@@ -4,6 +4,7 @@ requires this."""
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import os
 import re
@@ -262,6 +263,30 @@ def test_what_the_code_writes_is_granted() -> None:
     found = {(table, verb.upper()) for verb, table in written if table in GRANTS}
     assert len(found) > 60
     assert [each for each in sorted(found) if each[1] not in GRANTS[each[0]].split(", ")] == []
+
+
+_BY_HAND = re.compile(r"tenant_id\)?\s*(?:==|!=)|(?:==|!=)\s*\(?[\w.]*tenant_id")
+NO_QUERY = {"tx.tenant_id == SUPERADMIN_REALM", "keys.tenant_id == DEFAULT_TENANT"}
+
+
+def test_no_query_compares_its_tenant_by_hand() -> None:
+    """It goes through `of_tenant`, which alone knows the column."""
+    found = set()
+    for path in sorted((ROOT / "control_api").rglob("*.py")):
+        code = path.read_text()
+        # Few files have such text, and parsing all would take seconds.
+        if "migrations" not in path.parts and _BY_HAND.search(code):
+            found |= {ast.unparse(each) for each in ast.walk(ast.parse(code)) if _by_hand(each)}
+    assert found - NO_QUERY == {"table.c.tenant_id == tenant_id"}
+
+
+def _by_hand(node: ast.AST) -> bool:
+    """Whether it compares an attribute or item `tenant_id`."""
+    return isinstance(node, ast.Compare) and any(
+        isinstance(side, ast.Attribute | ast.Subscript) and "tenant_id" in ast.unparse(side)
+        for side in (node.left, *node.comparators)
+        if isinstance(node.ops[0], ast.Eq | ast.NotEq)
+    )
 
 
 def test_only_used_privileges_are_granted(walked: set[str]) -> None:
