@@ -92,9 +92,8 @@ def main(arguments: list[str]) -> int:
 def _operator_faults() -> tuple[type[Exception], ...]:
     """Faults that an operator can fix, reported in one line. Anything else is a bug and gets a
     trace."""
-    from control_api.store.connection_errors import DatabaseUnreachable
     from control_api.store.errors import UnknownState
-    from control_api.store.url import UnusableDatabase
+    from control_api.store.url import DatabaseUnreachable, UnusableDatabase
     from control_api.supervise import WorkersFailing
     from control_api.tenants.keys_directory import NoSecret
 
@@ -189,7 +188,7 @@ def _serve(worker: WorkerArgs | None, settings: Settings, clock: Clock) -> int:
 async def _migrate(settings: Settings, clock: Clock, finish: bool) -> None:
     """Upgrade the schema, connected as the tables' owner if the environment names one."""
     from control_api.store.migrate import migrate
-    from control_api.store.startup import open_with_retry
+    from control_api.store.opening import open_with_retry
     from control_api.store.url import UnusableDatabase
 
     # The owner grants the service's role its privileges, so the migration gets both URLs.

@@ -11,11 +11,10 @@ from control_api.audit.bundle import Audit
 from control_api.console.bundle import Console
 from control_api.decisions.bundle import Decisions
 from control_api.edge.answers import Document
-from control_api.edge.bundles import Bundles
-from control_api.edge.describer import Describer, Description
 from control_api.edge.docs_page import render_page
-from control_api.edge.openapi import describe
+from control_api.edge.openapi import Describer, Description, describe
 from control_api.edge.route import Route
+from control_api.edge.router import Bundles
 from control_api.fleet.bundle import Fleet
 from control_api.fleet.isolation import SpoolStarts
 from control_api.fleet.set_pages import LeastPages, PageReads
@@ -26,7 +25,7 @@ from control_api.metrics.metrics import JobMetrics
 from control_api.policy.bundle import Policies
 from control_api.registry.bundle import Registry
 from control_api.routes import routes_of
-from control_api.security.console_address import ConsoleAddress
+from control_api.security.console_settings import ConsoleAddress
 from control_api.service import Service
 from control_api.sessions.bundle import Sessions
 from control_api.settings import Settings

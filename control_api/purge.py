@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from prometheus_client import Counter
 
-from control_api.alerts.cleanup import delete_old_deliveries
+from control_api.alerts.deliver import delete_old_deliveries
 from control_api.checkpoint_store.location import open_store
 from control_api.fleet.isolation import SidecarOwners
 from control_api.jitter import jitter
@@ -19,14 +19,14 @@ from control_api.log.purge_plan import PurgeMismatch
 from control_api.metrics.labels import Purging
 from control_api.policy.impact_counts import forget_ended_runs
 from control_api.registry.key_expiry import forget_expired_keys
-from control_api.sessions.purge import purge_sessions
+from control_api.sessions.ending import purge_sessions
 from control_api.settings import Settings
 from control_api.signin.bundle import SigningIn
 from control_api.signin.console_session import forget_ended_sessions
+from control_api.store.opening import command_store, explain_startup_faults
 from control_api.store.queries import tenant_rows
 from control_api.store.queries.sidecar_rows import FleetReports
 from control_api.store.schema.features import SUPERADMIN_REALM
-from control_api.store.startup import command_store, explain_startup_faults
 from control_api.store.store import Store
 from policies.ground.canonical import rfc3339
 from policies.ground.clock import Clock

@@ -27,7 +27,7 @@ from control_api.log.tenant_change import effective
 from control_api.policy.candidates import drop_all
 from control_api.registry import agent_queries
 from control_api.settings import Settings
-from control_api.store.queries import ended_sessions, session_rows, tenant_rows
+from control_api.store.queries import session_rows, tenant_rows
 from control_api.store.schema.statements import of_tenant
 from control_api.store.schema.tables import api_keys
 from control_api.store.store import Store
@@ -144,7 +144,7 @@ async def _revoke_session(tx: Transaction, session_id: str) -> bytes:
     row = await session_rows.find(tx.connection, tx.tenant_id, session_id)
     if row is None:
         # It was claimed in the lost period. The id must never be claimed again.
-        await ended_sessions.add_revoked(tx.connection, tx.tenant_id, session_id, tx.now)
+        await session_rows.add_revoked(tx.connection, tx.tenant_id, session_id, tx.now)
     elif row.revoked_at is None:
         await session_rows.revoke(tx.connection, tx.tenant_id, session_id, "store restored", tx.now)
     return session_document(session_id)

@@ -22,8 +22,7 @@ from control_api.assembly import (
     authenticator,
     superadmin_digest,
 )
-from control_api.audit.export_push.parts import ExportParts
-from control_api.audit.export_push.target_loop import ExportPush
+from control_api.audit.export_push.target_loop import ExportParts, ExportPush
 from control_api.audit.verification_operations import standing_headers
 from control_api.console.pages import PAGES
 from control_api.console.pipeline import ConsolePipeline
@@ -45,9 +44,9 @@ from control_api.routes import routes_of
 from control_api.service import METRICS
 from control_api.settings import Settings
 from control_api.signin.console_session import SessionReader
+from control_api.store.opening import explain_startup_faults, opened_store
 from control_api.store.queries import tenant_rows
 from control_api.store.queries.tenant_rows import Installation
-from control_api.store.startup import explain_startup_faults, opened_store
 from control_api.store.store import Store
 from control_api.tenants.bootstrap import FirstKeys, first_start
 from control_api.worker_args import WorkerArgs, inherited

@@ -12,10 +12,9 @@ from prometheus_client import CollectorRegistry
 
 from control_api.audit.proof_models import Ready, SelfVerified
 from control_api.edge.answers import Document, Redirect
-from control_api.edge.describer import Description
+from control_api.edge.openapi import Description
 from control_api.edge.requests import EmptyRequest
-from control_api.edge.route import Route
-from control_api.edge.scopes import OPEN
+from control_api.edge.route import OPEN, Route
 from control_api.log.scheduled.loop import SelfVerification
 from control_api.metrics.metrics import CONTENT_TYPE, exposition
 from control_api.metrics.peer_metrics import PeerMetrics

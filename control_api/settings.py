@@ -10,18 +10,18 @@ from pathlib import Path
 
 from control_api.checkpoint_store.location import StoreLocation
 from control_api.database_limits import DatabaseLimits
-from control_api.security.console_address import parse_origin
-from control_api.security.egress import AllowedHosts, MailServer
-from control_api.security.export_targets import ExportTarget, parse_targets
-from control_api.security.issuers import Issuer
-from control_api.security.oidc_settings import (
+from control_api.security.console_settings import (
     GroupGrants,
     OidcSettings,
     parse_authorities,
     parse_group_grants,
     parse_issuer,
+    parse_origin,
     parse_scopes,
 )
+from control_api.security.egress import AllowedHosts, MailServer
+from control_api.security.export_targets import ExportTarget, parse_targets
+from control_api.security.issuers import Issuer
 from control_api.security.witness_addresses import WitnessAddress, parse_witnesses
 from control_api.settings_reader import ControlSettingsReader, default_database
 from policies.ground.connection_budget import DEFAULT_CONNECTIONS

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
+from control_api.security.console_settings import provider_faults
 from control_api.security.issuers import Issuer, IssuerFaults, parse_issuers
-from control_api.security.oidc_settings import provider_faults
 from policies.ground.distribution import how_to_install
 from policies.ground.process.settings_reader import PREFIX, SettingsReader
 from policies.ground.process.tls_files import TlsFiles, UnusableTls

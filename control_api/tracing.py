@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from control_api.trace_headers import TRACEPARENT
+from control_api.current_request import TRACEPARENT
 from policies import __version__
 from policies.evaluate import Decision
 from policies.retrieval import Retrieval

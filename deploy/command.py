@@ -11,9 +11,8 @@ import argparse
 import os
 import sys
 
-from deploy.extras import complaint
 from deploy.module_command import module_command
-from deploy.overview import COMMANDS, overview, unknown
+from deploy.overview import COMMANDS, complaint, overview, unknown
 from policies.ground.distribution import DISTRIBUTION, wheel_digest
 
 

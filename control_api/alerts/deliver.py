@@ -1,8 +1,9 @@
-"""The loop that delivers fired alerts. It retries each delivery for up to a day, across restarts.
+"""Delivers fired alerts in a loop: retries each delivery for up to a day, across restarts.
 
     due > lease, so that no other process takes it > attempt > settled, or due again later
 
-At most one process at a time attempts a delivery.
+At most one process at a time attempts a delivery. The hourly retention deletes settled deliveries
+of alerts that fired long ago, so that a rule that fires every minute can't fill the store.
 """
 
 import asyncio
@@ -10,11 +11,12 @@ import logging
 import random
 from collections import Counter
 
-from control_api.alerts import delivery_queries, email, webhook
+from control_api.alerts import channels, queries
 from control_api.alerts.bundle import Alerts
-from control_api.alerts.delivery_queries import StoredDelivery
-from control_api.alerts.message import DeliveryFailed
+from control_api.alerts.channels import DeliveryFailed
+from control_api.alerts.queries import StoredDelivery
 from control_api.metrics.labels import DeliveryOutcome
+from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from policies.ground.errors import Unavailable
 from policies.ground.process.outage_logger import OutageLogger
@@ -62,7 +64,7 @@ class DeliveryLoop:
         async with self._alerts.store.reading_all_tenants() as connection:
             # Without the full targets: however many deliveries wait for one that hangs, they must
             # not fill the page. More than there is room for, since many may have the same target.
-            due = await delivery_queries.due(
+            due = await queries.due_deliveries(
                 connection, self._alerts.clock.now(), 4 * MAX_ATTEMPTS, full
             )
         for tenant_id, delivery in due:
@@ -93,7 +95,7 @@ class DeliveryLoop:
 
     async def _lease(self, tenant_id: str, delivery: StoredDelivery) -> bool:
         async def work(tx: Transaction) -> bool:
-            return await delivery_queries.lease(tx.connection, tenant_id, delivery, tx.now + LEASE)
+            return await queries.lease_delivery(tx.connection, tenant_id, delivery, tx.now + LEASE)
 
         return await self._alerts.store.write(tenant_id, work)
 
@@ -103,9 +105,9 @@ class DeliveryLoop:
         try:
             if delivery.channel == "webhook":
                 now = alerts.clock.now()
-                await webhook.deliver(alerts.allowed_hosts, tenant_id, delivery, now)
+                await channels.deliver_by_webhook(alerts.allowed_hosts, tenant_id, delivery, now)
             else:
-                await email.deliver(alerts.mail, tenant_id, delivery)
+                await channels.deliver_by_email(alerts.mail, tenant_id, delivery)
         except DeliveryFailed as error:
             return error
         return None
@@ -124,7 +126,7 @@ class DeliveryLoop:
             if again is not None and again > delivery.fired_at + DAY:
                 again = None  # give up after a day
             status = "delivered" if failed is None else "failed" if again is None else "pending"
-            await delivery_queries.settle(
+            await queries.settle_delivery(
                 tx.connection,
                 tenant_id,
                 delivery.delivery_id,
@@ -140,3 +142,26 @@ class DeliveryLoop:
         self._alerts.metrics.deliveries.labels(delivery.channel, outcome).inc()
         if failed is not None:
             _log.warning("delivery `%s` failed: %s", delivery.delivery_id, failed)
+
+
+KEPT_DELIVERIES = 90 * DAY
+"""How long a settled delivery is kept: microseconds since the alert fired."""
+FORGOTTEN_AT_ONCE = 500
+"""Deliveries per transaction."""
+
+
+async def delete_old_deliveries(store: Store, tenant_id: str) -> int:
+    """Returns the number of deleted deliveries. Raises `Unavailable` if the database fails."""
+
+    async def work(tx: Transaction) -> int:
+        return await queries.forget_deliveries(
+            tx.connection, tenant_id, tx.now - KEPT_DELIVERIES, FORGOTTEN_AT_ONCE
+        )
+
+    # In small transactions, so that evaluations do not wait long for the tenant's lock.
+    deleted = 0
+    while (count := await store.write(tenant_id, work)) > 0:
+        deleted += count
+        if count < FORGOTTEN_AT_ONCE:
+            break
+    return deleted

@@ -1,25 +1,105 @@
-"""The loop that measures alert rules and fires them. No evaluation ever waits for it.
+"""Measures alert rules from the counters that are kept with the log (`CONTRACT.md`, Alerts), and
+fires them, in a loop. No evaluation ever waits for it.
 
     find the logs that grew > measure their rules > fire: one transaction with the deliveries
-
-Knows nothing of how a delivery is sent.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
-from control_api.alerts import delivery_queries, rule_queries
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.alerts import queries
 from control_api.alerts.bundle import Alerts
-from control_api.alerts.delivery_queries import Channel, StoredDelivery
-from control_api.alerts.measurements import Measurement, measure
 from control_api.alerts.models import target_of
-from control_api.alerts.rule_queries import StoredRule
-from control_api.store.counters.dimensions import MINUTE
+from control_api.alerts.queries import Channel, StoredDelivery, StoredRule
+from control_api.store.counters import queries as tallies
+from control_api.store.counters.counters import MINUTE, Dimension
+from control_api.store.counters.queries import CountedValue
+from control_api.store.queries import sidecar_rows
 from control_api.store.transaction import Transaction
+from policies.ground.canonical import rfc3339
 from policies.ground.errors import Unavailable
 from policies.ground.ids import prefixed
 from policies.ground.process.outage_logger import OutageLogger
+
+BY_SECOND = 60
+"""Windows of up to this many minutes are summed by the second, longer ones by the minute."""
+AHEAD = 5 * MINUTE
+"""How far a sidecar's clock may be ahead of ours without its events being left out."""
+MAX_PAIRS = 20
+"""The maximum number of pairs of role and source that a message lists."""
+
+
+class Measurement(NamedTuple):
+    """The measured value, whether it reaches the threshold, and the detail for the receiver."""
+
+    value: float
+    reached: bool
+    detail: dict[str, Any]
+
+
+async def measure(
+    connection: AsyncConnection, tenant_id: str, rule: StoredRule, now: int
+) -> Measurement:
+    """Measure the rule over its window up to `now` (microseconds)."""
+    # In event time: a sidecar that was cut off delivers late, but its events count when they
+    # happened.
+    since, until = now - rule.window_minutes * MINUTE, now + AHEAD
+    if rule.rule_type == "new_source_access":
+        found = await tallies.new_accesses(connection, tenant_id, since, until, MAX_PAIRS)
+        value, reached, more = _new_accesses(rule, *found)
+    else:
+        by_second, by_minute = _DIMENSIONS[rule.rule_type]
+        dimension = by_second if rule.window_minutes <= BY_SECOND else by_minute
+        counted = await tallies.window(connection, tenant_id, dimension, since, until)
+        if rule.rule_type == "isolation_violation":
+            refused = await sidecar_rows.count_violations(connection, tenant_id, since, until)
+            counted = counted._replace(denied=counted.denied + refused)
+        value, reached, more = _decisions(rule, counted)
+    detail = {
+        "measured": value,
+        "threshold": rule.threshold,
+        "window_minutes": rule.window_minutes,
+        "window_from": rfc3339(since),
+        "window_to": rfc3339(now),
+        **more,
+    }
+    return Measurement(value, reached, detail)
+
+
+_DIMENSIONS = {
+    "denial_spike": (Dimension.second, Dimension.minute),
+    "high_deny_rate": (Dimension.second, Dimension.minute),
+    "isolation_violation": (Dimension.mismatch_second, Dimension.mismatch_minute),
+    "doubtful_time": (Dimension.doubtful_second, Dimension.doubtful_minute),
+}
+
+
+def _decisions(rule: StoredRule, counted: CountedValue) -> Measurement:
+    """Measures the rule types that compare counts of decisions and of denials."""
+    total, denied = counted.total, counted.denied
+    if rule.rule_type == "isolation_violation":
+        # This dimension counts only denials by that check, so there is no total to show.
+        return Measurement(denied, denied >= rule.threshold, {})
+    if rule.rule_type == "doubtful_time":
+        return Measurement(total, total >= rule.threshold, {})
+    events = {"events": total, "denied": denied}
+    if rule.rule_type == "denial_spike":
+        return Measurement(denied, denied >= rule.threshold, events)
+    # Compared as integers, so that rounding can't decide whether a rule fires.
+    enough = total >= max(rule.min_events, 1)
+    reached = enough and denied * 100 >= rule.threshold * total
+    percent = round(denied * 100 / total, 2) if total else 0.0
+    return Measurement(percent, reached, {**events, "min_events": rule.min_events})
+
+
+def _new_accesses(rule: StoredRule, count: int, pairs: Sequence[tuple[str, str]]) -> Measurement:
+    accesses = [{"agent_role": role, "source_id": source} for role, source in pairs]
+    return Measurement(count, count >= rule.threshold, {"accesses": accesses})
+
 
 POLL_SECONDS = 0.5
 # Every this many rounds, logs that did not grow are measured too: the cooldown of a rule may have
@@ -53,7 +133,7 @@ class AlertEvaluator:
     async def measure_grown(self) -> None:
         """Measure the rules of every log that grew."""
         async with self._alerts.store.reading_all_tenants() as connection:
-            sizes = await rule_queries.watched(connection)
+            sizes = await queries.watched(connection)
         self._rounds += 1
         all_logs = self._rounds % MEASURE_ALL_EVERY == 0
         grown = [t for t, size in sizes.items() if all_logs or self._measured.get(t) != size]
@@ -69,7 +149,7 @@ class AlertEvaluator:
         now = self._alerts.clock.now()
         reached: list[tuple[StoredRule, Measurement]] = []
         async with self._alerts.store.reading(tenant_id) as connection:
-            for rule in await rule_queries.enabled(connection, tenant_id):
+            for rule in await queries.enabled(connection, tenant_id):
                 if not cooling_down(rule, now):
                     measured = await measure(connection, tenant_id, rule, now)
                     if measured.reached:
@@ -83,10 +163,10 @@ class AlertEvaluator:
         async def work(tx: Transaction) -> bool:
             # INVARIANT: several processes may find that the rule has fired. Only one of them can
             # move `last_fired_at` on from the value they all saw, and that one fires.
-            if not await rule_queries.fired(tx.connection, tenant_id, rule, tx.now):
+            if not await queries.fired(tx.connection, tenant_id, rule, tx.now):
                 return False
             rows = new_deliveries(rule, measured, tx.now, alerts.entropy)
-            await delivery_queries.add(tx.connection, tenant_id, rows)
+            await queries.add_deliveries(tx.connection, tenant_id, rows)
             return True
 
         # If we die after the commit, the deliveries are stored, and another process sends them.

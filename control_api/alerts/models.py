@@ -8,11 +8,9 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from control_api.alerts.delivery_queries import Channel, DeliveryStatus, StoredDelivery
-from control_api.alerts.rule_queries import RuleType, StoredRule
+from control_api.alerts.queries import Channel, DeliveryStatus, RuleType, StoredDelivery, StoredRule
 from control_api.edge.answers import time_or_none
-from control_api.edge.idempotency import HEADER, IdempotencyKey
-from control_api.edge.requests import Identifier, RequestModel
+from control_api.edge.requests import IDEMPOTENCY_HEADER, IdempotencyKey, Identifier, RequestModel
 from policies.ground.canonical import rfc3339
 
 _NOW = "2026-01-31T12:00:00.000000Z"
@@ -157,7 +155,7 @@ class NewRule(RequestModel):
         "window_minutes": 60,
     }
 
-    in_header: ClassVar[Mapping[str, str]] = {"idempotency_key": HEADER}
+    in_header: ClassVar[Mapping[str, str]] = {"idempotency_key": IDEMPOTENCY_HEADER}
 
     name: Identifier
     rule_type: RuleType

@@ -4,7 +4,7 @@ import base64
 from collections.abc import Callable
 from dataclasses import asdict, replace
 
-from control_api.alerts import delivery_queries, rule_queries
+from control_api.alerts import queries
 from control_api.alerts.bundle import Alerts
 from control_api.alerts.models import (
     AlertRule,
@@ -15,12 +15,10 @@ from control_api.alerts.models import (
     RuleRequest,
     target_of,
 )
-from control_api.alerts.rule_queries import StoredRule
+from control_api.alerts.queries import StoredRule
 from control_api.auth.principal import Caller
-from control_api.edge.answers import Empty
-from control_api.edge.idempotency import Repeated, id_entropy
-from control_api.edge.paging import Page, page_of
-from control_api.edge.requests import ListRequest
+from control_api.edge.answers import Empty, Page, page_of
+from control_api.edge.requests import ListRequest, Repeated, id_entropy
 from control_api.security.egress import AllowedHosts
 from control_api.store.transaction import Transaction
 from policies.ground.errors import Conflict, NotFound, invalid
@@ -35,7 +33,7 @@ MAX_RULES = 200
 async def list_alert_rules(alerts: Alerts, caller: Caller, request: ListRequest) -> Page[AlertRule]:
     """List alert rules, newest first."""
     async with alerts.store.reading(caller.tenant_id) as connection:
-        rows = await rule_queries.page(
+        rows = await queries.page_of_rules(
             connection, caller.tenant_id, request.after(int, str), request.limit + 1
         )
     # A webhook URL often contains a secret, so only keys that may change a rule see the whole URL.
@@ -61,10 +59,10 @@ async def create_alert_rule(
     rule_id = prefixed("alr_", entropy)
 
     async def work(tx: Transaction) -> StoredRule:
-        if await rule_queries.rule(tx.connection, tx.tenant_id, rule_id) is not None:
+        if await queries.rule(tx.connection, tx.tenant_id, rule_id) is not None:
             raise Repeated("alert rule", rule_id)
         # Counted under the tenant's lock: two requests at once can't both pass the limit.
-        if await rule_queries.count(tx.connection, tx.tenant_id) >= MAX_RULES:
+        if await queries.count_rules(tx.connection, tx.tenant_id) >= MAX_RULES:
             raise Conflict(
                 f"the tenant already has {MAX_RULES} alert rules, the most allowed: delete one"
             )
@@ -75,7 +73,7 @@ async def create_alert_rule(
             created_at=tx.now,
             updated_at=tx.now,
         )
-        await rule_queries.add(tx.connection, tx.tenant_id, rule)
+        await queries.add_rule(tx.connection, tx.tenant_id, rule)
         await _record(alerts, tx, "alert.created", None, rule, caller.by)
         return rule
 
@@ -86,7 +84,7 @@ async def create_alert_rule(
 async def get_alert_rule(alerts: Alerts, caller: Caller, request: RuleRequest) -> AlertRule:
     """Show an alert rule, without its webhook secret."""
     async with alerts.store.reading(caller.tenant_id) as connection:
-        rule = await rule_queries.rule(connection, caller.tenant_id, request.rule_id)
+        rule = await queries.rule(connection, caller.tenant_id, request.rule_id)
     if rule is None:
         raise NotFound(f"no such alert rule: `{request.rule_id}`")
     return AlertRule.of(rule, full_url=caller.scope == "admin")
@@ -98,7 +96,7 @@ async def update_alert_rule(
     """Change an alert rule; a new webhook secret is shown only in this response."""
 
     async def work(tx: Transaction) -> tuple[StoredRule, str | None]:
-        rule = await rule_queries.rule(tx.connection, tx.tenant_id, request.rule_id)
+        rule = await queries.rule(tx.connection, tx.tenant_id, request.rule_id)
         if rule is None:
             raise NotFound(f"no such alert rule: `{request.rule_id}`")
         if request.rule_type != rule.rule_type:
@@ -113,7 +111,7 @@ async def update_alert_rule(
         # Always later than the last change, even if the clock steps back: the evaluator compares
         # this time to notice that a rule has changed since it was measured.
         changed = replace(changed, updated_at=max(tx.now, rule.updated_at + 1))
-        await rule_queries.put(tx.connection, tx.tenant_id, changed)
+        await queries.put_rule(tx.connection, tx.tenant_id, changed)
         await _record(alerts, tx, "alert.updated", rule, changed, caller.by)
         return changed, secret
 
@@ -125,11 +123,11 @@ async def delete_alert_rule(alerts: Alerts, caller: Caller, request: RuleRequest
     """Delete an alert rule; a rule deleted before is not found."""
 
     async def work(tx: Transaction) -> None:
-        rule = await rule_queries.rule(tx.connection, tx.tenant_id, request.rule_id)
+        rule = await queries.rule(tx.connection, tx.tenant_id, request.rule_id)
         if rule is None:
             raise NotFound(f"no such alert rule: `{request.rule_id}`")
         # What the rule has fired already is still delivered.
-        await rule_queries.remove(tx.connection, tx.tenant_id, rule.rule_id)
+        await queries.remove_rule(tx.connection, tx.tenant_id, rule.rule_id)
         await _record(alerts, tx, "alert.deleted", rule, None, caller.by)
 
     await alerts.store.write(caller.tenant_id, work)
@@ -141,7 +139,7 @@ async def list_fired_alerts(
 ) -> Page[FiredAlert]:
     """List fired alerts with the state of their delivery, newest first."""
     async with alerts.store.reading(caller.tenant_id) as connection:
-        rows = await delivery_queries.page(
+        rows = await queries.page_of_deliveries(
             connection, caller.tenant_id, request.after(int, str), request.limit + 1
         )
     return page_of(rows, request.limit, lambda row: (row.fired_at, row.delivery_id), FiredAlert.of)

@@ -8,8 +8,7 @@ from control_api.alerts.operations import (
     list_fired_alerts,
     update_alert_rule,
 )
-from control_api.edge.route import Route
-from control_api.edge.scopes import ADMIN, READ
+from control_api.edge.route import ADMIN, READ, Route
 
 ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/alerts/rules", READ, list_alert_rules),

@@ -12,12 +12,11 @@ from control_api.audit.event_models import (
     Lineage,
     LineageAction,
     event_page,
+    explanation_shown,
 )
-from control_api.audit.explanation import explanation_shown
 from control_api.auth.principal import Caller
-from control_api.departure import ends_with_client
-from control_api.edge.answers import Stream
-from control_api.edge.paging import Page, PagedPart
+from control_api.current_request import ends_with_client
+from control_api.edge.answers import Page, PagedPart, Stream
 from control_api.edge.requests import Identifier, ListRequest, LogSize, RequestModel, Time
 from control_api.log import read
 from control_api.log.search import EventFilters

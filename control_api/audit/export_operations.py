@@ -10,7 +10,7 @@ from control_api.audit.bundle import MAX_EXPORTS, Audit
 from control_api.audit.event_models import EndOfEntries, EventValues, FirstEntry
 from control_api.audit.event_operations import event_filters
 from control_api.auth.principal import Caller
-from control_api.departure import ends_with_client
+from control_api.current_request import ends_with_client
 from control_api.edge.answers import Stream
 from control_api.edge.requests import MostEntries, RequestModel, Time
 from control_api.log.export.decisions import DecisionExport, open_decisions

@@ -37,8 +37,7 @@ from control_api.audit.verification_operations import (
     start_verification,
     verify_log,
 )
-from control_api.edge.route import Route
-from control_api.edge.scopes import ADMIN, READ
+from control_api.edge.route import ADMIN, READ, Route
 from control_api.log.formats.formats import NDJSON
 from policies.trail.log_file.lines import MEDIA_TYPE
 

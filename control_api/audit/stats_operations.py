@@ -10,7 +10,7 @@ from control_api.audit.bundle import Audit
 from control_api.auth.principal import Caller
 from control_api.edge.requests import RequestModel
 from control_api.store.counters import queries as counters
-from control_api.store.counters.dimensions import MINUTE, Dimension
+from control_api.store.counters.counters import MINUTE, Dimension
 from policies.ground.canonical import rfc3339
 
 

@@ -1,20 +1,239 @@
-"""Where the checkpoint store is: the value of `SLUICE_CHECKPOINT_STORE`.
+"""Opens the checkpoint store that `SLUICE_CHECKPOINT_STORE` names, and stores checkpoints in a
+directory, each file written once, whole or not at all.
 
     file:///dir            a directory
     s3://bucket/prefix     a bucket; endpoint, region and credentials as botocore finds them
 
-Parses only; `open_store` opens.
+    <dir>/<tenant>/<number>.note                                the notes
+    <dir>/<tenant>/cosigned/<key id>/<incarnation>-<size>.note  those cosigned by a witness
+
+The directory may be shared by several processes and, on a network file system with hard links, by
+several machines. Of each day the last note stays, and the last of each witness, so that years of
+checkpoints stay a small directory.
+
+A file is written beside its place, synced, and linked to its name, which fails if the name exists.
+So a name never shows half a note, and of two writers one is refused.
 """
 
+import os
 import re
+import secrets
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
-from control_api.checkpoint_store.file_store import FileStore
-from control_api.checkpoint_store.stored_note import CheckpointStore
+from control_api.checkpoint_store.stored_note import (
+    COSIGNED,
+    MAX_NOTE,
+    MAX_WITNESSES,
+    CheckpointStore,
+    CheckpointStoreFault,
+    CosignedNote,
+    StoredNote,
+)
 from policies.ground.distribution import how_to_install
+from policies.ground.os_errors import worded
+
+_DAY = 86_400
+
+
+class NoteFolder:
+    """The files of `path` whose names match `pattern`. The first `create` makes the folder."""
+
+    def __init__(self, path: Path, pattern: re.Pattern[str]) -> None:
+        self.path = path
+        self._pattern = pattern
+
+    def names(self) -> list[str]:
+        """The names of the kept notes, the newest first."""
+        try:
+            found = [each.name for each in os.scandir(self.path)]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise fault(self.path, error) from error
+        return sorted((name for name in found if self._pattern.match(name)), reverse=True)
+
+    def read(self, name: str) -> str | None:
+        """None if a newer note has replaced it meanwhile."""
+        try:
+            with (self.path / name).open("rb") as file:
+                # What is no text is no valid note either; the reader finds that out.
+                return file.read(MAX_NOTE).decode(errors="replace")
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise fault(self.path, error) from error
+
+    def create(self, name: str, note: str) -> bool:
+        """False if the name exists. The name is on disk only after `sync`."""
+        _make(self.path)
+        unfinished = self.path / f".{name}.{os.getpid()}.{secrets.token_hex(4)}"
+        try:
+            _write(unfinished, note.encode())
+            # If we die here, a file that no reader looks at is left.
+            os.link(unfinished, self.path / name)
+        except FileExistsError:
+            return False
+        finally:
+            with suppress(FileNotFoundError):
+                unfinished.unlink()
+        return True
+
+    def remove(self, name: str) -> None:
+        (self.path / name).unlink(missing_ok=True)
+
+    def sync(self) -> None:
+        _sync(self.path)
+
+    def drop_replaced(self, names: list[str]) -> None:
+        """Removes the note before the newest one, if both are of the same origin and day."""
+        if len(names) < 2:
+            return
+        newest, before = (self.path / name for name in names[:2])
+        with suppress(FileNotFoundError):  # another process was faster
+            if _origin_and_day(newest) == _origin_and_day(before):
+                before.unlink()
+
+
+def fault(path: Path, error: OSError) -> CheckpointStoreFault:
+    return CheckpointStoreFault(f"checkpoint store `{path}`: {worded(error)}")
+
+
+def _write(path: Path, content: bytes) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _make(folder: Path) -> None:
+    if folder.is_dir():
+        return
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # The names of new folders must survive a power failure too.
+    for each in missing:
+        _sync(each.parent)
+
+
+def _origin_and_day(path: Path) -> tuple[bytes, int]:
+    with path.open("rb") as file:
+        return file.readline(MAX_NOTE), int(os.fstat(file.fileno()).st_mtime) // _DAY
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+_NOTE = re.compile(r"([0-9]{20})\.note\Z")
+_COSIGNED_NOTE = re.compile(r"[0-9]{10}-[0-9]{20}\.note\Z")
+_WITNESS = re.compile(r"[0-9a-f]{8}\Z")
+_TRIES = 10
+
+
+class FileStore:
+    """The notes under one directory, which is created at the first `put`."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def latest(self, tenant_id: str) -> StoredNote | None:
+        return next(self.notes(tenant_id), None)
+
+    def notes(self, tenant_id: str) -> Iterator[StoredNote]:
+        folder = self._folder(tenant_id)
+        below: str | None = None
+        for _ in range(_TRIES):
+            for name in folder.names():
+                if below is not None and name >= below:
+                    continue
+                note = folder.read(name)
+                if note is None:
+                    # A newer note has replaced it meanwhile. List again: its successor is the
+                    # latest now.
+                    break
+                below = name
+                yield StoredNote(int(name[:20]), note)
+            else:
+                return
+        raise CheckpointStoreFault(f"`{folder.path}` changes faster than it can be read")
+
+    def put(self, tenant_id: str, number: int, note: str) -> bool:
+        folder, name = self._folder(tenant_id), f"{number:020}.note"
+        try:
+            if not folder.create(name, note):
+                return False
+            # An old name may be free again, because its note was replaced (`drop_replaced`). Then
+            # a later one exists, which this writer has not seen.
+            names = folder.names()
+            if names[0] != name:
+                folder.remove(name)
+                return False
+            # The note is on disk, but its name only after this.
+            folder.sync()
+            folder.drop_replaced(names)
+        except OSError as error:
+            raise fault(folder.path, error) from error
+        return True
+
+    def put_cosigned(self, tenant_id: str, cosigned: CosignedNote) -> None:
+        folder = self._cosigned(tenant_id, cosigned.witness)
+        try:
+            folder.create(f"{cosigned.incarnation:010}-{cosigned.size:020}.note", cosigned.note)
+            folder.sync()
+            folder.drop_replaced(folder.names())
+        except OSError as error:
+            raise fault(folder.path, error) from error
+
+    def cosigned(self, tenant_id: str) -> list[str]:
+        parent = self._folder(tenant_id).path / COSIGNED
+        try:
+            witnesses = [each.name for each in os.scandir(parent)]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise fault(parent, error) from error
+        witnesses = sorted(name for name in witnesses if _WITNESS.match(name))
+        found = (self._latest_of(tenant_id, each) for each in witnesses[:MAX_WITNESSES])
+        return [note for note in found if note is not None]
+
+    def tenants(self) -> list[str]:
+        try:
+            found = [each.name for each in os.scandir(self._directory) if each.is_dir()]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise fault(self._directory, error) from error
+        return sorted(unquote(name) for name in found)
+
+    def _latest_of(self, tenant_id: str, witness: str) -> str | None:
+        folder = self._cosigned(tenant_id, witness)
+        # One that was replaced while it was read has a successor.
+        for _ in range(_TRIES):
+            names = folder.names()
+            note = folder.read(names[0]) if names else None
+            if note is not None or not names:
+                return note
+        raise CheckpointStoreFault(f"`{folder.path}` changes faster than it can be read")
+
+    def _folder(self, tenant_id: str) -> NoteFolder:
+        # `quote` leaves dots alone, and a folder `..` would be another one.
+        name = quote(tenant_id, safe="").replace(".", "%2E")
+        return NoteFolder(self._directory / name, _NOTE)
+
+    def _cosigned(self, tenant_id: str, witness: str) -> NoteFolder:
+        path = self._folder(tenant_id).path / COSIGNED / witness
+        return NoteFolder(path, _COSIGNED_NOTE)
+
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]\Z")
 _PREFIX = re.compile(r"[A-Za-z0-9!_.*'()/-]{0,512}\Z")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from control_api.audit.bundle import Audit
 from control_api.metrics.metrics import Instruments
 from control_api.policy.analyses.process import Analyses
-from control_api.security.console_address import ConsoleAddress
+from control_api.security.console_settings import ConsoleAddress
 from control_api.signin.bundle import SigningIn
 from control_api.tenants.bundle import Tenants
 from policies.ground.clock import Clock

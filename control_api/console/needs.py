@@ -7,7 +7,7 @@ from typing import NamedTuple
 from control_api.alerts.operations import list_fired_alerts
 from control_api.audit.proof_models import Verification
 from control_api.console.visit import Visit, address
-from control_api.edge.paging import Page
+from control_api.edge.answers import Page
 from control_api.fleet.models import SidecarShown
 from control_api.policy.candidate_models import CandidateListed
 from control_api.policy.candidate_operations import list_candidates

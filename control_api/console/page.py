@@ -7,8 +7,7 @@ from typing import Any, Literal
 from control_api.console.routes import route_of
 from control_api.console.visit import Visit
 from control_api.edge.answers import Document, Stream
-from control_api.edge.route import MAX_BODY, Operation
-from control_api.edge.scopes import Scope
+from control_api.edge.route import MAX_BODY, Operation, Scope
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,12 +28,10 @@ from control_api.console.routes import ROOT
 from control_api.console.sessions import ConsoleSessions
 from control_api.console.static import StaticFiles
 from control_api.console.visit import Form, SignedIn, Visit
-from control_api.edge.bundles import Bundles
-from control_api.edge.call import query_fields
-from control_api.edge.reply import JSON, HttpReply, render_error, render_result
-from control_api.edge.request_body import read_body
-from control_api.edge.request_shell import RequestInfo, RequestShell
-from control_api.edge.router import NoSuchMethod
+from control_api.edge.answers import JSON, HttpReply, render_error, render_result
+from control_api.edge.request_shell import RequestInfo, RequestShell, read_body
+from control_api.edge.route import query_fields
+from control_api.edge.router import Bundles, NoSuchMethod
 from control_api.edge.server import RequestHandler
 from control_api.tenants.operations import show_freeze
 from policies.ground.errors import Forbidden, Malformed, NotFound, SluiceError, Unauthorized

@@ -19,7 +19,7 @@ from control_api.audit.stats_operations import show_stats
 from control_api.console.routes import ROOT
 from control_api.console.static import StaticFiles
 from control_api.console.visit import Visit, address
-from control_api.edge.paging import write_cursor
+from control_api.edge.answers import write_cursor
 from control_api.edge.route import Operation
 from control_api.fleet.operations import list_sidecars
 from control_api.policy.access_operations import show_access

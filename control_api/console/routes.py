@@ -4,8 +4,7 @@ from functools import cache
 
 from control_api.audit.event_operations import follow_events
 from control_api.edge.answers import EVENTS
-from control_api.edge.route import Operation, Route
-from control_api.edge.scopes import READ
+from control_api.edge.route import READ, Operation, Route
 from control_api.routes import ROUTES
 
 ROOT = "/console"

@@ -13,9 +13,9 @@ import orjson
 from control_api.auth.principal import Caller, Superadmin
 from control_api.console.bundle import Console
 from control_api.console.routes import ROOT, route_of
-from control_api.edge.bundles import Bundles
 from control_api.edge.requests import UndecodedRequest
 from control_api.edge.route import Operation
+from control_api.edge.router import Bundles
 from control_api.signin.console_session import Visitor
 from control_api.signin.models import browser_label
 from policies.ground.errors import Forbidden, Invalid, Unauthorized, invalid

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import ConfigDict, Field
 
-from control_api.audit.explanation import Explanation, explanation_shown
+from control_api.audit.event_models import Explanation, explanation_shown
 from control_api.edge.requests import Flag, Identifier, RequestModel, read_flag
 from policies.checks.finding import Facts
 from policies.definitions.model import Sensitivity

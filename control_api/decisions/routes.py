@@ -1,9 +1,12 @@
 """The routes of decisions, and of the lineage that is recorded on them."""
 
-from control_api.decisions.lineage_operations import record_lineage
-from control_api.decisions.operations import evaluate_batch, evaluate_context, simulate_context
-from control_api.edge.route import Route
-from control_api.edge.scopes import EVALUATE, READ
+from control_api.decisions.operations import (
+    evaluate_batch,
+    evaluate_context,
+    record_lineage,
+    simulate_context,
+)
+from control_api.edge.route import EVALUATE, READ, Route
 
 ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/context/evaluate", EVALUATE, evaluate_context),

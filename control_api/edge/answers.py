@@ -1,10 +1,88 @@
-"""Defines the answers that operations of every feature give, and writes the times in them."""
+"""Defines the answers that operations of every feature give, with pages of a list and the opaque
+cursor of the next one (`CONTRACT.md`, Responses), and renders them as HTTP responses.
+"""
 
-from collections.abc import AsyncGenerator
+import base64
+import binascii
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from types import MappingProxyType
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
+from urllib.parse import parse_qsl, quote, urlencode
+
+import orjson
 
 from policies.ground.canonical import rfc3339
+from policies.ground.errors import SluiceError, invalid
+from policies.ground.json_body import identifier_fault
+
+Row = TypeVar("Row")
+Shown = TypeVar("Shown")
+SortKey = tuple[int | str, ...]
+"""The values of a row by which its list is sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[Shown]):
+    """A page of a list; `next` is the sort key of its last row if more rows follow, else None."""
+
+    rows: list[Shown]
+    next: SortKey | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PagedPart(Generic[Shown]):
+    """A response that contains a page of a list; `next` as in `Page`."""
+
+    response: Shown
+    next: SortKey | None = None
+
+
+def page_of(
+    rows: Sequence[Row],
+    limit: int,
+    key: Callable[[Row], SortKey],
+    show: Callable[[Row], Shown],
+) -> Page[Shown]:
+    """A page of the first `limit` rows. Callers fetch one more row, to tell whether more follow."""
+    shown = rows[:limit]
+    last = key(shown[-1]) if len(rows) > limit else None
+    return Page([show(row) for row in shown], last)
+
+
+def write_cursor(key: SortKey) -> str:
+    """The cursor after the row with this sort key."""
+    # A row keeps its sort key forever, so no row is skipped or repeated if others are written
+    # between two pages. A page number or an offset would shift.
+    return base64.urlsafe_b64encode(orjson.dumps(key)).rstrip(b"=").decode("ascii")
+
+
+def read_cursor(text: str, types: tuple[type, ...]) -> SortKey:
+    """The sort key in a cursor. Raises `Invalid` if its values are not of these types, in order."""
+    try:
+        padded = text.encode("ascii") + b"=" * (-len(text) % 4)
+        values = orjson.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+    except (UnicodeEncodeError, binascii.Error, orjson.JSONDecodeError):
+        values = None
+    if (
+        not isinstance(values, list)
+        or tuple(map(type, values)) != types
+        or not all(map(_storable, values))
+    ):
+        raise invalid(
+            ["cursor: must be taken from the previous page's `Link`"],
+            "query",
+        )
+    return tuple(values)
+
+
+def _storable(value: int | str) -> bool:
+    """Whether a query can take the value: a number within 64 bits, text without control
+    characters."""
+    # A made-up cursor must be answered with a 422, not make the database driver fail.
+    if isinstance(value, int):
+        return abs(value) < 1 << 62
+    return identifier_fault(value) is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +135,58 @@ class Stream:
 
 def time_or_none(micros: int | None) -> str | None:
     return None if micros is None else rfc3339(micros)
+
+
+JSON = "application/json"
+
+
+class HttpReply(NamedTuple):
+    """Status, body, and the headers beyond those that every response has. If `pieces` is given,
+    they are the body."""
+
+    status: int
+    body: bytes
+    content_type: str
+    headers: dict[str, str]
+    pieces: AsyncGenerator[bytes, None] | None = None
+
+
+def render_result(result: object, status: int, target: str) -> HttpReply:
+    """The response to an operation's result. `target` is the request target, for a page's
+    `Link`."""
+    if isinstance(result, Page | PagedPart):
+        headers = {} if result.next is None else {"Link": _link(target, result.next)}
+        shown = result.rows if isinstance(result, Page) else result.response
+        return HttpReply(status, orjson.dumps(shown), JSON, headers)
+    if isinstance(result, Document):
+        headers = {"Content-Security-Policy": result.security_policy}
+        return HttpReply(status, result.body, result.content_type, headers)
+    if isinstance(result, Stream):
+        name = result.filename
+        headers = {"Content-Disposition": f'attachment; filename="{name}"'} if name else {}
+        return HttpReply(status, b"", result.content_type, headers, result.pieces)
+    if isinstance(result, Redirect):
+        return HttpReply(status, b"", "text/plain", {"Location": result.location})
+    # Types that also set headers have a method for it.
+    own = getattr(result, "headers", None)
+    to_wire = getattr(result, "to_wire", None)
+    body = orjson.dumps(to_wire() if to_wire else result)
+    return HttpReply(status, body, JSON, own() if own else {})
+
+
+def render_error(
+    error: SluiceError, status_headers: Mapping[str, str] = MappingProxyType({})
+) -> HttpReply:
+    """The response to an error. The error's own headers override `status_headers`."""
+    headers = {**status_headers, **getattr(error, "headers", {})}
+    return HttpReply(error.status, error.encoded(), JSON, headers)
+
+
+def _link(target: str, last: SortKey) -> str:
+    """A `Link` header (RFC 8288) to the same list, continued after `last`."""
+    path, _, query = target.partition("?")
+    # Keep the request's own filters, or the next page would be one of another list.
+    fields = [pair for pair in parse_qsl(query, keep_blank_values=True) if pair[0] != "cursor"]
+    fields.append(("cursor", write_cursor(last)))
+    # `%` is safe: the path is still percent-encoded as it was received.
+    return f'<{quote(path, safe="/%:@!$&()*+,;=~-._")}?{urlencode(fields)}>; rel="next"'

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import orjson
 from markdown_it import MarkdownIt
 
-from control_api.edge.answers import Document
-from control_api.edge.reply import JSON
+from control_api.edge.answers import JSON, Document
 
 # `html: False`: a docstring with `<b>` shows it, and nothing from a description can become markup.
 _RENDERER = MarkdownIt("commonmark", {"html": False})

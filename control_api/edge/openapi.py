@@ -2,18 +2,30 @@
 responses.
 
     schemas of all requests and responses > for each route its request, its responses, its links
+
+The description is rendered when it is first asked for: that takes longer than the rest of a start
+together, and most processes are never asked.
 """
 
-from collections.abc import Iterable, Iterator
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from control_api.edge.openapi_responses import ERROR, HEADERS, example_of, path_examples, responses
-from control_api.edge.openapi_schemas import Schema, Schemas, words
-from control_api.edge.reply import JSON
-from control_api.edge.route import Route
-from control_api.edge.scopes import Scope
+from control_api.edge.answers import JSON, Document
+from control_api.edge.openapi_responses import (
+    ERROR,
+    HEADERS,
+    Schema,
+    Schemas,
+    example_of,
+    path_examples,
+    responses,
+    words,
+)
+from control_api.edge.route import Route, Scope
 
 
 def parameters(route: Route, request: Schema, examples: dict[str, Any]) -> list[dict[str, Any]]:
@@ -215,3 +227,26 @@ def _links(route: Route, table: tuple[Route, ...]) -> dict[str, Any]:
         for name in other.parameters
         if name in members
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """The API's own description, rendered once from the route table."""
+
+    openapi: Document
+    page: Document
+
+
+class Describer:
+    """`render` runs once, in a thread, so that other requests go on meanwhile."""
+
+    def __init__(self, render: Callable[[], Description]) -> None:
+        self._render = render
+        self._rendered: asyncio.Future[Description] | None = None
+
+    async def describe(self) -> Description:
+        """The description. Requests that arrive while it is rendered wait for that rendering."""
+        if self._rendered is None:
+            self._rendered = asyncio.get_running_loop().run_in_executor(None, self._render)
+        # Shielded: a client that hangs up leaves the rendering to the others.
+        return await asyncio.shield(self._rendered)

@@ -14,17 +14,13 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
-from control_api.edge.bundles import Bundles
-from control_api.edge.call import ApiCall
-from control_api.edge.reply import HttpReply, render_error, render_result
-from control_api.edge.request_body import LargeBodies, read_body
-from control_api.edge.request_shell import RequestInfo, RequestShell
-from control_api.edge.route import MAX_BODY, Route
-from control_api.edge.router import CompiledRoute, Router
-from control_api.edge.scopes import Scope
+from control_api.current_request import REVISION_HEADER, WRITTEN_REVISION
+from control_api.edge.answers import HttpReply, render_error, render_result
+from control_api.edge.request_shell import LargeBodies, RequestInfo, RequestShell, read_body
+from control_api.edge.route import MAX_BODY, ApiCall, Route, Scope
+from control_api.edge.router import Bundles, CompiledRoute, Router
 from control_api.metrics.labels import RefusalReason
 from control_api.metrics.metrics import Instruments
-from control_api.revision_context import HEADER, WRITTEN
 from policies.ground.errors import Forbidden, SluiceError
 from policies.ground.keys import KeysDiffer, presented_key
 
@@ -102,8 +98,8 @@ class RequestPipeline:
             operation = compiled.route.operation
             result = await operation(self._bundles[operation], caller, parsed)
         reply = render_result(result, compiled.route.status, info.target)
-        if compiled.route.returns_revision and (revision := WRITTEN.get()) is not None:
-            reply.headers[HEADER] = str(revision)
+        if compiled.route.returns_revision and (revision := WRITTEN_REVISION.get()) is not None:
+            reply.headers[REVISION_HEADER] = str(revision)
         if compiled.route.of_log and caller is not None:
             reply.headers.update(await self._standing(caller))
         return reply

@@ -1,31 +1,191 @@
-"""What every request passes on its way in and out: its id, the metrics, and the one place where an
-error becomes a response. It stands in the place of a web framework's middleware. Knows no route,
-and no form of an answer."""
+"""Takes every request in and out: its id, its body within limits of size and time, the metrics, and
+the one place where an error becomes a response.
 
+Requests that fail because something that the service needs is away are logged once a minute for
+each cause, and once at its end. A database that restarts would otherwise cost a line per request.
+"""
+
+import asyncio
 import itertools
 import logging
 import re
-from collections.abc import Awaitable, Callable
+import zlib
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from http import HTTPStatus
 
 from aiohttp import web
 
-from control_api.departure import ClientLeft
-from control_api.edge.reply import HttpReply
-from control_api.edge.request_body import ClientDisconnected
+from control_api.current_request import TRACEPARENT, WRITTEN_REVISION, ClientLeft
+from control_api.edge.answers import HttpReply
+from control_api.edge.route import MAX_BODY
 from control_api.edge.sending import ReplyEncoder, send, to_stream
-from control_api.edge.server_faults import NO_OPERATION, ServerFaults
 from control_api.metrics.metrics import Instruments
-from control_api.revision_context import WRITTEN
-from control_api.trace_headers import TRACEPARENT
 from policies.ground.clock import Clock
-from policies.ground.errors import SluiceError, Unavailable
+from policies.ground.errors import Malformed, SluiceError, TooLarge, Unavailable
 from policies.ground.process.json_logging import REQUEST_ID
 
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}\Z")
+# A client that sends a byte now and then must not hold a connection forever.
+BODY_SECONDS = 30.0
+"""How many seconds a body may take to arrive."""
+
+
+PIECE = 256 * 1024
+"""Bytes that are inflated at once, and that this makes at once: in less than a millisecond."""
+_WINDOWS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
+"""How zlib names the formats (`wbits`). `deflate` is zlib's (RFC 9110, section 8.4.1.2)."""
+
+MAX_LARGE = 6
+"""The maximum number of requests with large bodies at a time: each holds its body in memory."""
+MAX_OF_ONE = 3
+"""The maximum number of one tenant's, so that it does not hold up the others."""
+
+
+class LargeBodies:
+    """Counts the requests with large bodies under way."""
+
+    def __init__(self) -> None:
+        self._of: Counter[object] = Counter()
+
+    @contextmanager
+    def one(self, tenant: object) -> Iterator[None]:
+        """Serve one request. Raises `Unavailable` if there are too many; it may be sent again."""
+        if self._of[tenant] >= MAX_OF_ONE or self._of.total() >= MAX_LARGE:
+            raise Unavailable(
+                f"{self._of.total()} requests with large bodies are being served already "
+                f"(at most {MAX_OF_ONE} of a tenant): try again later"
+            )
+        self._of[tenant] += 1
+        try:
+            yield
+        finally:
+            self._of[tenant] -= 1
+            if not self._of[tenant]:
+                del self._of[tenant]
+
+
+class ClientDisconnected(Malformed):
+    """the client disconnected before the body was complete"""
+
+
+async def read_body(request: web.BaseRequest, most: int = MAX_BODY) -> bytes:
+    """The body, inflated if it is compressed.
+
+    Raises `TooLarge` over `most` bytes, compressed or not, `Malformed` if it is cut short, late or
+    not encoded as it says, `ClientDisconnected` if the client goes away.
+    """
+    # Refuse before anything is read. A body without `Content-Length` is cut off during the read.
+    if (request.content_length or 0) > most:
+        raise TooLarge(f"the body is larger than {most} bytes")
+    try:
+        if request.content.is_eof():
+            # The body came with the head, as most do: it needs no timer, and no turn of the loop.
+            body = request.content.read_nowait()
+        else:
+            await _send_continue(request)
+            async with asyncio.timeout(BODY_SECONDS):
+                body = await _read(request, most)
+    except TimeoutError:
+        raise Malformed(f"the body did not arrive within {BODY_SECONDS:.0f} s") from None
+    except ConnectionError:
+        raise ClientDisconnected from None
+    except web.RequestPayloadError:
+        raise Malformed("the body is cut short") from None
+    if len(body) > most:
+        raise TooLarge(f"the body is larger than {most} bytes")
+    coding = ", ".join(request.headers.getall("Content-Encoding", ())).lower()
+    return body if coding in ("", "identity") else await inflated(body, coding, most)
+
+
+async def inflated(body: bytes, coding: str, most: int) -> bytes:
+    """A compressed body as it was before, at most `most` bytes. Others get a turn after each piece.
+
+    Raises `TooLarge`, and `Malformed` if it is not one whole body of this `coding`.
+    """
+    window = _WINDOWS.get(coding)
+    if window is None:
+        raise Malformed(f"the body's encoding is `{coding}`; expected gzip, deflate or none")
+    inflater, whole, at = zlib.decompressobj(window), bytearray(), 0
+    try:
+        while not inflater.eof:
+            # A piece at a time, since the inflater copies what it leaves of each.
+            given = inflater.unconsumed_tail or body[at : (at := at + PIECE)]
+            piece = inflater.decompress(given, min(PIECE, most + 1 - len(whole)))
+            whole += piece
+            if len(whole) > most:
+                raise TooLarge(f"the body is larger than {most} bytes when it is inflated")
+            if not piece and not given and not inflater.eof:
+                raise Malformed("the compressed body is cut short")
+            await asyncio.sleep(0)
+    except zlib.error:
+        raise Malformed(f"the body is not encoded with {coding}") from None
+    if inflater.unused_data or at < len(body):
+        raise Malformed("something follows the compressed body")
+    return bytes(whole)
+
+
+async def _read(request: web.BaseRequest, most: int) -> bytes:
+    """The body, or its beginning if it has more than `most` bytes. aiohttp's own `read` has one
+    limit for all routes."""
+    body = bytearray()
+    while len(body) <= most and (chunk := await request.content.readany()):
+        body += chunk
+    return bytes(body)
+
+
+async def _send_continue(request: web.BaseRequest) -> None:
+    """Invite the body of a client that sent `Expect: 100-continue` (RFC 9110, section 10.1.1)."""
+    transport = request.transport
+    expects = request.headers.get("Expect", "").lower() == "100-continue"
+    if expects and transport is not None and request.version == (1, 1):
+        transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+
+PAUSE_SECONDS = 60.0
+"""The least time between two lines about one cause."""
+NO_OPERATION = "none"
+"""The operation of a request that failed before its route was known, as its key was checked."""
+_MAX_CAUSES = 64
+"""Messages are few, but some name what is away."""
 _log = logging.getLogger("sluice.http")
+
+
+class ServerFaults:
+    """`monotonic` is a clock in seconds."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._told_at: dict[str, float] = {}
+        self._failing: dict[str, str] = {}
+        """By operation, the cause that was told of it."""
+
+    def failed(self, operation: str, error: Unavailable) -> None:
+        """Note that a request of this operation failed."""
+        cause, now = error.message, self._monotonic()
+        if now - self._told_at.get(cause, float("-inf")) < PAUSE_SECONDS:
+            return
+        if len(self._told_at) >= _MAX_CAUSES:
+            self._told_at.clear()
+        self._told_at[cause] = now
+        self._failing[operation] = cause
+        _log.error("request failed with %d: %s", error.status, cause)
+
+    def answered(self, operation: str) -> None:
+        """Note that a request of this operation did not fail."""
+        # Only an operation that failed shows that the cause is over: others may not need it.
+        if self._failing and self._failing.pop(operation, None) is not None:
+            back = (
+                "API keys are checked"
+                if operation == NO_OPERATION
+                else f"`{operation}` is answered"
+            )
+            _log.warning("recovered: %s again", back)
+
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}\Z")
 
 
 @dataclass(slots=True)
@@ -69,7 +229,7 @@ class RequestShell:
         request_id = given if given and _REQUEST_ID.match(given) else self.new_request_id()
         REQUEST_ID.set(request_id)
         # A connection's requests share one context: forget what the previous one wrote.
-        WRITTEN.set(None)
+        WRITTEN_REVISION.set(None)
         TRACEPARENT.set(request.headers.getall("traceparent", ()))
         info = RequestInfo(request.method, request.raw_path)
         try:

@@ -1,12 +1,17 @@
 """Defines the base of all requests, and the types of their fields: identifiers, times, flags,
-`If-Match` (`CONTRACT.md`, Requests).
+`If-Match`, `Idempotency-Key` (`CONTRACT.md`, Requests).
 
 A request model validates a request and is also the source of its description. Its fields come from
 the path, the query, a header or the body; the route decides which (`control_api/edge/route.py`).
+
+`Idempotency-Key` is for requests that create an object whose secret is shown once. The object's id
+is derived from the header, so the database itself refuses a second object, whichever process the
+repetition reaches, and however much later. Its answer can't repeat the secret, so it is a conflict.
 """
 
+import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -21,9 +26,9 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from control_api.edge.paging import SortKey, read_cursor
+from control_api.edge.answers import SortKey, read_cursor
 from policies.ground.canonical import rfc3339
-from policies.ground.errors import invalid
+from policies.ground.errors import Conflict, invalid
 from policies.ground.json_body import MAX_IDENTIFIER, identifier_fault
 
 # At most 15 digits: a longer number stays text and is refused, without the cost of converting it.
@@ -257,3 +262,36 @@ def is_met(if_match: str | None, version: object) -> bool:
     """Whether the precondition, if there is one, names this version."""
     # RFC 9110, section 13.1.1, asks for strong comparison: a weak tag never matches.
     return if_match in (None, "*") or f'"{version}"' in re.findall(_TAG, if_match or "")
+
+
+IDEMPOTENCY_HEADER = "Idempotency-Key"
+_IDEMPOTENCY_PREFIX = b"sluice/idempotency/v1\0"
+
+IdempotencyKey = Annotated[
+    str,
+    Field(
+        min_length=16,
+        max_length=128,
+        pattern="^[!-~]*$",
+        description="Random text of your own. A second request with it creates nothing and is "
+        "answered 409.",
+        json_schema_extra={"examples": ["0b1b7c5e-5e9a-4f0e-9d58-3f1c2a7e6b11"]},
+    ),
+]
+
+
+def id_entropy(key: str | None, tenant_id: str, entropy: Callable[[int], bytes]) -> bytes:
+    """The 16 bytes of a new object's id: by the idempotency key if there is one, else random."""
+    if key is None:
+        return entropy(16)
+    tenant = tenant_id.encode()
+    named = _IDEMPOTENCY_PREFIX + len(tenant).to_bytes(4, "big") + tenant + key.encode()
+    return hashlib.sha256(named).digest()[:16]
+
+
+class Repeated(Conflict):
+    """this request was carried out before"""
+
+    def __init__(self, what: str, created: str) -> None:
+        super().__init__(f"this request was carried out before: it created the {what} `{created}`")
+        self.created = created

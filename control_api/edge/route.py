@@ -1,19 +1,18 @@
-"""Defines a route, and parses a request into the type that the route's operation takes.
-
-Knows no route in particular.
+"""Defines a route and the scopes that it accepts, and parses a request, of which it gets path,
+query, headers and body, into the type that the route's operation takes.
 """
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cache
 from types import UnionType
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, NamedTuple, get_args, get_origin
+from urllib.parse import parse_qsl, unquote_to_bytes
 
-from control_api.edge.answers import Document, Redirect, Stream
-from control_api.edge.call import ApiCall, query_fields
-from control_api.edge.paging import Page, PagedPart
+from control_api.edge.answers import Document, Page, PagedPart, Redirect, Stream
 from control_api.edge.requests import (
     RequestModel,
     UndecodedRequest,
@@ -21,16 +20,92 @@ from control_api.edge.requests import (
     put_back,
     shown_members,
 )
-from control_api.edge.scopes import ADMIN, SUPERADMIN, Scope
 from policies.ground.errors import Invalid, Malformed, invalid
 from policies.ground.json_body import is_json, parse_object
+
+
+class Scope(StrEnum):
+    """What a key may do (`CONTRACT.md`, Scopes). A closed set, because it is a metric's label."""
+
+    evaluate = "evaluate"
+    read = "read"
+    admin = "admin"
+    sidecar = "sidecar"
+    superadmin = "superadmin"
+
+
+# INVARIANT: an admin may do everything in its tenant (`CONTRACT.md`, Scopes), so every tenant route
+# that needs a key accepts `admin`. The superadmin belongs to no tenant and has its own routes.
+EVALUATE = frozenset({Scope.evaluate, Scope.admin})
+READ = frozenset({Scope.read, Scope.admin})
+ADMIN = frozenset({Scope.admin})
+SIDECAR = frozenset({Scope.sidecar, Scope.admin})
+SUPERADMIN = frozenset({Scope.superadmin})
+# Who may sign in to the console.
+PEOPLE = READ | SUPERADMIN
+OPEN = None
+
+
+MAX_QUERY_FIELDS = 64
+
+
+class ApiCall(NamedTuple):
+    """`path` holds the decoded path parameters; `query` is still encoded; `body` is empty if the
+    request had none."""
+
+    path: dict[str, str]
+    query: str
+    content_type: str | None
+    body: bytes
+    headers: Mapping[str, str]
+
+
+def path_segments(path: str) -> list[str]:
+    """The path's segments, each percent-decoded once: `%2F` stays inside its segment.
+
+    `path` is as received, with bytes outside ASCII as surrogate escapes.
+    """
+    if not path.startswith("/"):
+        raise Malformed("the request target is not a path: it must begin with `/`")
+    try:
+        # Split first: decoding first would turn `%2F` inside an id into a separator.
+        return [
+            unquote_to_bytes(part).decode() if "%" in part else part for part in path[1:].split("/")
+        ]
+    except UnicodeError:
+        raise Malformed("the path is not UTF-8 after percent-decoding") from None
+
+
+def query_fields(query: str) -> dict[str, str]:
+    """The query's fields by name. Raises `Invalid` if one is given twice."""
+    if not query:
+        return {}
+    try:
+        pairs = parse_qsl(
+            query, keep_blank_values=True, errors="strict", max_num_fields=MAX_QUERY_FIELDS
+        )
+    except UnicodeDecodeError:
+        raise Malformed("the query is not UTF-8 after percent-decoding") from None
+    except ValueError as error:
+        raise Malformed(f"the query can't be parsed: {error}".lower()) from None
+    fields: dict[str, str] = {}
+    duplicates: list[str] = []
+    for name, value in pairs:
+        if name in fields:
+            # A gateway in front of the service might check one of the two, and we use the other.
+            duplicates.append(f"{name[:64]}: is given twice")
+        fields[name] = value
+    if duplicates:
+        raise invalid(duplicates, "query")
+    return fields
+
 
 Operation = Callable[..., Awaitable[object]]
 """`async (bundle, caller, request) -> response`."""
 
 MAX_BODY = 1024 * 1024
 """Of most routes. Requests to those that take larger bodies are few at a time
-(`control_api.edge.request_body`)."""
+(`control_api.edge.request_shell`)."""
 _PARAMETER = re.compile(r"\{([a-z_]+)\}\Z")
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 

@@ -1,4 +1,5 @@
-"""Finds the route for a method and a path. Knows nothing of authentication.
+"""Finds the route for a method and a path, and gives the route's operation what it works with,
+found by the type of its first parameter.
 
 Paths are matched by their decoded segments, literals before parameters.
 """
@@ -7,8 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from control_api.edge.call import path_segments
-from control_api.edge.route import RequestParser, Route
+from control_api.edge.route import Operation, RequestParser, Route, bundle_type, path_segments
 from policies.ground.errors import MethodNotAllowed, NotFound
 
 
@@ -99,3 +99,24 @@ class Router:
         if allowed:
             raise NoSuchMethod(allowed)
         raise NotFound("no such path")
+
+
+class Bundles:
+    """The objects that operations work with, one of each type."""
+
+    def __init__(self, *bundles: object) -> None:
+        self._by_type = {type(bundle): bundle for bundle in bundles}
+
+    def of(self, operation: Operation) -> object:
+        """What the operation works with. Raises `LookupError` if there is no object of the type
+        that it takes."""
+        needed = bundle_type(operation)
+        try:
+            return self._by_type[needed]
+        except KeyError:
+            name = getattr(operation, "__name__", operation)
+            known = ", ".join(f"`{each.__name__}`" for each in self._by_type)
+            raise LookupError(
+                f"`{name}` takes a `{needed.__name__}` first, and there are only {known}: give the "
+                "assembly one"
+            ) from None

@@ -25,9 +25,8 @@ from typing import Protocol
 from aiohttp import HttpVersion10, web
 from aiohttp.abc import AbstractStreamWriter
 
-from control_api.departure import ClientLeft, until_departed
-from control_api.edge.answers import EVENTS
-from control_api.edge.reply import HttpReply
+from control_api.current_request import ClientLeft, until_departed
+from control_api.edge.answers import EVENTS, HttpReply
 
 # On every response. `Server` shows no version, and no cache may store a response that does not say
 # otherwise.

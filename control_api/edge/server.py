@@ -14,8 +14,8 @@ from aiohttp import StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_parser import RawRequestMessage
 
-from control_api.departure import DEPARTURE, Departure
-from control_api.edge.reply import HttpReply, render_error
+from control_api.current_request import DEPARTURE, Departure
+from control_api.edge.answers import HttpReply, render_error
 from policies.ground.connection_budget import (
     DEFAULT_CONNECTIONS,
     HEAD_BYTES,

@@ -34,8 +34,7 @@ from control_api.metrics.metrics import HttpMetrics
 from control_api.registry import sidecar_owner_queries
 from control_api.registry.enrolment.buckets import Buckets
 from control_api.registry.sidecar_owner_queries import OF_PODS, Taker
-from control_api.store.queries.sidecar_rows import KEPT
-from control_api.store.queries.violations import VIOLATION
+from control_api.store.queries.sidecar_rows import KEPT, VIOLATION
 from control_api.store.schema.log import sources
 from control_api.store.schema.statements import of_tenant
 from control_api.store.store import Store

@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from control_api.auth.principal import Caller
-from control_api.edge.paging import Page, page_of
+from control_api.edge.answers import Page, page_of
 from control_api.edge.requests import (
     Identifier,
     ListRequest,

@@ -1,7 +1,6 @@
 """The routes of sidecars."""
 
-from control_api.edge.route import Route
-from control_api.edge.scopes import OPEN, READ, SIDECAR
+from control_api.edge.route import OPEN, READ, SIDECAR, Route
 from control_api.fleet.claim_operations import claim_session
 from control_api.fleet.ingest_operations import ingest_events
 from control_api.fleet.operations import (

@@ -18,10 +18,10 @@ import orjson
 from sqlalchemy import bindparam, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.store.counters.dimensions import DAY
+from control_api.store import cited_documents
+from control_api.store.cited_documents import ReplacedDocument
+from control_api.store.counters.counters import DAY
 from control_api.store.log.index import SPAN, indexed_size
-from control_api.store.queries import cited_documents
-from control_api.store.queries.cited_documents import ReplacedDocument
 from control_api.store.queries.purges import first_kept
 from control_api.store.schema.log import log_entries, log_heads, log_spans
 from control_api.store.schema.statements import of_tenant
@@ -50,7 +50,7 @@ async def forget_documents(store: Store, tenant_id: str) -> int:
     async def work(tx: Transaction) -> int:
         # One that was published again meanwhile stays. One that is published from now on waits for
         # this transaction, which holds the tenant's row, and is then kept anew.
-        return await cited_documents.forget(tx.connection, tx.tenant_id, free, last + 1)
+        return await cited_documents.forget_cited(tx.connection, tx.tenant_id, free, last + 1)
 
     return await store.write(tenant_id, work) if free else 0
 

@@ -14,8 +14,8 @@ from control_api.log.checkpoints.expected import Diverged
 from control_api.log.counts import EntriesMoved, Uncountable
 from control_api.log.rebuild import Rebuilt, rebuild
 from control_api.settings import Settings
+from control_api.store.opening import command_store, explain_startup_faults
 from control_api.store.queries import tenant_rows
-from control_api.store.startup import command_store, explain_startup_faults
 from control_api.store.store import Store
 from policies.ground.clock import Clock
 from policies.ground.errors import NotFound, SluiceError

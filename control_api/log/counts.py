@@ -31,8 +31,7 @@ from sqlalchemy import Row, Select, bindparam, func, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.log.checks import SpoolEnds, counters, find_ahead
-from control_api.store.counters.counters import BatchCounts
-from control_api.store.counters.dimensions import BUCKETS, HOUR, KEPT, Dimension
+from control_api.store.counters.counters import BUCKETS, HOUR, KEPT, BatchCounts, Dimension
 from control_api.store.schema.log import log_entries, log_heads, purges, tallies
 from control_api.store.schema.statements import of_tenant
 from control_api.store.store import Store

@@ -16,10 +16,9 @@ from typing import NamedTuple
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.store.queries import holds, redactions, session_users
+from control_api.store.queries import holds, redactions
 from control_api.store.queries.holds import ActiveHolds
-from control_api.store.queries.redactions import ErasableEntry, ErasureTarget
-from control_api.store.queries.session_users import NamedSession
+from control_api.store.queries.redactions import ErasableEntry, ErasureTarget, NamedSession
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from policies.ground.errors import Conflict
@@ -143,7 +142,7 @@ class Erasure:
             seqs = [*(each.seq for each in step.entries if each.opened), *step.lineage]
             gone = await redactions.erase(tx.connection, tx.tenant_id, sorted(seqs))
             named = await self._forgettable(tx, step.sessions)
-            await session_users.forget_user(tx.connection, tx.tenant_id, named)
+            await redactions.forget_user(tx.connection, tx.tenant_id, named)
             if self._target.facet == "user_id":
                 await holds.forget_user(tx.connection, tx.tenant_id, self._target.value)
             seq = None
@@ -167,7 +166,7 @@ class Erasure:
         return [
             each
             for each in ids
-            if not await session_users.has_opening(tx.connection, tx.tenant_id, each)
+            if not await redactions.has_opening(tx.connection, tx.tenant_id, each)
         ]
 
     async def _refuse_held(self, held: ActiveHolds, size: int) -> None:
@@ -205,10 +204,8 @@ class _Sessions:
 
     async def rows(self, connection: AsyncConnection, tenant_id: str) -> list[NamedSession]:
         if self._target.facet == "user_id":
-            return await session_users.sessions_of(
-                connection, tenant_id, self._target.value, BUDGET
-            )
-        return await session_users.sessions_by_id(connection, tenant_id, list(self._ids))
+            return await redactions.sessions_of(connection, tenant_id, self._target.value, BUDGET)
+        return await redactions.sessions_by_id(connection, tenant_id, list(self._ids))
 
 
 def _holds_over(held: ActiveHolds, step: _Step) -> list[str]:

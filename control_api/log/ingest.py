@@ -26,8 +26,8 @@ from control_api.log.judging import Judge
 from control_api.store.log.chain import LogChain, find_appended
 from control_api.store.log.heads import LogEnd
 from control_api.store.log.postgresql_batch import SpoolMove
-from control_api.store.queries import acknowledgements
-from control_api.store.queries.acknowledgements import Acknowledged
+from control_api.store.queries import sidecar_rows
+from control_api.store.queries.sidecar_rows import Acknowledged
 from control_api.store.schema.log import sources
 from control_api.store.schema.statements import of_tenant
 from control_api.store.store import Store
@@ -240,9 +240,13 @@ def _ingest(
             chain.add_spooled(record, now)
         chain.save(connection)
         chain = LogChain(tenant_id, chain.end)  # the head stays locked until the commit
-    newest = acknowledgements.newest(connection, tenant_id, source) if row is None else row.newest
+    newest = (
+        sidecar_rows.newest_acknowledged(connection, tenant_id, source)
+        if row is None
+        else row.newest
+    )
     if advanced := advances(fresh, first_seq, newest):
-        acknowledgements.add(connection, tenant_id, source, advanced)
+        sidecar_rows.add_acknowledgements(connection, tenant_id, source, advanced)
     # Not committed yet: if we die here, neither entries nor counter have changed, and the
     # enforcement point sends the records again. If we die after the commit, it has no receipt and
     # also sends them again: then the counter shows that they are stored.
@@ -305,9 +309,9 @@ _KEY = (
 )
 # With the newest revision in the same statement: nearly every batch needs it only to see that
 # nothing has advanced.
-_HELD = select(sources.c.n, sources.c.hash, acknowledgements.newest_of().label("newest")).where(
-    *_KEY
-)
+_HELD = select(
+    sources.c.n, sources.c.hash, sidecar_rows.newest_acknowledged_of().label("newest")
+).where(*_KEY)
 _TO: dict[str, Any] = {
     "n": bindparam("to_n"),
     "hash": bindparam("to_hash"),

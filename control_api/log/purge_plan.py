@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.log import redactions
 from control_api.log.scan import LogRange, scan
-from control_api.store.counters.dimensions import DAY
+from control_api.store.counters.counters import DAY
 from control_api.store.queries import holds, tenant_rows
 from control_api.store.schema.log import log_entries, log_heads
 from control_api.store.schema.statements import of_tenant

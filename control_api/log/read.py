@@ -19,8 +19,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.log.judging import Event
 from control_api.log.search import EventFilters, events_of, search
+from control_api.store import cited_documents
 from control_api.store.log.index import SPAN, indexed_size
-from control_api.store.queries import cited_documents
 from control_api.store.queries.purges import first_kept
 from control_api.store.schema.log import (
     entries_with_openings,

@@ -25,8 +25,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.log.counts import EntriesMoved, Recount, floors, purged_before
 from control_api.log.rebuild_rows import RebuildChanges, rebuild_group, rebuild_spans
-from control_api.store.counters.counters import BatchCounts, adjust
-from control_api.store.counters.dimensions import Dimension
+from control_api.store.counters.counters import BatchCounts, Dimension, adjust
 from control_api.store.log import index as log_index
 from control_api.store.queries import redactions
 from control_api.store.queries.purges import purged_size

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Dialect, Row, Select, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.store.log.index import FACETS, SPAN, indexed_size
-from control_api.store.log.index_entries import FacetValue, find_entries
+from control_api.store.log.index import FACETS, SPAN, FacetValue, find_entries, indexed_size
 from control_api.store.queries.purges import first_kept
 from control_api.store.schema.log import (
     entries_with_openings,

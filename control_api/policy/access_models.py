@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import WithJsonSchema
 
-from control_api.audit.explanation import CheckShown, NearestMiss
+from control_api.audit.event_models import CheckShown, NearestMiss
 from policies.definitions.model import Sensitivity
 
 _NAME = {

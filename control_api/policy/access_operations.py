@@ -7,9 +7,8 @@ from pydantic import Field
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.auth.principal import Caller
-from control_api.departure import ends_with_client
-from control_api.edge.answers import Document
-from control_api.edge.paging import PagedPart
+from control_api.current_request import ends_with_client
+from control_api.edge.answers import Document, PagedPart
 from control_api.edge.requests import (
     Flag,
     Identifier,
@@ -31,7 +30,7 @@ from control_api.policy.analyses import here
 from control_api.policy.analyses.job import Job
 from control_api.policy.bundle import Policies
 from control_api.policy.models import ComparedPolicies, ReviewedPolicies
-from control_api.store.queries import documents, enrolled_keys, policy_rows
+from control_api.store.queries import documents, key_rows, policy_rows
 from policies.analysis.matrix import Columns
 from policies.definitions.model import Sensitivity
 from policies.definitions.wildcard import is_pattern, matcher
@@ -178,7 +177,7 @@ async def _documents(
     """What is in force: arrays of the documents of roles, agents and keys, the keys of enrolled
     pods, and the tenant's own document."""
     only = None if role is None else role_name(role)
-    enrolled = await enrolled_keys.of_live_agents(connection, tenant_id, now)
+    enrolled = await key_rows.enrolled_of_live_agents(connection, tenant_id, now)
     return [
         await documents.array_of(connection, tenant_id, only or ROLE, exactly=only is not None),
         await documents.array_of(connection, tenant_id, AGENT),

@@ -6,9 +6,8 @@ from typing import Annotated
 import orjson
 
 from control_api.auth.principal import Caller
-from control_api.departure import ends_with_client
-from control_api.edge.answers import Document, Empty
-from control_api.edge.paging import Page, page_of
+from control_api.current_request import ends_with_client
+from control_api.edge.answers import Document, Empty, Page, page_of
 from control_api.edge.requests import ListRequest, UndecodedRequest, is_met
 from control_api.log.tenant_change import stored
 from control_api.policy import candidates, guardrail_queries, policy_change

@@ -1,8 +1,7 @@
 """Creates, shows, lists, replaces and deletes guardrails."""
 
 from control_api.auth.principal import Caller
-from control_api.edge.answers import Empty
-from control_api.edge.paging import Page, page_of
+from control_api.edge.answers import Empty, Page, page_of
 from control_api.edge.requests import ListRequest
 from control_api.policy import guardrail_change, guardrail_queries
 from control_api.policy.bundle import Policies

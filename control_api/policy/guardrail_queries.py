@@ -6,9 +6,8 @@ import orjson
 from sqlalchemy import RowMapping, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.store.queries.rows import Position, columns_of, newest_first
 from control_api.store.schema.features import guardrails
-from control_api.store.schema.statements import of_tenant
+from control_api.store.schema.statements import Position, columns_of, newest_first, of_tenant
 from policies.definitions.guardrail import Guardrail
 from policies.ground.canonical import encode
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from control_api.policy import impact_queries
 from control_api.policy.impact_models import DecisionGroup
-from control_api.store.counters.dimensions import DAY
+from control_api.store.counters.counters import DAY
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from policies.ground.canonical import micros, rfc3339

@@ -20,8 +20,8 @@ from control_api.database_limits import DatabaseLimits
 from control_api.policy import impact_queries
 from control_api.policy.impact_counts import ImpactCounts
 from control_api.policy.impact_queries import Reached
+from control_api.store.opening import open_beside
 from control_api.store.queries.purges import first_kept
-from control_api.store.read_only import open_beside
 from control_api.store.schema.log import log_entries
 from control_api.store.schema.statements import of_tenant
 from control_api.store.store import Store

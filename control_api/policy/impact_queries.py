@@ -9,9 +9,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, delete, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.store.queries.rows import columns_of, values_of
 from control_api.store.schema.features import impact_policies, impact_runs
-from control_api.store.schema.statements import of_tenant
+from control_api.store.schema.statements import columns_of, of_tenant, values_of
 
 
 class RunState(StrEnum):

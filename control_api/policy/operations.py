@@ -9,8 +9,8 @@ from pydantic import Field
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.auth.principal import Caller
-from control_api.edge.answers import Empty, time_or_none
-from control_api.edge.paging import Page, SortKey, page_of
+from control_api.current_request import WRITTEN_REVISION
+from control_api.edge.answers import Empty, Page, SortKey, page_of, time_or_none
 from control_api.edge.requests import TAGS, EmptyRequest, Identifier, IfMatch, ListRequest, is_met
 from control_api.policy import policy_change
 from control_api.policy.bundle import Policies
@@ -27,7 +27,6 @@ from control_api.policy.models import (
 from control_api.policy.plan import first_version
 from control_api.policy.policy_change import active_policy
 from control_api.policy.reload import FilesBreakGuardrail, reload_tenant, unowned_folders
-from control_api.revision_context import WRITTEN
 from control_api.store.queries import policy_rows
 from control_api.store.queries.policy_rows import Filter, StoredPolicy, StoredVersion
 from control_api.store.transaction import Transaction
@@ -168,7 +167,7 @@ async def reload_policies(policies: Policies, caller: Caller, _: EmptyRequest) -
     """Reload the tenant's policy files; if any file is invalid, or they would break a guardrail,
     nothing changes."""
     # The revision to report if the files match the store, and so nothing is written.
-    WRITTEN.set(caller.tenant.policy_set.revision)
+    WRITTEN_REVISION.set(caller.tenant.policy_set.revision)
     tenant_id = caller.tenant_id
     try:
         done = await reload_tenant(policies, tenant_id, caller.by)

@@ -1,7 +1,6 @@
 """The routes of policies, guardrails, candidates, impact runs, and questions about them."""
 
-from control_api.edge.route import Route
-from control_api.edge.scopes import ADMIN, READ
+from control_api.edge.route import ADMIN, READ, Route
 from control_api.policy.access_operations import (
     diff_policies,
     review_policies,

@@ -10,8 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.auth.principal import Caller
-from control_api.edge.answers import Empty
-from control_api.edge.paging import Page, page_of
+from control_api.edge.answers import Empty, Page, page_of
 from control_api.edge.requests import Identifier, ListRequest, RequestModel
 from control_api.policy.bundle import Policies
 from control_api.store.queries import documents

@@ -8,8 +8,7 @@ from pydantic import Field
 
 from control_api.audit.stats_operations import OverTime, SourceCount, SpanCount, deny_rate
 from control_api.auth.principal import Caller
-from control_api.edge.answers import time_or_none
-from control_api.edge.paging import Page, page_of
+from control_api.edge.answers import Page, page_of, time_or_none
 from control_api.edge.requests import (
     EmptyRequest,
     Identifier,
@@ -39,7 +38,7 @@ from control_api.registry.enrolment.pods import (
 from control_api.registry.key_change import refuse_unknown_key
 from control_api.registry.workload import Workload
 from control_api.store.counters import queries as counters
-from control_api.store.counters.dimensions import HOUR
+from control_api.store.counters.counters import HOUR
 from control_api.store.counters.queries import NO_DECISIONS, CountedValue
 from control_api.store.transaction import Transaction
 from policies.definitions.model import AgentStatus

@@ -8,8 +8,13 @@ import orjson
 from sqlalchemy import RowMapping, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.store.queries.rows import Position, columns_of, newest_first, values_of
-from control_api.store.schema.statements import of_tenant
+from control_api.store.schema.statements import (
+    Position,
+    columns_of,
+    newest_first,
+    of_tenant,
+    values_of,
+)
 from control_api.store.schema.tables import agents
 from policies.definitions.model import Agent, AgentStatus
 from policies.ground.canonical import encode, rfc3339

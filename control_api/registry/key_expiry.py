@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from control_api.jitter import jitter
 from control_api.metrics.metrics import JobMetrics
-from control_api.store.counters.dimensions import DAY
-from control_api.store.queries import enrolled_keys, key_rows, tenant_rows
+from control_api.store.counters.counters import DAY
+from control_api.store.queries import key_rows, tenant_rows
 from control_api.store.store import Store
 from control_api.store.transaction import Published, Transaction
 from policies.ground.clock import Clock
@@ -142,11 +142,11 @@ async def forget_expired_keys(store: Store, tenant_id: str) -> int:
     before, removed = store.clock.now() - KEPT, 0
 
     async def work(tx: Transaction) -> int:
-        return await enrolled_keys.delete_expired(tx.connection, tx.tenant_id, before)
+        return await key_rows.delete_expired_enrolled(tx.connection, tx.tenant_id, before)
 
     while True:
         found = await store.write(tenant_id, work)
         removed += found
-        if found < enrolled_keys.EXPIRED_AT_ONCE:
+        if found < key_rows.EXPIRED_AT_ONCE:
             return removed
         await asyncio.sleep(PAUSE_SECONDS)

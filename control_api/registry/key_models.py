@@ -7,8 +7,13 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from control_api.edge.answers import time_or_none
-from control_api.edge.idempotency import HEADER, IdempotencyKey
-from control_api.edge.requests import Identifier, RequestModel, Roles
+from control_api.edge.requests import (
+    IDEMPOTENCY_HEADER,
+    IdempotencyKey,
+    Identifier,
+    RequestModel,
+    Roles,
+)
 from control_api.store.queries.key_rows import StoredKey
 from policies.definitions.model import Scope
 from policies.ground.canonical import rfc3339
@@ -93,7 +98,7 @@ class NewKey(RequestModel):
 
     example: ClassVar[dict[str, Any]] = {"name": "underwriting agents", "scope": "evaluate"}
 
-    in_header: ClassVar[Mapping[str, str]] = {"idempotency_key": HEADER}
+    in_header: ClassVar[Mapping[str, str]] = {"idempotency_key": IDEMPOTENCY_HEADER}
 
     name: Identifier
     scope: Scope

@@ -9,10 +9,16 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from control_api.auth.principal import Caller, Superadmin
-from control_api.edge.answers import Done, Empty
-from control_api.edge.idempotency import id_entropy
-from control_api.edge.paging import Page, page_of
-from control_api.edge.requests import Flag, Identifier, ListRequest, RequestModel, Roles, Time
+from control_api.edge.answers import Done, Empty, Page, page_of
+from control_api.edge.requests import (
+    Flag,
+    Identifier,
+    ListRequest,
+    RequestModel,
+    Roles,
+    Time,
+    id_entropy,
+)
 from control_api.log.tenant_change import stored
 from control_api.registry import agent_queries, sidecar_owner_queries
 from control_api.registry.bundle import Registry
@@ -29,9 +35,8 @@ from control_api.registry.key_models import (
     created_key,
     listed_key,
 )
-from control_api.store.queries import enrolled_keys, key_rows
-from control_api.store.queries.enrolled_keys import EnrolledKey
-from control_api.store.queries.key_rows import StoredKey
+from control_api.store.queries import key_rows
+from control_api.store.queries.key_rows import EnrolledKey, StoredKey
 from control_api.store.transaction import Transaction
 from policies.ground.canonical import micros, rfc3339
 from policies.ground.errors import Conflict, NotFound, invalid
@@ -166,7 +171,7 @@ async def list_keys(registry: Registry, caller: Caller, request: KeysRequest) ->
     async with registry.store.reading(tenant_id) as connection:
         if request.enrolled:
             now = registry.clock.now()
-            pods = await enrolled_keys.page(connection, tenant_id, now, after, limit, before)
+            pods = await key_rows.page_of_enrolled(connection, tenant_id, now, after, limit, before)
             return page_of(
                 pods, request.limit, lambda key: (key.created_at, key.key_id), _listed_enrolled_key
             )

@@ -1,7 +1,6 @@
 """The routes of agents and keys."""
 
-from control_api.edge.route import Route
-from control_api.edge.scopes import ADMIN, READ, SUPERADMIN
+from control_api.edge.route import ADMIN, READ, SUPERADMIN, Route
 from control_api.registry.agent_operations import (
     change_agent_status,
     get_agent,

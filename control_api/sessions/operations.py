@@ -6,10 +6,11 @@ from typing import Any, ClassVar
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.auth.principal import Caller
-from control_api.edge.paging import Page, page_of
+from control_api.edge.answers import Page, page_of
 from control_api.edge.requests import Identifier, ListRequest, RequestModel, Text
-from control_api.sessions import revocation_queries
+from control_api.sessions import ending
 from control_api.sessions.bundle import Sessions
+from control_api.sessions.ending import SessionFilter, SessionPosition
 from control_api.sessions.models import (
     Revoked,
     SessionDetail,
@@ -17,9 +18,8 @@ from control_api.sessions.models import (
     session_detail,
     session_fields,
 )
-from control_api.sessions.revocation_queries import SessionFilter, SessionPosition
 from control_api.store.counters import queries as counters
-from control_api.store.counters.dimensions import Dimension
+from control_api.store.counters.counters import Dimension
 from control_api.store.queries import session_rows
 from control_api.store.queries.session_rows import SessionRow
 from control_api.store.tenant_state import TenantState
@@ -210,12 +210,12 @@ async def revoke_sessions(sessions: Sessions, caller: Caller, request: RevokedSe
         await _revoke(sessions, caller, [], request.reason)  # for the revision, as below
         async with sessions.store.reading(tenant_id) as connection:
             now = sessions.clock.now()
-            return Revoked(await revocation_queries.count(connection, tenant_id, wanted, now))
+            return Revoked(await ending.count_revocable(connection, tenant_id, wanted, now))
     revoked, after = 0, None
     while True:
         now = sessions.clock.now()
         async with sessions.store.reading(tenant_id) as connection:
-            found: list[SessionPosition] = await revocation_queries.revocable(
+            found: list[SessionPosition] = await ending.revocable(
                 connection, tenant_id, wanted, now, after, BATCH
             )
         # Write even if nothing was found: the write yields the revision for the response.
@@ -242,7 +242,7 @@ async def _revoke(sessions: Sessions, caller: Caller, ids: Sequence[str], reason
     """Revoke these sessions in one transaction; each gets its own log entry and document."""
 
     async def work(tx: Transaction) -> list[SessionRow]:
-        rows = await revocation_queries.revoke_all(tx.connection, tx.tenant_id, ids, reason, tx.now)
+        rows = await ending.revoke_matching(tx.connection, tx.tenant_id, ids, reason, tx.now)
         if rows:
             await tx.publish(
                 {session_name(row.session_id): session_document(row.session_id) for row in rows}

@@ -1,7 +1,6 @@
 """The routes of sessions."""
 
-from control_api.edge.route import Route
-from control_api.edge.scopes import ADMIN, READ
+from control_api.edge.route import ADMIN, READ, Route
 from control_api.sessions.operations import (
     get_session,
     list_sessions,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import Counter
 
 from control_api.log.changes import Changes
-from control_api.security.console_address import ConsoleAddress
+from control_api.security.console_settings import ConsoleAddress
 from control_api.settings import Settings
 from control_api.store.store import Store
 from control_api.store.tenant_cache import TenantCache

@@ -4,7 +4,7 @@ browsers."""
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from control_api.signin.session_queries import ConsoleScope, ConsoleSession, SignInMethod
+from control_api.signin.queries import ConsoleScope, ConsoleSession, SignInMethod
 from policies.ground.canonical import rfc3339
 
 

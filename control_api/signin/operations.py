@@ -10,19 +10,32 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from control_api.auth.principal import Caller, Superadmin, realm_of
-from control_api.edge.answers import Empty
-from control_api.edge.paging import Page, page_of
+from control_api.edge.answers import Empty, Page, page_of
 from control_api.edge.requests import EmptyRequest, Identifier, ListRequest, RequestModel
 from control_api.metrics.labels import RefusalReason
-from control_api.security.oidc_settings import GroupGrant
-from control_api.signin import link_queries, session_queries
-from control_api.signin.attempt import Attempt
+from control_api.security.console_settings import GroupGrant
+from control_api.signin import queries
+from control_api.signin.attempt import (
+    Attempt,
+    Person,
+    ProviderUnavailable,
+    Refusal,
+    SignInRefused,
+    shown,
+)
 from control_api.signin.bundle import SigningIn
-from control_api.signin.console_session import SessionToken, Visitor, last_idle
-from control_api.signin.link_queries import SignInLink
+from control_api.signin.console_session import (
+    ALLOWED,
+    NewSession,
+    SessionToken,
+    SignIn,
+    Visitor,
+    begin_session,
+    end_session,
+    last_idle,
+)
 from control_api.signin.models import ConsoleSessionShown, CreatedSignInLink, shown_console_session
-from control_api.signin.person import Person, ProviderUnavailable, Refusal, SignInRefused, shown
-from control_api.signin.sessions import ALLOWED, NewSession, SignIn, begin_session, end_session
+from control_api.signin.queries import SignInLink
 from control_api.store.schema.features import SUPERADMIN_REALM
 from control_api.store.transaction import Transaction
 from policies.definitions.model import Key, Scope
@@ -50,7 +63,7 @@ async def create_sign_in_link(
     async def work(tx: Transaction) -> int:
         expires_at = tx.now + LIFETIME
         link = SignInLink(token.digest, caller.by, caller.scope, digest, expires_at)
-        await link_queries.add(tx.connection, tx.tenant_id, link)
+        await queries.add_link(tx.connection, tx.tenant_id, link)
         return expires_at
 
     expires_at = await signin.store.write(token.realm, work)
@@ -93,7 +106,7 @@ async def list_console_sessions(
     realm, after, now = realm_of(caller), request.after(int, str), signin.clock.now()
     live = (now, last_idle(signin.settings, now))
     async with signin.store.reading(realm) as connection:
-        rows = await session_queries.page(connection, realm, live, after, request.limit + 1)
+        rows = await queries.page_of_sessions(connection, realm, live, after, request.limit + 1)
     return page_of(
         rows, request.limit, lambda row: (row.created_at, row.session_id), shown_console_session
     )
@@ -213,7 +226,7 @@ async def use_sign_in_link(signin: SigningIn, code: str, browser: str) -> NewSes
 
     async def admit(tx: Transaction) -> None:
         # In the transaction that begins the session: of two browsers, one gets in.
-        if not await link_queries.use(tx.connection, tx.tenant_id, used.digest, tx.now):
+        if not await queries.use_link(tx.connection, tx.tenant_id, used.digest, tx.now):
             raise _refused(signin, RefusalReason.expired, _USED)
 
     return await begin_session(signin, SignIn(caller, "link", browser), admit)
@@ -225,7 +238,7 @@ _EXPIRED = "this sign-in link has expired: it works for ten minutes"
 
 async def _stored(signin: SigningIn, token: SessionToken) -> SignInLink | None:
     async with signin.store.reading(token.realm) as connection:
-        return await link_queries.find(connection, token.realm, token.digest)
+        return await queries.find_link(connection, token.realm, token.digest)
 
 
 def _refuse_spent(signin: SigningIn, link: SignInLink, now: int) -> None:

@@ -20,11 +20,10 @@ from authlib.oauth2 import ClientAuth, OAuth2Client
 from authlib.oauth2.rfc6749.parameters import prepare_token_request
 from joserfc.jwk import KeySet
 
-from control_api.security.oidc_settings import OidcSettings, address_fault
-from control_api.signin.attempt import MAX_SECONDS, Attempt
-from control_api.signin.fetch import ProviderClient
-from control_api.signin.id_token import Expected, UnknownKey, parse_keys, verify
-from control_api.signin.person import (
+from control_api.security.console_settings import OidcSettings, address_fault
+from control_api.signin.attempt import (
+    MAX_SECONDS,
+    Attempt,
     Person,
     ProviderUnavailable,
     Refusal,
@@ -32,6 +31,13 @@ from control_api.signin.person import (
     groups_of,
     log_name,
     shown,
+)
+from control_api.signin.provider_answers import (
+    Expected,
+    ProviderClient,
+    UnknownKey,
+    parse_keys,
+    verify_id_token,
 )
 from policies.ground.clock import Clock
 
@@ -278,11 +284,11 @@ class IdentityProvider:
         keys = await self._keys.get()
         now = self._clock.now() // 1_000_000
         try:
-            return verify(id_token, keys, expected, now)
+            return verify_id_token(id_token, keys, expected, now)
         except UnknownKey:
             # The provider may have changed its keys since.
             keys = await self._keys.get(newer_than=keys)
-        return verify(id_token, keys, expected, now)
+        return verify_id_token(id_token, keys, expected, now)
 
     async def _with_user_info(
         self, claims: Mapping[str, Any], access_token: str, url: str

@@ -1,7 +1,6 @@
 """The routes of signing in to the console."""
 
-from control_api.edge.route import Route
-from control_api.edge.scopes import PEOPLE
+from control_api.edge.route import PEOPLE, Route
 from control_api.signin.operations import (
     create_sign_in_link,
     list_console_sessions,

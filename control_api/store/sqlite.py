@@ -18,10 +18,9 @@ from typing import Any, TypeVar
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
-from control_api.store.connection_errors import translate_error
 from control_api.store.errors import is_fault
 from control_api.store.schema.version import Migration, upgrade_to_head
-from control_api.store.url import UnusableDatabase
+from control_api.store.url import UnusableDatabase, translate_error
 
 PAUSE_SECONDS = 60.0
 """The shortest time between two lines: a disk that is nearly full takes one write and not the

@@ -19,8 +19,8 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from control_api.current_request import WRITTEN_REVISION
 from control_api.database_limits import LIMITS, DatabaseLimits
-from control_api.revision_context import WRITTEN
 from control_api.store.database import Autocommit, Database, connect
 from control_api.store.errors import (
     FAULTS,
@@ -106,11 +106,11 @@ class Store:
 
         An exception from `work` rolls everything back and propagates. A database failure raises
         `WriteFault`. If PostgreSQL aborts the transaction because of a conflict, `work` is called
-        again in a new one. `control_api.revision_context` receives the tenant's new revision.
+        again in a new one. `control_api.current_request` receives the tenant's new revision.
         """
         result, revision = await self.run_detached(self._write(tenant_id, work))
         # Set in the caller's task: a context variable set in the detached one would be lost.
-        WRITTEN.set(revision)
+        WRITTEN_REVISION.set(revision)
         return result
 
     async def fold(self) -> bool:

@@ -11,8 +11,8 @@ from contextlib import suppress
 from functools import partial
 
 from control_api.store.notices import Notice
-from control_api.store.queries import documents, enrolled_keys, key_rows, tenant_rows
-from control_api.store.queries.enrolled_keys import EnrolledKey
+from control_api.store.queries import documents, key_rows, tenant_rows
+from control_api.store.queries.key_rows import EnrolledKey
 from control_api.store.store import Store
 from control_api.store.tenant_state import TenantState
 from control_api.store.transaction import Published
@@ -79,7 +79,7 @@ class TenantCache:
             async with self._store.reading_key(digest) as connection:
                 tenant_id = await key_rows.tenant_of(connection, digest)
                 if tenant_id is None:
-                    tenant_id = await enrolled_keys.tenant_of(connection, digest)
+                    tenant_id = await key_rows.tenant_of_enrolled(connection, digest)
             if tenant_id is None:
                 return None  # not cached: another process may create the key the next moment
             while len(self._owners) >= MAX_OWNERS:
@@ -185,7 +185,7 @@ class TenantCache:
 
     async def _enrolled_key(self, tenant_id: str, digest: bytes) -> EnrolledKey | None:
         async with self._store.reading(tenant_id) as connection:
-            return await enrolled_keys.find(connection, tenant_id, digest)
+            return await key_rows.find_enrolled(connection, tenant_id, digest)
 
     def _evict(self) -> None:
         """Drop the oldest tenants over the limit, but none that a sidecar waits on: that

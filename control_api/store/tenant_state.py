@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import orjson
 
-from control_api.store.queries.enrolled_keys import EnrolledKey
+from control_api.store.queries.key_rows import EnrolledKey
 from control_api.store.queries.session_rows import SessionRow
 from policies.definitions.model import Key, Session, TenantSettings
 from policies.ground.errors import Unavailable

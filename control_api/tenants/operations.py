@@ -9,8 +9,7 @@ from dataclasses import asdict, replace
 from typing import Any, ClassVar
 
 from control_api.auth.principal import Caller, Superadmin
-from control_api.edge.answers import Empty, time_or_none
-from control_api.edge.paging import Page, page_of
+from control_api.edge.answers import Empty, Page, page_of, time_or_none
 from control_api.edge.requests import EmptyRequest, Identifier, ListRequest, RequestModel, Text
 from control_api.log.tenant_change import effective, stored
 from control_api.policy.reload import reload_tenant

@@ -1,7 +1,6 @@
 """The routes of tenants, and of the emergency freeze."""
 
-from control_api.edge.route import Route
-from control_api.edge.scopes import ADMIN, READ, SUPERADMIN
+from control_api.edge.route import ADMIN, READ, SUPERADMIN, Route
 from control_api.tenants.operations import (
     change_tenant_settings,
     create_tenant,

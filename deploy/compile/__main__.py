@@ -6,8 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from deploy.compile.compiler import CannotCompile, check_types, compile_modules, missing
-from deploy.compile.tree import make
+from deploy.compile.compiler import CannotCompile, check_types, compile_modules, make, missing
 
 
 def main() -> int:

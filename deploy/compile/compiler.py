@@ -1,7 +1,13 @@
-"""Calls mypyc and the C compiler. Knows no wheel and no tree of tests."""
+"""Calls mypyc and the C compiler, and makes a copy of the checkout in which the compiled modules
+lie beside their sources.
+
+A copy, because an extension module beside an edited source would hide the edit. Compiles only what
+changed since the last time.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -102,3 +108,35 @@ def _build(destination: Path, groups: Mapping[str, Sequence[str]]) -> None:
 
 if __name__ == "__main__":
     _build(Path(sys.argv[1]), {"sluice_only": sys.argv[2:]} if sys.argv[2:] else GROUPS)
+
+
+LEFT_OUT = (
+    ".git", ".venv", ".compiled", ".sluice", "dist", ".hypothesis", "__pycache__", ".*_cache",
+    "*.so",
+)  # fmt: skip
+
+
+def make(destination: Path) -> Path:
+    """Make or renew `destination/tree`, and return it."""
+    built, tree, stamp = (destination / name for name in ("built", "tree", "stamp"))
+    inputs = _inputs()
+    if not stamp.is_file() or stamp.read_text() != inputs:
+        shutil.rmtree(built, ignore_errors=True)
+        compile_modules(built)
+        stamp.write_text(inputs)
+    shutil.rmtree(tree, ignore_errors=True)
+    shutil.copytree(ROOT, tree, symlinks=True, ignore=shutil.ignore_patterns(*LEFT_OUT))
+    shutil.copytree(built, tree, dirs_exist_ok=True)
+    return tree
+
+
+def _inputs() -> str:
+    """A digest of what the compiled modules depend on: the types of the sources, and the tools."""
+    digest = hashlib.sha256(sys.version.encode())
+    sources = (ROOT / package for package in ("policies", "sidecar"))
+    files = [each for package in sources for each in package.rglob("*.py")]
+    files += (ROOT / "deploy/compile").glob("*.py")
+    for path in sorted([*files, ROOT / "requirements.lock"]):
+        content = path.read_bytes()
+        digest.update(b"%b %d " % (str(path.relative_to(ROOT)).encode(), len(content)) + content)
+    return digest.hexdigest()

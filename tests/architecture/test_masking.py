@@ -18,12 +18,12 @@ ALLOWED = {
     },
     "recorded_user": {"control_api/decisions/operations.py", "sidecar/sessions.py"},
     "decision_record": {"control_api/decisions/operations.py", "sidecar/recorder.py"},
-    "lineage_record": {"control_api/decisions/lineage_operations.py"},
+    "lineage_record": {"control_api/decisions/operations.py"},
 }
 # Who masks ahead what they hand to a record. `sidecar/recorder.py` records what this enforcer has.
 AHEAD = {
     "masked_ahead": {"control_api/decisions/operations.py", "sidecar/enforce.py"},
-    "masked_texts": {"control_api/decisions/lineage_operations.py"},
+    "masked_texts": {"control_api/decisions/operations.py"},
 }
 
 

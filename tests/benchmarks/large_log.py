@@ -36,7 +36,7 @@ BATCH = 10_000
 """Entries a transaction; a checkpoint follows each."""
 USER = "ann@example.com"
 WIDTH = 256
-"""The children of a tree node (`control_api.store.schema.proofs`)."""
+"""The children of a tree node (`control_api.store.schema.log`)."""
 
 
 class Row(NamedTuple):

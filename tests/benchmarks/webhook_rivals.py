@@ -20,7 +20,7 @@ from pathlib import Path
 import uvloop
 from aiohttp import web
 
-from deploy.kubernetes.admission.server.reviews import BodyReader
+from deploy.kubernetes.admission.server import BodyReader
 from policies.ground.listen_address import ListenAddress
 from policies.ground.process.small_server import HEADERS, Handler, Listener
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from deploy.compile.compiler import ROOT, CannotCompile
-from deploy.compile.tree import make
+from deploy.compile.compiler import ROOT, CannotCompile, make
 from tests.compiled.comparison import FormsDiffer, compare
 
 

@@ -28,12 +28,11 @@ from sqlalchemy.exc import OperationalError
 from control_api.log import log_key
 from control_api.serve import serve
 from control_api.store import sqlite
-from control_api.store.connection_errors import DatabaseUnreachable, translate_error
 from control_api.store.database import connect
 from control_api.store.migrate import migrate
-from control_api.store.startup import open_with_retry
+from control_api.store.opening import open_with_retry
 from control_api.store.store import Store
-from control_api.store.url import UnusableDatabase, parse_url
+from control_api.store.url import DatabaseUnreachable, UnusableDatabase, parse_url, translate_error
 from policies.ground.process.secret_file import make_directory
 from tests.chaos.servers import Postgres
 from tests.support.certificates import authority
@@ -233,7 +232,7 @@ def test_a_signal_ends_the_waiting(process: Any, workers: str) -> None:
 async def test_a_database_that_is_away_is_tried_again_until_it_is_there_or_the_stop(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("control_api.store.startup.FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("control_api.store.opening.FIRST_PAUSE", 0.001)
     clock, stop = MovableClock().clock(), asyncio.Event()
     attempts: list[int] = []
 
@@ -257,7 +256,7 @@ async def test_a_database_that_is_away_is_tried_again_until_it_is_there_or_the_s
 async def test_a_start_tries_until_the_database_is_there_or_the_stop_and_says_why_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("control_api.store.startup.FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("control_api.store.opening.FIRST_PAUSE", 0.001)
     api, attempts, opening = ControlApi(tmp_path, database_url=REFUSED), list[str](), Store.open
     before = signal.signal(signal.SIGTERM, lambda *_: pytest.fail("nothing handles the signal"))
 

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.metrics import MetricWrapperBase
 
 import control_api
-from control_api.alerts.rule_queries import RuleType
+from control_api.alerts.queries import RuleType
 from control_api.metrics.labels import (
     Challenge,
     DeliveryOutcome,

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from control_api.security import console_address
-from control_api.security.console_address import ConsoleAddress
+from control_api.security import console_settings
+from control_api.security.console_settings import ConsoleAddress
 from deploy.local.console_address import FILE, console_url
 from deploy.local.settings import read
 from policies.ground.listen_address import ListenAddress
@@ -14,7 +14,7 @@ def shown(folder: Path, **environ: str) -> str | None:
 
 
 def test_it_is_the_name_that_the_control_api_has_made(tmp_path: Path) -> None:
-    assert FILE == console_address.FILE
+    assert FILE == console_settings.FILE
     assert shown(tmp_path) is None  # the console is switched off
     made = ConsoleAddress.own(
         tmp_path, ListenAddress("127.0.0.1", 8700), lambda count: b"x" * count

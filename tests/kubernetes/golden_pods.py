@@ -9,11 +9,10 @@ from typing import Any
 from deploy.kubernetes.admission import template
 from deploy.kubernetes.admission.injection.inject import review
 from deploy.kubernetes.admission.injection.patch import apply
-from deploy.kubernetes.admission.manifests.rewrite import namespace_labels, workloads
-from deploy.kubernetes.admission.notation.kubernetes_yaml import load, split
+from deploy.kubernetes.admission.kubernetes_yaml import load, split
+from deploy.kubernetes.admission.manifests import namespace_labels, workloads
 from deploy.kubernetes.admission.template import Fragment
-from deploy.kubernetes.admission.verdict import Outcome, Verdict
-from deploy.kubernetes.admission.vocabulary import Namespace
+from deploy.kubernetes.admission.vocabulary import Namespace, Outcome, Verdict
 from tests.deploy.kubernetes.admission.goldens import TAG, VALUES, Case, cases
 from tests.kubernetes.rendered import one, rendered
 

@@ -9,10 +9,9 @@ import pytest
 
 from deploy.kubernetes.admission.injection.inject import review
 from deploy.kubernetes.admission.injection.patch import apply
-from deploy.kubernetes.admission.manifests.rewrite import workloads
-from deploy.kubernetes.admission.notation.kubernetes_yaml import load, split
-from deploy.kubernetes.admission.verdict import Outcome
-from deploy.kubernetes.admission.vocabulary import Namespace
+from deploy.kubernetes.admission.kubernetes_yaml import load, split
+from deploy.kubernetes.admission.manifests import workloads
+from deploy.kubernetes.admission.vocabulary import Namespace, Outcome
 from tests.deploy.kubernetes.admission.goldens import Case, cases, fragment
 from tests.kubernetes.api_server import ApiServer, Refused
 

@@ -15,8 +15,7 @@ from deploy.kubernetes.admission import template
 from deploy.kubernetes.admission.injection.inject import review
 from deploy.kubernetes.admission.refusing.rules import RULES, refusals
 from deploy.kubernetes.admission.template import Fragment
-from deploy.kubernetes.admission.verdict import Outcome
-from deploy.kubernetes.admission.vocabulary import Namespace
+from deploy.kubernetes.admission.vocabulary import Namespace, Outcome
 from tests.deploy.kubernetes.admission.governed_pods import (
     ENABLED,
     OPTIONAL,

@@ -24,8 +24,7 @@ from aiohttp import (
     TCPConnector,
 )
 
-from control_api.audit.export_push.sender import AuditEvent, TargetAway
-from control_api.audit.export_push.target_tls import TargetTls
+from control_api.audit.export_push.sender import AuditEvent, TargetAway, TargetTls
 from control_api.log.formats.otel import log_record, resource
 from control_api.security.export_targets import ExportTarget
 from policies import __version__

@@ -21,8 +21,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
-from control_api.audit.export_push.sender import AuditEvent, TargetAway
-from control_api.audit.export_push.target_tls import TargetTls
+from control_api.audit.export_push.sender import AuditEvent, TargetAway, TargetTls
 from control_api.log.formats.formats import FORMATS
 from control_api.security.export_targets import ExportTarget
 

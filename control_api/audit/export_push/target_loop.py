@@ -15,10 +15,10 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 from sqlalchemy import Connection, Row, select
@@ -26,18 +26,33 @@ from sqlalchemy import Connection, Row, select
 from control_api.audit.export_push import position_queries
 from control_api.audit.export_push.file import FileSender
 from control_api.audit.export_push.otlp import OtlpSender
-from control_api.audit.export_push.parts import ExportParts
 from control_api.audit.export_push.position_queries import Waiting
 from control_api.audit.export_push.sender import Sender, TargetAway
 from control_api.audit.export_push.syslog import SyslogSender
 from control_api.log.search import events_of
+from control_api.metrics.metrics import ExportMetrics
 from control_api.security.export_targets import ExportTarget, Protocol
 from control_api.store.queries.purges import first_kept
 from control_api.store.schema.log import log_entries
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
+from policies.ground.clock import Clock
 from policies.ground.errors import SluiceError
 from policies.trail.entry import audit_event
+
+
+class ExportParts(NamedTuple):
+    """`alone` says that no other process uses the database; `stopping` is set once the service
+    drains; `entropy(n)` returns n random bytes."""
+
+    store: Store
+    clock: Clock
+    entropy: Callable[[int], bytes]
+    metrics: ExportMetrics
+    targets: Sequence[ExportTarget]
+    alone: bool
+    stopping: asyncio.Event
+
 
 SPAN = 10_000
 """The most entries that one batch passes over, however few decisions are among them."""

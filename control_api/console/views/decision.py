@@ -21,8 +21,7 @@ from control_api.console.visit import Visit, address
 from control_api.console.words import detail, fault, ladder
 from control_api.decisions.models import Simulated
 from control_api.decisions.operations import simulate_context
-from control_api.edge.answers import Document
-from control_api.edge.paging import write_cursor
+from control_api.edge.answers import Document, write_cursor
 from control_api.policy.operations import list_policies
 from policies.ground.canonical import b64, unb64
 from policies.ground.errors import Conflict, Invalid, SluiceError

@@ -9,7 +9,7 @@ from typing import Any
 from control_api.console.page import Html, Page, See
 from control_api.console.routes import ROOT
 from control_api.console.visit import NULL, Visit, address
-from control_api.edge.idempotency import Repeated
+from control_api.edge.requests import Repeated
 from control_api.registry.key_models import DEFAULT_DAYS, ListedKey
 from control_api.registry.key_operations import (
     bind_key,

@@ -10,7 +10,7 @@ from control_api.console.page import Html, Page, See
 from control_api.console.routes import ROOT
 from control_api.console.views.keys import key_fields, new_idempotency_key
 from control_api.console.visit import Visit, address
-from control_api.edge.idempotency import Repeated
+from control_api.edge.requests import Repeated
 from control_api.registry.key_models import DEFAULT_DAYS
 from control_api.registry.key_operations import provision_key
 from control_api.tenants.operations import (

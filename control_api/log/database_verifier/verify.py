@@ -23,14 +23,13 @@ from control_api.log.database_verifier.rows import (
     published_notes,
     roots_at,
 )
-from control_api.store.connection_errors import DatabaseUnreachable
 from control_api.store.errors import ReadFault
+from control_api.store.opening import open_read_only
 from control_api.store.queries import log_keys
 from control_api.store.queries.purges import purged_size
-from control_api.store.read_only import open_read_only
 from control_api.store.schema.log import log_entries, log_heads
 from control_api.store.store import Store
-from control_api.store.url import UnusableDatabase
+from control_api.store.url import DatabaseUnreachable, UnusableDatabase
 from policies.ground.clock import Clock
 from policies.ground.signing import Endorsement
 from policies.trail import checkpoint

@@ -22,7 +22,7 @@ from control_api.log import checks
 from control_api.log.export.place import entry_proof
 from control_api.store.queries import log_keys, redactions
 from control_api.store.queries.purges import first_kept
-from control_api.store.schema.proofs import checkpoints, incarnations
+from control_api.store.schema.log import checkpoints, incarnations
 from control_api.store.schema.statements import of_tenant
 from control_api.store.store import Store
 from policies.ground.errors import Conflict, Unavailable

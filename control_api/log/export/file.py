@@ -36,7 +36,8 @@ from control_api.log.export.rows import (
     read_joined,
     read_rows,
 )
-from control_api.store.queries import cited_documents, log_keys
+from control_api.store import cited_documents
+from control_api.store.queries import log_keys
 from control_api.store.queries.purges import first_kept
 from control_api.store.store import Store
 from policies.ground.canonical import rfc3339

@@ -19,7 +19,7 @@ from typing import Any
 import orjson
 from sqlalchemy import Row, bindparam, select, text
 
-from control_api.store.queries import cited_documents
+from control_api.store import cited_documents
 from control_api.store.queries.self_checks import SelfCheck
 from control_api.store.schema.log import log_entries
 from control_api.store.schema.statements import of_tenant

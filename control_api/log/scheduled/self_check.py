@@ -25,7 +25,7 @@ from control_api.log.checks import AnchorCheck, check_purge_entry, check_purged_
 from control_api.log.scan import LogRange, scan
 from control_api.log.scheduled.node_repair import NodeRepair, StepNodes
 from control_api.log.scheduled.rederivation import Derivations, stopped
-from control_api.store.counters.dimensions import DAY
+from control_api.store.counters.counters import DAY
 from control_api.store.queries import self_checks
 from control_api.store.queries.purges import latest_anchor
 from control_api.store.queries.self_checks import SelfCheck

@@ -27,8 +27,8 @@ from control_api.registry import agent_queries
 from control_api.registry.agent_queries import StoredAgent
 from control_api.registry.enrolment.token import Pod, TokenRefused
 from control_api.store.group_commit import GroupCommit
-from control_api.store.queries import enrolled_keys, tenant_rows
-from control_api.store.queries.enrolled_keys import EnrolledKey
+from control_api.store.queries import key_rows, tenant_rows
+from control_api.store.queries.key_rows import EnrolledKey
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from policies.definitions.model import Scope
@@ -196,7 +196,7 @@ class _Batch:
                 answers.append(await self._enrol(proven))
             except TokenRefused as refused:
                 answers.append(refused)
-        await enrolled_keys.add(self._tx.connection, self._tx.tenant_id, self._keys)
+        await key_rows.add_enrolled(self._tx.connection, self._tx.tenant_id, self._keys)
         return answers
 
     async def _enrol(self, proven: ProvenPod) -> Enrolled:

@@ -1,4 +1,5 @@
-"""Counts decisions by who, what and when as the log grows, so that no query has to scan the log.
+"""Counts decisions by who, what and when as the log grows, so that no query has to scan the log,
+and says by which dimensions, in which buckets of time, and how long each is kept.
 
     counts.add(index, source_type)        for each entry of a batch, in memory
     counts.save(connection, tenant_id)    in the transaction that appends the batch
@@ -9,22 +10,68 @@ reads the counts.
 """
 
 from collections.abc import Iterator, Sequence
+from enum import IntEnum
 from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import Connection, Dialect, Table, case, select
 
-from control_api.store.counters.dimensions import (
-    BUCKETS,
-    KEPT,
-    MISMATCH,
-    SECOND,
-    SEPARATOR,
-    Dimension,
-)
 from control_api.store.schema.log import first_accesses, tallies
 from control_api.store.schema.statements import insert_into, of_tenant
 from policies.trail.entry import Index
+
+MISMATCH = "session_agent_mismatch"
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+SEPARATOR = "\x1f"
+"""Separates the two parts of a value. It is a control character, which no identifier contains."""
+
+
+class Dimension(IntEnum):
+    """INVARIANT: the table stores these numbers. Only append: never renumber or remove one."""
+
+    source_type = 0
+    agent_role = 1
+    source_id = 2
+    agent = 3
+    agent_source = 4
+    session = 5
+    second = 6
+    minute = 7
+    mismatch_second = 8
+    mismatch_minute = 9
+    doubtful_second = 10
+    doubtful_minute = 11
+
+
+BUCKETS: dict[Dimension, int] = {
+    Dimension.agent: HOUR,
+    Dimension.agent_source: DAY,
+    Dimension.second: SECOND,
+    Dimension.minute: MINUTE,
+    Dimension.mismatch_second: SECOND,
+    Dimension.mismatch_minute: MINUTE,
+    Dimension.doubtful_second: SECOND,
+    Dimension.doubtful_minute: MINUTE,
+}
+"""A bucket's length in microseconds. The other dimensions have one bucket for all time."""
+
+# Longer than anything that is queried: agents' activity and alert rules look back up to 7 days.
+# Rules sum windows of up to an hour by the second.
+KEPT: dict[Dimension, int] = {
+    Dimension.agent: 8 * DAY,
+    Dimension.agent_source: 9 * DAY,
+    Dimension.second: 2 * HOUR,
+    Dimension.minute: 8 * DAY,
+    Dimension.mismatch_second: 2 * HOUR,
+    Dimension.mismatch_minute: 8 * DAY,
+    Dimension.doubtful_second: 2 * HOUR,
+    Dimension.doubtful_minute: 8 * DAY,
+}
+"""How long a bucket can be queried, in microseconds; older ones are dropped."""
+
 
 _Key = tuple[int, str, int]
 # The values that equal decisions of a batch share: source type, role, source, agent, session,

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Integer, Select, func, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.store.counters.dimensions import BUCKETS, SEPARATOR, Dimension
+from control_api.store.counters.counters import BUCKETS, SEPARATOR, Dimension
 from control_api.store.schema.log import first_accesses, tallies
 from control_api.store.schema.statements import of_tenant
 

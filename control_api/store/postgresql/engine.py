@@ -1,28 +1,77 @@
-"""PostgreSQL: one lane per tenant. Knows the pool, its time limits, and how a lane is locked.
+"""Opens PostgreSQL, with one lane per tenant, at the one of several hosts that serves: a primary
+and its standbys.
 
 Within this process, a lane's writers queue on a lock here, without holding a connection. Between
 processes, they queue on the row that each locks first (`control_api.store.transaction`). Every
 query names its `tenant_id`; row-level security is the backup
 (`control_api.store.postgresql.transaction`).
+
+A machine that is gone may not even refuse a connection, and the driver's time limit is for all
+hosts together. So each host is tried on its own, with a share of the time, and the one that
+answered last comes first.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
-from sqlalchemy import URL, Connection
+import asyncpg
+from sqlalchemy import URL, Connection, Dialect, event
+from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from control_api.database_limits import LIMITS, POOL_SECONDS, DatabaseLimits
-from control_api.store.connection_errors import translate_error
-from control_api.store.postgresql import hosts
 from control_api.store.postgresql import transaction as begin
 from control_api.store.postgresql.role import require_grants, require_row_security
 from control_api.store.postgresql.transaction import ALL_TENANTS, TransactionPool
 from control_api.store.schema.version import require_head
-from control_api.store.url import UnusableDatabase
+from control_api.store.url import UnusableDatabase, translate_error
+
+_UNUSABLE = (
+    OSError,  # refused, or no answer in time
+    asyncpg.PostgresConnectionError,  # closed at once, by a proxy without a server
+    asyncpg.CannotConnectNowError,  # it starts or stops
+    asyncpg.TargetServerAttributeNotMatched,  # a standby, with `target_session_attrs=read-write`
+)
+
+
+def connect_to_hosts(engine: AsyncEngine, url: URL) -> None:
+    """Makes the engine connect as above, if `url` has several hosts."""
+    if isinstance(url.query.get("host"), tuple):
+        event.listen(engine.sync_engine, "do_connect", Hosts().connect)
+
+
+class Hosts:
+    """Remembers which host to try first."""
+
+    def __init__(self) -> None:
+        self._last: tuple[str, int] | None = None
+
+    def connect(
+        self, dialect: Dialect, _record: object, cargs: Sequence[Any], cparams: dict[str, Any]
+    ) -> DBAPIConnection:
+        """A connection to the first host that can be used. Raises the last host's error, a fault
+        that may pass (`control_api.store.errors`)."""
+        hosts = list(zip(cparams["host"], cparams["port"], strict=True))
+        hosts.sort(key=lambda each: each != self._last)
+        seconds = cparams["timeout"] / len(hosts)
+        fault: Exception | None = None
+        for host, port in hosts:
+            try:
+                one = {**cparams, "host": host, "port": port, "timeout": seconds}
+                made = dialect.connect(*cargs, **one)
+            except _UNUSABLE as error:
+                fault = error
+            else:
+                self._last = (host, port)
+                return made
+        if isinstance(fault, OSError):
+            raise fault
+        # No error of SQLAlchemy's: it would not count as a fault of the database.
+        raise ConnectionError(f"no host can be used: {fault}") from fault
+
 
 T = TypeVar("T")
 
@@ -71,7 +120,7 @@ class PostgresqlDatabase:
             hide_parameters=True,  # values belong to callers, and an error may reach a log
             connect_args=limits.of_connection(),
         )
-        hosts.listen(engine, url)
+        connect_to_hosts(engine, url)
         try:
             async with connected(engine) as connection:
                 # Check this before the first request: without row-level security, a query that

@@ -24,12 +24,11 @@ from sqlalchemy.pool import NullPool
 
 from control_api.database_limits import LIMITS
 from control_api.store import notices
-from control_api.store.connection_errors import DatabaseUnreachable, translate_error
 from control_api.store.errors import FAULTS
 from control_api.store.notices import CHANNEL, Notice
-from control_api.store.postgresql import hosts
+from control_api.store.postgresql import engine as hosts
 from control_api.store.postgresql.engine import connected
-from control_api.store.url import UnusableDatabase
+from control_api.store.url import DatabaseUnreachable, UnusableDatabase, translate_error
 from policies.ground.errors import Unavailable
 
 PROBE_INTERVAL = 20.0
@@ -104,7 +103,7 @@ class NoticeListener:
             hide_parameters=True,
             connect_args=LIMITS.of_connection() | {"server_settings": _SESSION},
         )
-        hosts.listen(engine, self._url)
+        hosts.connect_to_hosts(engine, self._url)
         try:
             async with connected(engine) as connection:
                 # This statement's error says what is wrong, such as a standby that can't listen.

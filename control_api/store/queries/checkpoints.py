@@ -23,10 +23,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.store.queries.rows import columns_of, values_of
-from control_api.store.schema.log import log_entries
-from control_api.store.schema.proofs import checkpoints, incarnations
-from control_api.store.schema.statements import insert_if_absent, of_tenant
+from control_api.store.schema.log import checkpoints, incarnations, log_entries
+from control_api.store.schema.statements import columns_of, insert_if_absent, of_tenant, values_of
 
 HOUR = 3_600_000_000
 KEPT = 24 * HOUR

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from sqlalchemy import or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.store.queries.rows import columns_of, values_of
-from control_api.store.schema.proofs import count_checks
-from control_api.store.schema.statements import insert_if_absent, of_tenant
+from control_api.store.schema.log import count_checks
+from control_api.store.schema.statements import columns_of, insert_if_absent, of_tenant, values_of
 
 ASKED_FOR = 0
 """In place of a lease: somebody asked for a comparison, and none has begun since."""

@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.store.log.index import FACETS, indexed_size
-from control_api.store.log.index_entries import FacetValue, first_entry
-from control_api.store.queries.rows import Position, columns_of, newest_first, values_of
-from control_api.store.schema.log import entries_with_openings, log_entries, openings
-from control_api.store.schema.proofs import holds
-from control_api.store.schema.statements import of_tenant
+from control_api.store.log.index import FACETS, FacetValue, first_entry, indexed_size
+from control_api.store.schema.log import entries_with_openings, holds, log_entries, openings
+from control_api.store.schema.statements import (
+    Position,
+    columns_of,
+    newest_first,
+    of_tenant,
+    values_of,
+)
 from control_api.store.schema.tables import sessions
 from policies.trail.change import Hold
 from policies.trail.record import masked_user

@@ -19,8 +19,14 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.store.queries.rows import Position, columns_of, newest_first, values_of
-from control_api.store.schema.statements import chunks, of_tenant
+from control_api.store.schema.statements import (
+    Position,
+    chunks,
+    columns_of,
+    newest_first,
+    of_tenant,
+    values_of,
+)
 from control_api.store.schema.tables import policies, policy_versions
 from policies.definitions.model import Policy
 from policies.ground.canonical import encode

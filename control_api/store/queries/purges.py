@@ -29,9 +29,8 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.counters.counters import BatchCounts
-from control_api.store.log.index import FACETS
-from control_api.store.log.index_entries import removal_of_range
-from control_api.store.queries import acknowledgements
+from control_api.store.log.index import FACETS, removal_of_range
+from control_api.store.queries import sidecar_rows
 from control_api.store.schema.log import (
     entries_with_openings,
     log_entries,
@@ -166,7 +165,7 @@ def remove(
         connection.exec_driver_sql(removal_of_range(connection.dialect), step.indexed)
     step.counts.subtract(connection, tenant_id)
     if step.last:
-        acknowledgements.forget_before(connection, tenant_id, step.until)
+        sidecar_rows.forget_acknowledgements(connection, tenant_id, step.until)
         connection.execute(_FINISH, {**wanted, "at": anchor.seq, "now": now})
 
 

@@ -1,25 +1,26 @@
-"""Queries over openings to erase, and over the `redact` entries that record erasures.
+"""Queries the openings to erase, the `redact` entries that record erasures, and the users that
+sessions name.
 
-With an opening go the index rows derived from it: the facet `user_id` of `log_index`. Knows nothing
-of legal holds, nor of how many rows one transaction may take.
+With an opening go the index rows derived from it: the facet `user_id` of `log_index`.
 """
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Row, Select, bindparam, delete, select, text
+from sqlalchemy import ColumnElement, Row, Select, bindparam, delete, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.store.log.index import FACETS, indexed_size
-from control_api.store.log.index_entries import FacetValue, find_entries, remove_entries
-from control_api.store.queries.purges import first_kept, lock
-from control_api.store.schema.log import (
-    entries_with_openings,
-    log_entries,
-    log_heads,
-    openings,
+from control_api.store.log.index import (
+    FACETS,
+    FacetValue,
+    find_entries,
+    indexed_size,
+    remove_entries,
 )
+from control_api.store.queries.purges import first_kept, lock
+from control_api.store.schema.log import entries_with_openings, log_entries, log_heads, openings
 from control_api.store.schema.statements import chunks, of_tenant
+from control_api.store.schema.tables import sessions
 
 USER = FACETS.index("user_id")
 
@@ -185,3 +186,67 @@ _DELETE = delete(openings).where(_OF_TENANT, _NAMED).returning(openings.c.seq, o
 _REDACTIONS: Select[Any] = select(log_entries.c.seq, log_entries.c.entry, log_entries.c.hash).where(
     text("kind = 'redact' AND kind NOT IN ('decision', 'lineage')")
 )
+
+
+class NamedSession(NamedTuple):
+    """A session that names its user."""
+
+    session_id: str
+    agent_id: str | None
+    user_id: str
+
+
+async def sessions_of(
+    connection: AsyncConnection, tenant_id: str, user_id: str, limit: int
+) -> list[NamedSession]:
+    """Up to `limit` sessions of the user."""
+    query = _SESSIONS.where(of_tenant(sessions, tenant_id), sessions.c.user_id == user_id)
+    rows = await connection.execute(query.order_by(sessions.c.session_id).limit(limit))
+    return [NamedSession(*row) for row in rows]
+
+
+async def sessions_by_id(
+    connection: AsyncConnection, tenant_id: str, session_ids: Sequence[str]
+) -> list[NamedSession]:
+    """Those of these sessions that still name their user."""
+    found: list[NamedSession] = []
+    for part in chunks(session_ids):
+        query = _SESSIONS.where(
+            of_tenant(sessions, tenant_id),
+            sessions.c.session_id.in_(part),
+            sessions.c.user_id != "",
+        )
+        found += [NamedSession(*row) for row in await connection.execute(query)]
+    return found
+
+
+async def has_opening(connection: AsyncConnection, tenant_id: str, session_id: str) -> bool:
+    """Whether any event of the session still has its opening."""
+    indexed = indexed_size(FACETS.index("session_id"), await log_size(connection, tenant_id))
+    opened = _OPENED_SEQS.where(of_tenant(log_entries, tenant_id))
+    named = FacetValue(tenant_id, "session_id", session_id)
+    by_index = find_entries(connection.dialect, named, range(indexed), opened)
+    scanned = opened.where(log_entries.c.seq >= indexed, log_entries.c.session_id == session_id)
+    for query in (by_index, scanned):
+        if (await connection.execute(query.limit(1))).first() is not None:
+            return True
+    return False
+
+
+async def forget_user(
+    connection: AsyncConnection, tenant_id: str, session_ids: Sequence[str]
+) -> None:
+    """Empties `user_id` of these sessions."""
+    for part in chunks(session_ids):
+        await connection.execute(
+            update(sessions)
+            .where(of_tenant(sessions, tenant_id), sessions.c.session_id.in_(part))
+            .values(user_id="")
+        )
+
+
+_OPENED_SEQS = select(log_entries.c.seq).join(
+    openings,
+    of_tenant(openings, log_entries.c.tenant_id) & (openings.c.seq == log_entries.c.seq),
+)
+_SESSIONS: Select[Any] = select(sessions.c.session_id, sessions.c.agent_id, sessions.c.user_id)

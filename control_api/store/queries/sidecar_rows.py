@@ -1,19 +1,45 @@
-"""The last report of each sidecar. Concurrent reports share a transaction. Knows nothing of how
-reports arrive or are used.
+"""Queries what is known of each sidecar: its last report, the revision of the policy set that it
+has applied, and entries that say that its key named a foreign agent or sidecar.
+
+Concurrent reports share a transaction. The revision applied is known by the sidecar's own
+hash-chained records: for each revision at which one advanced, the first entry that was decided, or
+beat, at it.
+
+    newest_acknowledged(connection, tenant_id, source)        the newest revision acknowledged
+    add_acknowledgements(connection, tenant_id, source, rows) rows of later revisions
+    acknowledged_of_live(connection, tenant_id, ...)          a page of live sidecars, with entries
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Dialect, and_, case, delete, select
+import orjson
+from sqlalchemy import (
+    Connection,
+    Dialect,
+    ScalarSelect,
+    and_,
+    bindparam,
+    case,
+    delete,
+    func,
+    insert,
+    select,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.store.counters.dimensions import DAY
+from control_api.store.counters.counters import DAY
 from control_api.store.group_commit import GroupCommit
-from control_api.store.queries.rows import Position, newest_first, values_of
-from control_api.store.schema.statements import insert_into, of_tenant
+from control_api.store.schema.log import acknowledgements, log_entries
+from control_api.store.schema.statements import (
+    Position,
+    insert_into,
+    newest_first,
+    of_tenant,
+    values_of,
+)
 from control_api.store.schema.tables import sidecars
 from control_api.store.store import Store
 from policies.ground.errors import SluiceError
@@ -133,3 +159,174 @@ def _upsert(dialect: Dialect) -> Any:
     changed["former_run_id"] = case((another, sidecars.c.run_id), else_=sidecars.c.former_run_id)
     changed["duplicate_at"] = case((again, new.last_seen), else_=sidecars.c.duplicate_at)
     return insert.on_conflict_do_update(index_elements=["tenant_id", "sidecar_id"], set_=changed)
+
+
+class Acknowledged(NamedTuple):
+    """The first entry of a source at `revision` or later than the one before. `time` is the
+    record's own, in microseconds."""
+
+    revision: int
+    seq: int
+    time: int
+
+
+class LiveSidecar(NamedTuple):
+    """A live sidecar and, if it has acknowledged the wanted revision, the first entry that shows it
+    (else `seq` and `at` are None). `newest` is the newest revision that it has acknowledged. `hash`
+    is None too once retention has removed the entry. Times are in microseconds."""
+
+    sidecar_id: str
+    last_seen: int
+    newest: int | None
+    seq: int | None
+    at: int | None
+    hash: bytes | None
+
+
+def newest_acknowledged_of() -> ScalarSelect[int]:
+    """A subquery for the newest revision of `:of_source` in `:tenant`; null if there is none."""
+    return (
+        select(func.max(acknowledgements.c.revision))
+        .where(
+            of_tenant(acknowledgements, bindparam("tenant")),
+            acknowledgements.c.source == bindparam("of_source"),
+        )
+        .scalar_subquery()
+    )
+
+
+def newest_acknowledged(connection: Connection, tenant_id: str, source: str) -> int | None:
+    """The newest revision that the source has acknowledged; None if it has none."""
+    wanted = {"tenant": tenant_id, "of_source": source}
+    found: int | None = connection.execute(_NEWEST, wanted).scalar_one()
+    return found
+
+
+def add_acknowledgements(
+    connection: Connection, tenant_id: str, source: str, rows: Sequence[Acknowledged]
+) -> None:
+    """Adds rows of revisions after the newest. The caller holds the lock on the log's head."""
+    values = [
+        {
+            "tenant_id": tenant_id,
+            "source": source,
+            "revision": row.revision,
+            "seq": row.seq,
+            "acknowledged_at": row.time,
+        }
+        for row in rows
+    ]
+    connection.execute(insert(acknowledgements), values)
+
+
+async def acknowledged_of_live(
+    connection: AsyncConnection, tenant_id: str, revision: int, now: int, after: str, limit: int
+) -> list[LiveSidecar]:
+    """Up to `limit` live sidecars after the id `after`, in order, with the first entry of each at
+    `revision` or later."""
+    wanted = {"tenant": tenant_id, "revision": revision, "since": now - LIVE}
+    rows = await connection.execute(_OF_LIVE, {**wanted, "after": after, "rows": limit})
+    return [LiveSidecar(*row) for row in rows]
+
+
+def forget_acknowledgements(connection: Connection, tenant_id: str, until: int) -> None:
+    """Deletes the rows of entries below `until`, except each source's newest."""
+    connection.execute(_FORGET, {"tenant": tenant_id, "until": until})
+
+
+_NEWEST = select(newest_acknowledged_of())
+_other = acknowledgements.alias("other")
+_newest = (
+    select(func.max(_other.c.revision))
+    .where(
+        of_tenant(_other, sidecars.c.tenant_id),
+        _other.c.source == sidecars.c.sidecar_id,
+    )
+    .correlate(sidecars)
+    .scalar_subquery()
+)
+_first = (
+    select(func.min(_other.c.revision))
+    .where(
+        of_tenant(_other, sidecars.c.tenant_id),
+        _other.c.source == sidecars.c.sidecar_id,
+        _other.c.revision >= bindparam("revision"),
+    )
+    .correlate(sidecars)
+    .scalar_subquery()
+)
+_OF_LIVE = (
+    select(
+        sidecars.c.sidecar_id,
+        sidecars.c.last_seen,
+        _newest.label("newest"),
+        acknowledgements.c.seq,
+        acknowledgements.c.acknowledged_at.label("at"),
+        log_entries.c.hash,
+    )
+    .select_from(sidecars)
+    .outerjoin(
+        acknowledgements,
+        and_(
+            of_tenant(acknowledgements, sidecars.c.tenant_id),
+            acknowledgements.c.source == sidecars.c.sidecar_id,
+            acknowledgements.c.revision == _first,
+        ),
+    )
+    .outerjoin(
+        log_entries,
+        and_(
+            of_tenant(log_entries, acknowledgements.c.tenant_id),
+            log_entries.c.seq == acknowledgements.c.seq,
+        ),
+    )
+    .where(
+        of_tenant(sidecars, bindparam("tenant")),
+        sidecars.c.last_seen >= bindparam("since"),
+        sidecars.c.sidecar_id > bindparam("after"),
+    )
+    .order_by(sidecars.c.sidecar_id)
+    .limit(bindparam("rows"))
+)
+_FORGET = delete(acknowledgements).where(
+    of_tenant(acknowledgements, bindparam("tenant")),
+    acknowledgements.c.seq < bindparam("until"),
+    acknowledgements.c.revision
+    < select(func.max(_other.c.revision))
+    .where(
+        of_tenant(_other, acknowledgements.c.tenant_id),
+        _other.c.source == acknowledgements.c.source,
+    )
+    .correlate(acknowledgements)
+    .scalar_subquery(),
+)
+
+
+VIOLATION = "key.isolation_violation"
+"""What such a `change` entry says."""
+MAX_VIOLATIONS_READ = 1000
+"""The most changes that are read to count them, newest first."""
+
+
+async def count_violations(
+    connection: AsyncConnection, tenant_id: str, since: int, until: int
+) -> int:
+    """How many were refused from `since` to `until` (microseconds), among the newest changes."""
+    query = (
+        select(log_entries.c.ts, log_entries.c.entry)
+        .where(
+            of_tenant(log_entries, tenant_id),
+            log_entries.c.kind == "change",
+            log_entries.c.kind.not_in(("decision", "lineage")),  # as the index has it
+        )
+        .order_by(log_entries.c.seq.desc())
+        .limit(MAX_VIOLATIONS_READ)
+    )
+    total = 0
+    for ts, entry in await connection.execute(query):
+        if not since <= ts <= until:
+            continue
+        pub = orjson.loads(entry)["pub"]
+        if pub.get("what") == VIOLATION:
+            total += 1 + pub["detail"]["suppressed"]
+    return total

@@ -8,8 +8,13 @@ from sqlalchemy import insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.postgresql.transaction import all_tenants
-from control_api.store.queries.rows import Position, newest_first, values_of
-from control_api.store.schema.statements import insert_if_absent, of_tenant
+from control_api.store.schema.statements import (
+    Position,
+    insert_if_absent,
+    newest_first,
+    of_tenant,
+    values_of,
+)
 from control_api.store.schema.tables import documents, installation, tenants
 from policies.ground.errors import NotFound
 

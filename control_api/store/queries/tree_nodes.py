@@ -16,8 +16,7 @@ from typing import Any
 from sqlalchemy import BigInteger, Connection, Select, bindparam, func, select, union_all
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.store.schema.log import log_entries
-from control_api.store.schema.proofs import tree_nodes
+from control_api.store.schema.log import log_entries, tree_nodes
 from control_api.store.schema.statements import chunks, insert_into, of_tenant
 from policies.trail.proofs.nodes import HASH, LEVELS, WIDTH, KnownNodes, Node, stored_below
 

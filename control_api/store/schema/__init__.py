@@ -3,11 +3,6 @@
 Importing any module of this package makes `columns.metadata` complete.
 """
 
-from control_api.store.schema import (
-    features,
-    log,
-    proofs,
-    tables,
-)
+from control_api.store.schema import features, log, tables
 
 __all__ = ["features", "log", "proofs", "tables"]

@@ -1,15 +1,16 @@
-"""Parts that statements share: the condition of a tenant, chunks of rows, and `INSERT` with a
-conflict clause. Knows no table.
+"""Holds what statements and queries share: chunks of rows, `INSERT` with a conflict clause, a
+table's columns without the tenant, a row's values, and pages.
 
 SQLite and PostgreSQL spell the clause alike, but SQLAlchemy has a class for each. The two have the
 same methods, but no typed base class, hence the `Any` below.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Dialect, FromClause, Table
+from sqlalchemy import Column, ColumnElement, Dialect, FromClause, Select, Table, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 
 T = TypeVar("T")
@@ -43,3 +44,33 @@ def insert_if_absent(table: Table, dialect: Dialect) -> Any:
     """An `INSERT` that skips a row whose key exists. Of two processes that insert a row at the same
     time, one gets a row count of 1; the other waits for the first to commit, and gets 0."""
     return insert_into(table, dialect).on_conflict_do_nothing()
+
+
+Position = tuple[Any, ...]
+"""Identifies the last row of a page: the time when it was created, and its id."""
+
+
+def columns_of(table: Table) -> list[Column[Any]]:
+    """Every column except the tenant's, in order."""
+    return [column for column in table.c if column.name != "tenant_id"]
+
+
+def values_of(row: Any) -> dict[str, Any]:
+    """The fields of a dataclass, by name; the table's columns have the same names."""
+    # `asdict` would copy the values, and turn nested dataclasses into dicts.
+    return {field.name: getattr(row, field.name) for field in fields(row)}
+
+
+def newest_first(
+    query: Select[Any],
+    created_at: Column[Any],
+    row_id: Column[Any],
+    after: Position | None,
+    limit: int,
+) -> Select[Any]:
+    """A page of `query`'s rows: the newest after the position `after`, if one is given."""
+    if after is not None:
+        # Compare both columns as one row value: rows of the same microsecond are then neither
+        # skipped nor repeated, and the index on both columns serves the query.
+        query = query.where(tuple_(created_at, row_id) < after)
+    return query.order_by(created_at.desc(), row_id.desc()).limit(limit)

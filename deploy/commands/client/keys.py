@@ -11,7 +11,7 @@ from typing import Any
 from deploy.commands.client.client import Client, Commands, positive
 from deploy.commands.client.connection import ApiResponse, segment
 from deploy.commands.client.credentials import UnusableArguments
-from deploy.commands.client.new_file import new_file
+from deploy.commands.client.output import new_file
 
 PATH = "/v1/keys"
 COLUMNS = (

@@ -1,16 +1,22 @@
-"""Prints results: aligned tables for people, JSON for programs.
+"""Prints results: aligned tables for people, JSON for programs. Opens a file for what a command
+will write once the API has answered, before the request is made.
 
 Text from the server has many authors, and a terminal obeys control characters. Tables therefore
-show control characters as escapes, and JSON is ASCII. Knows no object of the API.
+show control characters as escapes, and JSON is ASCII.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import sys
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TextIO
+
+from deploy.commands.client.credentials import UnusableArguments
 
 BOLD, RED = "1", "31"
 ALARMING = frozenset({"DENY", "suspended", "revoked"})
@@ -158,3 +164,24 @@ def _words(line: str) -> list[str]:
     for index, word in enumerate(line.split(" ")):
         parts += [" ", word] if index else [word]
     return parts
+
+
+@contextlib.contextmanager
+def new_file(name: str | None) -> Iterator[int | None]:
+    """An empty file, open for writing, that only its owner may read; None without a name. Removed
+    if it stays empty. Raises `UnusableArguments` if it can't be made, or is there already."""
+    if name is None:
+        yield None
+        return
+    try:
+        # O_EXCL: an existing file may be open to others, or hold what is still needed.
+        file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise UnusableArguments(f"`{name}` can't be created: {error.strerror}") from error
+    try:
+        yield file
+    finally:
+        # What was written stays, whatever failed afterwards.
+        if not os.fstat(file).st_size:
+            Path(name).unlink(missing_ok=True)
+        os.close(file)

@@ -18,9 +18,7 @@ from deploy.commands.policy import (
     check,
     diff,
     fmt,
-    impact,
     init,
-    lint,
     schema,
     test,
 )
@@ -44,12 +42,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser("sluice policy", description=description, epilog=LEVELS)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in (
-        lint.add,
-        check.add,
-        diff.add,
+        check.add_lint,
+        check.add_check,
+        diff.add_diff,
         access.add_who,
         access.add_can,
-        impact.add,
+        diff.add_impact,
         candidate.add,
         fmt.add,
         init.add,

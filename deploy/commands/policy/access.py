@@ -8,16 +8,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from deploy.commands.policy import text
-from deploy.commands.policy.history import (
+from deploy.commands.policy.service import (
     Held,
     LogKeys,
     Proof,
+    add_service,
     beginning,
+    connect,
     in_force,
+    names_service,
     prove,
     read_keys,
 )
-from deploy.commands.policy.service import add_service, connect, names_service
 from deploy.commands.policy.sources import Unusable, read
 from deploy.commands.policy.text import AddCommand, add_output, typed_time
 from policies.analysis.access import Asked

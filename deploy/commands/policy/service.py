@@ -1,5 +1,5 @@
-"""How a command asks a running service, with the options and variables of the operator's commands
-(`deploy/commands/client`).
+"""Asks a running service, with the options and variables of the operator's commands
+(`deploy/commands/client`), also which policies were in force at a time.
 
     add_service(parser)            --url, --key-file, --ca
     api = connect(options)
@@ -7,19 +7,52 @@
 
 `options.environ` is the environment, which `__main__` sets. A refusal is `RequestRefused`, whose
 `details` a command may read.
+
+Each change of the policies until a time is proven from the audit trail:
+
+    last change until then    the policy is as it was afterwards
+    none, but one since       it is as it was before the first of these; what made it was purged
+    no change at all          it is as it is now, if it was made before; what made it was purged
+
+This proves the version and its time. That no other change came in between only a verification of
+the whole log proves.
 """
 
 import argparse
 import sys
-from urllib.parse import urlsplit
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlsplit
 
+import orjson
+
+from deploy.commands.policy.sources import Unusable
+from policies.definitions.model import Policy
+from policies.ground.canonical import NotCanonical, micros, rfc3339, unb64
 from policies.ground.process.api_client import (
     RemoteApi,
+    RequestRefused,
     ServiceUnusable,
     authority,
     read_key,
     usable_key,
 )
+from policies.ground.signing import Endorsement
+from policies.trail import checkpoint
+from policies.trail.change import object_digest
+from policies.trail.merkle_tree import leaf_hash
+from policies.trail.proofs.signed_note import (
+    ED25519,
+    NOT_PUBLIC,
+    BadKey,
+    BadNote,
+    VerifierKey,
+    is_private_half,
+    is_private_key,
+)
+from policies.trail.proofs.tree_proofs import MAX_TEXT, BadProof, TlogProof
 
 URL = "http://127.0.0.1:8700"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -63,3 +96,188 @@ def connect(options: argparse.Namespace) -> RemoteApi:
     if parts.scheme == "http" and parts.hostname not in LOOPBACK:
         sys.stderr.write(f"sluice policy: warning: sending the key unencrypted to `{url}`\n")
     return api
+
+
+CHANGES = "/v1/audit/changes"
+POLICIES = "/v1/policies"
+_ADDED = ("policy_id", "version", "user_modified", "file", "changed_by", "created_at", "updated_at")
+"""Members of a policy that the service adds to its body."""
+
+_BEGINS, _ENDS = ("created", "added"), ("deleted", "removed")
+"""Actions before which, and after which, there is no such policy."""
+
+
+class Held(NamedTuple):
+    """A policy that was in force, and the recorded change that made it so; None if the entry was
+    purged. `body` is the policy as a request sets it."""
+
+    policy_id: str
+    body: dict[str, Any]
+    change: dict[str, Any] | None
+
+    def policy(self) -> Policy:
+        """The policy, to be analysed."""
+        return Policy.from_wire({**self.body, "policy_id": self.policy_id, "version": 0})
+
+
+def in_force(api: RemoteApi, at: int) -> list[Held]:
+    """The policies in force at `at` (microseconds since 1970 UTC), by id. Raises
+    `ServiceUnusable`."""
+    until: dict[str, dict[str, Any]] = {}
+    since: dict[str, dict[str, Any]] = {}
+    try:
+        for change in _all(api, CHANGES, {"object_type": "policy"}):
+            # Newest first: of those until then the first one counts, of those since the last.
+            if micros(change["timestamp"]) > at:
+                since[change["object_id"]] = change
+            else:
+                until.setdefault(change["object_id"], change)
+        ended = {id_ for id_, each in until.items() if each["action"] in _ENDS}
+        held = [Held(id_, _body(until[id_], "after"), until[id_]) for id_ in until.keys() - ended]
+        earlier = {id_ for id_, each in since.items() if each["action"] not in _BEGINS}
+        for id_ in earlier - until.keys():
+            held.append(Held(id_, _body(since[id_], "before"), None))
+        for policy in _all(api, POLICIES, {}):
+            if policy["policy_id"] not in {*until, *since} and micros(policy["created_at"]) <= at:
+                body = {name: policy[name] for name in policy if name not in _ADDED}
+                held.append(Held(policy["policy_id"], body, None))
+    except (KeyError, TypeError, NotCanonical) as error:
+        raise ServiceUnusable("the service's lists have another form: is it older?") from error
+    return sorted(held, key=lambda each: each.policy_id)
+
+
+def beginning(api: RemoteApi, at: int) -> str | None:
+    """The time of the oldest change in the audit trail, which begins with one, if it is later than
+    `at`; else None. Raises `ServiceUnusable`."""
+    try:
+        until = rfc3339(at + 1)
+        if any(True for _ in _all(api, CHANGES, {"to": until})):
+            return None
+        newest_first = [str(each["timestamp"]) for each in _all(api, CHANGES, {})]
+        return newest_first[-1] if newest_first else None
+    except (KeyError, TypeError) as error:
+        raise ServiceUnusable("the service's lists have another form: is it older?") from error
+
+
+def _body(change: dict[str, Any], side: str) -> dict[str, Any]:
+    body: dict[str, Any] | None = change[side]
+    if body is None:
+        raise ServiceUnusable(
+            f"what policy `{change['object_id']}` was at {change['timestamp']} is not known: a "
+            "version of before recorded the change, or the policy's history is not what the audit "
+            "trail recorded (`sluice verify` says so)"
+        )
+    return body
+
+
+def _all(api: RemoteApi, path: str, query: dict[str, str | None]) -> Iterator[dict[str, Any]]:
+    for page in api.pages(path, {**query, "limit": "1000"}):
+        yield from page
+
+
+KEYS = "/v1/audit/log-keys"
+_MAX_KEY = 4096
+_KEY_BYTES = 32
+
+
+class LogKeys(NamedTuple):
+    """The public keys whose signatures count, and whether they follow from one that the caller gave
+    or are those that the service names."""
+
+    publics: frozenset[bytes]
+    pinned: bool
+
+
+class Proof(NamedTuple):
+    """A change's version, entry and checkpoint, if they are proven; otherwise `why` not."""
+
+    version: int | None = None
+    seq: int | None = None
+    checkpoint_size: int | None = None
+    why: str | None = None
+
+
+class _NotProven(Exception):
+    """the service's proof does not prove it; the message says why"""
+
+
+def read_keys(api: RemoteApi, pinned: str | None) -> LogKeys:
+    """The keys that sign the log: `pinned` (a public key in base64, a verifier key, or a file with
+    one) and its successors, else those that the service names. Raises `Unusable`, for a private key
+    too, and `ServiceUnusable`."""
+    given = None if pinned is None else _public(pinned)
+    keys = api.ask("GET", KEYS)
+    named = unb64(keys["log_key"])
+    history = [Endorsement.from_wire(wire) for wire in keys["log_key_history"]]
+    claimed = {named, *(each.former for each in history), *(each.next for each in history)}
+    # A seed alone looks like a public key: only the log that it belongs to tells it.
+    if given is not None and is_private_half([given], claimed):
+        raise Unusable(f"--log-key: {NOT_PUBLIC}")
+    publics = {named if given is None else given}
+    for each in history:
+        if each.former in publics and each.holds():
+            publics.add(each.next)
+    return LogKeys(frozenset(publics), pinned is not None)
+
+
+def prove(api: RemoteApi, keys: LogKeys, change: dict[str, Any], body: dict[str, Any]) -> Proof:
+    """Prove a recorded change that made a policy's body, or say why not. Raises `ServiceUnusable`
+    if there is no answer."""
+    try:
+        with api.get(f"/v1/audit/proof/{quote(change['event_id'], safe='')}") as answer:
+            text = answer.read(MAX_TEXT + 1).decode()
+    except RequestRefused as refused:
+        if refused.status != 409:
+            raise
+        return Proof(why="no checkpoint covers its entry yet: ask again in a few seconds")
+    try:
+        return _checked(text, keys, change, body)
+    except (BadProof, BadNote, NotCanonical, ValueError, LookupError, TypeError) as error:
+        return Proof(why=f"the proof does not hold: {error}")
+    except _NotProven as error:
+        return Proof(why=str(error))
+
+
+def _checked(text: str, keys: LogKeys, change: dict[str, Any], body: dict[str, Any]) -> Proof:
+    proof = TlogProof.parse(text)
+    signed = checkpoint.read(proof.note, checkpoint.unverified(proof.note).origin, keys.publics)
+    raw = proof.extra or b""
+    if not proof.proves(leaf_hash(raw), signed.size, signed.root):
+        raise _NotProven("its entry is not in the signed log")
+    entry = orjson.loads(raw)
+    pub = entry["pub"]
+    if (entry["kind"], entry["ts"], pub["target"]) != (
+        "change",
+        change["timestamp"],
+        change["object_id"],
+    ):
+        raise _NotProven("the entry that the service proves is of another change")
+    if pub["after_sha256"] != object_digest(body):
+        raise _NotProven("the policy is not the one that its entry recorded")
+    return Proof(pub["detail"]["version"], entry["seq"], signed.size)
+
+
+def _of_verifier_key(words: str) -> bytes:
+    key = VerifierKey.parse(words)
+    if key.type != ED25519:
+        raise BadKey("it signs no log")
+    return key.public
+
+
+def _public(text: str) -> bytes:
+    try:
+        path = Path(text)
+        words = (path.read_text("utf-8")[:_MAX_KEY] if path.is_file() else text).strip()
+        if is_private_key(words):
+            raise Unusable(f"--log-key: {NOT_PUBLIC}")
+        for read in (unb64, _of_verifier_key):
+            # Base64 may have as many `+` as a verifier key.
+            with suppress(BadKey, NotCanonical):
+                if len(public := read(words)) == _KEY_BYTES:
+                    return public
+    except (OSError, UnicodeDecodeError):
+        pass
+    raise Unusable(
+        "--log-key is neither a public key in base64 or a verifier key, nor a file with one: "
+        "`sluice log-key` prints it"
+    )

@@ -7,11 +7,11 @@ import sys
 import time
 from pathlib import Path
 
+from deploy.commands.policy import testing
+from deploy.commands.policy import testing as changes
+from deploy.commands.policy import testing as output
 from deploy.commands.policy.sources import Unusable
-from deploy.commands.policy.testing import outcome as changes
-from deploy.commands.policy.testing import outcome as output
-from deploy.commands.policy.testing import tenants
-from deploy.commands.policy.testing.outcome import Outcome, Report
+from deploy.commands.policy.testing import Outcome, Report
 from deploy.commands.policy.text import AddCommand
 from policies.definitions.definition import LoadError
 
@@ -51,7 +51,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _watch(options: argparse.Namespace) -> int:
     """Run after each change, until Ctrl-C; the exit code is that of the last run."""
-    folder = tenants.watched(options.path)
+    folder = testing.watched(options.path)
     code = 0
     try:
         while True:
@@ -72,7 +72,7 @@ def _watch(options: argparse.Namespace) -> int:
 def _once(options: argparse.Namespace) -> int:
     report = None if options.junit is None else Report()
     try:
-        found = tenants.read(options.path)
+        found = testing.read_tenants(options.path)
     except LoadError as error:
         for fault in error.faults:
             print(f"error: {fault}", file=sys.stderr)

@@ -13,9 +13,8 @@ import time
 from pathlib import Path
 from typing import BinaryIO
 
-from deploy.commands.report.arguments import parse
-from deploy.commands.report.check import check_report
-from deploy.commands.report.gathering import gather
+from deploy.commands.report.evidence import check_report
+from deploy.commands.report.gathering import gather, parse
 from deploy.commands.report.page import page
 from deploy.commands.verify.check import CheckOptions, verify_file
 from deploy.commands.verify.progress import on_terminal

@@ -8,8 +8,7 @@ import hashlib
 import html
 
 from deploy.commands.report import rows
-from deploy.commands.report.check import LEVELS, ReportOutcome
-from deploy.commands.report.evidence import Evidence
+from deploy.commands.report.evidence import LEVELS, Evidence, ReportOutcome
 from deploy.commands.report.rows import shown
 from policies import __version__
 from policies.ground.canonical import b64

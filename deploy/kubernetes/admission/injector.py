@@ -10,9 +10,14 @@ from pathlib import Path
 from deploy.kubernetes.admission import template
 from deploy.kubernetes.admission.injection.inject import review as decide
 from deploy.kubernetes.admission.review import Review
-from deploy.kubernetes.admission.server.reviews import NamespaceFacts
-from deploy.kubernetes.admission.verdict import Verdict
-from deploy.kubernetes.admission.vocabulary import LABEL, POD_SECURITY, Governance, Namespace
+from deploy.kubernetes.admission.server import NamespaceFacts
+from deploy.kubernetes.admission.vocabulary import (
+    LABEL,
+    POD_SECURITY,
+    Governance,
+    Namespace,
+    Verdict,
+)
 from policies.ground.settings import SettingsError
 
 POLL_SECONDS = 10.0

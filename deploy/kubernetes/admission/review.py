@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from deploy.kubernetes.admission.verdict import Verdict
+from deploy.kubernetes.admission.vocabulary import Verdict
 from policies.ground.errors import Malformed
 from policies.ground.json_body import parse_object, refuse_duplicates
 

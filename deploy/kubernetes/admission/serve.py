@@ -19,14 +19,12 @@ from prometheus_client import CollectorRegistry
 
 from deploy.kubernetes.admission.certificates.controller import CertificateController, utc
 from deploy.kubernetes.admission.certificates.serving import CertificateFiles, ServingContext
-from deploy.kubernetes.admission.kubernetes.api import KubernetesApi
-from deploy.kubernetes.admission.kubernetes.events import Events
+from deploy.kubernetes.admission.kubernetes import Events, KubernetesApi
 from deploy.kubernetes.admission.metrics import WebhookMetrics
 from deploy.kubernetes.admission.review import Review
-from deploy.kubernetes.admission.server.reports import event_of
-from deploy.kubernetes.admission.server.reviews import NamespaceFacts, Reviews
+from deploy.kubernetes.admission.server import NamespaceFacts, Reviews, event_of
 from deploy.kubernetes.admission.settings import SELF, WebhookSettings
-from deploy.kubernetes.admission.verdict import Verdict
+from deploy.kubernetes.admission.vocabulary import Verdict
 from policies.ground.clock import Clock
 from policies.ground.listen_address import ListenAddress
 from policies.ground.process.small_server import Listener, Probes

@@ -17,7 +17,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from deploy.kubernetes.admission.notation import kubernetes_yaml
+from deploy.kubernetes.admission import kubernetes_yaml
 from deploy.kubernetes.admission.options import NATIVE, OPTIONS
 from deploy.kubernetes.admission.vocabulary import INIT, OWN, PROXY, Json
 from policies import __version__

@@ -6,8 +6,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from deploy.kubernetes.doctor.selectors import selects
-from deploy.kubernetes.doctor.snapshot import LABEL, Cluster, Json, at, name, objects, texts
+from deploy.kubernetes.doctor.snapshot import (
+    LABEL,
+    Cluster,
+    Json,
+    at,
+    name,
+    objects,
+    selects,
+    texts,
+)
 from policies.ground.doctor_finding import DoctorFinding, Severity
 
 POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"

@@ -1,4 +1,8 @@
-"""`sluice doctor --cluster`: reads the cluster once, runs the checks and prints the findings.
+"""Reads the cluster once, runs the checks in order and prints the findings (`sluice doctor
+--cluster`). A finding names its check by the name of the function.
+
+The objects are read with `kubectl get`, as the user's context may, or from a file with the JSON
+that kubectl printed. Reads no Secret, and changes nothing.
 
 Exit code 0 without findings, 1 with findings, 2 for unusable arguments, or a cluster or file that
 can't be read.
@@ -7,13 +11,181 @@ can't be read.
 from __future__ import annotations
 
 import argparse
+import json
+import shutil
+import subprocess
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from deploy.kubernetes.doctor.checks import examine
-from deploy.kubernetes.doctor.collect import CollectError, from_file, from_kubectl, registered
+from deploy.kubernetes.doctor.admission import injection, refusal
+from deploy.kubernetes.doctor.namespaces import (
+    old_sidecars,
+    privileges,
+    unlabelled,
+    without_sidecar,
+)
 from deploy.kubernetes.doctor.output import as_json, as_text
+from deploy.kubernetes.doctor.rights import rights
+from deploy.kubernetes.doctor.routes import egress, grpc_twins, open_sources, sources_unreadable
+from deploy.kubernetes.doctor.snapshot import Cluster, Json, at, name, objects
+from deploy.kubernetes.doctor.sources import INJECTION, is_sources
+from policies.ground.doctor_finding import DoctorFinding, Severity, ordered
+
+SECONDS = 120
+
+
+class Kind(NamedTuple):
+    """A kind of objects, and its name for kubectl. An `optional` one is not in every cluster."""
+
+    kind: str
+    resource: str
+    optional: bool = False
+
+
+_ADMISSION, _RIGHTS = "admissionregistration.k8s.io", "rbac.authorization.k8s.io"
+KINDS = (
+    Kind("Namespace", "namespaces"),
+    Kind("Pod", "pods"),
+    Kind("ConfigMap", "configmaps"),
+    Kind("Service", "services"),
+    Kind("NetworkPolicy", "networkpolicies.networking.k8s.io"),
+    Kind("MutatingWebhookConfiguration", f"mutatingwebhookconfigurations.{_ADMISSION}"),
+    Kind("ValidatingAdmissionPolicy", f"validatingadmissionpolicies.{_ADMISSION}"),
+    Kind("ValidatingAdmissionPolicyBinding", f"validatingadmissionpolicybindings.{_ADMISSION}"),
+    Kind("MutatingAdmissionPolicy", f"mutatingadmissionpolicies.{_ADMISSION}", optional=True),
+    Kind(
+        "MutatingAdmissionPolicyBinding",
+        f"mutatingadmissionpolicybindings.{_ADMISSION}",
+        optional=True,
+    ),
+    Kind("ClusterRole", f"clusterroles.{_RIGHTS}"),
+    Kind("ClusterRoleBinding", f"clusterrolebindings.{_RIGHTS}"),
+    Kind("Role", f"roles.{_RIGHTS}"),
+    Kind("RoleBinding", f"rolebindings.{_RIGHTS}"),
+)
+
+
+class CollectError(Exception):
+    """the objects can't be read at all; the message says why"""
+
+
+def from_file(path: Path) -> Cluster:
+    """The objects in a file: one List, or several in a JSON array. Raises `CollectError`."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise CollectError(f"{path}: {error}") from error
+    lists = found if isinstance(found, list) else [found]
+    items = [item for each in lists for item in objects(each, "items")]
+    if not items:
+        raise CollectError(f"{path}: no objects; expected what `kubectl get … -o json` prints")
+    return Cluster.of(items)
+
+
+def from_kubectl(context: str | None) -> Cluster:
+    """What kubectl can read. Raises `CollectError` without kubectl or an answer."""
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        raise CollectError("kubectl is not in PATH; install it, or read a file with --from FILE")
+    items: list[Json] = []
+    unread: dict[str, str] = {}
+    for kind in KINDS:
+        try:
+            items += _kept(kind, _get(kubectl, kind, context))
+        except CollectError as error:
+            unread[kind.kind] = str(error)
+    if len(unread) >= len(KINDS) - 1:
+        raise CollectError(next(iter(unread.values())))
+    return Cluster.of(items, unread=unread)
+
+
+def registered(path: Path) -> frozenset[tuple[str, str]]:
+    """The service accounts in the output of `sluice agents list --all --json`. Raises
+    `CollectError`."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise CollectError(f"{path}: {error}") from error
+    rows = objects({"rows": found}, "rows") or objects(found, "items")
+    workloads = (str(at(row, "workload") or "") for row in rows)
+    return frozenset(_account(each) for each in workloads if ":system:serviceaccount:" in each)
+
+
+def _account(workload: str) -> tuple[str, str]:
+    # `<issuer>:system:serviceaccount:<namespace>:<name>`; an issuer may contain colons.
+    owner, _, account = workload.rpartition(":system:serviceaccount:")[2].partition(":")
+    return owner, account
+
+
+def _get(kubectl: str, kind: Kind, context: str | None) -> Any:
+    command = [kubectl, "get", kind.resource, "--all-namespaces", "--output=json"]
+    command += [f"--context={context}"] if context else []
+    try:
+        ended = subprocess.run(command, capture_output=True, check=False, timeout=SECONDS)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CollectError(str(error)) from error
+    if ended.returncode:
+        said = ended.stderr.decode(errors="replace").strip()
+        if kind.optional and "doesn't have a resource type" in said:
+            return {}
+        raise CollectError(said.splitlines()[-1] if said else f"kubectl: {ended.returncode}")
+    try:
+        return json.loads(ended.stdout)
+    except ValueError as error:
+        raise CollectError(f"kubectl printed no JSON: {error}") from error
+
+
+def _kept(kind: Kind, found: Any) -> Iterator[Json]:
+    for item in objects(found, "items"):
+        # Other ConfigMaps are no concern of ours.
+        if kind.kind != "ConfigMap" or name(item) == INJECTION or is_sources(item):
+            yield {"kind": kind.kind, **item}
+
+
+Check = Callable[[Cluster], Iterable[DoctorFinding]]
+
+CHECKS: tuple[Check, ...] = (
+    unlabelled,
+    without_sidecar,
+    privileges,
+    injection,
+    refusal,
+    egress,
+    grpc_twins,
+    open_sources,
+    sources_unreadable,
+    old_sidecars,
+    rights,
+)
+
+
+def examine(cluster: Cluster) -> list[DoctorFinding]:
+    """Run all checks. Returns the findings, the most severe first."""
+    unread = [
+        DoctorFinding(
+            Severity.UNKNOWN,
+            f"{kind} objects can't be read: {reason}",
+            "what they allow was not examined",
+            "run this as a user that may list them in all namespaces",
+            "unread",
+        )
+        for kind, reason in cluster.unread.items()
+    ]
+    if not cluster.governed():
+        unread.append(
+            DoctorFinding(
+                Severity.UNKNOWN,
+                "no namespace is governed",
+                "there is nothing to pass by; agents in this cluster are not governed at all",
+                "kubectl label namespace NAME sluice/inject=enabled",
+                "unlabelled",
+            )
+        )
+    found = (found._replace(check=check.__name__) for check in CHECKS for found in check(cluster))
+    return ordered([*unread, *found])
 
 
 def main(words: list[str]) -> int:

@@ -10,8 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from deploy.kubernetes.doctor.namespaces import listed
-from deploy.kubernetes.doctor.selectors import Endpoint, isolating, passes, pod_endpoint
-from deploy.kubernetes.doctor.snapshot import Cluster, name, own_labels
+from deploy.kubernetes.doctor.snapshot import (
+    Cluster,
+    Endpoint,
+    isolating,
+    name,
+    own_labels,
+    passes,
+    pod_endpoint,
+)
 from deploy.kubernetes.doctor.sources import (
     DataSource,
     UnreadableYaml,

@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from deploy.kubernetes.doctor.selectors import Endpoint, selects
 from deploy.kubernetes.doctor.snapshot import (
     PROXY,
     Cluster,
+    Endpoint,
     Json,
     at,
     labels,
@@ -20,6 +20,7 @@ from deploy.kubernetes.doctor.snapshot import (
     namespace,
     objects,
     own_labels,
+    selects,
 )
 
 INJECTION = "sluice-injection"

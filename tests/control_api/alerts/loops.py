@@ -8,12 +8,11 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from control_api.alerts import delivery_queries, rule_queries
+from control_api.alerts import queries
 from control_api.alerts.bundle import Alerts, Mail
 from control_api.alerts.deliver import DeliveryLoop
-from control_api.alerts.delivery_queries import StoredDelivery
 from control_api.alerts.evaluator import AlertEvaluator
-from control_api.alerts.rule_queries import StoredRule
+from control_api.alerts.queries import StoredDelivery, StoredRule
 from control_api.log.changes import Changes
 from control_api.metrics.metrics import JobMetrics
 from control_api.security.egress import AllowedHosts, MailServer
@@ -54,7 +53,7 @@ class Loops:
     async def rules(self, *rules: StoredRule) -> None:
         async def work(tx: Transaction) -> None:
             for each in rules:
-                await rule_queries.add(tx.connection, TENANT, each)
+                await queries.add_rule(tx.connection, TENANT, each)
 
         await self.world.store.write(TENANT, work)
 
@@ -62,7 +61,7 @@ class Loops:
         """Store these deliveries, if any, and begin the attempts that are due."""
 
         async def work(tx: Transaction) -> None:
-            await delivery_queries.add(tx.connection, TENANT, rows)
+            await queries.add_deliveries(tx.connection, TENANT, rows)
 
         if rows:
             await self.world.store.write(TENANT, work)
@@ -70,7 +69,7 @@ class Loops:
 
     async def fired(self) -> list[StoredDelivery]:
         async with self.world.store.reading(TENANT) as connection:
-            return await delivery_queries.page(connection, TENANT, None, 100)
+            return await queries.page_of_deliveries(connection, TENANT, None, 100)
 
     async def settled(self, delivery_id: str, status: str) -> StoredDelivery:
         """The delivery once it has this status; a pending one once an attempt has failed."""

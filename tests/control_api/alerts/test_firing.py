@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from standardwebhooks.webhooks import Webhook
 
-from control_api.alerts import deliver, delivery_queries, webhook
-from control_api.alerts.cleanup import delete_old_deliveries
-from control_api.alerts.delivery_queries import DeliveryStatus, StoredDelivery
-from control_api.store.counters.dimensions import DAY
+from control_api.alerts import channels, deliver, queries
+from control_api.alerts.deliver import delete_old_deliveries
+from control_api.alerts.queries import DeliveryStatus, StoredDelivery
+from control_api.store.counters.counters import DAY
 from control_api.store.transaction import Transaction
 from tests.control_api.alerts.receiver import hook, mailbox
 from tests.control_api.alerts.rounds import Rounds
@@ -309,8 +309,8 @@ def test_a_name_that_changes_between_check_and_call_changes_nothing(
         inside = len(asked) > 1
         return [(socket.AF_INET, 6, "127.0.0.1" if inside else "192.0.2.7")]
 
-    monkeypatch.setattr(webhook, "lookup", rebinding)
-    monkeypatch.setattr(webhook, "CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr(channels, "lookup", rebinding)
+    monkeypatch.setattr(channels, "CONNECT_SECONDS", 0.5)
     allow = {"SLUICE_WEBHOOK_ALLOW": "192.0.2.0/24"}
     with hook() as receiver, running_control_api(tmp_path, **allow) as api:
         url = f"http://rebinding.example:{receiver.port}/"
@@ -423,10 +423,10 @@ async def test_only_deliveries_settled_ninety_days_ago_are_deleted(world: OpenSt
     ]
 
     async def fill(tx: Transaction) -> None:
-        await delivery_queries.add(tx.connection, TENANT, rows)
+        await queries.add_deliveries(tx.connection, TENANT, rows)
 
     await world.store.write(TENANT, fill)
     assert await delete_old_deliveries(world.store, TENANT) == 600
     async with world.store.reading(TENANT) as connection:
-        left = await delivery_queries.page(connection, TENANT, None, 10)
+        left = await queries.page_of_deliveries(connection, TENANT, None, 10)
     assert sorted(each.delivery_id for each in left) == ["dlv_600", "dlv_601"]

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from standardwebhooks.webhooks import Webhook
 
-from control_api.alerts import email, webhook
+from control_api.alerts import channels
 from control_api.alerts.bundle import Mail
-from control_api.alerts.delivery_queries import StoredDelivery
-from control_api.alerts.message import DeliveryFailed
+from control_api.alerts.channels import DeliveryFailed
+from control_api.alerts.queries import StoredDelivery
 from control_api.security.egress import AllowedHosts, MailServer
 from tests.control_api.alerts.receiver import hook, mailbox
 
@@ -40,7 +40,7 @@ def delivery(address: str, channel: Any = "webhook") -> StoredDelivery:
 
 
 async def call(address: str, allowed: AllowedHosts = LOOPBACK) -> None:
-    await webhook.deliver(allowed, "default", delivery(address), time.time_ns() // 1000)
+    await channels.deliver_by_webhook(allowed, "default", delivery(address), time.time_ns() // 1000)
 
 
 async def test_a_webhook_is_signed() -> None:
@@ -78,8 +78,8 @@ async def test_a_name_is_resolved_once_an_attempt(monkeypatch: pytest.MonkeyPatc
         asked.append(host)
         return [(socket.AF_INET, 6, "127.0.0.1" if len(asked) > 1 else "192.0.2.7")]
 
-    monkeypatch.setattr(webhook, "lookup", rebinding)
-    monkeypatch.setattr(webhook, "CONNECT_SECONDS", 0.1)
+    monkeypatch.setattr(channels, "lookup", rebinding)
+    monkeypatch.setattr(channels, "CONNECT_SECONDS", 0.1)
     with hook() as receiver:
         url = f"http://rebinding.example:{receiver.port}/"
         with pytest.raises(DeliveryFailed):
@@ -90,11 +90,11 @@ async def test_a_name_is_resolved_once_an_attempt(monkeypatch: pytest.MonkeyPatc
 async def test_mail_arrives_and_only_a_permanent_refusal_is_final() -> None:
     one = delivery("ops@example.com", "email")
     with pytest.raises(DeliveryFailed, match="SLUICE_SMTP_URL") as failed:
-        await email.deliver(None, "default", one)
+        await channels.deliver_by_email(None, "default", one)
     assert failed.value.final
     with mailbox() as box:
         mail = Mail(MailServer.parse(f"smtp://127.0.0.1:{box.port}"), "sluice@example.com")
-        await email.deliver(mail, "default", one)
+        await channels.deliver_by_email(mail, "default", one)
         (message,) = box.seen
         assert (message["To"], message["From"]) == ("ops@example.com", "sluice@example.com")
         assert "die Ausreißer" in message["Subject"]
@@ -103,5 +103,5 @@ async def test_mail_arrives_and_only_a_permanent_refusal_is_final() -> None:
         for reply, final in (("554 no", True), ("451 later", False)):
             box.reply = reply
             with pytest.raises(DeliveryFailed, match=reply[:3]) as failed:
-                await email.deliver(mail, "default", one)
+                await channels.deliver_by_email(mail, "default", one)
             assert failed.value.final == final

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from standardwebhooks.webhooks import Webhook
 
-from control_api.alerts import deliver, delivery_queries, rule_queries
-from control_api.alerts.delivery_queries import StoredDelivery
-from control_api.store.counters.dimensions import DAY
+from control_api.alerts import deliver, queries
+from control_api.alerts.queries import StoredDelivery
+from control_api.store.counters.counters import DAY
 from control_api.store.transaction import Transaction
 from tests.control_api.alerts.loops import SECRET, Loops, rule
 from tests.control_api.alerts.receiver import hook, mailbox
@@ -91,9 +91,9 @@ async def test_of_two_processes_one_fires_and_one_attempts(world: OpenStore) -> 
 
         # Both have read the rule and the delivery as they were.
         async def work(tx: Transaction) -> list[bool]:
-            fires = [await rule_queries.fired(tx.connection, TENANT, one, tx.now) for _ in range(2)]
+            fires = [await queries.fired(tx.connection, TENANT, one, tx.now) for _ in range(2)]
             until = tx.now + deliver.LEASE
-            return [*fires, await delivery_queries.lease(tx.connection, TENANT, due, until)]
+            return [*fires, await queries.lease_delivery(tx.connection, TENANT, due, until)]
 
         await loops.settled("dlv_1", "delivered")
         assert await world.store.write(TENANT, work) == [True, False, False]

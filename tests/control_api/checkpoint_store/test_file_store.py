@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from control_api.checkpoint_store.file_store import FileStore
+from control_api.checkpoint_store.location import FileStore
 from control_api.checkpoint_store.stored_note import CheckpointStoreFault, CosignedNote, StoredNote
 
 DAY = 86_400

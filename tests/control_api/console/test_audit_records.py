@@ -14,9 +14,9 @@ from control_api.audit.retention_operations import show_retention
 from control_api.console.bundle import Console
 from control_api.console.views.audit.changes import show_changes
 from control_api.console.visit import Visit
-from control_api.edge.bundles import Bundles
-from control_api.edge.paging import Page
+from control_api.edge.answers import Page
 from control_api.edge.route import Operation
+from control_api.edge.router import Bundles
 from tests.control_api.console.reader import Element, Visitor
 from tests.support.control_api import ControlApi
 from tests.support.waiting import until

@@ -9,13 +9,12 @@ from typing import Any, cast
 
 import pytest
 
-from control_api.audit.change_models import RejectedRecord
-from control_api.audit.change_operations import list_rejected_records
+from control_api.audit.change_operations import RejectedRecord, list_rejected_records
 from control_api.console.bundle import Console
 from control_api.console.views.audit.changes import WORDS, show_refused
 from control_api.console.visit import Visit
-from control_api.edge.bundles import Bundles
-from control_api.edge.paging import Page
+from control_api.edge.answers import Page
+from control_api.edge.router import Bundles
 from tests.control_api.audit.test_judged_records import DAY, Sidecar, agent, ids, now
 from tests.control_api.console.reader import Element, Visitor
 from tests.support.control_api import ControlApi

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from control_api.audit.event_models import AuditEvent, LineageAction
-from control_api.audit.explanation import CheckShown
+from control_api.audit.event_models import AuditEvent, CheckShown, LineageAction
 from control_api.audit.proof_models import Verification
 from control_api.console.words import detail, fault, ladder
 from policies.trail.findings import SENTENCES, Reason

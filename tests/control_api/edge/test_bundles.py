@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from control_api.edge.bundles import Bundles
+from control_api.edge.router import Bundles
 
 
 class Shelf:

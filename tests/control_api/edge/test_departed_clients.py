@@ -18,11 +18,10 @@ from aiohttp import web
 from sqlalchemy import text
 
 from control_api.audit import verification_operations as verify_log_module
+from control_api.current_request import client_left
 from control_api.decisions import operations as evaluate_batch_module
 from control_api.decisions.operations import decide_and_record
-from control_api.departure import client_left
-from control_api.edge.route import Route
-from control_api.edge.scopes import Scope
+from control_api.edge.route import Route, Scope
 from control_api.edge.sending import ReplyEncoder, send
 from control_api.edge.server import ApiListener
 from control_api.log import read

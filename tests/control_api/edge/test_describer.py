@@ -6,7 +6,7 @@ import asyncio
 import threading
 
 from control_api.edge.answers import Document
-from control_api.edge.describer import Describer, Description
+from control_api.edge.openapi import Describer, Description
 
 RENDERED = Description(Document("application/json", b"{}"), Document("text/html", b"<!doctype>"))
 

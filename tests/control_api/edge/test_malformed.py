@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from control_api.edge.request_body import PIECE, inflated
+from control_api.edge.request_shell import PIECE, inflated
 from control_api.routes import ROUTES
 from policies.ground.errors import Malformed, TooLarge
 from tests.control_api.edge.expected import CREATES

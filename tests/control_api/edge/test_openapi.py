@@ -16,8 +16,7 @@ from pydantic import TypeAdapter
 from control_api.edge import field_descriptions
 from control_api.edge.openapi import describe
 from control_api.edge.openapi_responses import example_of, statuses
-from control_api.edge.route import Route
-from control_api.edge.scopes import Scope
+from control_api.edge.route import Route, Scope
 from control_api.policy.models import PolicyAsked
 from control_api.routes import ROUTES
 from policies import __version__

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import web
 
-from control_api.edge.reply import HttpReply
+from control_api.edge.answers import HttpReply
 from control_api.edge.sending import ReplyEncoder
 from control_api.edge.server import ApiListener
 from policies.ground.listen_address import ListenAddress

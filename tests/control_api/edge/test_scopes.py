@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, insert, update
 
-from control_api.edge.route import Route
-from control_api.edge.scopes import Scope
+from control_api.edge.route import Route, Scope
 from control_api.routes import ROUTES
 from control_api.store.schema.tables import api_keys, documents, tenants
 from policies.definitions.model import Key

@@ -2,7 +2,7 @@
 
 import pytest
 
-from control_api.edge.server_faults import PAUSE_SECONDS, ServerFaults
+from control_api.edge.request_shell import PAUSE_SECONDS, ServerFaults
 from policies.ground.errors import Unavailable
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 
-from control_api.checkpoint_store.file_store import FileStore
+from control_api.checkpoint_store.location import FileStore
 from control_api.log.append import Log
 from control_api.log.checkpoints.maker import CheckpointMaker
 from control_api.log.purge import Purge

@@ -13,8 +13,15 @@ from sqlalchemy import Table, delete, insert, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from control_api.store.log.chain import user_id_of
-from control_api.store.schema.log import log_entries, log_heads, openings, purges, sources
-from control_api.store.schema.proofs import checkpoints, tree_nodes
+from control_api.store.schema.log import (
+    checkpoints,
+    log_entries,
+    log_heads,
+    openings,
+    purges,
+    sources,
+    tree_nodes,
+)
 from control_api.store.schema.tables import tenants
 from control_api.store.url import parse_url
 from policies.ground.canonical import b64, encode, micros

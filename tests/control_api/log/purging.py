@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from control_api.checkpoint_store.file_store import FileStore
+from control_api.checkpoint_store.location import FileStore
 from control_api.log import purge as purge_module
 from control_api.log.checkpoints.maker import CheckpointMaker
 from control_api.log.ingest import ingest

@@ -9,8 +9,7 @@ import pytest
 
 from control_api.log import ingest as acknowledged
 from control_api.log.ingest import ingest
-from control_api.store.queries.acknowledgements import of_live
-from control_api.store.queries.sidecar_rows import FleetReports, StoredSidecar
+from control_api.store.queries.sidecar_rows import FleetReports, StoredSidecar, acknowledged_of_live
 from policies.checks.finding import Facts
 from policies.definitions.model import Key, TenantSettings
 from policies.evaluate import evaluate
@@ -131,8 +130,8 @@ async def test_a_batch_that_advances_nothing_sends_no_statement_more(
         return whole(record)
 
     monkeypatch.setattr(acknowledged, "revision_of", counted)
-    monkeypatch.setattr("control_api.store.queries.acknowledgements.add", None)
-    monkeypatch.setattr("control_api.store.queries.acknowledgements.newest", None)
+    monkeypatch.setattr("control_api.store.queries.sidecar_rows.add", None)
+    monkeypatch.setattr("control_api.store.queries.sidecar_rows.newest", None)
     await ship(world, spool, *(decided(1) for _ in range(50)))
     assert len(read) == 1
 
@@ -147,7 +146,7 @@ async def report(world: OpenStore, sidecar_id: str) -> None:
 
 async def shown(world: OpenStore, revision: int, after: str = "", limit: int = 10) -> list[Any]:
     async with world.store.reading(TENANT) as connection:
-        rows = await of_live(connection, TENANT, revision, world.now(), after, limit)
+        rows = await acknowledged_of_live(connection, TENANT, revision, world.now(), after, limit)
     return [(row.sidecar_id, row.newest, row.seq, row.hash is not None) for row in rows]
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from control_api.checkpoint_store.file_store import FileStore
+from control_api.checkpoint_store.location import FileStore
 from control_api.log.append import Log
 from control_api.log.checkpoints.level import Level, level_of
 from control_api.log.ingest import ingest

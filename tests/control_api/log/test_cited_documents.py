@@ -10,7 +10,7 @@ from control_api.log import cited_documents
 from control_api.log.ingest import ingest
 from control_api.log.tenant_change import publish_settings
 from control_api.settings import read
-from control_api.store.queries.cited_documents import by_digests
+from control_api.store.cited_documents import by_digests
 from control_api.store.transaction import Transaction
 from policies.checks.finding import Facts
 from policies.definitions.model import Key, TenantSettings

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from control_api.checkpoint_store.file_store import FileStore
+from control_api.checkpoint_store.location import FileStore
 from control_api.checkpoint_store.stored_note import CosignedNote
 from control_api.log.checkpoints.maker import CheckpointMaker
 from control_api.log.ingest import ingest

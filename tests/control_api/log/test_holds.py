@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from control_api.log.purge_plan import before_held
-from control_api.sessions.purge import purge_sessions
+from control_api.sessions.ending import purge_sessions
 from control_api.store.queries.session_rows import SessionClaimer
 from control_api.store.transaction import Transaction
 from tests.control_api.log.erasing import hold, release

@@ -19,7 +19,7 @@ from control_api.policy.impact_counts import ImpactCounts
 from control_api.policy.impact_loop import LEASE, HeldRun
 from control_api.policy.impact_process import DONE, Job, Message, ReplayRun
 from control_api.policy.impact_queries import Reached, RunState, StoredRun
-from control_api.store.read_only import open_beside
+from control_api.store.opening import open_beside
 from control_api.store.transaction import Transaction
 from policies.ground.canonical import encode
 from policies.ground.clock import Clock

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from control_api.security.console_address import FILE, ConsoleAddress
+from control_api.security.console_settings import FILE, ConsoleAddress
 from policies.ground.listen_address import ListenAddress
 from policies.ground.process.secret_file import UnusableFile
 

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from control_api.security.oidc_settings import OidcSettings, parse_group_grants
-from control_api.signin.attempt import Attempt
-from control_api.signin.person import Person
+from control_api.security.console_settings import OidcSettings, parse_group_grants
+from control_api.signin.attempt import Attempt, Person
 from control_api.signin.provider import IdentityProvider
 from policies.ground.clock import Clock
 from tests.control_api.signin.browser import Browser

@@ -11,9 +11,9 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from control_api.signin import fetch
 from control_api.signin import provider as provider_module
-from control_api.signin.person import Person, ProviderUnavailable, Refusal, SignInRefused
+from control_api.signin import provider_answers
+from control_api.signin.attempt import Person, ProviderUnavailable, Refusal, SignInRefused
 from control_api.signin.provider import parse_metadata
 from tests.control_api.signin.hostile_provider import (
     DISCOVERY,
@@ -78,7 +78,7 @@ async def test_no_answer_takes_more_than_its_budget(
         return response
 
     async def flood(request: web.Request) -> web.StreamResponse:
-        return web.Response(body=b" " * (fetch.MAX_BYTES + 1))
+        return web.Response(body=b" " * (provider_answers.MAX_BYTES + 1))
 
     async def bomb(request: web.Request) -> web.StreamResponse:
         return web.Response(body=packed, headers={"Content-Encoding": "gzip"})
@@ -89,7 +89,7 @@ async def test_no_answer_takes_more_than_its_budget(
         (flood, 60.0, "more"),
         (bomb, 60.0, "not with a JSON"),
     ):
-        monkeypatch.setattr(fetch, "TOTAL_SECONDS", seconds)
+        monkeypatch.setattr(provider_answers, "TOTAL_SECONDS", seconds)
         hostile.instead[path] = handler
         hostile.claims.clear()
         with pytest.raises(ProviderUnavailable, match=told):
@@ -115,7 +115,7 @@ def answering(hostile: HostileProvider, status: int, body: bytes) -> Handler:
 async def test_nothing_but_a_json_object_at_its_own_address_is_read(
     hostile: HostileProvider,
 ) -> None:
-    client, url = fetch.ProviderClient(None), f"{hostile.issuer}/odd"
+    client, url = provider_answers.ProviderClient(None), f"{hostile.issuer}/odd"
     for status, body in ODD:
         hostile.instead["/odd"] = answering(hostile, status, body)
         with pytest.raises(ProviderUnavailable):
@@ -299,7 +299,7 @@ async def test_no_more_codes_are_exchanged_at_a_time_than_there_is_room_for(
     hostile: HostileProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # All of them are to wait at once, however long it takes until the last is sent.
-    monkeypatch.setattr(fetch, "TOTAL_SECONDS", PATIENCE)
+    monkeypatch.setattr(provider_answers, "TOTAL_SECONDS", PATIENCE)
     client, hold = client_of(hostile.issuer), asyncio.Event()
 
     async def wait(request: web.Request) -> web.StreamResponse:

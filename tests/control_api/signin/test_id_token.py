@@ -11,8 +11,14 @@ import pytest
 from joserfc import jws, jwt
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
-from control_api.signin.id_token import LEEWAY, Expected, UnknownKey, parse_keys, verify
-from control_api.signin.person import SignInRefused
+from control_api.signin.attempt import SignInRefused
+from control_api.signin.provider_answers import (
+    LEEWAY,
+    Expected,
+    UnknownKey,
+    parse_keys,
+    verify_id_token,
+)
 
 NOW = 1_800_000_000
 ISSUER, CLIENT, NONCE = "https://id.example.com", "sluice", "a nonce"
@@ -52,7 +58,7 @@ def part(value: dict[str, Any]) -> str:
     [(RSA, "RS256"), (RSA, "PS256"), (EC, "ES256"), (OKP, "EdDSA"), (OKP, "Ed25519")],
 )
 def test_a_token_by_a_key_of_the_provider_is_accepted(key: Any, algorithm: str) -> None:
-    found = verify(token(key, {"alg": algorithm, "kid": key.kid}), KEYS, EXPECTED, NOW)
+    found = verify_id_token(token(key, {"alg": algorithm, "kid": key.kid}), KEYS, EXPECTED, NOW)
     assert found["sub"] == "ann"
 
 
@@ -90,7 +96,7 @@ def test_a_token_by_a_key_of_the_provider_is_accepted(key: Any, algorithm: str) 
 )
 def test_a_token_with_a_wrong_claim_is_refused(changed: dict[str, Any]) -> None:
     with pytest.raises(SignInRefused):
-        verify(token(**changed), KEYS, EXPECTED, NOW)
+        verify_id_token(token(**changed), KEYS, EXPECTED, NOW)
 
 
 @pytest.mark.parametrize(
@@ -105,14 +111,14 @@ def test_a_token_with_a_wrong_claim_is_refused(changed: dict[str, Any]) -> None:
     ids=str,
 )
 def test_what_the_specification_allows_is_accepted(changed: dict[str, Any]) -> None:
-    assert verify(token(**changed), KEYS, EXPECTED, NOW)["sub"] == "ann"
+    assert verify_id_token(token(**changed), KEYS, EXPECTED, NOW)["sub"] == "ann"
 
 
 @pytest.mark.parametrize("seconds", [-86_400, 86_400])
 def test_a_clock_that_was_stepped_refuses_and_recovers(seconds: int) -> None:
     with pytest.raises(SignInRefused):
-        verify(token(), KEYS, EXPECTED, NOW + seconds)
-    assert verify(token(), KEYS, EXPECTED, NOW)
+        verify_id_token(token(), KEYS, EXPECTED, NOW + seconds)
+    assert verify_id_token(token(), KEYS, EXPECTED, NOW)
 
 
 def test_a_token_without_a_signature_is_refused() -> None:
@@ -120,7 +126,7 @@ def test_a_token_without_a_signature_is_refused() -> None:
         for signature in ("", "AAAA", token().split(".")[2]):
             forged = f"{part({'alg': algorithm, 'kid': 'r'})}.{part(CLAIMS)}.{signature}"
             with pytest.raises(SignInRefused):
-                verify(forged, KEYS, EXPECTED, NOW)
+                verify_id_token(forged, KEYS, EXPECTED, NOW)
 
 
 @pytest.mark.parametrize("algorithm", ["HS256", "HS384", "HS512"])
@@ -134,7 +140,7 @@ def test_the_public_key_is_no_secret_of_hmac(algorithm: str) -> None:
         signed = f"{part({'alg': algorithm, 'kid': 'r'})}.{part(CLAIMS)}"
         digest = hmac.digest(public, signed.encode(), f"sha{algorithm[2:]}")
         with pytest.raises(SignInRefused):
-            verify(f"{signed}.{encoded(digest)}", KEYS, EXPECTED, NOW)
+            verify_id_token(f"{signed}.{encoded(digest)}", KEYS, EXPECTED, NOW)
 
 
 def test_a_changed_part_breaks_the_signature() -> None:
@@ -154,16 +160,18 @@ def test_a_changed_part_breaks_the_signature() -> None:
         "a" * 300_000,
     ):
         with pytest.raises(SignInRefused):
-            verify(forged, KEYS, EXPECTED, NOW)
+            verify_id_token(forged, KEYS, EXPECTED, NOW)
 
 
 def test_a_token_by_a_key_of_its_own_header_is_refused() -> None:
     own = RSAKey.generate_key(2048)
     header = {"jwk": own.as_dict(private=False)}
     with pytest.raises(SignInRefused):
-        verify(token(own, {"kid": "r", **_shortened(header)}), KEYS, EXPECTED, NOW)
+        verify_id_token(token(own, {"kid": "r", **_shortened(header)}), KEYS, EXPECTED, NOW)
     with pytest.raises(SignInRefused):
-        verify(token(own, {"kid": "r", "jku": "https://evil.example.com"}), KEYS, EXPECTED, NOW)
+        verify_id_token(
+            token(own, {"kid": "r", "jku": "https://evil.example.com"}), KEYS, EXPECTED, NOW
+        )
 
 
 def _shortened(header: dict[str, Any]) -> dict[str, Any]:
@@ -173,35 +181,35 @@ def _shortened(header: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_token_of_an_unknown_key_asks_for_newer_keys() -> None:
     with pytest.raises(UnknownKey):
-        verify(token(header={"kid": "another"}), KEYS, EXPECTED, NOW)
+        verify_id_token(token(header={"kid": "another"}), KEYS, EXPECTED, NOW)
 
 
 def test_without_a_kid_only_a_single_key_is_meant() -> None:
     nameless = token(header={"kid": None})
     with pytest.raises(UnknownKey):
-        verify(nameless, KEYS, EXPECTED, NOW)
+        verify_id_token(nameless, KEYS, EXPECTED, NOW)
     single = parse_keys({"keys": [RSA.as_dict(private=False)]})
-    assert verify(nameless, single, EXPECTED, NOW)["sub"] == "ann"
+    assert verify_id_token(nameless, single, EXPECTED, NOW)["sub"] == "ann"
 
 
 def test_a_key_does_not_verify_by_another_algorithm_than_its_own() -> None:
     pinned = RSAKey.import_key(RSA.as_dict(private=False), {"alg": "PS256"})
     keys = parse_keys({"keys": [pinned.as_dict(private=False)]})
     with pytest.raises((SignInRefused, UnknownKey)):
-        verify(token(), keys, EXPECTED, NOW)
+        verify_id_token(token(), keys, EXPECTED, NOW)
 
 
 def test_the_access_token_must_be_the_one_that_the_id_token_came_with() -> None:
     expected = Expected(ISSUER, CLIENT, NONCE, "an access token")
     with pytest.raises(SignInRefused):
-        verify(token(at_hash="AAAAAAAAAAAAAAAAAAAAAA"), KEYS, expected, NOW)
+        verify_id_token(token(at_hash="AAAAAAAAAAAAAAAAAAAAAA"), KEYS, expected, NOW)
 
 
 def test_claims_that_are_no_object_are_refused() -> None:
     for payload in (b"[]", b'"text"', b"null", b"{", b"\xff", b"[" * 100_000):
         forged = jws.serialize_compact({"alg": "RS256", "kid": "r"}, payload, RSA)
         with pytest.raises(SignInRefused):
-            verify(forged, KEYS, EXPECTED, NOW)
+            verify_id_token(forged, KEYS, EXPECTED, NOW)
 
 
 def test_a_key_set_keeps_what_can_verify_and_ignores_the_rest() -> None:

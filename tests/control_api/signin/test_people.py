@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from control_api.security.oidc_settings import parse_group_grants
-from control_api.signin.attempt import Attempt
-from control_api.signin.person import SignInRefused, groups_of, log_name, shown
+from control_api.security.console_settings import parse_group_grants
+from control_api.signin.attempt import Attempt, SignInRefused, groups_of, log_name, shown
 
 CLAIMS: dict[str, Any] = {"iss": "https://id.example.com", "sub": "0815"}
 

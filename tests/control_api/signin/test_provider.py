@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from control_api.signin.attempt import Attempt
-from control_api.signin.person import ProviderUnavailable, Refusal, SignInRefused
+from control_api.signin.attempt import Attempt, ProviderUnavailable, Refusal, SignInRefused
 from tests.control_api.signin.real_provider import CLIENT, RealProvider, new_keys
 from tests.control_api.signin.signing_in import REDIRECT, client_of
 from tests.support.certificates import authority

@@ -18,7 +18,7 @@ import asyncpg
 import pytest
 from sqlalchemy import Engine, event
 
-from control_api.alerts.cleanup import delete_old_deliveries
+from control_api.alerts.deliver import delete_old_deliveries
 from control_api.log.ingest import ingest
 from control_api.log.rebuild import rebuild
 from control_api.log.scheduled.count_check import CountChecker

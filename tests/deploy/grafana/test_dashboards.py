@@ -12,11 +12,10 @@ import pytest
 import yaml
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from deploy.grafana.__main__ import FILES, FOLDER
+from deploy.grafana.__main__ import FILES, FOLDER, rendered
 from deploy.grafana.agent import AGENT
 from deploy.grafana.board import Board, Graph
 from deploy.grafana.fleet import FLEET
-from deploy.grafana.render import rendered
 from tests.architecture.tree import ROOT
 from tests.deploy.prometheus.server import Prometheus, prometheus
 from tests.support import redis

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from control_api.security.console_address import ConsoleAddress
+from control_api.security.console_settings import ConsoleAddress
 from control_api.settings import read
 from tests.control_api.console.reader import Visitor
 from tests.deploy.helm.chart import CHART, NAMESPACE, Values, find, helm, rendered

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from control_api.security.console_address import ConsoleAddress
+from control_api.security.console_settings import ConsoleAddress
 from control_api.tenants.keys_directory import fresh_keys, write_keys
 from deploy.init import run, systemd
 from policies.ground.keys import make_key

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.extras import MODULES
+from deploy.overview import MODULES
 from policies.ground.distribution import how_to_install, install_command
 from tests.deploy.launcher import environ, gone, paste, up
 from tests.deploy.package.distribution import (

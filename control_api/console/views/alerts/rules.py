@@ -21,7 +21,7 @@ from control_api.alerts.operations import (
 from control_api.console.page import Html, Page, See
 from control_api.console.routes import ROOT
 from control_api.console.visit import NULL, Visit, address
-from control_api.edge.idempotency import Repeated
+from control_api.edge.requests import Repeated
 from policies.ground.errors import Conflict, SluiceError, invalid
 
 DONE = {

@@ -5,8 +5,12 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from control_api.audit.change_models import ChangeShown, RejectedRecord
-from control_api.audit.change_operations import list_changes, list_rejected_records
+from control_api.audit.change_operations import (
+    ChangeShown,
+    RejectedRecord,
+    list_changes,
+    list_rejected_records,
+)
 from control_api.console.page import Html, Page
 from control_api.console.routes import ROOT
 from control_api.console.visit import Visit

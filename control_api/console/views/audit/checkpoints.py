@@ -15,7 +15,7 @@ from control_api.console.page import Html, Page
 from control_api.console.routes import ROOT
 from control_api.console.visit import Visit, address
 from control_api.edge.answers import Document
-from control_api.edge.paging import Page as Kept
+from control_api.edge.answers import Page as Kept
 from control_api.log.checkpoints.level import level_of
 from policies.ground.canonical import b64, micros, unb64
 from policies.ground.distribution import WHEEL, install_command, wheel_digest

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from control_api.audit.erasure_models import HoldShown, RedactionShown
 from control_api.audit.erasure_operations import (
+    HoldShown,
+    RedactionShown,
     list_holds,
     list_redactions,
     place_hold,
@@ -20,7 +21,7 @@ from control_api.audit.retention_operations import (
 from control_api.console.page import Html, Page, See
 from control_api.console.routes import ROOT
 from control_api.console.visit import Visit, address
-from control_api.edge.paging import Page as Listed
+from control_api.edge.answers import Page as Listed
 from policies.ground.errors import Invalid, SluiceError
 
 DONE = {"changed": "Changed. The next purge, within an hour, applies it."}

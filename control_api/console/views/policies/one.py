@@ -12,7 +12,7 @@ from control_api.console.page import Html, Page, See
 from control_api.console.routes import ROOT
 from control_api.console.views.policies.policy_text import written
 from control_api.console.visit import Visit, address
-from control_api.edge.paging import write_cursor
+from control_api.edge.answers import write_cursor
 from control_api.policy.access_operations import diff_policies, review_policies
 from control_api.policy.models import PolicyFields, PolicyShown, PolicyVersion
 from control_api.policy.operations import (

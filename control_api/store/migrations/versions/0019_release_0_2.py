@@ -233,7 +233,7 @@ def log_index() -> None:
     """An index of the entries that are neither decisions nor their lineage (changes, erasures,
     purges), and rows of the log's index that name several entries."""
     if op.get_bind().dialect.name == "sqlite":
-        # On PostgreSQL, `control_api.store.postgresql.large_indexes` builds it after the
+        # On PostgreSQL, `control_api.store.migrate` builds it after the
         # migrations: in their transaction it would stop all appends.
         op.create_index(
             "ix_log_entries_rare_kinds",

@@ -28,13 +28,7 @@ from deploy.kubernetes.admission.certificates.stored import (
     WriteSecret,
     next_step,
 )
-from deploy.kubernetes.admission.kubernetes.api import (
-    ApiFault,
-    Conflict,
-    Denied,
-    KubernetesApi,
-    Object,
-)
+from deploy.kubernetes.admission.kubernetes import ApiFault, Conflict, Denied, KubernetesApi, Object
 from deploy.kubernetes.admission.metrics import ControllerFault, WebhookMetrics
 from deploy.kubernetes.admission.settings import WebhookSettings
 from policies.ground.clock import Clock

@@ -17,14 +17,16 @@ from deploy.kubernetes.admission.injection.patch import Patch, Path
 from deploy.kubernetes.admission.refusing.pod_view import account_of, form_of, inject_label
 from deploy.kubernetes.admission.refusing.rules import refusals
 from deploy.kubernetes.admission.template import Fragment
-from deploy.kubernetes.admission.verdict import Outcome, SkipReason, Verdict
 from deploy.kubernetes.admission.vocabulary import (
     LABEL,
     STATUS,
     Governance,
     Json,
     Namespace,
+    Outcome,
     Refusal,
+    SkipReason,
+    Verdict,
 )
 from policies.definitions.definition import shown
 

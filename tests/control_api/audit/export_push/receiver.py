@@ -11,7 +11,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from control_api.audit.export_push.parts import ExportParts
+from control_api.audit.export_push.target_loop import ExportParts
 from control_api.metrics.metrics import Instruments
 from tests.support.certificates import authority
 from tests.support.control_api import ControlApi, asked

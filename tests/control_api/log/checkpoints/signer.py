@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from control_api.checkpoint_store.file_store import NoteFolder
+from control_api.checkpoint_store.location import NoteFolder
 from control_api.log.checkpoints import maker as maker_module
 from control_api.store.queries import checkpoints, tree_nodes
 from policies.trail import checkpoint

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from control_api.checkpoint_store.file_store import FileStore
+from control_api.checkpoint_store.location import FileStore
 from control_api.log.checkpoints.maker import CheckpointMaker
 from policies.ground.signing import KeyRing, Signer
 from policies.trail import checkpoint

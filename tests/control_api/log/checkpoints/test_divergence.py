@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from control_api.checkpoint_store.file_store import FileStore
+from control_api.checkpoint_store.location import FileStore
 from control_api.checkpoint_store.stored_note import CosignedNote
 from control_api.log.append import Log
 from control_api.log.checkpoints.acceptance import Acceptance

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from control_api.checkpoint_store.file_store import FileStore
+from control_api.checkpoint_store.location import FileStore
 from control_api.store.queries import checkpoints
 from policies.trail import checkpoint
 from policies.trail.merkle_tree import Frontier, leaf_hash

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from control_api.checkpoint_store.file_store import FileStore
+from control_api.checkpoint_store.location import FileStore
 from control_api.log.append import Log
 from control_api.log.checkpoints.loop import CheckpointLoop
 from control_api.metrics.labels import Signing

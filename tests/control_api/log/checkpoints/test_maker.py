@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from control_api.checkpoint_store.file_store import FileStore
+from control_api.checkpoint_store.location import FileStore
 from control_api.log.checkpoints.expected import read_state
 from control_api.store.queries import checkpoints
 from control_api.store.queries.checkpoints import StoredCheckpoint

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from control_api.checkpoint_store.file_store import FileStore
+from control_api.checkpoint_store.location import FileStore
 from control_api.checkpoint_store.stored_note import cosigned
 from control_api.log.checkpoints import witnesses
 from control_api.log.checkpoints.level import Level, cosigners, level_of, merged

@@ -12,8 +12,15 @@ from sqlalchemy import Connection
 
 from control_api.log.ingest import ingest
 from control_api.store.counters import queries as tallies
-from control_api.store.counters.counters import BatchCounts, drop_expired
-from control_api.store.counters.dimensions import BUCKETS, DAY, HOUR, SEPARATOR, Dimension
+from control_api.store.counters.counters import (
+    BUCKETS,
+    DAY,
+    HOUR,
+    SEPARATOR,
+    BatchCounts,
+    Dimension,
+    drop_expired,
+)
 from control_api.store.log.chain import LogChain
 from control_api.store.transaction import Transaction
 from policies.trail.entry import index_of

@@ -11,8 +11,15 @@ from control_api.log.erasure import Erasure, ErasureRequest
 from control_api.log.search import EventFilters, search
 from control_api.log.verify import verify
 from control_api.store.log import index as log_index
-from control_api.store.log.index import BLOCK, FACETS, SPAN, block_end, indexed_size
-from control_api.store.log.index_entries import removal_of_range, remove_entries
+from control_api.store.log.index import (
+    BLOCK,
+    FACETS,
+    SPAN,
+    block_end,
+    indexed_size,
+    removal_of_range,
+    remove_entries,
+)
 from control_api.store.migrate import migrate
 from control_api.store.queries.redactions import ErasureTarget
 from control_api.store.schema.version import READABLE_SINCE

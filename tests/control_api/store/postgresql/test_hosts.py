@@ -7,7 +7,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from control_api.store.postgresql.hosts import Hosts
+from control_api.store.postgresql.engine import Hosts
 
 FAULTS: dict[str, Exception] = {
     "refuses": ConnectionRefusedError(),

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import make_url
 
 from control_api.database_limits import DatabaseLimits
-from control_api.store.connection_errors import DatabaseUnreachable
 from control_api.store.database import connect
+from control_api.store.url import DatabaseUnreachable
 from tests.support import pgbouncer
 from tests.support.certificates import authority
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from control_api.registry.key_expiry import forget_expired_keys
-from control_api.store.queries import enrolled_keys
-from control_api.store.queries.enrolled_keys import EnrolledKey
+from control_api.store.queries import key_rows
+from control_api.store.queries.key_rows import EnrolledKey
 from control_api.store.transaction import Transaction
 from tests.support.open_store import TENANT, opened
 
@@ -29,14 +29,14 @@ def key(number: int, expires_at: int) -> EnrolledKey:
 
 async def test_expired_keys_are_deleted(either_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Several transactions, so that evaluations get their turn in between.
-    monkeypatch.setattr(enrolled_keys, "EXPIRED_AT_ONCE", 7)
+    monkeypatch.setattr(key_rows, "EXPIRED_AT_ONCE", 7)
     async with opened(either_url) as world:
         now = world.now()
 
         async def add(tx: Transaction) -> None:
             expired = [key(number, now - 2 * HOUR) for number in range(20)]
             live = [key(20, now + HOUR), key(21, now - HOUR // 2)]
-            await enrolled_keys.add(tx.connection, tx.tenant_id, [*expired, *live])
+            await key_rows.add_enrolled(tx.connection, tx.tenant_id, [*expired, *live])
 
         await world.store.write(TENANT, add)
         assert await forget_expired_keys(world.store, TENANT) == 20

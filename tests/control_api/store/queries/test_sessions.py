@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from control_api.store.counters.dimensions import MINUTE
+from control_api.store.counters.counters import MINUTE
 from control_api.store.queries.session_rows import SessionClaimer, SessionRow, find
 from tests.support.open_store import OTHER, TENANT, OpenStore, opened
 from tests.support.properties import chance

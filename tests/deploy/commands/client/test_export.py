@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.commands.client.export import command
-from deploy.commands.client.export.download import PartialFile
+from deploy.commands.client import export
+from deploy.commands.client.download import PartialFile
 from policies.trail.log_file.file import LogFileReader
 from policies.trail.log_file.lines import EntryLine, HeaderLine, Line, PolicyLine, ProofLine
 from tests.deploy.commands.client.conftest import Operator, evaluate
@@ -31,7 +31,7 @@ def filled(stack: Stack) -> Stack:
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "PAUSES", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(export, "PAUSES", (0.0, 0.0, 0.0))
 
 
 def lines_of(path: Path) -> list[Line]:
@@ -107,8 +107,8 @@ def test_it_comes_compressed_from_elsewhere(
 ) -> None:
     if coding == "zstd":
         pytest.importorskip("zstandard", reason="the extra `zstd` is not installed")
-    monkeypatch.setattr(command, "LOOPBACK", ())
-    monkeypatch.setattr(command, "codings", lambda: coding)
+    monkeypatch.setattr(export, "LOOPBACK", ())
+    monkeypatch.setattr(export, "codings", lambda: coding)
     target = tmp_path / "log.ndjson"
     with relay(filled.control.port, 6_000) as url:
         operator.done("export", "-o", str(target), "--url", url)

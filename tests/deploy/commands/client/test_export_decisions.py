@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.commands.client.export import command
-from deploy.commands.client.export.decision_lines import FORMATS
+from deploy.commands.client import export
+from deploy.commands.client.export import FORMATS
 from tests.deploy.commands.client.conftest import Operator, evaluate
 from tests.deploy.commands.client.test_export import relay
 from tests.support.stack import Stack
@@ -25,7 +25,7 @@ def filled(stack: Stack) -> Stack:
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "PAUSES", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(export, "PAUSES", (0.0, 0.0, 0.0))
 
 
 def whole(stack: Stack, form: str) -> list[bytes]:

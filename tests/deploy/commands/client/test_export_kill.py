@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from deploy.commands.client.export import command
+from deploy.commands.client import export as command
 from deploy.commands.verify.check import CheckOptions, verify_file
 from policies.trail.verdict.outcome import Outcome
 from tests.deploy.commands.client.conftest import Operator

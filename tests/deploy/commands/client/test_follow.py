@@ -16,7 +16,7 @@ import pytest
 
 from deploy.commands.client.client import Client
 from deploy.commands.client.connection import ApiConnection, RequestRefused
-from deploy.commands.client.follow import EventFollower
+from deploy.commands.client.events import EventFollower
 from deploy.commands.client.output import Output
 from tests.deploy.commands.client.conftest import Operator, environ_of, evaluate
 from tests.support.stack import Stack
@@ -91,7 +91,7 @@ def test_many_new_events_are_read_in_pages_while_the_log_grows(
     stack: Stack, monkeypatch: pytest.MonkeyPatch, most: int | None
 ) -> None:
     """With pages of two, a new event before each request, and some failing requests."""
-    monkeypatch.setattr("deploy.commands.client.follow.PAGE", 2)
+    monkeypatch.setattr("deploy.commands.client.events.PAGE", 2)
     session = f"walk-{most}"
     made = 7
     for number in range(made):

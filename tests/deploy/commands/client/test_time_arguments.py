@@ -8,7 +8,7 @@ import pytest
 
 from deploy.commands.client.client import moment
 from deploy.commands.policy.__main__ import main as policy
-from deploy.commands.report.arguments import parse as report
+from deploy.commands.report.gathering import parse as report
 from policies.ground.canonical import micros, rfc3339
 from policies.ground.typed_time import ACCEPTED, UnreadableTime, read_time, read_time_text
 from policies.trail.verdict.outcome import Unusable

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from deploy.commands.policy.__main__ import main
-from deploy.commands.policy.history import prove, read_keys
+from deploy.commands.policy.service import prove, read_keys
 from deploy.commands.policy.sources import Unusable
 from policies.ground.canonical import rfc3339
 from policies.ground.process.api_client import RemoteApi

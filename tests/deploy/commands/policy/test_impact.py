@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.commands.policy import impact
+from deploy.commands.policy import diff
 from deploy.commands.policy.__main__ import main
 from policies.ground.process.api_client import RemoteApi
 from tests.support.control_api import ControlApi
@@ -86,7 +86,7 @@ def test_an_interrupt_cancels_the_run(
         asked.append(run)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(impact, "_followed", interrupted)
+    monkeypatch.setattr(diff, "_followed", interrupted)
     assert main(arguments) == 1
     assert capsys.readouterr().err == "sluice policy: cancelled\n"
     assert api.admin("GET", asked[0])["state"] == "cancelled"
@@ -132,7 +132,7 @@ def test_policies_that_can_t_be_read_and_a_key_that_may_not_are_exit_2(
 
 def test_a_terminal_shows_how_far_the_run_has_come() -> None:
     out = io.StringIO()
-    bar = impact.Bar(out, 100.0)
+    bar = diff.Bar(out, 100.0)
     bar.show({"progress": 0.25, "entries": 5000}, 102.0)
     bar.show({"progress": 1.0, "entries": 20_000}, 104.0)
     bar.remove()

@@ -25,11 +25,10 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from deploy.kubernetes.admission import template
+from deploy.kubernetes.admission import manifests, template
 from deploy.kubernetes.admission.injection.inject import status
-from deploy.kubernetes.admission.manifests import command
-from deploy.kubernetes.admission.manifests.rewrite import Finding, rewrite
-from deploy.kubernetes.admission.notation.kubernetes_yaml import dump, load, split
+from deploy.kubernetes.admission.kubernetes_yaml import dump, load, split
+from deploy.kubernetes.admission.manifests import Finding, rewrite
 from deploy.kubernetes.admission.template import Fragment
 from deploy.kubernetes.admission.vocabulary import LABEL, POD_SECURITY, Namespace
 from policies import __version__
@@ -129,8 +128,8 @@ class Case:
 def run(arguments: list[str], stdin: str = "") -> tuple[int, str, str]:
     """`sluice inject` in this process: its exit code, output and report."""
     output, report = io.StringIO(), io.StringIO()
-    asked = command.parser().parse_args(arguments)
-    code = command.run(asked, (io.StringIO(stdin), output, report))
+    asked = manifests.parser().parse_args(arguments)
+    code = manifests.run(asked, (io.StringIO(stdin), output, report))
     return code, output.getvalue(), report.getvalue()
 
 

@@ -19,9 +19,9 @@ import aiohttp
 
 from deploy.kubernetes.admission.review import Review
 from deploy.kubernetes.admission.serve import Outside, Ports, serve
-from deploy.kubernetes.admission.server.reviews import NamespaceFacts
+from deploy.kubernetes.admission.server import NamespaceFacts
 from deploy.kubernetes.admission.settings import read
-from deploy.kubernetes.admission.verdict import Outcome, Verdict
+from deploy.kubernetes.admission.vocabulary import Outcome, Verdict
 from policies.ground.clock import Clock
 from policies.ground.listen_address import ListenAddress
 from tests.deploy.kubernetes.admission import reviews

@@ -17,6 +17,7 @@ import pytest
 from cryptography import x509
 from prometheus_client import CollectorRegistry
 
+from deploy.kubernetes.admission import kubernetes as kubernetes_api
 from deploy.kubernetes.admission.certificates import controller
 from deploy.kubernetes.admission.certificates.authority import issue, make_authority
 from deploy.kubernetes.admission.certificates.controller import (
@@ -31,8 +32,7 @@ from deploy.kubernetes.admission.certificates.stored import (
     signed,
     valid,
 )
-from deploy.kubernetes.admission.kubernetes import api as kubernetes_api
-from deploy.kubernetes.admission.kubernetes.api import KubernetesApi
+from deploy.kubernetes.admission.kubernetes import KubernetesApi
 from deploy.kubernetes.admission.metrics import WebhookMetrics
 from deploy.kubernetes.admission.settings import read
 from policies.ground.clock import Clock

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from deploy.kubernetes.admission.kubernetes import events
-from deploy.kubernetes.admission.kubernetes.events import EventReason
+from deploy.kubernetes.admission import kubernetes
+from deploy.kubernetes.admission.kubernetes import EventReason
 from deploy.kubernetes.admission.review import parse
-from deploy.kubernetes.admission.server.reports import event_of
-from deploy.kubernetes.admission.verdict import Outcome, SkipReason, Verdict
+from deploy.kubernetes.admission.server import event_of
+from deploy.kubernetes.admission.vocabulary import Outcome, SkipReason, Verdict
 from tests.deploy.kubernetes.admission.fake_api_server import HANG, FakeApiServer, fake_api_server
 from tests.deploy.kubernetes.admission.reviews import encoded, review
 from tests.deploy.kubernetes.admission.running_webhook import Webhook, running_webhook
@@ -42,7 +42,7 @@ async def server(tmp_path: Path) -> AsyncIterator[FakeApiServer]:
 async def webhook(
     tmp_path: Path, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Webhook]:
-    monkeypatch.setattr(events, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(kubernetes, "PAUSE_SECONDS", 0.0)
     async with running_webhook(
         tmp_path,
         SLUICE_WEBHOOK_EVENTS="1",
@@ -108,7 +108,7 @@ async def test_a_dry_run_leaves_no_event(webhook: Webhook, server: FakeApiServer
 async def test_a_full_queue_drops_events_and_delays_no_review(
     tmp_path: Path, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "MAX_QUEUED", 4)
+    monkeypatch.setattr(kubernetes, "MAX_QUEUED", 4)
     server.fault = lambda _method, _path: HANG
     async with running_webhook(
         tmp_path,
@@ -128,7 +128,7 @@ async def test_an_api_server_that_hangs_delays_no_review_and_the_queue_is_bounde
     webhook: Webhook, server: FakeApiServer
 ) -> None:
     server.fault = lambda _method, _path: HANG
-    for number in range(events.MAX_QUEUED + 50):
+    for number in range(kubernetes.MAX_QUEUED + 50):
         raw = encoded(review(object=owned({**OWNER, "uid": str(number)})))
         assert (await webhook.ask(raw))[0] == 200
     # One is being sent, and 256 wait.
@@ -138,7 +138,7 @@ async def test_an_api_server_that_hangs_delays_no_review_and_the_queue_is_bounde
 async def test_only_the_latest_events_are_remembered(
     webhook: Webhook, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "MAX_REMEMBERED", 2)
+    monkeypatch.setattr(kubernetes, "MAX_REMEMBERED", 2)
     for name in ("a", "b", "c", "c", "a"):
         await webhook.ask(encoded(review(object={"metadata": {"name": name}})))
     assert await counted(webhook, "sent", 4) == 4

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from deploy.kubernetes.admission.notation.kubernetes_yaml import load
+from deploy.kubernetes.admission.kubernetes_yaml import load
 from deploy.kubernetes.admission.template import read
 from tests.deploy.kubernetes.admission.goldens import VALUES, rendered
 from tests.servers import need

@@ -7,8 +7,8 @@ from typing import Any
 import kubernetes_validate
 import pytest
 
-from deploy.kubernetes.admission.manifests.rewrite import workloads
-from deploy.kubernetes.admission.notation.kubernetes_yaml import load, split
+from deploy.kubernetes.admission.kubernetes_yaml import load, split
+from deploy.kubernetes.admission.manifests import workloads
 from tests.deploy.kubernetes.admission.goldens import cases
 
 VERSIONS = [f"1.{minor}" for minor in range(29, 37)]

@@ -12,12 +12,11 @@ import orjson
 import pytest
 
 from deploy.kubernetes.admission.injection.inject import review
-from deploy.kubernetes.admission.manifests.rewrite import workloads
-from deploy.kubernetes.admission.notation.kubernetes_yaml import load, split
+from deploy.kubernetes.admission.kubernetes_yaml import load, split
+from deploy.kubernetes.admission.manifests import workloads
 from deploy.kubernetes.admission.review import answer, parse
 from deploy.kubernetes.admission.template import PACKAGED
-from deploy.kubernetes.admission.verdict import Outcome, Verdict
-from deploy.kubernetes.admission.vocabulary import Namespace
+from deploy.kubernetes.admission.vocabulary import Namespace, Outcome, Verdict
 from policies import __version__
 from tests.deploy.kubernetes.admission.goldens import (
     FOLDER,

@@ -8,9 +8,8 @@ import jsonpatch
 
 from deploy.kubernetes.admission.injection.inject import review as decide
 from deploy.kubernetes.admission.review import Review
-from deploy.kubernetes.admission.server.reviews import NamespaceFacts
-from deploy.kubernetes.admission.verdict import Verdict
-from deploy.kubernetes.admission.vocabulary import LABEL, POD_SECURITY, Namespace
+from deploy.kubernetes.admission.server import NamespaceFacts
+from deploy.kubernetes.admission.vocabulary import LABEL, POD_SECURITY, Namespace, Verdict
 from tests.deploy.kubernetes.admission import reviews
 from tests.deploy.kubernetes.admission.goldens import cases
 from tests.deploy.kubernetes.admission.running_webhook import patch_of, running_webhook

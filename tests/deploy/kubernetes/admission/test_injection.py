@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from deploy.kubernetes.admission.injection.inject import review
 from deploy.kubernetes.admission.injection.patch import apply
-from deploy.kubernetes.admission.verdict import Outcome, Verdict
-from deploy.kubernetes.admission.vocabulary import Namespace
+from deploy.kubernetes.admission.vocabulary import Namespace, Outcome, Verdict
 from tests.deploy.kubernetes.admission.goldens import VALUES, fragment
 
 ENABLED = Namespace("agents", {"sluice/inject": "enabled"})

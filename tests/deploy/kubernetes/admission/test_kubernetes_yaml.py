@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.kubernetes.admission.notation.kubernetes_yaml import Unreadable, dump, load, split
+from deploy.kubernetes.admission.kubernetes_yaml import Unreadable, dump, load, split
 from tests.servers import need
 
 SCALARS: dict[str, Any] = {

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from deploy.kubernetes.admission.notation.kubernetes_yaml import dump, load
+from deploy.kubernetes.admission.kubernetes_yaml import dump, load
 from deploy.kubernetes.admission.template import canonical
 from tests.servers import need
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from deploy.kubernetes.admission.review import MAX_DEPTH, answer, parse
-from deploy.kubernetes.admission.verdict import Outcome, Verdict
+from deploy.kubernetes.admission.vocabulary import Outcome, Verdict
 from policies.ground.errors import Malformed
 from tests.deploy.kubernetes.admission.reviews import encoded, review
 

@@ -11,11 +11,11 @@ from typing import Any
 import aiohttp
 import pytest
 
+from deploy.kubernetes.admission import server
 from deploy.kubernetes.admission.certificates import serving
 from deploy.kubernetes.admission.review import Review
-from deploy.kubernetes.admission.server import reviews
-from deploy.kubernetes.admission.server.reviews import MAX_BODY, PATHS, SMALL, NamespaceFacts
-from deploy.kubernetes.admission.verdict import Outcome, SkipReason, Verdict
+from deploy.kubernetes.admission.server import MAX_BODY, PATHS, SMALL, NamespaceFacts
+from deploy.kubernetes.admission.vocabulary import Outcome, SkipReason, Verdict
 from policies.ground.listen_address import ListenAddress
 from policies.ground.process import small_server
 from tests.deploy.kubernetes.admission.reviews import encoded, review
@@ -145,7 +145,7 @@ async def test_a_compressed_body_is_refused_unread(webhook: Webhook) -> None:
 async def test_many_large_bodies_at_once_get_503_and_not_memory(
     webhook: Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reviews, "MAX_HELD", 2 * MAX_BODY)
+    monkeypatch.setattr(server, "MAX_HELD", 2 * MAX_BODY)
     head = (
         b"POST /inject HTTP/1.1\r\nHost: w\r\nContent-Type: application/json\r\n"
         b"Content-Length: %d\r\n\r\n" % MAX_BODY
@@ -167,7 +167,7 @@ async def test_many_large_bodies_at_once_get_503_and_not_memory(
 async def test_a_body_that_does_not_arrive_is_given_up(
     webhook: Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reviews, "BODY_SECONDS", 0.1)
+    monkeypatch.setattr(server, "BODY_SECONDS", 0.1)
     reader, writer = await webhook.raw()
     writer.write(b"POST /inject HTTP/1.1\r\nHost: w\r\nContent-Length: 10\r\n\r\n{")
     assert (await reader.readline()).startswith(b"HTTP/1.1 400 ")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from deploy.kubernetes.admission.certificates import controller, stored
-from deploy.kubernetes.admission.verdict import Outcome, Verdict
+from deploy.kubernetes.admission.vocabulary import Outcome, Verdict
 from tests.deploy.kubernetes.admission.running_webhook import Webhook, running_webhook
 from tests.kubernetes.api_server import ApiServer, Refused, running_api_server
 from tests.support.ports import free_port

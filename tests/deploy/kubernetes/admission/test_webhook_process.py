@@ -22,9 +22,9 @@ from deploy.kubernetes.admission import injector
 from deploy.kubernetes.admission.injector import TemplateInjector
 from deploy.kubernetes.admission.review import parse
 from deploy.kubernetes.admission.serve import Ports
-from deploy.kubernetes.admission.server.reviews import NamespaceFacts
+from deploy.kubernetes.admission.server import NamespaceFacts
 from deploy.kubernetes.admission.template import PACKAGED
-from deploy.kubernetes.admission.verdict import Outcome
+from deploy.kubernetes.admission.vocabulary import Outcome
 from policies.ground.process import json_logging
 from policies.ground.settings import SettingsError
 from tests.deploy.kubernetes.admission.reviews import encoded, review

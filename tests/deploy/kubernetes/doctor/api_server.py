@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from deploy.kubernetes.doctor.collect import KINDS
+from deploy.kubernetes.doctor.command import KINDS
 
 FORBIDDEN = {
     "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403,

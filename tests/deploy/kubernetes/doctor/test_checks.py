@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from deploy.kubernetes.doctor.checks import CHECKS, examine
+from deploy.kubernetes.doctor.command import CHECKS, examine
 from deploy.kubernetes.doctor.snapshot import Cluster
 from tests.architecture.tree import ROOT
 from tests.deploy.kubernetes.doctor.objects import (

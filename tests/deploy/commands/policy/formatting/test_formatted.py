@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.commands.policy.formatting.files import Unformattable, attach, formatted
-from deploy.commands.policy.formatting.layout import Collection, Entry, parse
+from deploy.commands.policy.fmt import Unformattable, attach, formatted
+from deploy.commands.policy.layout import Collection, Entry, parse
 from deploy.commands.policy.schema import schema
 from policies.definitions.definition import LoadError
 from policies.definitions.load import load_file

@@ -11,7 +11,7 @@ from threading import Timer
 
 import pytest
 
-from deploy.commands.policy.testing.outcome import state, wait_for_change
+from deploy.commands.policy.testing import state, wait_for_change
 from tests.deploy.commands.policy.testing.trees import FAILING, POLICIES, TESTS, start, tree, write
 
 PASSED, FAILED = "5 cases, 5 passed, 0 failed", "1 cases, 0 passed, 1 failed"

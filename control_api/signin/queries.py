@@ -1,0 +1,195 @@
+"""Queries the console's sessions, and the one-time links that begin one. Of their secrets and codes
+only the SHA-256 is stored.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sqlalchemy import Connection, RowMapping, delete, insert, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.store.schema.features import console_sessions, sign_in_links
+from control_api.store.schema.statements import (
+    Position,
+    columns_of,
+    newest_first,
+    of_tenant,
+    values_of,
+)
+
+SignInMethod = Literal["key", "link", "oidc"]
+
+
+ConsoleScope = Literal["read", "admin", "superadmin"]
+"""The scopes that may sign in. Keys of agents and sidecars are for programs."""
+
+
+EXPIRED_AT_ONCE = 1000
+"""The most ended sessions that one transaction deletes: on SQLite, evaluations wait for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleSession:
+    """A session's row (`store.schema.features`). Times are in microseconds since 1970 UTC."""
+
+    digest: bytes
+    session_id: str
+    method: SignInMethod
+    person: str
+    scope: ConsoleScope
+    key_digest: bytes | None
+    issuer: str | None
+    subject: str | None
+    granted_by: str | None
+    created_at: int
+    seen_at: int
+    expires_at: int
+    browser: str
+
+    @classmethod
+    def from_row(cls, row: RowMapping) -> "ConsoleSession":
+        return cls(**row)
+
+
+_COLUMNS = columns_of(console_sessions)
+
+
+async def add_session(connection: AsyncConnection, tenant_id: str, session: ConsoleSession) -> None:
+    row = {"tenant_id": tenant_id, **values_of(session)}
+    await connection.execute(insert(console_sessions).values(row))
+
+
+def find_session(connection: Connection, tenant_id: str, digest: bytes) -> ConsoleSession | None:
+    """The session whose secret has this SHA-256, whether or not it has expired."""
+    query = select(*_COLUMNS).where(
+        of_tenant(console_sessions, tenant_id), console_sessions.c.digest == digest
+    )
+    row = connection.execute(query).mappings().one_or_none()
+    return None if row is None else ConsoleSession.from_row(row)
+
+
+async def page_of_sessions(
+    connection: AsyncConnection,
+    tenant_id: str,
+    live: tuple[int, int],
+    after: Position | None,
+    limit: int,
+) -> list[ConsoleSession]:
+    """The sessions that have not ended, newest first, after `(created_at, session_id)`. `live` is
+    `(now, idle)`: a session expires after `now`, and was seen after `idle`."""
+    now, idle = live
+    query = select(*_COLUMNS).where(
+        of_tenant(console_sessions, tenant_id),
+        console_sessions.c.expires_at > now,
+        console_sessions.c.seen_at > idle,
+    )
+    created_at, session_id = console_sessions.c.created_at, console_sessions.c.session_id
+    query = newest_first(query, created_at, session_id, after, limit)
+    return [ConsoleSession.from_row(row) for row in (await connection.execute(query)).mappings()]
+
+
+async def touch_session(
+    connection: AsyncConnection, tenant_id: str, digest: bytes, now: int, before: int
+) -> None:
+    """Notes that the session was used now, if it was last used before `before`."""
+    await connection.execute(
+        update(console_sessions)
+        .where(
+            of_tenant(console_sessions, tenant_id),
+            console_sessions.c.digest == digest,
+            console_sessions.c.seen_at < before,
+        )
+        .values(seen_at=now)
+    )
+
+
+async def mark_session_ended(
+    connection: AsyncConnection, tenant_id: str, session_id: str, person: str | None
+) -> ConsoleSession | None:
+    """Deletes the session, of this person alone if one is given. None if it is gone: of two
+    callers, one gets it."""
+    mine = [
+        of_tenant(console_sessions, tenant_id),
+        console_sessions.c.session_id == session_id,
+    ]
+    if person is not None:
+        mine.append(console_sessions.c.person == person)
+    row = (await connection.execute(select(*_COLUMNS).where(*mine))).mappings().one_or_none()
+    if (
+        row is None
+        or not (await connection.execute(delete(console_sessions).where(*mine))).rowcount
+    ):
+        return None
+    return ConsoleSession.from_row(row)
+
+
+async def delete_ended_sessions(
+    connection: AsyncConnection, tenant_id: str, now: int, idle: int
+) -> int:
+    """Deletes sessions that have expired, or were not seen after `idle`. Returns how many, at most
+    `EXPIRED_AT_ONCE`."""
+    ended = select(console_sessions.c.digest).where(
+        of_tenant(console_sessions, tenant_id),
+        or_(console_sessions.c.expires_at <= now, console_sessions.c.seen_at <= idle),
+    )
+    done = await connection.execute(
+        delete(console_sessions).where(
+            of_tenant(console_sessions, tenant_id),
+            console_sessions.c.digest.in_(ended.limit(EXPIRED_AT_ONCE)),
+        )
+    )
+    return int(done.rowcount)
+
+
+@dataclass(frozen=True, slots=True)
+class SignInLink:
+    """A link's row (`store.schema.console`). Times are in microseconds; `used_at` is None until the
+    link is used."""
+
+    digest: bytes
+    person: str
+    scope: str
+    key_digest: bytes
+    expires_at: int
+    used_at: int | None = None
+
+
+async def add_link(connection: AsyncConnection, tenant_id: str, link: SignInLink) -> None:
+    row = {"tenant_id": tenant_id, **values_of(link)}
+    await connection.execute(insert(sign_in_links).values(row))
+
+
+async def find_link(
+    connection: AsyncConnection, tenant_id: str, digest: bytes
+) -> SignInLink | None:
+    """The link whose code has this SHA-256, used or not, expired or not."""
+    query = select(*columns_of(sign_in_links)).where(
+        of_tenant(sign_in_links, tenant_id), sign_in_links.c.digest == digest
+    )
+    row = (await connection.execute(query)).one_or_none()
+    return None if row is None else SignInLink(*row)
+
+
+async def use_link(connection: AsyncConnection, tenant_id: str, digest: bytes, now: int) -> bool:
+    """Marks the link as used. False if it is unknown, expired or used: of two callers at the same
+    time, one gets True."""
+    used = (
+        update(sign_in_links)
+        .where(
+            of_tenant(sign_in_links, tenant_id),
+            sign_in_links.c.digest == digest,
+            sign_in_links.c.expires_at > now,
+            sign_in_links.c.used_at.is_(None),
+        )
+        .values(used_at=now)
+    )
+    return bool((await connection.execute(used)).rowcount)
+
+
+async def delete_expired_links(connection: AsyncConnection, tenant_id: str, before: int) -> None:
+    """Deletes links that expired before this time."""
+    await connection.execute(
+        delete(sign_in_links).where(
+            of_tenant(sign_in_links, tenant_id), sign_in_links.c.expires_at < before
+        )
+    )

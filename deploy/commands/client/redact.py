@@ -1,0 +1,323 @@
+"""Erases a person from the audit trail (`sluice redact`): asks, erases until nothing is left, and
+reports to the person who asked what was erased, what stays and why, and how to check it.
+
+A user's id is personal, and every user of a machine can read a process's arguments: so it may also
+come from a file or from standard input. The report holds none of the erased values.
+
+What is reported is what the log says of itself afterwards, not what the answers said: an answer may
+be lost on its way, and the erasure that it told of is recorded all the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deploy.commands.client.client import Client, common
+from deploy.commands.client.connection import ApiUnreachable, RequestRefused
+from deploy.commands.client.credentials import UnusableArguments
+from deploy.commands.client.output import new_file
+
+MAX_EVENTS = 1000
+"""The API's limit for the events of one request: with several, a legal hold on some of them would
+refuse half of the erasure."""
+MAX_ID = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """`body` is what the API is asked to erase; `shown` is what the report says of it, and `text`
+    the same in words. Neither of these has a user's id."""
+
+    body: dict[str, Any]
+    shown: dict[str, Any]
+    text: str
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_mutually_exclusive_group(required=True)
+    group.add_argument(
+        "--user",
+        metavar="ID",
+        help="erase this user's values; the id as the log has it. `-` reads it from standard "
+        "input: other users of this machine can read the arguments of a process",
+    )
+    group.add_argument("--user-file", metavar="FILE", help="the same, with the id in a file")
+    group.add_argument("--session", metavar="ID", help="erase the values of this session")
+    group.add_argument("--event", metavar="ID", nargs="+", help="erase the values of these events")
+
+
+def target_of(options: argparse.Namespace) -> Target:
+    """The target that the options name. Raises `UnusableArguments`, never with a user's id."""
+    if options.session is not None:
+        session = {"session_id": options.session}
+        return Target(session, session, f"session {options.session}")
+    if options.event is not None:
+        if len(options.event) > MAX_EVENTS:
+            raise UnusableArguments(f"at most {MAX_EVENTS} events can be named at a time")
+        events = {"event_ids": options.event}
+        return Target(events, events, f"{len(options.event)} events")
+    return Target({"user_id": _user(options)}, {"user_id": "not shown"}, "a user")
+
+
+def _user(options: argparse.Namespace) -> str:
+    """The user's id, which is all that the file or standard input holds, on one line."""
+    try:
+        if options.user_file is not None:
+            with Path(options.user_file).open("rb") as file:
+                return _one_line(file.read(MAX_ID + 1), f"`{options.user_file}`")
+        if options.user != "-":
+            return str(options.user)
+        if sys.stdin.isatty():
+            print("user id: ", end="", file=sys.stderr, flush=True)
+            return _one_line(sys.stdin.readline().encode(), "the answer")
+        return _one_line(sys.stdin.buffer.read(MAX_ID + 1), "standard input")
+    except OSError as error:
+        raise UnusableArguments(
+            f"`{options.user_file or 'standard input'}` can't be read: {error.strerror}"
+        ) from error
+
+
+def _one_line(raw: bytes, where: str) -> str:
+    try:
+        text = raw.decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        raise UnusableArguments(f"{where} is not UTF-8") from None
+    # A list of ids would be taken for one id, which matches nothing, and looks like success.
+    if not text or "\n" in text or len(raw) > MAX_ID:
+        raise UnusableArguments(f"{where} does not hold one id on one line")
+    return text
+
+
+FIELDS = (
+    "of each decision: the user's id (`user_id`) and the text of the query (`query`)",
+    "of each action that was reported about such a decision: its `detail`",
+    "of each session: the user's id (`user_id`)",
+)
+STAYS = (
+    (
+        "when which agent and role was allowed or denied which source, in which session, and why: "
+        "the account of what the system did, which does not name the user"
+    ),
+    (
+        "a salted commitment to each erased value, so that the hashes of the log still verify; its "
+        "salt is erased too, and without it a guess at the value can't be tested"
+    ),
+    "the record of this erasure: by whom, when, why and of which entries, by their numbers",
+    (
+        "copies out of reach of the service: backups and write-ahead logs until they are rotated, "
+        "earlier exports, and what sidecars have not delivered yet"
+    ),
+)
+CHECKS = (
+    "`GET /v1/audit/redactions` lists each erasure by `seq` and `hash`, as above",
+    (
+        "`sluice export -o log.ndjson` and `sluice verify log.ndjson` show that the entries named "
+        "above have no openings, which held the values, and that everything else is unchanged"
+    ),
+    "the same command again erases nothing",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One erasure. `redactions` are the log's records of it, oldest first, as the API lists them;
+    `sessions` counts the sessions that lost their user; `complete` is False if more is left."""
+
+    target: Target
+    reason: str
+    redactions: list[dict[str, Any]]
+    sessions: int
+    complete: bool
+
+    @property
+    def entries(self) -> int:
+        """How many entries lost their values."""
+        ranges = [each for entry in self.redactions for each in entry["events"]]
+        return sum(last - first + 1 for first, last in ranges)
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "target": self.target.shown,
+            "reason": self.reason,
+            "complete": self.complete,
+            "entries": self.entries,
+            "sessions": self.sessions,
+            "fields": list(FIELDS),
+            "redactions": self.redactions,
+            "stays": list(STAYS),
+            "checks": list(CHECKS),
+        }
+
+    def lines(self) -> list[str]:
+        """The report as text for people."""
+        if not self.redactions:
+            return [
+                (
+                    f"nothing was erased: the log holds no value of {self.target.text}. An id is "
+                    "matched exactly as recorded, which may be a mask such as `[EMAIL]`"
+                )
+            ]
+        entries = _counted(self.entries, "entry", "entries")
+        sessions = _counted(self.sessions, "session", "sessions")
+        state = "complete" if self.complete else "NOT COMPLETE: the same command erases the rest"
+        lines = [
+            f"erasure of {self.target.text}: {state}",
+            f"reason: {self.reason}",
+            f"{entries} and {sessions} lost their personal values",
+        ]
+        for entry in self.redactions:
+            lines.append(f"  {entry['timestamp']}, recorded as seq {entry['seq']} by {entry['by']}")
+            lines.append(f"    hash {entry['hash']}")
+            lines.append(f"    entries {_ranges(entry['events'])}")
+        for title, points in (("erased", FIELDS), ("stays", STAYS), ("check", CHECKS)):
+            lines += ["", f"{title}:", *(f"- {point}" for point in points)]
+        return lines
+
+
+def _ranges(ranges: list[list[int]]) -> str:
+    each = (f"{first}" if first == last else f"{first} to {last}" for first, last in ranges)
+    return ", ".join(each) or "none, only sessions"
+
+
+def _counted(count: int, one: str, several: str) -> str:
+    return f"{count} {one if count == 1 else several}"
+
+
+PATH = "/v1/audit/redact"
+LISTED = "/v1/audit/redactions"
+SIDECARS = "/v1/sidecars"
+SECONDS = 600.0
+"""How long one request may take: it erases up to 20,000 entries, with pauses for other writers."""
+MAX_IDLE = 3
+"""Answers in a row that say that more is left, and that nothing was erased."""
+YES = "yes"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Erases for good what the audit trail holds of a person: user ids, queries and the details "
+        "of reported actions. Everything else stays, and the log still verifies. Prints a report "
+        "for the person who asked, without the erased values. A legal hold refuses all of it."
+    )
+    common(parser, _redact)
+    add_options(parser)
+    parser.add_argument(
+        "--reason",
+        metavar="TEXT",
+        required=True,
+        help="why, such as the number of the request; the log keeps it forever, so it must hold "
+        "nothing personal",
+    )
+    parser.add_argument("--yes", action="store_true", help="erase without asking")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the report to this file too")
+
+
+def _redact(client: Client, options: argparse.Namespace) -> int:
+    target = target_of(options)
+    with new_file(options.output) as file:
+        if not options.yes and not _confirmed(target):
+            raise UnusableArguments("nothing was erased: not confirmed")
+        erasure = _Erasure(client, target, options.reason)
+        problem: Exception | KeyboardInterrupt | None = None
+        try:
+            erasure.run()
+        except (RequestRefused, ApiUnreachable, KeyboardInterrupt) as stopped:
+            problem = stopped
+        report = erasure.report(complete=problem is None)
+        if problem is not None and not report.redactions:
+            raise problem
+        code = _written(report, file)
+        _print(client, report)
+    if problem is not None:
+        raise problem
+    _note_undelivered(client)
+    return code
+
+
+class _Erasure:
+    """One erasure, in as many requests as it takes."""
+
+    def __init__(self, client: Client, target: Target, reason: str) -> None:
+        self._api = client.api
+        self._target = target
+        self._reason = reason
+        self._sessions = 0
+        newest = next(self._api.pages(LISTED, {}, 1), [])
+        self._before: int = newest[0]["seq"] if newest else -1
+
+    def run(self) -> None:
+        body, more, idle = {**self._target.body, "reason": self._reason}, True, 0
+        while more:
+            answer = self._api.request("POST", PATH, body=body, seconds=SECONDS).body
+            self._sessions += answer["sessions"]
+            more = answer["more"]
+            # Another request may have erased the same meanwhile, but not again and again.
+            idle = 0 if answer["seq"] is not None else idle + 1
+            if more and idle == MAX_IDLE:
+                raise ApiUnreachable(
+                    "the control API says that more is left, but erases none of it"
+                )
+
+    def report(self, *, complete: bool) -> Report:
+        found: list[dict[str, Any]] = []
+        for page in self._api.pages(LISTED, {}, None):
+            new = [each for each in page if each["seq"] > self._before]
+            # Erasures of others that ran meanwhile have another reason.
+            found += [each for each in new if each["reason"] == self._reason]
+            if len(new) < len(page):
+                break
+        return Report(self._target, self._reason, found[::-1], self._sessions, complete)
+
+
+def _confirmed(target: Target) -> bool:
+    if not sys.stdin.isatty():
+        raise UnusableArguments("standard input is not a terminal, so give --yes to erase")
+    question = (
+        f"This erases for good what the audit trail holds of {target.text}. Nothing brings it back."
+        f"\nType `{YES}` to erase it: "
+    )
+    print(question, end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip() == YES
+
+
+def _written(report: Report, file: int | None) -> int:
+    """Write the report. Returns the exit code: what is erased stays so if the disk is full."""
+    if file is None:
+        return 0
+    try:
+        with os.fdopen(os.dup(file), "w", encoding="ascii") as out:
+            out.write(json.dumps(report.document(), indent=1) + "\n")
+            out.flush()
+            os.fsync(file)
+    except OSError as error:
+        print(f"sluice: the report can't be written: {error.strerror}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _print(client: Client, report: Report) -> None:
+    if client.out.as_json:
+        client.out.document(report.document(), "")
+        return
+    for line in report.lines():
+        client.out.document(None, line)
+
+
+def _note_undelivered(client: Client) -> None:
+    """Tell what the log does not hold yet: it would bring the person back."""
+    sidecars = [each for page in client.api.pages(SIDECARS, {}, None) for each in page]
+    if waiting := sum(each["spool_depth"] for each in sidecars):
+        print(
+            f"sluice: sidecars have {waiting} records to deliver: run this again once SPOOL is 0 "
+            "for all of them in `sluice fleet`",
+            file=sys.stderr,
+        )
+
+
+__all__ = ["add_arguments"]

@@ -1,1 +1,0 @@
-"""How Kubernetes writes: YAML and quantities. Knows no kind of object."""
