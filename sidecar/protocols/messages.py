@@ -153,12 +153,18 @@ class OutgoingRequest(NamedTuple):
     """None while it is still arriving."""
 
 
+def with_event(reason: str, event_id: str) -> str:
+    """The reason with the event's id at its end."""
+    # In the text, because a client's exception seldom shows header fields or other members.
+    return f"{reason} (event {event_id})"
+
+
 class RefusalResponse(NamedTuple):
     """A denial or an error of the sidecar, which the protocol may render in its own format."""
 
     status: int
     message: str
-    """The reason; of a decision with the event's id, as `of` makes it."""
+    """The reason, with the event's id if there was a decision."""
     decision: dict[str, str]
     """The four fields of an evaluation. Empty if nothing was decided, or if the request failed
     after its decision."""
@@ -166,6 +172,5 @@ class RefusalResponse(NamedTuple):
     @classmethod
     def of(cls, status: int, reason: str, decision: dict[str, str]) -> "RefusalResponse":
         """The refusal for this reason. If it was decided, its message ends with the event's id."""
-        # In the text, because a client's exception seldom shows header fields or other members.
-        message = f"{reason} (event {decision['event_id']})" if decision else reason
+        message = with_event(reason, decision["event_id"]) if decision else reason
         return cls(status, message, decision)

@@ -10,13 +10,14 @@ import orjson
 from policies.evaluate import Decision
 from policies.ground.errors import SluiceError, Unavailable, error_body
 from sidecar.http.request_body import BodyBudgetExceeded
-from sidecar.protocols.messages import RefusalResponse, RoutedRequest
+from sidecar.protocols.messages import RefusalResponse, RoutedRequest, with_event
 from sidecar.protocols.protocol import SourceProtocol
 from sidecar.recorder import is_outage
 
 Fields = tuple[tuple[bytes, bytes], ...]
 
 _JSON = (b"Content-Type", b"application/json")
+_EVENT_ID = b"X-Sluice-Event-Id"
 _UNAVAILABLE = 503
 _RETRY_SECONDS = 5
 """When an agent may try again after an outage of the sidecar: a policy set or a record that lags
@@ -27,7 +28,7 @@ _OWN_FIELDS = ((b"Cache-Control", b"no-store"), (b"Server", b"sluice"))
 def event_fields(event_id: str, *, report_only: bool = False) -> Fields:
     """The header fields about the decision on a request that was forwarded. `report_only` means a
     denial by a source in mode `report`."""
-    fields = ((b"X-Sluice-Event-Id", event_id.encode()),)
+    fields = ((_EVENT_ID, event_id.encode()),)
     return (*fields, (b"X-Sluice-Decision", b"DENY")) if report_only else fields
 
 
@@ -52,7 +53,11 @@ class LocalResponse:
         cls, error: SluiceError, *, event: Fields = (), close: bool = False
     ) -> "LocalResponse":
         """The response to a request that failed. `event` are the fields about the decision, if the
-        request failed after it."""
+        request failed after it; the message then ends with the event's id."""
+        message, body = error.message, error.body()
+        for name, value in event:
+            if name == _EVENT_ID:
+                body["message"] = message = with_event(message, value.decode())
         if isinstance(error, Unavailable):
             # Nothing was decided, so the agent may try again.
             seconds = _RETRY_SECONDS
@@ -60,7 +65,7 @@ class LocalResponse:
                 seconds = error.retry_after
             event = (*event, _retry_after(seconds))
         fields = (_JSON, *event, *_OWN_FIELDS)
-        return cls(error.status, fields, error.encoded(), message=error.message, close=close)
+        return cls(error.status, fields, orjson.dumps(body), message=message, close=close)
 
     @classmethod
     def of_denial(
@@ -81,7 +86,7 @@ class LocalResponse:
         fields: Fields = (
             _JSON,
             (b"X-Sluice-Decision", decision.decision.encode()),
-            (b"X-Sluice-Event-Id", event_id.encode()),
+            (_EVENT_ID, event_id.encode()),
             *_OWN_FIELDS,
         )
         if outage:

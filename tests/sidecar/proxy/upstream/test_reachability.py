@@ -26,7 +26,8 @@ async def test_an_unreachable_source_is_one_line_and_its_return_another(
             answers = [await ask(proxy.port("kb"), get("/a")) for _ in range(3)]
             assert {each.status for each in answers} == {502}
             message = orjson.loads(answers[0].body)["message"]
-            assert message == "the data source `kb` can't be reached"
+            event = answers[0].fields["x-sluice-event-id"]
+            assert message == f"the data source `kb` can't be reached (event {event})"
             assert str(port).encode() not in answers[0].raw
             async with data_source(port=port):
                 for _ in range(2):
