@@ -3,6 +3,7 @@
     guard          `Guard`: the questions, and what can be put behind them
     decisions      a decision, the errors, and which answers count as a decision
     question       what is asked, as JSON
+    settings       what `Guard.from_environ` reads
     attribution    for whom the agent acts: user, session and task of the current context
     wrapping       functions, coroutines and generators behind a `gate`, which asks on each call
     exchange       one HTTP/1.1 request and its answer, without I/O
@@ -25,6 +26,7 @@ from sluice_guard.decisions import (
     Unavailable,
 )
 from sluice_guard.guard import Guard
+from sluice_guard.settings import UnusableSettings
 
 __all__ = [
     "Decision",
@@ -34,6 +36,7 @@ __all__ = [
     "NotAllowed",
     "Sensitivity",
     "Unavailable",
+    "UnusableSettings",
     "acting",
     "propagation_headers",
 ]

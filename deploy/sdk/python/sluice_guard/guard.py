@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import httpx
@@ -17,6 +16,7 @@ from sluice_guard.endpoint import Endpoint, Prepare, read_url
 from sluice_guard.exchange import Exchange
 from sluice_guard.gate import Answering, Gate, Source
 from sluice_guard.question import written
+from sluice_guard.settings import read_settings
 from sluice_guard.wrapping import behind
 
 if TYPE_CHECKING:
@@ -72,15 +72,10 @@ class Guard:
     def from_environ(cls, environ: Mapping[str, str]) -> Guard:
         """From `SLUICE_GUARD_URL`, `SLUICE_GUARD_AGENT_ID`, `SLUICE_GUARD_ROLE` and the file that
         `SLUICE_GUARD_KEY_FILE` names, or without one the key in `SLUICE_GUARD_KEY`; optionally
-        `SLUICE_GUARD_TIMEOUT` in seconds. Raises `KeyError` with the name of what is absent, and
-        `OSError` for a file that can't be read."""
-        file = environ.get("SLUICE_GUARD_KEY_FILE")
-        key = Path(file).read_text(encoding="ascii") if file else environ["SLUICE_GUARD_KEY"]
-        url, agent_id, role = (
-            environ[f"SLUICE_GUARD_{name}"] for name in ("URL", "AGENT_ID", "ROLE")
-        )
-        timeout = float(environ.get("SLUICE_GUARD_TIMEOUT", "2"))
-        return cls(url, key.strip(), agent_id, role, timeout=timeout)
+        `SLUICE_GUARD_TIMEOUT` in seconds. Raises `UnusableSettings` with all that is absent, a file
+        that can't be read and a time-out that is no number, and `ValueError` as `Guard` does."""
+        url, key, agent_id, role, timeout = read_settings(environ)
+        return cls(url, key, agent_id, role, timeout=timeout)
 
     def check(
         self,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice_guard import Guard
+from sluice_guard import Guard, UnusableSettings
 from tests.deploy.sdk.python.scripted_server import (
     ALLOW,
     response,
@@ -103,8 +103,20 @@ def test_a_guard_is_made_from_the_environment(tmp_path: Path) -> None:
     assert repr(Guard.from_environ(from_file)) == expected
     with pytest.raises(ValueError, match="soon"):
         Guard.from_environ(environ | {"SLUICE_GUARD_TIMEOUT": "soon"})
-    with pytest.raises(FileNotFoundError):
-        Guard.from_environ(environ | {"SLUICE_GUARD_KEY_FILE": str(tmp_path / "absent")})
+    (tmp_path / "no.key").write_bytes(b"\xff")
+    with pytest.raises(UnusableSettings, match=r"no\.key` does not hold a key$"):
+        Guard.from_environ(environ | {"SLUICE_GUARD_KEY_FILE": str(tmp_path / "no.key")})
+    # All of it at once, and as an absent variable is elsewhere.
     del environ["SLUICE_GUARD_AGENT_ID"]
-    with pytest.raises(KeyError, match="SLUICE_GUARD_AGENT_ID"):
-        Guard.from_environ(environ)
+    wrong = {"SLUICE_GUARD_ROLE": "", "SLUICE_GUARD_KEY_FILE": str(tmp_path / "absent")}
+    with pytest.raises(UnusableSettings) as caught:
+        Guard.from_environ(environ | wrong)
+    first, second, third = str(caught.value).split("; ")
+    assert (first, second) == (
+        "SLUICE_GUARD_AGENT_ID is not set",
+        "SLUICE_GUARD_ROLE is not set",
+    )
+    assert third.startswith("SLUICE_GUARD_KEY_FILE can't be read: ")
+    assert str(tmp_path / "absent") in third
+    with pytest.raises(KeyError, match="SLUICE_GUARD_KEY_FILE is not set, and no SLUICE_GUARD_KEY"):
+        Guard.from_environ({})
