@@ -64,8 +64,7 @@ def provision(control: ApiConnection, first: FirstStart | None, data_dir: Path) 
         if made.get(file) in valid and (data_dir / file).exists():
             continue
         body: dict[str, Any] = {"name": name, "scope": scope, "expires_days": None}
-        if scope == "sidecar":
-            body["agent_ids"] = [AGENT_ID]
+        body |= {"agent_ids": [AGENT_ID]} if scope == "sidecar" else {"bound_agent_id": AGENT_ID}
         key = control.request("POST", "/v1/keys", body=body).body
         # If we die before the last line of this loop, the next start creates another key. The lost
         # one, whose secret is gone, stays in the list of keys, where an admin can revoke it.

@@ -343,6 +343,9 @@ def _check_starts(api: ControlApi, folder: Path) -> None:
     # The sidecar's key speaks for that agent alone.
     [key_of_sidecar] = [each for each in api.admin("GET", "/v1/keys") if each["scope"] == "sidecar"]
     assert key_of_sidecar["agent_ids"] == ["agt_support"]
+    # So does the agent's.
+    bound = {each["scope"]: each["bound_agent_id"] for each in api.admin("GET", "/v1/keys")}
+    assert bound["evaluate"] == "agt_support"
     body = asked(agent_id="agt_support", agent_role="support_assistant")
     assert api.call("POST", "/v1/context/evaluate", body, key=key).status == 200
     # So are the commands to paste. The control API decides in the place of the sidecar.
