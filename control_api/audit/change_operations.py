@@ -23,7 +23,7 @@ _HASH = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeShown:
+class ChangeResponse:
     """An administrative change. `before` and `after` are null if the object did not exist, if the
     change was recorded by an older version, or if what differs is too large; `reason` is null if
     none was recorded; `hash` is the leaf hash of its entry, in hex."""
@@ -147,7 +147,9 @@ class ChangesRequest(ListRequest):
 
 
 @ends_with_client
-async def list_changes(audit: Audit, caller: Caller, request: ChangesRequest) -> Page[ChangeShown]:
+async def list_changes(
+    audit: Audit, caller: Caller, request: ChangesRequest
+) -> Page[ChangeResponse]:
     """List administrative changes, newest first.
 
     `before` and `after` are the whole policy, from its history, if it has the digest that the audit
@@ -171,9 +173,9 @@ async def list_changes(audit: Audit, caller: Caller, request: ChangesRequest) ->
     return Page([_change(each) for each in page.changes], after)
 
 
-def _change(change: Change) -> ChangeShown:
+def _change(change: Change) -> ChangeResponse:
     shown = {name: getattr(change, name) for name in Change._fields if name != "leaf_hash"}
-    return ChangeShown(hash=change.leaf_hash.hex(), **shown)
+    return ChangeResponse(hash=change.leaf_hash.hex(), **shown)
 
 
 class RejectedRequest(ListRequest):

@@ -42,7 +42,7 @@ class Redacted:
 
 
 @dataclass(frozen=True, slots=True)
-class RedactionShown:
+class RedactionResponse:
     """A `redact` entry: whose openings were erased, by the ranges `[first, last]` of their `seq`,
     both included."""
 
@@ -64,7 +64,7 @@ class RedactionShown:
 
 
 @dataclass(frozen=True, slots=True)
-class HoldShown:
+class HoldResponse:
     """A legal hold. `seq` is the entry that placed it; `object_id` is empty once a user was erased
     after the release."""
 
@@ -124,7 +124,7 @@ class Release(RequestModel):
     reason: Reason
 
 
-async def place_hold(audit: Audit, caller: Caller, request: NewHold) -> HoldShown:
+async def place_hold(audit: Audit, caller: Caller, request: NewHold) -> HoldResponse:
     """Keep a session's, an agent's or a user's entries from retention and erasure until released.
 
     Retention removes only the oldest entries, so it stops before the first that is held. A user's
@@ -148,7 +148,7 @@ async def place_hold(audit: Audit, caller: Caller, request: NewHold) -> HoldShow
     return _hold(await audit.store.write(caller.tenant_id, work))
 
 
-async def list_holds(audit: Audit, caller: Caller, request: HoldsRequest) -> Page[HoldShown]:
+async def list_holds(audit: Audit, caller: Caller, request: HoldsRequest) -> Page[HoldResponse]:
     """List legal holds, newest first."""
     async with audit.store.reading(caller.tenant_id) as connection:
         rows = await holds.page(
@@ -161,7 +161,7 @@ async def list_holds(audit: Audit, caller: Caller, request: HoldsRequest) -> Pag
     return page_of(rows, request.limit, lambda hold: (hold.placed_at, hold.hold_id), _hold)
 
 
-async def release_hold(audit: Audit, caller: Caller, request: Release) -> HoldShown:
+async def release_hold(audit: Audit, caller: Caller, request: Release) -> HoldResponse:
     """Release a legal hold. Released already, it stays as it is."""
 
     async def work(tx: Transaction) -> StoredHold:
@@ -182,8 +182,8 @@ async def release_hold(audit: Audit, caller: Caller, request: Release) -> HoldSh
     return _hold(await audit.store.write(caller.tenant_id, work))
 
 
-def _hold(hold: StoredHold) -> HoldShown:
-    return HoldShown(
+def _hold(hold: StoredHold) -> HoldResponse:
+    return HoldResponse(
         hold.hold_id,
         hold.object_type,  # type: ignore[arg-type]  # only what `NewHold` accepts is stored
         hold.object_id,
@@ -202,7 +202,7 @@ class RedactionsRequest(ListRequest):
 
 async def list_redactions(
     audit: Audit, caller: Caller, request: RedactionsRequest
-) -> Page[RedactionShown]:
+) -> Page[RedactionResponse]:
     """List the erasures that the log records, newest first."""
     async with audit.store.reading(caller.tenant_id) as connection:
         rows = await redactions.page(
@@ -215,10 +215,10 @@ async def list_redactions(
     return page_of(rows, request.limit, lambda row: (row.seq,), _redaction)
 
 
-def _redaction(row: Row[Any]) -> RedactionShown:
+def _redaction(row: Row[Any]) -> RedactionResponse:
     entry = orjson.loads(row.entry)
     pub = entry["pub"]
-    return RedactionShown(
+    return RedactionResponse(
         row.seq, row.hash.hex(), entry["ts"], pub["by"], pub["reason"], pub["events"]
     )
 

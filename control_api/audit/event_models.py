@@ -20,7 +20,7 @@ from policies.definitions.model import Sensitivity
 
 
 @dataclass(frozen=True, slots=True)
-class CheckShown:
+class ExplainedCheck:
     """The outcome of one of the ten checks, and what it compared."""
 
     check: str
@@ -55,7 +55,7 @@ class NearestMiss:
 
 
 @dataclass(frozen=True, slots=True)
-class LevelsShown:
+class LevelsResponse:
     """Who states which level of the source, and whose held: the highest."""
 
     request: Sensitivity | None
@@ -78,23 +78,23 @@ class Explanation:
     """The ten checks in order; `nearest_miss` is null on an `ALLOW`. `levels` is null if only the
     request states a level of the source."""
 
-    checks: list[CheckShown]
+    checks: list[ExplainedCheck]
     nearest_miss: NearestMiss | None
-    levels: LevelsShown | None = None
+    levels: LevelsResponse | None = None
 
     example: ClassVar[dict[str, Any]] = {
-        "checks": [CheckShown.example],
+        "checks": [ExplainedCheck.example],
         "nearest_miss": NearestMiss.example,
-        "levels": LevelsShown.example,
+        "levels": LevelsResponse.example,
     }
 
 
 def explanation_shown(explanation: Mapping[str, Any]) -> Explanation:
     """What `policies.explain.explain` gives, as a response shows it."""
-    checks = [CheckShown(**check) for check in explanation["checks"]]
+    checks = [ExplainedCheck(**check) for check in explanation["checks"]]
     miss = explanation["nearest_miss"]
     levels = explanation.get("levels")
-    shown = None if levels is None else LevelsShown(**levels)
+    shown = None if levels is None else LevelsResponse(**levels)
     return Explanation(checks, None if miss is None else NearestMiss(**miss), shown)
 
 

@@ -8,7 +8,7 @@ from control_api.alerts.operations import list_fired_alerts
 from control_api.audit.proof_models import Verification
 from control_api.console.visit import Visit, address
 from control_api.edge.answers import Page
-from control_api.fleet.models import SidecarShown
+from control_api.fleet.models import SidecarResponse
 from control_api.policy.candidate_models import CandidateListed
 from control_api.policy.candidate_operations import list_candidates
 from control_api.policy.operations import show_policy_files
@@ -39,7 +39,7 @@ class Need(NamedTuple):
 
 
 async def needs_of(
-    visit: Visit, sidecars: Page[SidecarShown], verification: Verification
+    visit: Visit, sidecars: Page[SidecarResponse], verification: Verification
 ) -> list[Need]:
     """All of it. `sidecars` and `verification` are what the page has read."""
     found = [
@@ -79,7 +79,7 @@ async def _files(visit: Visit) -> list[Need]:
     return [Need(text, address("/policies"), "bad")]
 
 
-def _fleet(sidecars: Page[SidecarShown], revision: int, now: int) -> list[Need]:
+def _fleet(sidecars: Page[SidecarResponse], revision: int, now: int) -> list[Need]:
     listed = sidecars.rows
     live = [each for each in listed if each.live]
     # A pod that was replaced stays listed for a week, and needs a person for a day.
@@ -101,7 +101,7 @@ def _fleet(sidecars: Page[SidecarShown], revision: int, now: int) -> list[Need]:
     ]
 
 
-def _is_late(sidecar: SidecarShown) -> bool:
+def _is_late(sidecar: SidecarResponse) -> bool:
     return (sidecar.oldest_unshipped_ms or 0) > LATE_MS
 
 

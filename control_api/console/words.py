@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from control_api.audit.event_models import AuditEvent, CheckShown, LineageAction
+from control_api.audit.event_models import AuditEvent, ExplainedCheck, LineageAction
 from control_api.audit.proof_models import Verification
 from control_api.console.visit import address
 from policies.analysis.regions import EVERYTHING
@@ -168,7 +168,7 @@ class Fault(NamedTuple):
     of_log: bool
 
 
-def ladder(checks: Iterable[CheckShown]) -> list[Rung]:
+def ladder(checks: Iterable[ExplainedCheck]) -> list[Rung]:
     """The ten checks, in their order."""
     return [
         Rung(

@@ -397,7 +397,7 @@ _BY_TYPE = {
     },
     "last_seq": {"PurgeAnchor": "The sequence number of the last purged entry."},
     "name": {
-        "CandidateRequest CandidatePolicies CandidateListed CandidateShown CandidatePublished "
+        "CandidateRequest CandidatePolicies CandidateListed CandidateResponse CandidatePublished "
         "CandidatePromoted CandidateReview PromotedCandidate": "The candidate's name, unique in "
         "the tenant.",
         "AlertRule AlertRuleWithSecret ChangedRule NewRule": "The rule's name, unique in the "
@@ -405,27 +405,27 @@ _BY_TYPE = {
         "CreatedKey ListedKey NewKey ProvisionedKey ShownKey": "The key's display name.",
         "FailedTest": "The case's name.",
         "PoliciesRequest": "Part of a policy's name, in any case.",
-        "PolicyAsked PolicyFields PolicyShown ReplacedPolicy": "The policy's name, unique among "
+        "PolicyBody PolicyFields PolicyResponse ReplacedPolicy": "The policy's name, unique among "
         "the tenant's active policies.",
-        "GuardrailAsked GuardrailRequest GuardrailShown NewGuardrail": "The guardrail's name, "
+        "GuardrailBody GuardrailRequest GuardrailResponse NewGuardrail": "The guardrail's name, "
         "unique in the tenant.",
         "SetDocument": "The document's name, for example `role/support` or `agent/agt_loans`.",
-        "NewTenant TenantShown": "The tenant's name, unique in this installation.",
+        "NewTenant TenantResponse": "The tenant's name, unique in this installation.",
     },
     "levels": {
         "Explanation": "Who states which level of the source. `null` if only the request does."
     },
-    "request": {"LevelsShown": "The request's level. `null` if it states none."},
-    "sidecar": {"LevelsShown": "The level in the sidecar's settings. `null` if there is none."},
-    "tenant": {"LevelsShown": "The tenant's level (`/v1/sources`). `null` if there is none."},
-    "object_id": {"ChangeShown ChangesRequest": "The id of what was changed."},
+    "request": {"LevelsResponse": "The request's level. `null` if it states none."},
+    "sidecar": {"LevelsResponse": "The level in the sidecar's settings. `null` if there is none."},
+    "tenant": {"LevelsResponse": "The tenant's level (`/v1/sources`). `null` if there is none."},
+    "object_id": {"ChangeResponse ChangesRequest": "The id of what was changed."},
     "object_type": {
-        "ChangeShown ChangesRequest": "The kind of object: `policy`, `agent`, `key`, `session`, "
+        "ChangeResponse ChangesRequest": "The kind of object: `policy`, `agent`, `key`, `session`, "
         "`alert`, `settings`, `tenant`, `candidate`, `guardrail`, `source`, `sidecar`, "
         "`enrolment` or `log`.",
     },
     "outcome": {
-        "CheckShown": "The outcome of the check.",
+        "ExplainedCheck": "The outcome of the check.",
         "LineageAction": "The outcome of the action. `null` if none was recorded.",
     },
     "policy": {
@@ -433,17 +433,17 @@ _BY_TYPE = {
         "Retention": "What happens to old audit events, in words.",
     },
     "events": {
-        "RedactionShown": "The ranges `[first, last]` of the entries whose values were erased.",
+        "RedactionResponse": "The ranges `[first, last]` of the entries whose values were erased.",
     },
     "more": {"Redacted": "Whether more is left: send the same request again."},
     "n": {"Rejected RejectedRecord": "The number of the record in its spool."},
     "reason": {
         "Rejected RejectedRecord": "Why, in a word: see `control_api/log/README.md`.",
         "NewStatus ChangedAgent": "Why. The log keeps it forever: nothing personal.",
-        "ChangeShown": "Why it was made. `null` if no reason was recorded.",
-        "ImpactShown": "Why the run failed. `null` unless it did.",
-        "Redaction RedactionShown": "Why. The log keeps it forever: nothing personal.",
-        "NewHold HoldShown": "Why it is held. The log keeps it forever: nothing personal.",
+        "ChangeResponse": "Why it was made. `null` if no reason was recorded.",
+        "ImpactResponse": "Why the run failed. `null` unless it did.",
+        "Redaction RedactionResponse": "Why. The log keeps it forever: nothing personal.",
+        "NewHold HoldResponse": "Why it is held. The log keeps it forever: nothing personal.",
         "Release": "Why the hold ends. The log keeps it forever: nothing personal.",
         "Verified": "What fails at `broken_at`: `code: sentence`. `null` if the log is valid.",
         "RevokeSessionRequest": "Why the session is revoked.",
@@ -451,8 +451,8 @@ _BY_TYPE = {
     },
     "revision": {
         "SetDocument": "The revision in which the document last changed.",
-        "CandidateListed CandidateShown CandidatePublished": "The revision of the policy set from "
-        "which the candidate is evaluated. Its counts begin there.",
+        "CandidateListed CandidateResponse CandidatePublished": "The revision of the policy set "
+        "from which the candidate is evaluated. Its counts begin there.",
     },
     "size": {
         "ProofRequest": "The size of the checkpoint to prove it in. The latest if left out.",
@@ -461,8 +461,8 @@ _BY_TYPE = {
         "DecisionGroup": "The decisions of the group.",
         "Renamed Unreplayable": "How many decisions.",
     },
-    "entries": {"ImpactShown": "Entries of every kind that were read."},
-    "first_seq": {"ImpactShown": "The first entry of the part."},
+    "entries": {"ImpactResponse": "Entries of every kind that were read."},
+    "first_seq": {"ImpactResponse": "The first entry of the part."},
     "finished_at": {"Verification": "When the walk was last at the log's end. `null` before."},
     "first": {
         "DecisionGroup": "When the earliest was made (RFC 3339, UTC).",
@@ -478,28 +478,28 @@ _BY_TYPE = {
     },
     "state": {
         "SelfVerified": "Whether every log verifies: `valid`, `damaged` or `pending`.",
-        "ImpactShown": "Whether the run goes on, or how it ended.",
+        "ImpactResponse": "Whether the run goes on, or how it ended.",
         "Verification": "What is known of the log: `valid`, `damaged`, or `pending` at first.",
     },
-    "unchanged": {"ImpactShown": "Decisions that stay the same, by whichever policy."},
-    "unreplayable": {"ImpactShown": "Decisions that can't be made again, by the reason."},
-    "until_seq": {"ImpactShown": "The first entry that is left out."},
+    "unchanged": {"ImpactResponse": "Decisions that stay the same, by whichever policy."},
+    "unreplayable": {"ImpactResponse": "Decisions that can't be made again, by the reason."},
+    "until_seq": {"ImpactResponse": "The first entry that is left out."},
     "why": {
         "Unreplayable": "What the entry lacks. `no_facts`: it was made outside of the ten checks, "
         "as with a stale policy set. `masked`: a field that policies ask about is masked."
     },
     "source": {
         "PoliciesRequest": "Part of an entry that the policy allows or denies, as it is written.",
-        "GuardrailShown": "Whether a `file` or the `api` defines it.",
+        "GuardrailResponse": "Whether a `file` or the `api` defines it.",
     },
     "status": {
         "EnrolledSidecar": "The agent's status. There are keys only if it is `approved`.",
-        "AgentDetail AgentShown": "The agent's status. Only an `approved` agent may evaluate.",
+        "AgentDetail AgentResponse": "The agent's status. Only an `approved` agent may evaluate.",
         "NewAgent": "Only `draft` is accepted. Approve the agent in a separate step.",
         "NewStatus": "The status to move the agent to.",
         "AgentsRequest": "Only agents with this status.",
         "SessionsRequest": "Only sessions with this status.",
-        "SessionDetail SessionShown": "Whether the session is active, expired or revoked.",
+        "SessionDetail SessionResponse": "Whether the session is active, expired or revoked.",
         "FiredAlert": "The status of the delivery.",
         "Alive Done Ready": "Always `ok`.",
         "Reloaded": "Always `reloaded`.",
@@ -519,8 +519,8 @@ _BY_TYPE = {
     "version": {
         "CandidateReview": "What was reviewed, for `If-Match` of the promotion.",
         "Alive Ready": "The software's version.",
-        "Report SidecarShown": "The sidecar's software version.",
-        "PolicyShown PolicyVersion": "The version's number, counted from 1.",
+        "Report SidecarResponse": "The sidecar's software version.",
+        "PolicyResponse PolicyVersion": "The version's number, counted from 1.",
     },
     "webhook_secret": {"ChangedRule": "`null` makes a new secret, shown once in the answer."},
 }

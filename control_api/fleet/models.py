@@ -82,7 +82,7 @@ example of each."""
 
 
 @dataclass(frozen=True, slots=True)
-class SidecarShown:
+class SidecarResponse:
     """A sidecar's last report, with ages in milliseconds as of `last_seen`. `live` means that it
     reported recently, `duplicate` that two processes report the same id; `refusing` is why it is
     not ready, `forked` how the log contradicts the checkpoint that it has pinned. Without

@@ -35,7 +35,7 @@ from control_api.fleet.models import (
     EnrolledSidecar,
     Heard,
     PolicySetPage,
-    SidecarShown,
+    SidecarResponse,
 )
 from control_api.fleet.policy_set_page import policy_set_page
 from control_api.fleet.set_pages import EncodedPage, encoded
@@ -118,7 +118,7 @@ class SidecarsRequest(ListRequest):
 
 async def list_sidecars(
     fleet: Fleet, caller: Caller, request: SidecarsRequest
-) -> Page[SidecarShown]:
+) -> Page[SidecarResponse]:
     """List sidecars, newest first; with `wait_for`, those that do not have its revision yet.
 
     With `wait_for` the response is sent once every live sidecar has the revision, and is an empty
@@ -158,9 +158,9 @@ async def _wait_for_revision(
         await tenant.wait_report(min(left, POLL_SECONDS))
 
 
-def _sidecar(row: StoredSidecar, now: int) -> SidecarShown:
+def _sidecar(row: StoredSidecar, now: int) -> SidecarResponse:
     shown: dict[str, Any] = {name: getattr(row, name) for name in REPORTED}
-    return SidecarShown(
+    return SidecarResponse(
         **shown,
         first_seen=rfc3339(row.first_seen),
         last_seen=rfc3339(row.last_seen),

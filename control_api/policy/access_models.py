@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import WithJsonSchema
 
-from control_api.audit.event_models import CheckShown, NearestMiss
+from control_api.audit.event_models import ExplainedCheck, NearestMiss
 from policies.definitions.model import Sensitivity
 
 _NAME = {
@@ -257,7 +257,7 @@ class TriedRequest:
     policy_name: str
     check: str | None
     reason: str
-    checks: list[CheckShown]
+    checks: list[ExplainedCheck]
     nearest_miss: NearestMiss | None
     suggestion: str | None
 
@@ -266,7 +266,7 @@ class TriedRequest:
         "policy_name": "loan-underwriting",
         "check": "sensitivity",
         "reason": FailedTest.example["reason"],
-        "checks": [CheckShown.example],
+        "checks": [ExplainedCheck.example],
         "nearest_miss": NearestMiss.example,
         "suggestion": None,
     }

@@ -13,7 +13,7 @@ from pydantic import Field
 from control_api.edge.requests import TAGS, Identifier, IfMatch, RequestModel, put_back
 from control_api.policy.access_models import CHANGED_ROW, BrokenGuardrail, ChangedRow
 from control_api.policy.impact_models import DecisionGroup
-from control_api.policy.models import PolicyAsked, PolicySetAsked
+from control_api.policy.models import PolicyBody, PolicySetBody
 from policies.definitions.model import Policy
 from policies.ground.canonical import encode
 from policies.ground.errors import Invalid, invalid
@@ -51,7 +51,7 @@ class CandidateListed:
 
 
 @dataclass(frozen=True, slots=True)
-class CandidateShown:
+class CandidateResponse:
     """A candidate, and what it decides otherwise: the groups with the most events, at most a
     thousand."""
 
@@ -161,12 +161,12 @@ class PromotedCandidate(CandidateRequest):
     )
 
 
-class CandidatePolicies(PolicySetAsked):
+class CandidatePolicies(PolicySetBody):
     """The candidate's whole policy set."""
 
-    example: ClassVar[dict[str, Any]] = {"policies": [PolicyAsked.example]}
+    example: ClassVar[dict[str, Any]] = {"policies": [PolicyBody.example]}
 
-    shown = CandidateShown
+    shown = CandidateResponse
 
     name: CandidateName
 

@@ -20,8 +20,8 @@ from control_api.policy.candidate_models import (
     CandidatePromoted,
     CandidatePublished,
     CandidateRequest,
+    CandidateResponse,
     CandidateReview,
-    CandidateShown,
     Prepared,
     PromotedCandidate,
     prepare,
@@ -53,7 +53,7 @@ async def drop_candidate(policies: Policies, caller: Caller, request: CandidateR
 
 async def get_candidate(
     policies: Policies, caller: Caller, request: CandidateRequest
-) -> CandidateShown:
+) -> CandidateResponse:
     """Show a candidate with its counts, and the groups of events that it decides otherwise."""
     tenant_id = caller.tenant_id
     async with policies.store.reading(tenant_id) as connection:

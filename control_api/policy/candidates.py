@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.log.tenant_change import effective, stored
 from control_api.policy.bundle import Policies
-from control_api.policy.candidate_models import CandidateListed, CandidateShown
+from control_api.policy.candidate_models import CandidateListed, CandidateResponse
 from control_api.policy.impact_models import DecisionGroup
 from control_api.policy.policy_change import within_limit
 from control_api.settings import Settings
@@ -139,8 +139,8 @@ def listed_candidate(candidate: StoredCandidate, counts: CandidateTotals) -> Can
 
 def shown_candidate(
     candidate: StoredCandidate, counts: CandidateTotals, groups: Iterable[CountedGroup]
-) -> CandidateShown:
-    return CandidateShown(
+) -> CandidateResponse:
+    return CandidateResponse(
         **asdict(listed_candidate(candidate, counts)),
         groups=[
             DecisionGroup(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from control_api.policy import guardrail_queries
 from control_api.policy.bundle import Policies
-from control_api.policy.guardrail_models import GuardrailShown
+from control_api.policy.guardrail_models import GuardrailResponse
 from control_api.policy.guardrail_queries import StoredGuardrail
 from control_api.policy.models import DescribedRequests
 from control_api.store.transaction import Transaction
@@ -18,7 +18,7 @@ from policies.ground.errors import Conflict, NotFound
 from policies.trail.change import ObjectChange
 
 
-def shown_guardrail(row: StoredGuardrail) -> GuardrailShown:
+def shown_guardrail(row: StoredGuardrail) -> GuardrailResponse:
     rule = row.guardrail
     described = DescribedRequests(
         list(rule.roles) or None,
@@ -28,7 +28,7 @@ def shown_guardrail(row: StoredGuardrail) -> GuardrailShown:
         list(rule.levels) or None,
         list(rule.tasks) or None,
     )
-    return GuardrailShown(
+    return GuardrailResponse(
         name=rule.name,
         never=described if rule.kind == "never" else None,
         always=described if rule.kind == "always" else None,

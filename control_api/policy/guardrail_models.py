@@ -19,7 +19,7 @@ _NOW = "2026-01-31T12:00:00.000000Z"
 
 
 @dataclass(frozen=True, slots=True)
-class GuardrailShown:
+class GuardrailResponse:
     """What must hold whatever a policy says. One of `never` and `always` is null. `file` is the
     file that defines it, if its source is one."""
 
@@ -84,13 +84,13 @@ class AlwaysAllowed(_Described):
     roles: ExactNames
 
 
-class GuardrailAsked(RequestModel):
+class GuardrailBody(RequestModel):
     """What must hold: either `never` or `always`."""
 
     example: ClassVar[dict[str, Any]] = {
         "never": {"sources": ["payroll*", "salaries"], "except_roles": ["hr_analyst"]}
     }
-    shown: ClassVar[type | None] = GuardrailShown
+    shown: ClassVar[type | None] = GuardrailResponse
 
     name: Identifier
     never: NeverAllowed | None = None
@@ -108,12 +108,12 @@ class GuardrailAsked(RequestModel):
         return Guardrail.of(self.name, kind, members)
 
 
-class NewGuardrail(GuardrailAsked):
+class NewGuardrail(GuardrailBody):
     """A guardrail with its name, which must be unique."""
 
     shown = None
 
-    example: ClassVar[dict[str, Any]] = {"name": "payroll-is-hr-only", **GuardrailAsked.example}
+    example: ClassVar[dict[str, Any]] = {"name": "payroll-is-hr-only", **GuardrailBody.example}
 
 
 class GuardrailRequest(RequestModel):

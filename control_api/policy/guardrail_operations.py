@@ -7,9 +7,9 @@ from control_api.policy import guardrail_change, guardrail_queries
 from control_api.policy.bundle import Policies
 from control_api.policy.guardrail_change import shown_guardrail
 from control_api.policy.guardrail_models import (
-    GuardrailAsked,
+    GuardrailBody,
     GuardrailRequest,
-    GuardrailShown,
+    GuardrailResponse,
     NewGuardrail,
 )
 from control_api.policy.guardrail_queries import StoredGuardrail
@@ -20,7 +20,7 @@ from policies.ground.errors import Conflict, NotFound
 
 async def create_guardrail(
     policies: Policies, caller: Caller, request: NewGuardrail
-) -> GuardrailShown:
+) -> GuardrailResponse:
     """Create a guardrail; one that the policies in force break is refused with a request that
     shows it."""
 
@@ -48,7 +48,7 @@ async def delete_guardrail(policies: Policies, caller: Caller, request: Guardrai
 
 async def get_guardrail(
     policies: Policies, caller: Caller, request: GuardrailRequest
-) -> GuardrailShown:
+) -> GuardrailResponse:
     """Show one guardrail."""
     async with policies.store.reading(caller.tenant_id) as connection:
         row = await guardrail_queries.get(connection, caller.tenant_id, request.name)
@@ -59,7 +59,7 @@ async def get_guardrail(
 
 async def list_guardrails(
     policies: Policies, caller: Caller, request: ListRequest
-) -> Page[GuardrailShown]:
+) -> Page[GuardrailResponse]:
     """List guardrails, newest first."""
     async with policies.store.reading(caller.tenant_id) as connection:
         rows = await guardrail_queries.page(
@@ -71,8 +71,8 @@ async def list_guardrails(
 
 
 async def replace_guardrail(
-    policies: Policies, caller: Caller, request: GuardrailAsked
-) -> GuardrailShown:
+    policies: Policies, caller: Caller, request: GuardrailBody
+) -> GuardrailResponse:
     """Replace a guardrail; one that the policies in force break is refused with a request that
     shows it."""
 

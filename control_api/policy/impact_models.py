@@ -7,16 +7,16 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import orjson
 
 from control_api.audit.event_models import EndOfEntries, FirstEntry
-from control_api.policy.models import PolicyAsked, PolicySetAsked
+from control_api.policy.models import PolicyBody, PolicySetBody
 from policies.ground.canonical import encode
 from policies.ground.json_body import parse_object
 
 
-class ImpactRequest(PolicySetAsked):
+class ImpactRequest(PolicySetBody):
     """All policies that would be in force, and the part of the log to decide again."""
 
     example: ClassVar[dict[str, Any]] = {
-        "policies": [PolicyAsked.example],
+        "policies": [PolicyBody.example],
         "from": "2026-01-24T12:00:00Z",
     }
 
@@ -113,7 +113,7 @@ class Renamed:
 
 
 @dataclass(frozen=True, slots=True)
-class ImpactShown:
+class ImpactResponse:
     """What other policies would have decided, as far as the run has come. The entries read are
     `from` up to `to`, exclusive. Each decision `read` counts in exactly one of `unchanged`,
     `newly_denied`, `newly_allowed` and `unreplayable`."""

@@ -16,7 +16,7 @@ from control_api.policy.bundle import Policies
 from control_api.policy.impact_counts import ImpactCounts, forget_ended
 from control_api.policy.impact_models import (
     ImpactRequest,
-    ImpactShown,
+    ImpactResponse,
     ImpactStarted,
     Prepared,
     Renamed,
@@ -39,7 +39,7 @@ class RunRequest(RequestModel):
     impact_id: Identifier
 
 
-async def show_impact(policies: Policies, caller: Caller, request: RunRequest) -> ImpactShown:
+async def show_impact(policies: Policies, caller: Caller, request: RunRequest) -> ImpactResponse:
     """Show what other policies would have decided, as far as the run has come.
 
     A run that is `done` was proven: its last entry is in the signed checkpoint of
@@ -72,10 +72,10 @@ def _unknown(impact_id: str) -> NotFound:
     return NotFound(f"no such impact run: `{impact_id}`")
 
 
-def _shown(run: StoredRun) -> ImpactShown:
+def _shown(run: StoredRun) -> ImpactResponse:
     counts = ImpactCounts.from_wire(orjson.loads(run.counts)) if run.counts else ImpactCounts()
     whole = run.until_seq - run.first_seq
-    return ImpactShown(
+    return ImpactResponse(
         run.impact_id,
         run.state,  # type: ignore[arg-type]  # only these states are stored
         run.reason,

@@ -50,7 +50,7 @@ class PolicyFields:
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyShown:
+class PolicyResponse:
     """A policy with its id, version and times (`CONTRACT.md`, Policies)."""
 
     policy_id: str
@@ -176,7 +176,7 @@ class PolicyRequest(RequestModel):
     policy_id: Identifier
 
 
-class PolicyAsked(RequestModel):
+class PolicyBody(RequestModel):
     """A complete policy. Fields left out are empty."""
 
     example: ClassVar[dict[str, Any]] = PolicyFields.example
@@ -198,14 +198,14 @@ class PolicyAsked(RequestModel):
     def body(self) -> dict[str, Any]:
         """Every field of a policy, as it is stored."""
         # Leave out what subclasses add: `policy_id` and `if_match` belong to the request.
-        return self.model_dump(include=set(PolicyAsked.model_fields))
+        return self.model_dump(include=set(PolicyBody.model_fields))
 
 
 MAX_SET_BODY = 32 * 1024 * 1024
 """The limit on a body with a whole set of policies, in bytes (`TOOLS.md`, Candidates)."""
 
 
-def _distinct(policies: list[PolicyAsked]) -> list[PolicyAsked]:
+def _distinct(policies: list[PolicyBody]) -> list[PolicyBody]:
     names = Counter(policy.name for policy in policies)
     twice = [f"`{name}`" for name, count in names.items() if count > 1]
     if twice:
@@ -213,7 +213,7 @@ def _distinct(policies: list[PolicyAsked]) -> list[PolicyAsked]:
     return policies
 
 
-PolicySet = Annotated[list[PolicyAsked], AfterValidator(_distinct)]
+PolicySet = Annotated[list[PolicyBody], AfterValidator(_distinct)]
 """All policies of a tenant, as they would be in force together."""
 
 
@@ -223,11 +223,11 @@ MAX_TESTS = 256 * 1024
 """Characters of a file of tests."""
 
 
-class PolicySetAsked(RequestModel):
+class PolicySetBody(RequestModel):
     """All policies of a tenant, as they would be in force together. With `keep_others`, only those
     that change: the others are as they are in force."""
 
-    example: ClassVar[dict[str, Any]] = {"policies": [PolicyAsked.example]}
+    example: ClassVar[dict[str, Any]] = {"policies": [PolicyBody.example]}
     decoded_later: ClassVar[bool] = True
 
     policies: PolicySet
@@ -281,10 +281,10 @@ CITED = frozenset({"policy_id", "version"})
 """Members of a policy in a role's document that the store adds."""
 
 
-class ComparedPolicies(PolicySetAsked):
+class ComparedPolicies(PolicySetBody):
     """A set of policies, and what it is compared with."""
 
-    example: ClassVar[dict[str, Any]] = {"policies": [PolicyAsked.example]}
+    example: ClassVar[dict[str, Any]] = {"policies": [PolicyBody.example]}
 
     against: PolicySet | None = Field(
         None, description="Policies to compare with, in place of all those in force."
@@ -302,11 +302,11 @@ class TriedRetrieval(RequestModel):
     agent_id: Identifier | None = None
 
 
-class ReviewedPolicies(PolicySetAsked):
+class ReviewedPolicies(PolicySetBody):
     """A set of policies, and what to try on it."""
 
     example: ClassVar[dict[str, Any]] = {
-        "policies": [PolicyAsked.example],
+        "policies": [PolicyBody.example],
         "keep_others": True,
         "tests": "tests:\n  - name: contracts can be read\n    ask: {agent_role: loan_underwriter, "
         "source_id: contracts, sensitivity_level: low}\n    expect: {decision: ALLOW}\n",
@@ -324,8 +324,8 @@ class ReviewedPolicies(PolicySetAsked):
     )
 
 
-def shown_policy(policy: StoredPolicy, changed_by: str) -> PolicyShown:
-    return PolicyShown(
+def shown_policy(policy: StoredPolicy, changed_by: str) -> PolicyResponse:
+    return PolicyResponse(
         policy_id=policy.policy_id,
         version=policy.version,
         **policy.body,

@@ -15,11 +15,11 @@ from control_api.edge.requests import TAGS, EmptyRequest, Identifier, IfMatch, L
 from control_api.policy import policy_change
 from control_api.policy.bundle import Policies
 from control_api.policy.models import (
-    PolicyAsked,
+    PolicyBody,
     PolicyFields,
     PolicyFiles,
     PolicyRequest,
-    PolicyShown,
+    PolicyResponse,
     PolicyVersion,
     Reloaded,
     shown_policy,
@@ -36,11 +36,11 @@ from policies.ground.errors import Conflict, Invalid, NotFound, PreconditionFail
 from policies.ground.ids import prefixed
 
 
-async def create_policy(policies: Policies, caller: Caller, request: PolicyAsked) -> PolicyShown:
+async def create_policy(policies: Policies, caller: Caller, request: PolicyBody) -> PolicyResponse:
     """Create a policy; no active policy may have the same name."""
     policy_id = prefixed("pol_", policies.entropy(16))
 
-    async def work(tx: Transaction) -> PolicyShown:
+    async def work(tx: Transaction) -> PolicyResponse:
         await policy_change.refuse_taken(tx, request.name)
         row = first_version(policy_id, request.body(), tx.now)
         await policy_rows.add(tx.connection, tx.tenant_id, [row])
@@ -70,7 +70,7 @@ async def delete_policy(policies: Policies, caller: Caller, request: PolicyReque
     return Empty()
 
 
-async def get_policy(policies: Policies, caller: Caller, request: PolicyRequest) -> PolicyShown:
+async def get_policy(policies: Policies, caller: Caller, request: PolicyRequest) -> PolicyResponse:
     """Show one active policy; a deleted one is not found."""
     async with policies.store.reading(caller.tenant_id) as connection:
         found = await policy_rows.get(connection, caller.tenant_id, request.policy_id)
@@ -92,7 +92,7 @@ class PoliciesRequest(ListRequest):
 
 async def list_policies(
     policies: Policies, caller: Caller, request: PoliciesRequest
-) -> Page[PolicyShown]:
+) -> Page[PolicyResponse]:
     """List active policies, newest first."""
     async with policies.store.reading(caller.tenant_id) as connection:
         rows = await _matching(connection, caller.tenant_id, request)
@@ -191,10 +191,10 @@ async def _warnings(policies: Policies, tenant_id: str) -> list[str]:
     return [str(each) for each in found if each.nearest == tenant_id]
 
 
-class ReplacedPolicy(PolicyAsked):
+class ReplacedPolicy(PolicyBody):
     """The complete new policy. With `If-Match`, it replaces only the version named there."""
 
-    shown = PolicyShown
+    shown = PolicyResponse
     in_header: ClassVar[Mapping[str, str]] = {"if_match": "If-Match"}
 
     policy_id: Identifier
@@ -207,10 +207,10 @@ class ReplacedPolicy(PolicyAsked):
 
 async def replace_policy(
     policies: Policies, caller: Caller, request: ReplacedPolicy
-) -> PolicyShown:
+) -> PolicyResponse:
     """Replace a policy; the previous version stays in its history."""
 
-    async def work(tx: Transaction) -> PolicyShown:
+    async def work(tx: Transaction) -> PolicyResponse:
         row = policy_change.active_policy(
             await policy_rows.get(tx.connection, tx.tenant_id, request.policy_id), request.policy_id
         )
@@ -248,10 +248,12 @@ def _check_precondition(row: StoredPolicy, if_match: str | None) -> None:
         )
 
 
-async def restore_policy(policies: Policies, caller: Caller, request: PolicyRequest) -> PolicyShown:
+async def restore_policy(
+    policies: Policies, caller: Caller, request: PolicyRequest
+) -> PolicyResponse:
     """Restore a policy to its file's definition; a deleted policy becomes active again."""
 
-    async def work(tx: Transaction) -> PolicyShown:
+    async def work(tx: Transaction) -> PolicyResponse:
         row = await policy_rows.get(tx.connection, tx.tenant_id, request.policy_id)
         if row is None:
             raise NotFound(f"no such policy: `{request.policy_id}`")

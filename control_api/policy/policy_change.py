@@ -21,7 +21,7 @@ from sqlalchemy import text
 
 from control_api.policy import guardrail_queries
 from control_api.policy.bundle import Policies
-from control_api.policy.models import PolicyShown, shown_policy
+from control_api.policy.models import PolicyResponse, shown_policy
 from control_api.store.queries import policy_rows
 from control_api.store.queries.policy_rows import StoredPolicy
 from control_api.store.transaction import Transaction
@@ -120,7 +120,7 @@ def active_policy(policy: StoredPolicy | None, policy_id: str) -> StoredPolicy:
     return policy
 
 
-async def shown(tx: Transaction, row: StoredPolicy) -> PolicyShown:
+async def shown(tx: Transaction, row: StoredPolicy) -> PolicyResponse:
     """The policy as the transaction leaves it, with the author of its version."""
     authors = await policy_rows.authors(tx.connection, tx.tenant_id, [row])
     return shown_policy(row, authors[row.policy_id])

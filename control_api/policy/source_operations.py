@@ -80,7 +80,7 @@ async def _write(
 
 
 @dataclass(frozen=True, slots=True)
-class SourceShown:
+class SourceResponse:
     """The level of all sources whose id matches a pattern."""
 
     source_pattern: str
@@ -94,13 +94,13 @@ class SourceShown:
 
 async def list_sources(
     policies: Policies, caller: Caller, request: ListRequest
-) -> Page[SourceShown]:
+) -> Page[SourceResponse]:
     """List the levels of sources, in order of pattern."""
     after = request.after(str)
     async with policies.store.reading(caller.tenant_id) as connection:
         levels = await read(connection, caller.tenant_id)
     rows = sorted(each for each in levels.items() if after is None or each[0] > str(after[0]))
-    return page_of(rows, request.limit, lambda row: (row[0],), lambda row: SourceShown(*row))
+    return page_of(rows, request.limit, lambda row: (row[0],), lambda row: SourceResponse(*row))
 
 
 class SourceRequest(RequestModel):
@@ -109,11 +109,11 @@ class SourceRequest(RequestModel):
     source_pattern: Identifier
 
 
-class SourceAsked(RequestModel):
+class SourceBody(RequestModel):
     """The least level at which the sources of a pattern are decided."""
 
     example: ClassVar[dict[str, Any]] = {"sensitivity_level": "critical"}
-    shown = SourceShown
+    shown = SourceResponse
 
     source_pattern: Identifier
     sensitivity_level: Sensitivity
@@ -129,7 +129,7 @@ async def delete_source(policies: Policies, caller: Caller, request: SourceReque
     return Empty()
 
 
-async def put_source(policies: Policies, caller: Caller, request: SourceAsked) -> SourceShown:
+async def put_source(policies: Policies, caller: Caller, request: SourceBody) -> SourceResponse:
     """State the level at which the sources of a pattern are decided at least, whatever a request
     states."""
 
@@ -137,4 +137,4 @@ async def put_source(policies: Policies, caller: Caller, request: SourceAsked) -
         await put(policies, tx, request.source_pattern, request.sensitivity_level, caller.by)
 
     await policies.store.write(caller.tenant_id, work)
-    return SourceShown(request.source_pattern, request.sensitivity_level)
+    return SourceResponse(request.source_pattern, request.sensitivity_level)

@@ -14,7 +14,7 @@ ACTIVITY_WINDOW = 7 * 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class AgentShown:
+class AgentResponse:
     """An agent's registry entry (`CONTRACT.md`, Agents)."""
 
     agent_id: str
@@ -72,12 +72,12 @@ class Activity:
 
 
 @dataclass(frozen=True, slots=True)
-class AgentDetail(AgentShown):
+class AgentDetail(AgentResponse):
     """An agent's registry entry and its recent activity."""
 
     activity: Activity
 
-    example: ClassVar[dict[str, Any]] = {**AgentShown.example, "activity": Activity.example}
+    example: ClassVar[dict[str, Any]] = {**AgentResponse.example, "activity": Activity.example}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,5 +108,5 @@ class RegistryCounts:
     }
 
 
-def shown_agent(agent: StoredAgent) -> AgentShown:
-    return AgentShown(**agent.shown())
+def shown_agent(agent: StoredAgent) -> AgentResponse:
+    return AgentResponse(**agent.shown())

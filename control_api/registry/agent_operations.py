@@ -23,7 +23,7 @@ from control_api.registry.agent_models import (
     ACTIVITY_WINDOW,
     Activity,
     AgentDetail,
-    AgentShown,
+    AgentResponse,
     RegistryCounts,
     shown_agent,
 )
@@ -74,7 +74,9 @@ class NewStatus(RequestModel):
     reason: Reason | None = None
 
 
-async def change_agent_status(registry: Registry, caller: Caller, request: NewStatus) -> AgentShown:
+async def change_agent_status(
+    registry: Registry, caller: Caller, request: NewStatus
+) -> AgentResponse:
     """Move an agent to another status; any status may become `deprecated`, which is final.
 
     An approved agent may be `suspended` and approved again. While it is suspended, every evaluation
@@ -171,7 +173,7 @@ class AgentsRequest(ListRequest):
 
 async def list_agents(
     registry: Registry, caller: Caller, request: AgentsRequest
-) -> Page[AgentShown]:
+) -> Page[AgentResponse]:
     """List registered agents, newest first."""
     async with registry.store.reading(caller.tenant_id) as connection:
         rows = await agent_queries.page(
@@ -244,7 +246,7 @@ class NewAgent(RequestModel):
     status: Literal["draft"] | None = None
 
 
-async def register_agent(registry: Registry, caller: Caller, request: NewAgent) -> AgentShown:
+async def register_agent(registry: Registry, caller: Caller, request: NewAgent) -> AgentResponse:
     """Register an agent as a draft; its role need not have a policy yet."""
     # Drawn once, since `work` runs again after a conflict.
     agent_id = request.agent_id or prefixed("agt_", registry.entropy(16))
@@ -327,7 +329,7 @@ class ChangedAgent(RequestModel):
         return given
 
 
-async def update_agent(registry: Registry, caller: Caller, request: ChangedAgent) -> AgentShown:
+async def update_agent(registry: Registry, caller: Caller, request: ChangedAgent) -> AgentResponse:
     """Change an agent's registry entry, except its status."""
 
     async def work(tx: Transaction) -> StoredAgent:

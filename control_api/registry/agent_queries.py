@@ -55,7 +55,7 @@ class StoredAgent:
         return Agent(self.agent_id, self.status, roles, self.bound_key_id)
 
     def shown(self) -> dict[str, Any]:
-        """The fields of `AgentShown`, as the API shows them."""
+        """The fields of `AgentResponse`, as the API shows them."""
         fields = {name: getattr(self, name) for name in self.__slots__ if name != "enrolment"}
         return {
             **fields,

@@ -13,7 +13,7 @@ _NOW = "2026-01-31T12:00:00.000000Z"
 
 
 @dataclass(frozen=True, slots=True)
-class SessionShown:
+class SessionResponse:
     """A session (`CONTRACT.md`, Sessions)."""
 
     session_id: str
@@ -32,7 +32,7 @@ class SessionShown:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionDetail(SessionShown):
+class SessionDetail(SessionResponse):
     """A session, its owner, and counts of what was decided in it."""
 
     agent_id: str | None
@@ -45,7 +45,7 @@ class SessionDetail(SessionShown):
     last_active: str | None
 
     example: ClassVar[dict[str, Any]] = {
-        **SessionShown.example,
+        **SessionResponse.example,
         "agent_id": "agt_loans",
         "user_id": "u-1001",
         "revoked_at": None,
@@ -86,7 +86,7 @@ class ClaimedSession:
 
 
 def session_fields(row: SessionRow, now: int) -> dict[str, Any]:
-    """The fields of `SessionShown`."""
+    """The fields of `SessionResponse`."""
     return {
         "session_id": row.session_id,
         "agent_role": row.agent_role,

@@ -14,7 +14,7 @@ from control_api.sessions.ending import SessionFilter, SessionPosition
 from control_api.sessions.models import (
     Revoked,
     SessionDetail,
-    SessionShown,
+    SessionResponse,
     session_detail,
     session_fields,
 )
@@ -42,7 +42,7 @@ class SessionsRequest(ListRequest):
 
 async def list_sessions(
     sessions: Sessions, caller: Caller, request: SessionsRequest
-) -> Page[SessionShown]:
+) -> Page[SessionResponse]:
     """List sessions, newest first."""
     now = sessions.clock.now()
     async with sessions.store.reading(caller.tenant_id) as connection:
@@ -59,7 +59,7 @@ async def list_sessions(
         rows,
         request.limit,
         lambda row: (row.created_at, row.session_id),
-        lambda row: SessionShown(**session_fields(row, now)),
+        lambda row: SessionResponse(**session_fields(row, now)),
     )
 
 

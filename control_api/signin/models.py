@@ -9,7 +9,7 @@ from policies.ground.canonical import rfc3339
 
 
 @dataclass(frozen=True, slots=True)
-class ConsoleSessionShown:
+class ConsoleSessionResponse:
     """A session of the console. `person` is the name in the audit trail: a key's id, or the name
     that OpenID Connect gave. `granted_by` is the group that gave the scope."""
 
@@ -85,8 +85,8 @@ def _first(names: tuple[tuple[str, str], ...], text: str, default: str) -> str:
     return next((label for part, label in names if part in text), default)
 
 
-def shown_console_session(session: ConsoleSession) -> ConsoleSessionShown:
-    return ConsoleSessionShown(
+def shown_console_session(session: ConsoleSession) -> ConsoleSessionResponse:
+    return ConsoleSessionResponse(
         session_id=session.session_id,
         person=session.person,
         method=session.method,

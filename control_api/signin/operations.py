@@ -34,7 +34,11 @@ from control_api.signin.console_session import (
     end_session,
     last_idle,
 )
-from control_api.signin.models import ConsoleSessionShown, CreatedSignInLink, shown_console_session
+from control_api.signin.models import (
+    ConsoleSessionResponse,
+    CreatedSignInLink,
+    shown_console_session,
+)
 from control_api.signin.queries import SignInLink
 from control_api.store.schema.features import SUPERADMIN_REALM
 from control_api.store.transaction import Transaction
@@ -98,7 +102,7 @@ async def sign_out(signin: SigningIn, visitor: Visitor) -> None:
 
 async def list_console_sessions(
     signin: SigningIn, caller: Caller | Superadmin, request: ListRequest
-) -> Page[ConsoleSessionShown]:
+) -> Page[ConsoleSessionResponse]:
     """List the sessions of the console that have not ended, newest first.
 
     A session whose key was revoked or has expired is listed until its own limits, but dead.

@@ -13,7 +13,7 @@ _NOW = "2026-01-31T12:00:00.000000Z"
 
 
 @dataclass(frozen=True, slots=True)
-class TenantShown:
+class TenantResponse:
     """A tenant (`CONTRACT.md`, Tenants)."""
 
     tenant_id: str
@@ -49,7 +49,7 @@ class CreatedTenant:
 
 
 @dataclass(frozen=True, slots=True)
-class TenantSettingsShown:
+class TenantSettingsResponse:
     """A tenant's own settings; a global setting of the service may switch more on."""
 
     tenant_id: str
@@ -84,8 +84,8 @@ class TenantRequest(RequestModel):
     tenant_id: Identifier
 
 
-def shown_tenant(tenant: StoredTenant) -> TenantShown:
-    fields: dict[str, Any] = {name: getattr(tenant, name) for name in TenantShown.__slots__}
+def shown_tenant(tenant: StoredTenant) -> TenantResponse:
+    fields: dict[str, Any] = {name: getattr(tenant, name) for name in TenantResponse.__slots__}
     fields["created_at"] = rfc3339(tenant.created_at)
     fields["frozen_at"] = time_or_none(tenant.frozen_at)
-    return TenantShown(**fields)
+    return TenantResponse(**fields)

@@ -23,8 +23,8 @@ from control_api.tenants.models import (
     CreatedTenant,
     Freeze,
     TenantRequest,
-    TenantSettingsShown,
-    TenantShown,
+    TenantResponse,
+    TenantSettingsResponse,
     shown_tenant,
 )
 from policies.definitions.definition import LoadError
@@ -47,7 +47,7 @@ class NewSettings(RequestModel):
 
 async def change_tenant_settings(
     tenants: Tenants, caller: Superadmin, request: NewSettings
-) -> TenantSettingsShown:
+) -> TenantSettingsResponse:
     """Change a tenant's settings."""
     # Only the settings that were sent: the model's default must not replace the other's value.
     given = request.model_dump(include=request.model_fields_set - {"tenant_id"})
@@ -61,8 +61,8 @@ async def change_tenant_settings(
     return _settings(tenant)
 
 
-def _settings(tenant: StoredTenant) -> TenantSettingsShown:
-    return TenantSettingsShown(tenant.tenant_id, tenant.require_agent_id, tenant.pii_masking)
+def _settings(tenant: StoredTenant) -> TenantSettingsResponse:
+    return TenantSettingsResponse(tenant.tenant_id, tenant.require_agent_id, tenant.pii_masking)
 
 
 _FIRST_KEY = NewKey(name="first admin", scope="admin", expires_days=None)
@@ -119,7 +119,7 @@ async def deactivate_tenant(tenants: Tenants, caller: Superadmin, request: Tenan
 
 async def reactivate_tenant(
     tenants: Tenants, caller: Superadmin, request: TenantRequest
-) -> TenantShown:
+) -> TenantResponse:
     """Reactivate a tenant; its keys work again."""
 
     def on(tenant: StoredTenant) -> tuple[StoredTenant, dict[str, Any]]:
@@ -190,7 +190,9 @@ def _freeze(tenant: StoredTenant) -> Freeze:
     )
 
 
-async def get_tenant(tenants: Tenants, _caller: Superadmin, request: TenantRequest) -> TenantShown:
+async def get_tenant(
+    tenants: Tenants, _caller: Superadmin, request: TenantRequest
+) -> TenantResponse:
     """Show a tenant."""
     async with tenants.store.reading(request.tenant_id) as connection:
         return shown_tenant(await stored(connection, request.tenant_id))
@@ -198,7 +200,7 @@ async def get_tenant(tenants: Tenants, _caller: Superadmin, request: TenantReque
 
 async def list_tenants(
     tenants: Tenants, _caller: Superadmin, request: ListRequest
-) -> Page[TenantShown]:
+) -> Page[TenantResponse]:
     """List tenants, newest first."""
     async with tenants.store.reading_all_tenants() as connection:
         rows = await tenant_rows.page(connection, request.after(int, str), request.limit + 1)

@@ -8,7 +8,7 @@ from control_api.console.page import Html, Page
 from control_api.console.rendering import span
 from control_api.console.routes import ROOT
 from control_api.console.visit import Visit
-from control_api.fleet.models import SidecarShown
+from control_api.fleet.models import SidecarResponse
 from control_api.fleet.operations import list_sidecars
 from control_api.policy.source_operations import list_sources
 from policies import __version__
@@ -31,7 +31,7 @@ class Trouble(NamedTuple):
 class Row(NamedTuple):
     """A sidecar, what is wrong with it, and how many revisions it lacks."""
 
-    sidecar: SidecarShown
+    sidecar: SidecarResponse
     troubles: list[Trouble]
     behind: int
     applied: Any
@@ -73,7 +73,7 @@ async def show_fleet(visit: Visit) -> Html:
     return Html("fleet.html", values)
 
 
-def troubles(sidecar: SidecarShown, revision: int, *, levels: bool = False) -> list[Trouble]:
+def troubles(sidecar: SidecarResponse, revision: int, *, levels: bool = False) -> list[Trouble]:
     """What is wrong with a sidecar, the worst first. `levels` is whether the tenant states levels
     of sources."""
     found = []

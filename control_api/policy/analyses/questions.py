@@ -12,7 +12,7 @@ from control_api.policy.analyses.job import Job
 from control_api.policy.impact_models import prepare
 from control_api.policy.models import (
     ComparedPolicies,
-    PolicySetAsked,
+    PolicySetBody,
     ReviewedPolicies,
     TriedRetrieval,
 )
@@ -263,7 +263,7 @@ def _stored(documents: bytes) -> list[Policy]:
     return [policy for document in orjson.loads(documents) for policy in _policies(document)]
 
 
-def _asked_set(asked: PolicySetAsked, in_force: bytes) -> list[Policy]:
+def _asked_set(asked: PolicySetBody, in_force: bytes) -> list[Policy]:
     return [Policy.from_wire(UNSTORED | each) for each in asked.bodies(in_force)]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from control_api.console.views.fleet import troubles
-from control_api.fleet.models import SidecarShown
+from control_api.fleet.models import SidecarResponse
 from sidecar.policy_cache.feed_loop import MAX_WAIT
 from tests.control_api.console.reader import Visitor
 from tests.support.control_api import ControlApi
@@ -78,11 +78,11 @@ def test_sidecars_with_troubles_come_first_and_say_what_is_wrong(fresh: ControlA
 
 
 def test_every_trouble_has_its_words() -> None:
-    fine = SidecarShown(**{**SidecarShown.example, "revision": 5})
+    fine = SidecarResponse(**{**SidecarResponse.example, "revision": 5})
     assert troubles(fine, 5) == []
-    worst = SidecarShown(
+    worst = SidecarResponse(
         **{
-            **SidecarShown.example,
+            **SidecarResponse.example,
             "revision": 4,
             "policy_set_age_ms": None,
             "refusing": "disk",

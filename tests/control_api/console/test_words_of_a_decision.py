@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from control_api.audit.event_models import AuditEvent, CheckShown, LineageAction
+from control_api.audit.event_models import AuditEvent, ExplainedCheck, LineageAction
 from control_api.audit.proof_models import Verification
 from control_api.console.words import detail, fault, ladder
 from policies.trail.findings import SENTENCES, Reason
@@ -47,7 +47,7 @@ def test_a_sound_log_has_no_fault_at_the_entry() -> None:
     ],
 )
 def test_a_list_that_a_check_compared_is_told(name: str, value: list[str], told: str) -> None:
-    (rung,) = ladder([CheckShown("source", "passed", {name: value})])
+    (rung,) = ladder([ExplainedCheck("source", "passed", {name: value})])
     assert rung.facts == [(name.replace("_", " "), told)]
 
 

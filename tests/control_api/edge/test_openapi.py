@@ -17,7 +17,7 @@ from control_api.edge import field_descriptions
 from control_api.edge.openapi import describe
 from control_api.edge.openapi_responses import example_of, statuses
 from control_api.edge.route import Route, Scope
-from control_api.policy.models import PolicyAsked
+from control_api.policy.models import PolicyBody
 from control_api.routes import ROUTES
 from policies import __version__
 from tests.control_api.console.reader import Visitor
@@ -289,7 +289,7 @@ def test_what_is_answered_is_what_is_declared(api: ControlApi) -> None:
         "claim_session": {"session_id": "d2", "agent_role": "support", "user_id": "ann"},
         # A promotion must leave the policy that later routes ask for.
         "publish_candidate": {
-            "policies": [{name: policy[name] for name in PolicyAsked.model_fields}]
+            "policies": [{name: policy[name] for name in PolicyBody.model_fields}]
         },
     }
     values = {

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from control_api.audit.change_operations import (
-    ChangeShown,
+    ChangeResponse,
     RejectedRecord,
     list_changes,
     list_rejected_records,
@@ -35,7 +35,7 @@ class ChangeRow(NamedTuple):
     """A change. `person` is the name of the key that made it, None if it is no key in use: then the
     actor is a name itself, or a key that was revoked."""
 
-    change: ChangeShown
+    change: ChangeResponse
     person: str | None
     members: list[Member]
 
@@ -55,7 +55,7 @@ async def show_changes(visit: Visit) -> Html:
     return Html("audit/changes.html", {**values, "changes": rows, "next": page.next})
 
 
-def members(change: ChangeShown) -> list[Member]:
+def members(change: ChangeResponse) -> list[Member]:
     """What differs between before and after."""
     before, after = change.before or {}, change.after or {}
     names = [*before, *(name for name in after if name not in before)]

@@ -3,8 +3,8 @@
 from typing import Any
 
 from control_api.audit.erasure_operations import (
-    HoldShown,
-    RedactionShown,
+    HoldResponse,
+    RedactionResponse,
     list_holds,
     list_redactions,
     place_hold,
@@ -83,7 +83,7 @@ ERASURES_DONE = {
 
 async def show_erasures(visit: Visit, problem: SluiceError | None = None) -> Html:
     """The erasures that the log records, newest first."""
-    page: Listed[RedactionShown] = Listed([])
+    page: Listed[RedactionResponse] = Listed([])
     try:
         page = await visit.call(list_redactions, limit="50", **visit.given("cursor"))
     except SluiceError as error:
@@ -134,7 +134,7 @@ HOLDS_DONE = {
 async def show_holds(visit: Visit, problem: SluiceError | None = None) -> Html:
     """The holds, newest first: those in force, or all."""
     is_all = visit.query.get("all") == "yes"
-    page: Listed[HoldShown] = Listed([])
+    page: Listed[HoldResponse] = Listed([])
     try:
         active = None if is_all else "true"
         page = await visit.call(list_holds, limit="50", active=active, **visit.given("cursor"))

@@ -20,7 +20,7 @@ LOOKED_BACK = 20
 """Kept checkpoints that are searched for the last cosignature of a witness that is behind."""
 
 
-class WitnessShown(NamedTuple):
+class WitnessResponse(NamedTuple):
     """A witness that is asked, and the newest kept checkpoint that it cosigned, if there is one
     among those that were looked at. `log_size` is that of the newest."""
 
@@ -37,7 +37,7 @@ async def show_audit(visit: Visit, problem: SluiceError | None = None) -> Html:
     found: Verification | None = None
     signed: Signed | None = None
     key: str | None = None
-    witnesses: list[WitnessShown] = []
+    witnesses: list[WitnessResponse] = []
     try:
         found = await visit.call(show_verification)
         signed = await latest(visit)
@@ -98,7 +98,7 @@ async def _broken(visit: Visit, found: Verification | None) -> dict[str, Any] | 
     return {"id": found.broken_at, "page": page}
 
 
-async def _witnesses(visit: Visit, signed: Signed) -> list[WitnessShown]:
+async def _witnesses(visit: Visit, signed: Signed) -> list[WitnessResponse]:
     keys = [each.key for each in visit.console.audit.witnesses]
     newest = {key: (signed.size, at) for key, at in signed.cosigned.items()}
     if len(newest) < len(keys):
@@ -106,7 +106,7 @@ async def _witnesses(visit: Visit, signed: Signed) -> list[WitnessShown]:
     shown = []
     for key in keys:
         size, at = newest.get(key, (None, None))
-        shown.append(WitnessShown(key.name, key.text(), size, at, signed.size))
+        shown.append(WitnessResponse(key.name, key.text(), size, at, signed.size))
     return shown
 
 

@@ -26,7 +26,7 @@ from control_api.console.visit import Visit, address
 from control_api.policy.access_operations import review_policies
 from control_api.policy.candidate_operations import publish_candidate
 from control_api.policy.impact_operations import start_impact
-from control_api.policy.models import PolicyShown, PolicyVersion
+from control_api.policy.models import PolicyResponse, PolicyVersion
 from control_api.policy.operations import (
     create_policy,
     get_policy,
@@ -80,7 +80,7 @@ class Reviewed:
 
     draft: Draft
     body: dict[str, Any]
-    before: PolicyShown | None = None
+    before: PolicyResponse | None = None
     """What is in force, which the draft would replace."""
     base: PolicyVersion | None = None
     """What the draft was made from, if that is not in force any more."""

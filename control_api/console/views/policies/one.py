@@ -14,7 +14,7 @@ from control_api.console.views.policies.policy_text import written
 from control_api.console.visit import Visit, address
 from control_api.edge.answers import write_cursor
 from control_api.policy.access_operations import diff_policies, review_policies
-from control_api.policy.models import PolicyFields, PolicyShown, PolicyVersion
+from control_api.policy.models import PolicyFields, PolicyResponse, PolicyVersion
 from control_api.policy.operations import (
     create_policy,
     delete_policy,
@@ -64,7 +64,7 @@ async def reload_files(visit: Visit) -> Html | See:
     return See(address("/policies", reloaded="yes"))
 
 
-def body_of(policy: PolicyShown | PolicyFields) -> dict[str, Any]:
+def body_of(policy: PolicyResponse | PolicyFields) -> dict[str, Any]:
     """What an author writes of a policy."""
     return {name: getattr(policy, name) for name in FIELDS}
 
@@ -163,7 +163,7 @@ async def show_policy(visit: Visit) -> Html:
     return Html("policies/one.html", values)
 
 
-async def _escapes(visit: Visit, policy: PolicyShown) -> list[Escape]:
+async def _escapes(visit: Visit, policy: PolicyResponse) -> list[Escape]:
     """The policy's denials that a call without an agent escapes."""
     if not policy.permitted_agent_ids:
         return []

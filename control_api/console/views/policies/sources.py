@@ -7,7 +7,7 @@ from control_api.console.routes import ROOT
 from control_api.console.visit import Visit, address
 from control_api.policy.source_operations import (
     MAX_LEVELS,
-    SourceShown,
+    SourceResponse,
     delete_source,
     list_sources,
     put_source,
@@ -72,7 +72,7 @@ async def delete(visit: Visit) -> Html | See:
     return See(address(LIST, done="deleted"))
 
 
-async def _found(visit: Visit, pattern: str) -> SourceShown | None:
+async def _found(visit: Visit, pattern: str) -> SourceResponse | None:
     page = await visit.call(list_sources, limit=str(MAX_LEVELS))
     return next((each for each in page.rows if each.source_pattern == pattern), None)
 
