@@ -15,16 +15,15 @@ from control_api.log.append import Log
 from control_api.log.changes import Changes
 from control_api.log.checkpoints.maker import CheckpointMaker
 from control_api.log.checkpoints.witnesses import Cosigner
+from control_api.log.erasure import WalFolding
 from control_api.log.scheduled.asked_logs import AskedLogs
 from control_api.log.scheduled.loop import SelfVerification
-from control_api.log.wal_folding import WalFolding
 from control_api.metrics.metrics import EnrolmentMetrics, Instruments, RedisMetrics
 from control_api.metrics.peer_metrics import PeerMetrics
 from control_api.policy.analyses.process import Analyses
-from control_api.policy.impact_loop import ImpactLoop
-from control_api.policy.impact_parts import ImpactParts
+from control_api.policy.impact_loop import ImpactLoop, ImpactParts
 from control_api.policy.publishing.assembly import Publishing
-from control_api.policy.publishing.set_signer import SetSigner
+from control_api.policy.publishing.redis_sets import SetSigner
 from control_api.registry.enrolment.enrolment import Enrolments
 from control_api.registry.enrolment.pods import PodRegistry
 from control_api.rollback_recovery import RollbackRecovery

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 from control_api.log.changes import Changes
 from control_api.log.checkpoints.maker import CheckpointMaker
+from control_api.log.erasure import WalFolding
 from control_api.log.scheduled.asked_logs import AskedLogs
 from control_api.log.tails import EventTails
 from control_api.log.tenant_change import TenantChanges
-from control_api.log.wal_folding import WalFolding
 from control_api.security.witness_addresses import WitnessAddress
 from control_api.store.store import Store
 from policies.ground.clock import Clock

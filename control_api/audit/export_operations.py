@@ -16,7 +16,7 @@ from control_api.edge.requests import MostEntries, RequestModel, Time
 from control_api.log.export.decisions import DecisionExport, open_decisions
 from control_api.log.export.file import Export, Wanted, open_export
 from control_api.log.export.place import Moment
-from control_api.log.formats.formats import FORMATS
+from control_api.log.formats import FORMATS
 from control_api.log.search import EVERY_EVENT
 from policies.ground.canonical import micros
 from policies.ground.errors import Unavailable, invalid
@@ -67,7 +67,7 @@ async def export_log(audit: Audit, caller: Caller, request: ExportRequest) -> St
     The file holds the entries as stored, with the keys, checkpoints and policies that its
     verification needs (NDJSON; `policies/trail/README.md` describes it). With `format`, the
     response has the decisions alone, one on each line, without the text of any query and without
-    what was erased (`control_api/log/formats/README.md` has the fields); the filters of a list of
+    what was erased (`control_api/log/FORMATS.md` has the fields); the filters of a list of
     events select among them. Either covers the log as of now and is compressed with gzip or zstd
     if `Accept-Encoding` allows. If the connection breaks, continue with `from` set to the `seq`
     after the last one that arrived.

@@ -38,7 +38,7 @@ from control_api.audit.verification_operations import (
     verify_log,
 )
 from control_api.edge.route import ADMIN, READ, Route
-from control_api.log.formats.formats import NDJSON
+from control_api.log.formats import NDJSON
 from policies.trail.log_file.lines import MEDIA_TYPE
 
 CHECKPOINT = Route(

@@ -1,4 +1,5 @@
-"""Erases openings of one tenant's log, in such a way that the log still verifies.
+"""Erases openings of one tenant's log, in such a way that the log still verifies, and then empties
+SQLite's write-ahead log, which holds pages from before.
 
     find       a few entries of the target, and the lineage of its events
     check      no legal hold covers one of them, under the lock that placing a hold takes
@@ -6,10 +7,12 @@
                so, in one transaction
 
 Repeated until nothing is left, or until the request's budget is spent. If we die between two steps,
-what was erased is recorded as erased, and the same request erases the rest. Knows no request.
+what was erased is recorded as erased, and the same request erases the rest. If we die before the
+write-ahead log is empty, opening the database folds what is left of it.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -21,6 +24,7 @@ from control_api.store.queries.holds import ActiveHolds
 from control_api.store.queries.redactions import ErasableEntry, ErasureTarget, NamedSession
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
+from policies.ground.clock import Clock
 from policies.ground.errors import Conflict
 from policies.trail.removal import redact_record
 
@@ -225,3 +229,43 @@ def _refused(covering: Iterable[str], erased: int) -> Conflict:
     return Conflict(
         f"legal hold {shown} covers part of this: release it first, or erase other events{before}"
     )
+
+
+GATHER_SECONDS = 5.0
+"""Erasures within this time share a fold."""
+RETRY_SECONDS = 1.0
+LATE_SECONDS = 30.0
+_log = logging.getLogger("sluice.erasure")
+
+
+class WalFolding:
+    """The loop, which waits for `start`."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._monotonic = clock.monotonic
+        self._erased = asyncio.Event()
+
+    def start(self) -> None:
+        """Openings were erased: empty the log soon."""
+        self._erased.set()
+
+    async def run(self) -> None:
+        """Runs as long as the app."""
+        while True:
+            await self._erased.wait()
+            await asyncio.sleep(GATHER_SECONDS)
+            # Cleared first: what is erased during the fold sets it again.
+            self._erased.clear()
+            await self._fold()
+
+    async def _fold(self) -> None:
+        late = self._monotonic() + LATE_SECONDS - GATHER_SECONDS
+        while not await self._store.fold():
+            if self._monotonic() >= late:
+                late += LATE_SECONDS
+                _log.warning(
+                    "erased data is still in the database's write-ahead log: a reader keeps it "
+                    "from being emptied; trying on"
+                )
+            await asyncio.sleep(RETRY_SECONDS)

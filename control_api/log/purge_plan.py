@@ -11,8 +11,7 @@ import orjson
 from sqlalchemy import bindparam, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.log import redactions
-from control_api.log.scan import LogRange, scan
+from control_api.log.scan import LogRange, excuse_redacted, scan
 from control_api.store.counters.counters import DAY
 from control_api.store.queries import holds, tenant_rows
 from control_api.store.schema.log import log_entries, log_heads
@@ -68,7 +67,7 @@ async def prove(
     found = await scan(store, tenant_id, verifier, part)
     tree, last_leaf, broken = verifier.reached()
     # An opening may have been erased long after its entry was recorded, behind the cut.
-    await redactions.excuse(store, tenant_id, verifier.erasures, cut)
+    await excuse_redacted(store, tenant_id, verifier.erasures, cut)
     missing = next(iter(verifier.erasures.findings(1)), None)
     if found := found or broken or missing:
         raise PurgeMismatch(f"log `{log}`: {found.message}")

@@ -1,7 +1,10 @@
 """Reads a range of a tenant's log, page by page, and checks each entry against its hash, its
 columns and its openings. Verification uses it, and so does a purge before it removes anything.
 
-Knows SQL and pages; `policies.trail.verify` knows what makes an entry valid.
+An opening that is missing may have been erased while the log was read, or after the part of it that
+was: the `redact` entries behind the walk say so.
+
+`policies.trail.verify` knows what makes an entry valid.
 """
 
 import asyncio
@@ -10,10 +13,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
 from sqlalchemy import Row, Select, bindparam, select
 
 from control_api.log.checks import SpanCheck, find_unindexed
 from control_api.store.log.chain import NO_OPENINGS, user_id_of
+from control_api.store.queries import redactions
 from control_api.store.schema.log import entries_with_openings, log_entries, openings
 from control_api.store.schema.statements import of_tenant
 from control_api.store.store import Store
@@ -21,6 +26,45 @@ from policies.trail import entry as stored
 from policies.trail import verify as proof
 from policies.trail.entry import Index
 from policies.trail.findings import Finding, Reason
+from policies.trail.walk.gaps import Erasures, erased_ranges
+
+REDACTIONS_PAGE = 100
+
+
+async def excuse_redacted(store: Store, tenant_id: str, erasures: Erasures, size: int) -> None:
+    """Apply the `redact` entries from seq `size` on. They are not verified here: the walk that
+    reaches them does that."""
+    after = size - 1
+    while erasures.count():
+        async with store.reading(tenant_id) as connection:
+            rows = await redactions.page(
+                connection, tenant_id, before=None, after=after, limit=REDACTIONS_PAGE
+            )
+        for row in rows:
+            after = row.seq
+            for first, last in _ranges(row.entry):
+                erasures.redact(first, last)
+        if len(rows) < REDACTIONS_PAGE:
+            return
+
+
+async def missing_openings(store: Store, tenant_id: str, erasures: Erasures) -> Finding | None:
+    """The first entry whose opening is missing without an excuse, with its id."""
+    for found in erasures.findings(1):
+        query = select(log_entries.c.eid).where(
+            of_tenant(log_entries, tenant_id), log_entries.c.seq == found.seq
+        )
+        async with store.reading(tenant_id) as connection:
+            return found._replace(eid=(await connection.execute(query)).scalar_one_or_none())
+    return None
+
+
+def _ranges(raw: bytes) -> list[tuple[int, int]]:
+    try:
+        return erased_ranges(orjson.loads(raw))
+    except (ValueError, TypeError, LookupError, AttributeError):
+        return []  # not an entry at all: it excuses nothing
+
 
 PAGE_BYTES = 4 * 1024 * 1024
 """The target size of a page: memory stays flat, however large entries are."""

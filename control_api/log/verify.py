@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from sqlalchemy import Row, bindparam, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.log import redactions
 from control_api.log.checks import (
     AnchorCheck,
     check_purge_entry,
@@ -22,7 +21,7 @@ from control_api.log.checks import (
     find_ahead,
     latest_answer,
 )
-from control_api.log.scan import LogRange, scan
+from control_api.log.scan import LogRange, excuse_redacted, missing_openings, scan
 from control_api.store.queries.purges import latest_anchor
 from control_api.store.schema.log import log_entries, log_heads, openings
 from control_api.store.schema.statements import of_tenant
@@ -120,9 +119,9 @@ async def _verify(
         verifier = check.verifier(signed.before)
         part = LogRange(check.first, head.size, head.size)
         fault = await scan(store, tenant_id, verifier, part, check.check_rows)
-        await redactions.excuse(store, tenant_id, verifier.erasures, head.size)
+        await excuse_redacted(store, tenant_id, verifier.erasures, head.size)
         broken = fault or verifier.reached()[2]
-        fault = broken or await redactions.missing(store, tenant_id, verifier.erasures)
+        fault = broken or await missing_openings(store, tenant_id, verifier.erasures)
     report = verifier.finish(head if fault is None else None)
     if report.valid and fault is None and head is not None:
         ends, purged = verifier.source_ends, snapshot.anchor is not None

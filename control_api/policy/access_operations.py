@@ -17,7 +17,7 @@ from control_api.edge.requests import (
     RequestModel,
     UndecodedRequest,
 )
-from control_api.policy import guardrail_queries
+from control_api.policy import guardrails
 from control_api.policy.access_models import (
     AccessCell,
     AccessMatrix,
@@ -27,7 +27,7 @@ from control_api.policy.access_models import (
     PolicyReview,
 )
 from control_api.policy.analyses import here
-from control_api.policy.analyses.job import Job
+from control_api.policy.analyses.process import Job
 from control_api.policy.bundle import Policies
 from control_api.policy.models import ComparedPolicies, ReviewedPolicies
 from control_api.store.queries import documents, key_rows, policy_rows
@@ -82,7 +82,7 @@ async def review_policies(
             wanted = [role_name(role) for role in sorted(roles)]
             found = documents.bodies(connection, tenant_id, wanted, small=here.MAX_BYTES)
             in_force = documents.json_array([each async for _, each in found])
-        rows = await guardrail_queries.every(connection, tenant_id)
+        rows = await guardrails.every_guardrail(connection, tenant_id)
     rules = orjson.dumps([each.guardrail.to_wire() for each in rows])
     job = Job("review", {}, (request.body, in_force, rules))
     if roles is None:

@@ -10,9 +10,9 @@ from control_api.current_request import ends_with_client
 from control_api.edge.answers import Document, Empty, Page, page_of
 from control_api.edge.requests import ListRequest, UndecodedRequest, is_met
 from control_api.log.tenant_change import stored
-from control_api.policy import candidates, guardrail_queries, policy_change
+from control_api.policy import candidates, guardrails, policy_change
 from control_api.policy.analyses import here
-from control_api.policy.analyses.job import Job
+from control_api.policy.analyses.process import Job
 from control_api.policy.bundle import Policies
 from control_api.policy.candidate_models import (
     CandidateListed,
@@ -196,7 +196,7 @@ async def review_candidate(
         reviewed = await version(connection, tenant_id, found)
         bodies = {*await candidate_rows.bodies(connection, tenant_id, found.name)}
         in_force = {*await documents.all_of(connection, tenant_id, ROLE)}
-        rows = await guardrail_queries.every(connection, tenant_id)
+        rows = await guardrails.every_guardrail(connection, tenant_id)
         changed = await documents.changed_names(
             connection, tenant_id, ROLE, found.revision, _MOST_ROLES
         )

@@ -1,21 +1,175 @@
-"""Creates, shows, lists, replaces and deletes guardrails."""
+"""Creates, shows, lists, replaces and deletes guardrails, by the steps that every change of one
+shares, a file's too: the row, an entry in the log, and what is shown of it.
+
+What a change may do to policies is in `control_api.policy.policy_change`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import NamedTuple
 
 from control_api.auth.principal import Caller
 from control_api.edge.answers import Empty, Page, page_of
 from control_api.edge.requests import ListRequest
-from control_api.policy import guardrail_change, guardrail_queries
+from control_api.policy import guardrails
 from control_api.policy.bundle import Policies
-from control_api.policy.guardrail_change import shown_guardrail
-from control_api.policy.guardrail_models import (
+from control_api.policy.guardrails import (
     GuardrailBody,
     GuardrailRequest,
     GuardrailResponse,
     NewGuardrail,
+    StoredGuardrail,
 )
-from control_api.policy.guardrail_queries import StoredGuardrail
+from control_api.policy.models import DescribedRequests
 from control_api.policy.policy_change import require_new
 from control_api.store.transaction import Transaction
+from policies.definitions.definition import DefinitionFault, LoadError
+from policies.definitions.guardrail import MAX_GUARDRAILS, DefinedGuardrail, Guardrail
+from policies.ground.canonical import rfc3339
 from policies.ground.errors import Conflict, NotFound
+from policies.trail.change import ObjectChange
+
+
+def shown_guardrail(row: StoredGuardrail) -> GuardrailResponse:
+    rule = row.guardrail
+    described = DescribedRequests(
+        list(rule.roles) or None,
+        list(rule.except_roles) or None,
+        list(rule.agents) or None,
+        list(rule.sources) or None,
+        list(rule.levels) or None,
+        list(rule.tasks) or None,
+    )
+    return GuardrailResponse(
+        name=rule.name,
+        never=described if rule.kind == "never" else None,
+        always=described if rule.kind == "always" else None,
+        source="api" if row.file is None else "file",
+        file=row.file,
+        created_at=rfc3339(row.created_at),
+        updated_at=rfc3339(row.updated_at),
+    )
+
+
+def refuse_defined_in_files(row: StoredGuardrail) -> None:
+    """Raise `Conflict` if a file defines the guardrail."""
+    if row.file is not None:
+        raise Conflict(
+            f"guardrail `{row.guardrail.name}` is defined by the file `{row.file}`: change it there"
+        )
+
+
+async def existing_guardrail(tx: Transaction, name: str) -> StoredGuardrail:
+    """The guardrail; `NotFound` if it does not exist."""
+    row = await guardrails.get_guardrail_row(tx.connection, tx.tenant_id, name)
+    if row is None:
+        raise NotFound(f"no such guardrail: `{name}`")
+    return row
+
+
+async def insert_guardrail(
+    policies: Policies, tx: Transaction, guardrail: Guardrail, by: str, file: str | None = None
+) -> StoredGuardrail:
+    """Add a guardrail. Raises `Conflict` if the tenant has too many. The caller has seen that its
+    name is free, and checks that it holds (`require_new`)."""
+    if await guardrails.count_guardrails(tx.connection, tx.tenant_id) >= MAX_GUARDRAILS:
+        raise Conflict(
+            f"the tenant already has {MAX_GUARDRAILS} guardrails, the most allowed: delete one"
+        )
+    row = StoredGuardrail(guardrail, file, tx.now, tx.now)
+    await guardrails.add_guardrail(tx.connection, tx.tenant_id, row)
+    await _record(policies, tx, "created", by, None, row)
+    return row
+
+
+async def update_guardrail(
+    policies: Policies, tx: Transaction, row: StoredGuardrail, guardrail: Guardrail, by: str
+) -> StoredGuardrail:
+    """Replace a guardrail by another of the same name. The caller checks that it holds."""
+    changed = replace(row, guardrail=guardrail, updated_at=tx.now)
+    await guardrails.put_guardrail(tx.connection, tx.tenant_id, changed)
+    await _record(policies, tx, "updated", by, row, changed)
+    return changed
+
+
+async def drop_guardrail_row(
+    policies: Policies, tx: Transaction, row: StoredGuardrail, by: str
+) -> None:
+    await guardrails.remove_guardrail(tx.connection, tx.tenant_id, row.guardrail.name)
+    await _record(policies, tx, "deleted", by, row, None)
+
+
+async def _record(
+    policies: Policies,
+    tx: Transaction,
+    what: str,
+    by: str,
+    before: StoredGuardrail | None,
+    after: StoredGuardrail | None,
+) -> None:
+    row = after or before
+    assert row is not None  # there is one side at least
+    detail = {"source": "api" if row.file is None else "file"}
+    shown = _change(before, after)
+    await policies.changes.record(tx, f"guardrail.{what}", row.guardrail.name, by, detail, shown)
+
+
+def _change(before: StoredGuardrail | None, after: StoredGuardrail | None) -> ObjectChange:
+    """A change of a guardrail, as its route shows it."""
+    shown = [None if row is None else asdict(shown_guardrail(row)) for row in (before, after)]
+    return ObjectChange(shown[0], shown[1])
+
+
+class FilePlan(NamedTuple):
+    """What a tenant's file changes of its guardrails."""
+
+    added: list[DefinedGuardrail]
+    changed: list[tuple[StoredGuardrail, DefinedGuardrail]]
+    removed: list[StoredGuardrail]
+
+    @property
+    def rules(self) -> list[Guardrail]:
+        """Those that have to be proven for every role."""
+        defined = [*self.added, *(new for _, new in self.changed)]
+        return [each.guardrail for each in defined]
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.changed or self.removed)
+
+
+def plan_files(stored: Sequence[StoredGuardrail], defined: Sequence[DefinedGuardrail]) -> FilePlan:
+    """Raises `LoadError` if the file uses the name of a guardrail that the API made."""
+    rows = {each.guardrail.name: each for each in stored}
+    taken = [each for each in defined if _of_api(rows.get(each.guardrail.name))]
+    if taken:
+        raise LoadError([_name_taken(each) for each in taken])
+    added, changed = [], []
+    for each in defined:
+        row = rows.pop(each.guardrail.name, None)
+        if row is None:
+            added.append(each)
+        elif row.guardrail != each.guardrail:
+            changed.append((row, each))
+    return FilePlan(added, changed, [row for row in rows.values() if row.file is not None])
+
+
+async def apply_files(policies: Policies, tx: Transaction, plan: FilePlan, by: str) -> None:
+    """Write the plan. The caller then checks `plan.rules`, once its policies are written too."""
+    for row in plan.removed:
+        await drop_guardrail_row(policies, tx, row, by)
+    for row, new in plan.changed:
+        await update_guardrail(policies, tx, row, new.guardrail, by)
+    for new in plan.added:
+        await insert_guardrail(policies, tx, new.guardrail, by, new.file)
+
+
+def _of_api(row: StoredGuardrail | None) -> bool:
+    return row is not None and row.file is None
+
+
+def _name_taken(each: DefinedGuardrail) -> DefinitionFault:
+    message = f"`{each.guardrail.name}` is the name of a guardrail that was made through the API"
+    return DefinitionFault(each.file, each.line, "name", message)
 
 
 async def create_guardrail(
@@ -25,11 +179,14 @@ async def create_guardrail(
     shows it."""
 
     async def work(tx: Transaction) -> StoredGuardrail:
-        if await guardrail_queries.get(tx.connection, tx.tenant_id, request.name) is not None:
+        if (
+            await guardrails.get_guardrail_row(tx.connection, tx.tenant_id, request.name)
+            is not None
+        ):
             raise Conflict(f"a guardrail named `{request.name}` already exists")
         guardrail = request.guardrail()
         await require_new(tx, [guardrail])
-        return await guardrail_change.create(policies, tx, guardrail, caller.by)
+        return await insert_guardrail(policies, tx, guardrail, caller.by)
 
     return shown_guardrail(await policies.store.write(caller.tenant_id, work))
 
@@ -38,9 +195,9 @@ async def delete_guardrail(policies: Policies, caller: Caller, request: Guardrai
     """Delete a guardrail; one deleted before is not found."""
 
     async def work(tx: Transaction) -> None:
-        row = await guardrail_change.existing(tx, request.name)
-        guardrail_change.refuse_defined(row)
-        await guardrail_change.delete(policies, tx, row, caller.by)
+        row = await existing_guardrail(tx, request.name)
+        refuse_defined_in_files(row)
+        await drop_guardrail_row(policies, tx, row, caller.by)
 
     await policies.store.write(caller.tenant_id, work)
     return Empty()
@@ -51,7 +208,7 @@ async def get_guardrail(
 ) -> GuardrailResponse:
     """Show one guardrail."""
     async with policies.store.reading(caller.tenant_id) as connection:
-        row = await guardrail_queries.get(connection, caller.tenant_id, request.name)
+        row = await guardrails.get_guardrail_row(connection, caller.tenant_id, request.name)
     if row is None:
         raise NotFound(f"no such guardrail: `{request.name}`")
     return shown_guardrail(row)
@@ -62,7 +219,7 @@ async def list_guardrails(
 ) -> Page[GuardrailResponse]:
     """List guardrails, newest first."""
     async with policies.store.reading(caller.tenant_id) as connection:
-        rows = await guardrail_queries.page(
+        rows = await guardrails.page_of_guardrails(
             connection, caller.tenant_id, request.after(int, str), request.limit + 1
         )
     return page_of(
@@ -77,12 +234,12 @@ async def replace_guardrail(
     shows it."""
 
     async def work(tx: Transaction) -> StoredGuardrail:
-        row = await guardrail_change.existing(tx, request.name)
-        guardrail_change.refuse_defined(row)
+        row = await existing_guardrail(tx, request.name)
+        refuse_defined_in_files(row)
         guardrail = request.guardrail()
         if row.guardrail == guardrail:
             return row  # so that a retry of the same request changes nothing
         await require_new(tx, [guardrail])
-        return await guardrail_change.change(policies, tx, row, guardrail, caller.by)
+        return await update_guardrail(policies, tx, row, guardrail, caller.by)
 
     return shown_guardrail(await policies.store.write(caller.tenant_id, work))

@@ -13,25 +13,45 @@ entry is counted twice, and none is left out. A run that was cancelled is notice
 import asyncio
 import logging
 from asyncio.subprocess import Process
+from collections.abc import Callable
 from contextlib import suppress
 from subprocess import PIPE
+from typing import NamedTuple
 
 from sqlalchemy import select
 
+from control_api.database_limits import DatabaseLimits
+from control_api.log.checkpoints.maker import CheckpointMaker
 from control_api.log.proofs import BrokenTree, prove_entry
 from control_api.log.purge_plan import PurgeMismatch
 from control_api.policy import impact_queries
-from control_api.policy.impact_parts import ImpactParts
 from control_api.policy.impact_process import DONE, MAX_LINE, Job, Message
 from control_api.policy.impact_queries import RunState, StoredRun
 from control_api.store.queries import log_keys
 from control_api.store.schema.log import log_heads
 from control_api.store.schema.statements import of_tenant
+from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from control_api.this_program import IMPACT_RUN, this_program
+from policies.ground.clock import Clock
 from policies.ground.errors import NotFound, SluiceError
 from policies.ground.process.outage_logger import OutageLogger
+from policies.ground.signing import KeyRing
 from policies.trail.merkle_tree import leaf_hash
+
+
+class ImpactParts(NamedTuple):
+    """`database_url` and `database` say how a run's process opens the database; `entropy(n)`
+    returns n random bytes."""
+
+    store: Store
+    clock: Clock
+    entropy: Callable[[int], bytes]
+    checkpoints: CheckpointMaker
+    ring: KeyRing
+    database_url: str
+    database: DatabaseLimits
+
 
 LEASE = 5_000_000
 """Microseconds. A run is saved every second, so another process continues it only after a death. If

@@ -11,7 +11,7 @@ from control_api.edge.answers import Empty, time_or_none
 from control_api.edge.requests import Identifier, RequestModel, UndecodedRequest
 from control_api.log.export.place import LogPart, find_part
 from control_api.policy import impact_queries
-from control_api.policy.analyses.job import Job
+from control_api.policy.analyses.process import Job
 from control_api.policy.bundle import Policies
 from control_api.policy.impact_counts import ImpactCounts, forget_ended
 from control_api.policy.impact_models import (

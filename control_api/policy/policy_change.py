@@ -19,7 +19,7 @@ from typing import NamedTuple
 import orjson
 from sqlalchemy import text
 
-from control_api.policy import guardrail_queries
+from control_api.policy import guardrails
 from control_api.policy.bundle import Policies
 from control_api.policy.models import PolicyResponse, shown_policy
 from control_api.store.queries import policy_rows
@@ -65,7 +65,9 @@ class GuardrailBroken(Conflict):
 async def require_guardrails(tx: Transaction, touched: Mapping[str, Sequence[Policy]]) -> None:
     """Raise `GuardrailBroken` if `touched`, the roles that a change touches with all the policies
     that each will have, break a guardrail."""
-    rules = [each.guardrail for each in await guardrail_queries.every(tx.connection, tx.tenant_id)]
+    rules = [
+        each.guardrail for each in await guardrails.every_guardrail(tx.connection, tx.tenant_id)
+    ]
     if rules:
         await _require(tx, rules, GuardedRoles(touched, every=False))
 

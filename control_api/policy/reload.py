@@ -12,10 +12,10 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from control_api.metrics.labels import Reload
-from control_api.policy import guardrail_change, guardrail_queries, policy_change
+from control_api.policy import guardrail_operations, guardrails, policy_change
 from control_api.policy.bundle import Policies, RefusedFiles
-from control_api.policy.guardrail_change import FilePlan
-from control_api.policy.guardrail_queries import StoredGuardrail
+from control_api.policy.guardrail_operations import FilePlan
+from control_api.policy.guardrails import StoredGuardrail
 from control_api.policy.models import Reloaded
 from control_api.policy.plan import Plan, plan
 from control_api.policy.policy_change import GuardrailBroken, require_new
@@ -93,8 +93,8 @@ async def _apply(
         if done.taken:
             raise LoadError([_name_taken(definition) for definition in done.taken])
         async with policies.store.reading(tenant_id) as connection:
-            stored = await guardrail_queries.every(connection, tenant_id)
-        rules = guardrail_change.plan_files(stored, definitions.guardrails)
+            stored = await guardrails.every_guardrail(connection, tenant_id)
+        rules = guardrail_operations.plan_files(stored, definitions.guardrails)
         if not (done.writes or rules):
             return done, rules
         if await policies.store.write(tenant_id, _work(policies, done, rules, stored, by)):
@@ -126,10 +126,10 @@ def _work(
         # Every replica watches the same files, so another one has often applied the same change.
         if not await _is_current(tx, done):
             return False
-        if await guardrail_queries.every(tx.connection, tx.tenant_id) != stored:
+        if await guardrails.every_guardrail(tx.connection, tx.tenant_id) != stored:
             return False
         # Before the policies are published: they have to keep the guardrails of the same files.
-        await guardrail_change.apply_files(policies, tx, rules, by)
+        await guardrail_operations.apply_files(policies, tx, rules, by)
         # Removals come first, so that an added policy can reuse a removed one's name.
         for row in (*done.removed, *done.moved, *done.updated):
             await policy_rows.put(tx.connection, tx.tenant_id, row)

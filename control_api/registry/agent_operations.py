@@ -19,14 +19,6 @@ from control_api.edge.requests import (
     Text,
 )
 from control_api.registry import agent_queries
-from control_api.registry.agent_models import (
-    ACTIVITY_WINDOW,
-    Activity,
-    AgentDetail,
-    AgentResponse,
-    RegistryCounts,
-    shown_agent,
-)
 from control_api.registry.agent_queries import CredentialType, StoredAgent
 from control_api.registry.bundle import Registry
 from control_api.registry.enrolment.pods import (
@@ -36,6 +28,14 @@ from control_api.registry.enrolment.pods import (
     with_generation,
 )
 from control_api.registry.key_change import refuse_unknown_key
+from control_api.registry.models import (
+    ACTIVITY_WINDOW,
+    Activity,
+    AgentDetail,
+    AgentResponse,
+    RegistryCounts,
+    shown_agent,
+)
 from control_api.registry.workload import Workload
 from control_api.store.counters import queries as counters
 from control_api.store.counters.counters import HOUR

@@ -6,7 +6,7 @@ Knows the row, the published document and the log entry of a key. Knows no opera
 from dataclasses import asdict
 
 from control_api.edge.requests import Repeated
-from control_api.registry.key_models import NewKey, listed_key
+from control_api.registry.models import NewKey, listed_key
 from control_api.store.queries import key_rows
 from control_api.store.queries.key_rows import StoredKey
 from control_api.store.transaction import Transaction

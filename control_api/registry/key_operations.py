@@ -24,7 +24,7 @@ from control_api.registry import agent_queries, sidecar_owner_queries
 from control_api.registry.bundle import Registry
 from control_api.registry.enrolment.pods import agent_change
 from control_api.registry.key_change import add_key, build_key, key_change
-from control_api.registry.key_models import (
+from control_api.registry.models import (
     AgentPatterns,
     CreatedKey,
     KeyRequest,

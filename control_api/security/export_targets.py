@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 FORMATS = ("ocsf", "ecs", "cloudevents", "otel")
-"""Those of `control_api.log.formats.formats` that are JSON; a test compares."""
+"""Those of `control_api.log.formats` that are JSON; a test compares."""
 MAX_TARGETS = 16
 SYSLOG_TLS = 6514
 """RFC 5425, section 4.1. Syslog over plain TCP has no port of its own."""

@@ -15,7 +15,7 @@ import orjson
 
 from control_api.log.tenant_change import effective
 from control_api.registry.key_change import add_key, build_key
-from control_api.registry.key_models import NewKey
+from control_api.registry.models import NewKey
 from control_api.settings import Settings
 from control_api.store.queries import tenant_rows
 from control_api.store.queries.tenant_rows import Installation, StoredTenant

@@ -14,7 +14,7 @@ from control_api.edge.requests import EmptyRequest, Identifier, ListRequest, Req
 from control_api.log.tenant_change import effective, stored
 from control_api.policy.reload import reload_tenant
 from control_api.registry.key_change import add_key, build_key
-from control_api.registry.key_models import NewKey
+from control_api.registry.models import NewKey
 from control_api.store.queries import tenant_rows
 from control_api.store.queries.tenant_rows import StoredTenant
 from control_api.store.transaction import Transaction

@@ -22,7 +22,7 @@ import orjson
 import psutil
 
 from control_api.log.export.decisions import read_event
-from control_api.log.formats.formats import FORMATS, Format
+from control_api.log.formats import FORMATS, Format
 from policies.ground.canonical import rfc3339
 from policies.retrieval import parse_retrieval
 from policies.trail.merkle_tree import leaf_hash

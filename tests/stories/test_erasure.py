@@ -14,7 +14,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from control_api.log import wal_folding
+from control_api.log import erasure
 from policies.ground.redis_url import RedisUrl
 from sidecar.settings.model import AgentSettings
 from tests.support import redis
@@ -109,8 +109,8 @@ async def test_an_erased_value_is_in_no_byte_of_an_installation(
 ) -> None:
     for service in ("sluice", "sidecar"):  # the levels that an operator can set
         caplog.set_level(logging.DEBUG, service)
-    monkeypatch.setattr(wal_folding, "GATHER_SECONDS", 0.05)
-    monkeypatch.setattr(wal_folding, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(erasure, "GATHER_SECONDS", 0.05)
+    monkeypatch.setattr(erasure, "RETRY_SECONDS", 0.05)
     with ExitStack() as stack:
         environ, server = {}, None
         if database == "redis":

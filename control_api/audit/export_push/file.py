@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from control_api.audit.export_push.sender import AuditEvent, TargetAway
-from control_api.log.formats.formats import FORMATS, Format
+from control_api.log.formats import FORMATS, Format
 from control_api.security.export_targets import ExportTarget
 from policies.ground.os_errors import worded
 

@@ -25,7 +25,7 @@ from aiohttp import (
 )
 
 from control_api.audit.export_push.sender import AuditEvent, TargetAway, TargetTls
-from control_api.log.formats.otel import log_record, resource
+from control_api.log.formats import otel_log_record, otel_resource
 from control_api.security.export_targets import ExportTarget
 from policies import __version__
 
@@ -54,7 +54,7 @@ class OtlpSender:
     def encode(event: AuditEvent, tenant_id: str) -> bytes:
         """The sidecar as JSON, a line break, and the `LogRecord`: records of one sidecar, one after
         the other, are sent under one resource."""
-        record = orjson.dumps(log_record(event, tenant_id))
+        record = orjson.dumps(otel_log_record(event, tenant_id))
         return orjson.dumps(event["sidecar_id"]) + b"\n" + record
 
     async def send(self, encoded: list[bytes]) -> int:
@@ -148,7 +148,7 @@ def _body(encoded: list[bytes], compress: bool) -> bytes:
     pairs = (each.split(b"\n", 1) for each in encoded)
     groups = [
         {
-            "resource": resource(orjson.loads(sidecar)),
+            "resource": otel_resource(orjson.loads(sidecar)),
             "scopeLogs": [
                 {"scope": _SCOPE, "logRecords": [orjson.Fragment(record) for _, record in records]}
             ],

@@ -22,7 +22,7 @@ from functools import partial
 from typing import TypeVar
 
 from control_api.audit.export_push.sender import AuditEvent, TargetAway, TargetTls
-from control_api.log.formats.formats import FORMATS
+from control_api.log.formats import FORMATS
 from control_api.security.export_targets import ExportTarget
 
 ENTERPRISE = 32473

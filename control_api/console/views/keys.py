@@ -10,7 +10,6 @@ from control_api.console.page import Html, Page, See
 from control_api.console.routes import ROOT
 from control_api.console.visit import NULL, Visit, address
 from control_api.edge.requests import Repeated
-from control_api.registry.key_models import DEFAULT_DAYS, ListedKey
 from control_api.registry.key_operations import (
     bind_key,
     create_key,
@@ -19,6 +18,7 @@ from control_api.registry.key_operations import (
     revoke_key,
     rotate_key,
 )
+from control_api.registry.models import DEFAULT_DAYS, ListedKey
 from policies.ground.canonical import micros
 from policies.ground.errors import Conflict, SluiceError, invalid
 

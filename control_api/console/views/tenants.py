@@ -11,8 +11,8 @@ from control_api.console.routes import ROOT
 from control_api.console.views.keys import key_fields, new_idempotency_key
 from control_api.console.visit import Visit, address
 from control_api.edge.requests import Repeated
-from control_api.registry.key_models import DEFAULT_DAYS
 from control_api.registry.key_operations import provision_key
+from control_api.registry.models import DEFAULT_DAYS
 from control_api.tenants.operations import (
     change_tenant_settings,
     create_tenant,

@@ -18,7 +18,7 @@ from control_api.log.export.ending import ExportStopped
 from control_api.log.export.file import Wanted, WhyStop
 from control_api.log.export.place import find_part
 from control_api.log.export.rows import Ahead, Pace
-from control_api.log.formats.formats import AuditEvent, Format
+from control_api.log.formats import AuditEvent, Format
 from control_api.log.search import EVERY_EVENT, EventFilters, events_of, matching
 from control_api.store.queries.purges import first_kept
 from control_api.store.schema.log import entries_with_openings, log_entries, openings

@@ -20,9 +20,8 @@ from typing import Any
 
 from sqlalchemy import Row, bindparam, select
 
-from control_api.log import redactions
 from control_api.log.checks import AnchorCheck, check_purge_entry, check_purged_rows
-from control_api.log.scan import LogRange, scan
+from control_api.log.scan import LogRange, excuse_redacted, missing_openings, scan
 from control_api.log.scheduled.node_repair import NodeRepair, StepNodes
 from control_api.log.scheduled.rederivation import Derivations, stopped
 from control_api.store.counters.counters import DAY
@@ -240,10 +239,8 @@ class SelfChecker:
         part = LogRange(state.size, until, head.size, PAUSE, PAGE_ROWS, STRETCH, self._rest)
         found = await scan(self._store, tenant_id, verifier, part, check.check_rows, follow)
         tree, leaf, broken = verifier.reached()
-        await redactions.excuse(self._store, tenant_id, verifier.erasures, until)
-        found = (
-            found or broken or await redactions.missing(self._store, tenant_id, verifier.erasures)
-        )
+        await excuse_redacted(self._store, tenant_id, verifier.erasures, until)
+        found = found or broken or await missing_openings(self._store, tenant_id, verifier.erasures)
         if found is None and tree.size < until:
             gone = f"seq {tree.size}: missing, though the head counts {head.size} entries"
             found = Finding(tree.size, Reason.ENTRIES_MISSING, gone)

@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from control_api.policy.analyses.job import NO_MEMORY, SIZE, Answer, read_job, write_answer
+from control_api.policy.analyses.process import NO_MEMORY, SIZE, Answer, read_job, write_answer
 from control_api.policy.analyses.questions import QUESTIONS
 from policies.analysis.names import TooManyClasses
 from policies.ground.errors import SluiceError

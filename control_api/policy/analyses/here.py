@@ -3,8 +3,7 @@ their own takes 0.2 s to start, if none waits. Larger ones go there."""
 
 from collections.abc import Callable, Mapping, Sequence
 
-from control_api.policy.analyses.job import Job
-from control_api.policy.analyses.process import Analyses
+from control_api.policy.analyses.process import Analyses, Job
 from control_api.policy.analyses.questions import (
     access_by_policies,
     candidate_review,

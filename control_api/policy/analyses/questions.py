@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from control_api.policy import candidate_models as candidate_request
-from control_api.policy.analyses.job import Job
+from control_api.policy.analyses.process import Job
 from control_api.policy.impact_models import prepare
 from control_api.policy.models import (
     ComparedPolicies,

@@ -10,9 +10,8 @@ from control_api.policy.publishing.heartbeats import Heartbeats
 from control_api.policy.publishing.push_queue import PushQueue
 from control_api.policy.publishing.reconcile import Reconciler, Resume
 from control_api.policy.publishing.redis_client import RedisClient
-from control_api.policy.publishing.redis_sets import RedisSets
+from control_api.policy.publishing.redis_sets import RedisSets, SetSigner
 from control_api.policy.publishing.session_claims import SessionClaims
-from control_api.policy.publishing.set_signer import SetSigner
 from control_api.store.queries.session_rows import SessionRow
 from control_api.store.store import Store
 from policies.ground.clock import Clock

@@ -38,8 +38,7 @@ from control_api.policy.publishing.redis_client import (
     far_ahead,
     unusable,
 )
-from control_api.policy.publishing.redis_sets import at_query
-from control_api.policy.publishing.set_signer import SetSigner
+from control_api.policy.publishing.redis_sets import SetSigner, at_query
 from control_api.store.queries import tenant_rows
 from control_api.store.store import Store
 from policies.ground.errors import Unavailable

@@ -18,8 +18,13 @@ from control_api.metrics.labels import Pushing
 from control_api.metrics.metrics import RedisMetrics
 from control_api.policy.publishing.reconcile import Reconciler
 from control_api.policy.publishing.redis_client import RedisFault
-from control_api.policy.publishing.redis_sets import RedisSets, SetChanged, SetLocked, one_step
-from control_api.policy.publishing.set_signer import SetSigner
+from control_api.policy.publishing.redis_sets import (
+    RedisSets,
+    SetChanged,
+    SetLocked,
+    SetSigner,
+    one_step,
+)
 from control_api.store.errors import WriteFault
 from control_api.store.group_commit import start_task
 from control_api.store.set_nodes import root_digest

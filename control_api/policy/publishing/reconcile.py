@@ -33,8 +33,8 @@ from control_api.policy.publishing.redis_sets import (
     RedisSets,
     SetChanged,
     SetLocked,
+    SetSigner,
 )
-from control_api.policy.publishing.set_signer import SetSigner
 from control_api.store import set_nodes
 from control_api.store.queries import documents, log_keys, tenant_rows
 from control_api.store.store import Store

@@ -1,4 +1,5 @@
-"""Reads a tenant's policy set in Redis, and writes it by compare-and-set, in batches.
+"""Reads a tenant's policy set in Redis, and writes it by compare-and-set, in batches. Holds the key
+that signs its heads, and verifies the heads that other replicas signed.
 
 INVARIANT: a document's bucket is written with the document or after it, never before. So a bucket
 lists only documents that were written, even if a replica dies in between.
@@ -7,7 +8,7 @@ A small change is written in one step, together with the head. A large one is wr
 under a lock, with the head last.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -19,8 +20,11 @@ from control_api.policy.publishing.redis_client import (
     Script,
     is_error,
 )
+from policies.ground.canonical import encode
+from policies.ground.signing import KeyRing
 from policies.sets.merkle_map import ROOT
-from policies.sets.redis_keys import AT, HEAD, HISTORY, changes_key, node_field, set_key
+from policies.sets.redis_keys import AT, HEAD, HISTORY, at, changes_key, node_field, set_key
+from policies.sets.signed_head import SetHead, SignatureRejected
 
 CHANGES = 10_000
 """Heads that the stream of changes keeps, approximately."""
@@ -261,3 +265,41 @@ def one_step(fields: dict[bytes, bytes | None]) -> bool:
     """Whether all of these fields may go in a single step."""
     size = sum(len(field) + len(body or b"") for field, body in fields.items())
     return not _over(len(fields), size, ONE_STEP)
+
+
+@dataclass(frozen=True, slots=True)
+class SetSigner:
+    """The log's keys, and the epoch of the store whose revisions are signed."""
+
+    ring: KeyRing
+    epoch: str
+
+    @property
+    def history(self) -> bytes:
+        """The endorsements that led to the current key, as the set stores them."""
+        return encode([each.to_wire() for each in self.ring.history])
+
+    def at(self, revision: int) -> bytes:
+        return at(self.epoch, revision)
+
+    def owns(self, held: HeldSet) -> bool:
+        """Whether the set claims to come from this store. Nothing signs that claim."""
+        epoch, _, revision = (held.at or b"").rpartition(b":")
+        return epoch == self.epoch.encode() and revision.isdigit()
+
+    def open_head(self, tenant_id: str, sealed: bytes, publics: Iterable[bytes]) -> SetHead | None:
+        """The head, or None if none of these keys signed it or it comes from another store."""
+        # `opened` verifies the signature before it parses the head. Trying each key is cheap: there
+        # is only one more for each rotation.
+        for public in publics:
+            try:
+                head = SetHead.opened(sealed, public, tenant_id)
+            except SignatureRejected:
+                continue
+            return head if head.epoch == self.epoch else None
+        return None
+
+    def signed_by_us(self, tenant_id: str, sealed: bytes | None) -> bool:
+        """Whether this process's own key signed the head."""
+        mine = (self.ring.signer.public,)
+        return sealed is not None and self.open_head(tenant_id, sealed, mine) is not None

@@ -15,7 +15,7 @@ from control_api.metrics.labels import SessionPush
 from control_api.metrics.metrics import RedisMetrics
 from control_api.policy.publishing.push_queue import FIRST_PAUSE, LONGEST_PAUSE
 from control_api.policy.publishing.redis_client import Part, RedisClient, RedisFault, Script
-from control_api.policy.publishing.set_signer import SetSigner
+from control_api.policy.publishing.redis_sets import SetSigner
 from control_api.store.errors import WriteFault
 from control_api.store.group_commit import start_task
 from control_api.store.queries.session_rows import SessionRow

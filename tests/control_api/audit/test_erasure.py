@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from control_api.log import wal_folding
+from control_api.log import erasure
 from control_api.log.scheduled import loop
 from control_api.store.schema.columns import metadata
 from tests.support.control_api import ControlApi
@@ -19,8 +19,8 @@ SEED = "seeded-93c1-person"
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wal_folding, "GATHER_SECONDS", 0.05)
-    monkeypatch.setattr(wal_folding, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(erasure, "GATHER_SECONDS", 0.05)
+    monkeypatch.setattr(erasure, "RETRY_SECONDS", 0.05)
     monkeypatch.setattr(loop, "FIRST_SECONDS", 0.1)
     monkeypatch.setattr(loop, "INTERVAL_SECONDS", 0.2)
 

@@ -21,7 +21,7 @@ from control_api.log.export import decisions
 from control_api.log.export.ending import ExportStopped
 from control_api.log.export.file import Wanted
 from control_api.log.export.rows import Pace
-from control_api.log.formats.formats import FORMATS
+from control_api.log.formats import FORMATS
 from policies.trail.merkle_tree import leaf_hash
 from policies.trail.record import REPORT_PREFIX
 from tests.control_api.audit.test_export_log import alter, filled, url_of

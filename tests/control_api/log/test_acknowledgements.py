@@ -130,8 +130,8 @@ async def test_a_batch_that_advances_nothing_sends_no_statement_more(
         return whole(record)
 
     monkeypatch.setattr(acknowledged, "revision_of", counted)
-    monkeypatch.setattr("control_api.store.queries.sidecar_rows.add", None)
-    monkeypatch.setattr("control_api.store.queries.sidecar_rows.newest", None)
+    monkeypatch.setattr("control_api.store.queries.sidecar_rows.add_acknowledgements", None)
+    monkeypatch.setattr("control_api.store.queries.sidecar_rows.newest_acknowledged", None)
     await ship(world, spool, *(decided(1) for _ in range(50)))
     assert len(read) == 1
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from control_api.log import cited_documents
 from control_api.log.ingest import ingest
+from control_api.log.purge import LATE_DELIVERY
 from control_api.log.tenant_change import publish_settings
 from control_api.settings import read
 from control_api.store.cited_documents import by_digests
@@ -22,7 +22,7 @@ from policies.trail.record import Record, decision_record
 from tests.control_api.log.purging import DAY, keep_days, purge
 from tests.support.open_store import TENANT, OpenStore, Spool, event_id, sql
 
-LATE = cited_documents.LATE
+LATE = LATE_DELIVERY
 
 
 async def publish(world: OpenStore, **documents: bytes | None) -> None:

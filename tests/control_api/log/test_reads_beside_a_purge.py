@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 
 from control_api.log.append import check_heads
-from control_api.log.database_verifier.rows import roots_at
+from control_api.log.database_verifier.verify import roots_at
 from control_api.log.export.file import Wanted, open_export
 from policies.ground.signing import KeyRing
 from tests.control_api.log.purging import SIGNER, aged, purge, seqs

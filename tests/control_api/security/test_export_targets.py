@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from control_api.log.formats.formats import FORMATS as ALL_FORMATS
+from control_api.log.formats import FORMATS as ALL_FORMATS
 from control_api.security.export_targets import FORMATS, ExportTarget, parse_targets
 from control_api.settings import read
 from policies.ground.settings import SettingsError

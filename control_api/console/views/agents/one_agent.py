@@ -15,9 +15,9 @@ from control_api.console.visit import NULL, Visit, address
 from control_api.console.words import causes_of, covers, in_words, item_in_words
 from control_api.fleet.operations import list_sidecars
 from control_api.policy.access_operations import show_access
-from control_api.registry.agent_models import AgentDetail
 from control_api.registry.agent_operations import change_agent_status, get_agent, update_agent
 from control_api.registry.key_operations import list_keys
+from control_api.registry.models import AgentDetail
 from policies.ground.errors import Invalid, SluiceError
 
 DENIALS = 200

@@ -11,8 +11,8 @@ from control_api.audit.event_operations import list_events
 from control_api.console.page import Html, Page, See
 from control_api.console.routes import ROOT
 from control_api.console.visit import Visit, address
-from control_api.registry.agent_models import ACTIVITY_WINDOW
 from control_api.registry.agent_operations import get_agent, list_agents, register_agent
+from control_api.registry.models import ACTIVITY_WINDOW
 from policies.definitions.model import AGENT_STATUSES
 from policies.ground.canonical import rfc3339
 from policies.ground.errors import NotFound, SluiceError

@@ -11,15 +11,12 @@ from typing import Any
 import pytest
 
 from control_api.audit.event_models import AuditEvent
-from control_api.log.formats.ecs import document
-from control_api.log.formats.ocsf import activity
-from control_api.log.formats.otel import log_record
-from control_api.log.formats.spreadsheet import COLUMNS
+from control_api.log.formats import CSV_COLUMNS, ecs_document, ocsf_activity, otel_log_record
 from policies.trail.fields import FIELDS, Export
 from tests.control_api.log.formats.events import ALLOWED, DENIED, TENANT
 
 SHOWN = [each for each in FIELDS if each.shown]
-SHAPES: dict[Export, Any] = {"ecs": document, "ocsf": activity, "otel": log_record}
+SHAPES: dict[Export, Any] = {"ecs": ecs_document, "ocsf": ocsf_activity, "otel": otel_log_record}
 FULL: dict[str, Any] = {
     **{name: name if value is None else value for name, value in DENIED.items()},
     "policy_version": 3,
@@ -71,7 +68,7 @@ def test_a_number_of_zero_is_not_left_out(export: Export) -> None:
 
 def test_the_columns_of_a_csv_file_are_numbered() -> None:
     numbered = {each.csv: each.shown for each in SHOWN if each.csv}
-    assert tuple(numbered[n] for n in range(1, len(numbered) + 1)) == COLUMNS
+    assert tuple(numbered[n] for n in range(1, len(numbered) + 1)) == CSV_COLUMNS
 
 
 def test_the_type_of_an_event_has_the_shown_fields_in_order() -> None:

@@ -11,12 +11,16 @@ from typing import Any
 import orjson
 import pytest
 
-from control_api.log.formats.cloudevents import cloud_event
-from control_api.log.formats.ecs import document
-from control_api.log.formats.formats import FORMATS
-from control_api.log.formats.ocsf import activity
-from control_api.log.formats.otel import log_record, resource
-from control_api.log.formats.spreadsheet import COLUMNS, row
+from control_api.log.formats import (
+    CSV_COLUMNS,
+    FORMATS,
+    cloud_event,
+    csv_row,
+    ecs_document,
+    ocsf_activity,
+    otel_log_record,
+    otel_resource,
+)
 from policies import __version__
 from policies.ground.canonical import b64
 from policies.trail.entry import audit_event
@@ -32,8 +36,8 @@ def attributes(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def cells(event: dict[str, Any]) -> dict[str, str]:
-    [found] = csv.reader(io.StringIO(row(event, TENANT).decode(), newline=""))
-    return dict(zip(COLUMNS, found, strict=True))
+    [found] = csv.reader(io.StringIO(csv_row(event, TENANT).decode(), newline=""))
+    return dict(zip(CSV_COLUMNS, found, strict=True))
 
 
 def texts(value: object) -> Iterator[str]:
@@ -49,7 +53,7 @@ def texts(value: object) -> Iterator[str]:
 
 def test_an_allow_in_ocsf() -> None:
     policy = {"name": "loan-underwriting", "version": "3"}
-    assert activity(ALLOWED, TENANT) == {
+    assert ocsf_activity(ALLOWED, TENANT) == {
         "class_uid": 6005,
         "category_uid": 6,
         "activity_id": 4,
@@ -85,7 +89,7 @@ def test_an_allow_in_ocsf() -> None:
 
 
 def test_a_deny_in_ocsf() -> None:
-    found = activity(DENIED, TENANT)
+    found = ocsf_activity(DENIED, TENANT)
     assert found["severity_id"] == 3
     assert {found[name] for name in ("action_id", "disposition_id", "status_id")} == {2}
     assert found["policy"] == {"name": "no_policy"}
@@ -96,13 +100,13 @@ def test_a_deny_in_ocsf() -> None:
 
 
 def test_absent_fields_are_left_out_of_ocsf_but_not_what_it_requires() -> None:
-    found = activity(SPARSE, TENANT)
+    found = ocsf_activity(SPARSE, TENANT)
     assert set(found["actor"]) == {"app_name", "authorizations"}
     assert found["src_endpoint"] == {"svc_name": "control-api"}
 
 
 def test_an_allow_in_ecs() -> None:
-    assert document(ALLOWED, TENANT) == {
+    assert ecs_document(ALLOWED, TENANT) == {
         "@timestamp": "2026-01-31T12:00:00.123456Z",
         "ecs": {"version": "8.17"},
         "event": {
@@ -132,7 +136,7 @@ def test_an_allow_in_ecs() -> None:
 
 
 def test_a_deny_in_ecs() -> None:
-    found = document(DENIED, TENANT)
+    found = ecs_document(DENIED, TENANT)
     assert found["event"]["type"] == ["access", "denied"]
     assert found["event"]["outcome"] == "failure"
     assert found["rule"] == {"name": "no_policy"}
@@ -140,7 +144,7 @@ def test_a_deny_in_ecs() -> None:
 
 
 def test_absent_fields_are_left_out_of_ecs() -> None:
-    found = document(SPARSE, TENANT)
+    found = ecs_document(SPARSE, TENANT)
     assert found["user"] == {"roles": ["loan_underwriter"]}
     assert "session_id" not in found["labels"]
     assert not {"service", "observer"} & set(found)
@@ -177,7 +181,7 @@ def test_a_subject_has_no_character_that_cloudevents_forbids() -> None:
 
 
 def test_an_allow_in_otel() -> None:
-    found = log_record(ALLOWED, TENANT)
+    found = otel_log_record(ALLOWED, TENANT)
     assert attributes(found) == {
         "gen_ai.operation.name": "retrieval",
         "sluice.tenant_id": TENANT,
@@ -207,7 +211,7 @@ def test_an_allow_in_otel() -> None:
 
 
 def test_a_deny_in_otel() -> None:
-    found = log_record(SPARSE, TENANT)
+    found = otel_log_record(SPARSE, TENANT)
     assert (found["severityNumber"], found["severityText"]) == (13, "WARN")
     named = attributes(found)
     assert named["error.type"] == "role"
@@ -217,27 +221,27 @@ def test_a_deny_in_otel() -> None:
 
 def test_a_time_that_otlp_can_not_hold_is_an_attribute() -> None:
     for name in ("before 1970", "the epoch", "the year 0001", "the year 9999"):
-        found = log_record(UNUSUAL[name], TENANT)
+        found = otel_log_record(UNUSUAL[name], TENANT)
         assert "timeUnixNano" not in found
         assert attributes(found)["sluice.timestamp"] == UNUSUAL[name]["timestamp"]
 
 
 def test_the_resource_of_a_sidecar() -> None:
-    assert attributes(resource("sidecar-1")) == {
+    assert attributes(otel_resource("sidecar-1")) == {
         "service.name": "sluice",
         "service.version": __version__,
         "service.instance.id": "sidecar-1",
     }
-    assert "service.instance.id" not in attributes(resource(None))
+    assert "service.instance.id" not in attributes(otel_resource(None))
 
 
 def test_milliseconds_before_1970_are_rounded_down() -> None:
-    assert activity(UNUSUAL["before 1970"], TENANT)["time"] == -1
+    assert ocsf_activity(UNUSUAL["before 1970"], TENANT)["time"] == -1
 
 
 def test_an_allow_as_a_row() -> None:
-    shown = {name: ALLOWED[name] or "" for name in COLUMNS}
-    assert set(COLUMNS) == set(ALLOWED) - {"query"}
+    shown = {name: ALLOWED[name] or "" for name in CSV_COLUMNS}
+    assert set(CSV_COLUMNS) == set(ALLOWED) - {"query"}
     shown |= {"seq": "17", "policy_version": "3", "check": "", "pii_masked": "false"}
     shown |= {"time_doubtful": "false", "agent_foreign": "false"}
     assert cells(ALLOWED) == shown
@@ -247,9 +251,9 @@ def test_what_was_noted_of_a_record_is_in_every_format() -> None:
     marked = {**ALLOWED, "decision": "DENY", "time_doubtful": True, "agent_foreign": True}
     for mark in ("time_doubtful", "agent_foreign"):
         assert cells(marked)[mark] == "true"
-        assert activity(marked, TENANT)["unmapped"][mark] is True
-        assert document(marked, TENANT)["labels"][mark] == "true"
-        assert attributes(log_record(marked, TENANT))[f"sluice.{mark}"] is True
+        assert ocsf_activity(marked, TENANT)["unmapped"][mark] is True
+        assert ecs_document(marked, TENANT)["labels"][mark] == "true"
+        assert attributes(otel_log_record(marked, TENANT))[f"sluice.{mark}"] is True
 
 
 def test_absent_fields_are_empty_cells() -> None:
@@ -329,8 +333,8 @@ def test_a_forwarded_denial_of_the_log_says_so() -> None:
 
 
 def test_no_row_has_the_query() -> None:
-    assert b"terms of contract" not in row(ALLOWED, TENANT)
+    assert b"terms of contract" not in csv_row(ALLOWED, TENANT)
 
 
 def test_the_header_of_a_csv_file() -> None:
-    assert FORMATS["csv"].header == ",".join(COLUMNS).encode() + b"\r\n"
+    assert FORMATS["csv"].header == ",".join(CSV_COLUMNS).encode() + b"\r\n"

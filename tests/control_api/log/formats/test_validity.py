@@ -18,9 +18,7 @@ from ocsf_json_schema import OcsfJsonSchemaEmbedded, get_ocsf_schema
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, SeverityNumber
 
-from control_api.log.formats.formats import FORMATS
-from control_api.log.formats.ocsf import VERSION
-from control_api.log.formats.otel import resource
+from control_api.log.formats import FORMATS, OCSF_VERSION, otel_resource
 from policies.ground.canonical import micros
 from tests.control_api.log.formats.events import EVENTS, TENANT
 
@@ -66,7 +64,7 @@ def line(form: str, name: str) -> bytes:
 
 @cache
 def ocsf() -> jsonschema_rs.Validator:
-    schema = OcsfJsonSchemaEmbedded(get_ocsf_schema(version=VERSION))
+    schema = OcsfJsonSchemaEmbedded(get_ocsf_schema(version=OCSF_VERSION))
     activity = schema.lookup_class_name_from_uid(class_uid=6005)
     whole: dict[str, Any] = schema.get_class_schema(
         class_name=activity, profiles=["security_control"]
@@ -149,7 +147,7 @@ def test_a_resource_and_its_records_are_a_request_of_otlp() -> None:
     records = [json.loads(line("otel", name)) for name in EVENTS]
     whole = {
         "resourceLogs": [
-            {"resource": resource("sidecar-1"), "scopeLogs": [{"logRecords": records}]}
+            {"resource": otel_resource("sidecar-1"), "scopeLogs": [{"logRecords": records}]}
         ]
     }
     request = json_format.Parse(json.dumps(whole), ExportLogsServiceRequest())

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from control_api.policy.analyses import here, questions
-from control_api.policy.analyses.job import Job
+from control_api.policy.analyses.process import Job
 from control_api.policy.analyses.questions import QUESTIONS
 from policies.analysis.matrix import Columns
 

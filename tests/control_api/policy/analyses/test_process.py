@@ -23,8 +23,16 @@ import uvloop
 
 from control_api.policy.analyses import __main__ as program
 from control_api.policy.analyses import process
-from control_api.policy.analyses.job import SIZE, Answer, Job, read_answer, write_job
-from control_api.policy.analyses.process import Analyses, Child, EndedError
+from control_api.policy.analyses.process import (
+    SIZE,
+    Analyses,
+    Answer,
+    Child,
+    EndedError,
+    Job,
+    read_answer,
+    write_job,
+)
 from policies.ground.errors import Invalid, Malformed, Unavailable
 from tests.support.waiting import until_async
 

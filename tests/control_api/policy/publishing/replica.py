@@ -17,7 +17,7 @@ from sqlalchemy import select
 from control_api import settings
 from control_api.metrics.metrics import Instruments
 from control_api.policy.publishing.assembly import Publishing
-from control_api.policy.publishing.set_signer import SetSigner
+from control_api.policy.publishing.redis_sets import SetSigner
 from control_api.rollback_recovery import RollbackRecovery
 from control_api.store.queries import documents
 from control_api.store.schema.tables import set_nodes

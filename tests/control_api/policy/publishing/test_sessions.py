@@ -14,8 +14,8 @@ from prometheus_client import CollectorRegistry
 
 from control_api.metrics.metrics import Instruments
 from control_api.policy.publishing.redis_client import RedisClient
+from control_api.policy.publishing.redis_sets import SetSigner
 from control_api.policy.publishing.session_claims import SessionClaims
-from control_api.policy.publishing.set_signer import SetSigner
 from control_api.store.queries.session_rows import SessionRow
 from policies.ground.redis_url import RedisUrl
 from policies.ground.signing import KeyRing

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from control_api.metrics.labels import KeySetFetch
-from control_api.registry.enrolment.issuer_keys import (
+from control_api.registry.enrolment.enrolment import (
     FetchFailed,
     IssuerKeys,
     KeysUnavailable,
-    fetch,
+    fetch_keys,
 )
 from control_api.security.issuers import Issuer, IssuerFaults, parse_issuers
 from policies.ground.clock import Clock
@@ -32,7 +32,7 @@ class IssuerSetup:
         self.outcomes: list[KeySetFetch] = []
         clock = Clock(lambda: 0, lambda: self.now)
         of = issuer or Issuer("i", "https://i/keys")
-        own = fetch if of.file else self.fetch
+        own = fetch_keys if of.file else self.fetch
         self.keys = IssuerKeys(of, clock, self.outcomes.append, own)
 
     async def fetch(self, issuer: Issuer) -> bytes:
@@ -88,7 +88,7 @@ async def test_without_any_set_the_pod_is_asked_to_come_back() -> None:
 
 
 async def test_a_key_that_left_the_set_stops_verifying(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("control_api.registry.enrolment.issuer_keys.REFRESH_SECONDS", 0.01)
+    monkeypatch.setattr("control_api.registry.enrolment.enrolment.REFRESH_SECONDS", 0.01)
     world = IssuerSetup()
     assert await world.keys.find(RSA_KID) is not None
     world.body = key_set(ec_jwk())
@@ -125,19 +125,19 @@ async def test_only_a_small_answer_of_the_address_itself_counts(
     key_server: KeySetServer, change: Callable[[KeySetServer], None], why: str
 ) -> None:
     issuer = Issuer("i", key_server.url)
-    assert await fetch(issuer) == key_server.body
+    assert await fetch_keys(issuer) == key_server.body
     key_server.headers["Location"] = key_server.url
     change(key_server)
     with pytest.raises(FetchFailed, match=why):
-        await fetch(issuer)
+        await fetch_keys(issuer)
     assert len(key_server.asked) == 2
 
 
 async def test_an_address_that_refuses_connections_is_a_failure() -> None:
     with pytest.raises(FetchFailed):
-        await fetch(Issuer("i", "http://127.0.0.1:9/keys"))
+        await fetch_keys(Issuer("i", "http://127.0.0.1:9/keys"))
     with pytest.raises(FetchFailed, match="can't be read"):
-        await fetch(Issuer("i", "/nonexistent"))
+        await fetch_keys(Issuer("i", "/nonexistent"))
 
 
 def test_the_setting_lists_several_clusters(tmp_path: Path) -> None:
