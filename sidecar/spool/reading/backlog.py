@@ -64,6 +64,12 @@ class Backlog:
         """The number of records on disk that are not acknowledged."""
         return sum(instance.unshipped for instance in self.instances)
 
+    @property
+    def largest(self) -> int:
+        """The bytes of the largest segment that was not set aside; 0 without any."""
+        sizes = (segment.size for each in self.instances for segment in each.segments)
+        return max(sizes, default=0)
+
     def occupied_by(self, spare_bytes: int) -> str:
         """What fills the room up to `max_bytes`, besides `spare_bytes` of segments that are ready.
         It has no numbers: they would be another text each second."""

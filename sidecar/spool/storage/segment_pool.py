@@ -72,6 +72,10 @@ class SegmentPool:
             self.disk_fault = None  # the disk is not asked
             self._outage.failing(f"`max_bytes` is reached: {occupied_by()}")
             return None
+        return await self.make_beyond()
+
+    async def make_beyond(self) -> Path | None:
+        """Make one spare, beyond `max_bytes` too. Returns None if the disk leaves no room."""
         path = self.next_name()
         # Reserved before the file exists: the limit holds even while it is being written.
         self._quota.reserve(self.size)

@@ -129,8 +129,8 @@ class Maintenance:
         if rotation.refusal is None and rotation.losses:
             rotation.declare()
         await self._backlog.retire()
-        if rotation.refusal is None:
-            await self._quiet.drop()
+        if rotation.refusal is None and await self._quiet.drop():
+            await self._refill_pool()
         waits = rotation.refusal is not None or rotation.losses
         return len(self._appender.spares) >= SPARE_SEGMENTS and not waits
 
@@ -145,6 +145,17 @@ class Maintenance:
             if spare is None:
                 break
             appender.spares.append(spare)
+        # A segment from before `segment_bytes` was lowered goes once everything is shipped and
+        # another has begun. If it leaves no room for that one, the limit has to wait.
+        if not appender.spares and self._outgrown() and not self._rotation.closed:
+            spare = await self._spares.make_beyond()
+            if spare is not None:
+                appender.spares.append(spare)
+
+    def _outgrown(self) -> bool:
+        """Whether everything is shipped, and a segment is larger than new ones."""
+        idle = self._backlog.depth == 0 and self._appender.waiting == 0
+        return idle and self._backlog.largest > self._spares.size
 
     async def _begin_instance(self) -> None:
         if not self._rotation.closed:

@@ -12,6 +12,9 @@ while:
    spare would be written in full, for a sidecar that decides every few minutes far more than its
    records.
 
+A spool whose `segment_bytes` and `max_bytes` were lowered may hold a segment that leaves no room
+for another. Once everything is receipted, it is replaced in the same way, and at once.
+
 Knows when, and in which order. Knows nothing of receipts.
 """
 
@@ -44,19 +47,21 @@ class QuietSpool:
         # Due already, and `drop` could do nothing: records wait for their receipt, or for room.
         return left if left > 0 else self._seconds
 
-    async def drop(self) -> None:
-        """Drop all receipted records, if the spool is quiet."""
+    async def drop(self) -> bool:
+        """Drop all receipted records, if the spool is quiet or needs the room of a segment that is
+        larger than new ones. Returns whether a new segment was begun."""
         appender, backlog = self._appender, self._backlog
-        busy = backlog.depth > 0 or appender.waiting > 0
-        if busy or backlog.quiet_seconds() < self._seconds:
-            return
         instance, last = appender.instance, appender.instance.segments[-1]
+        outgrown = appender.starved and last.size > self._spares.size
+        busy = backlog.depth > 0 or appender.waiting > 0
+        if busy or not (outgrown or backlog.quiet_seconds() >= self._seconds):
+            return False
         if last.first == appender.n:
             # It holds no record. An earlier drop may have left segments, if the process died.
             await backlog.trim(everything=True)
-            return
+            return False
         if not appender.spares:
-            return
+            return False
         reusable = None
         if last.size == self._spares.size:
             reusable = Reusable(last, last.size - appender.room, self._spares.next_name())
@@ -68,3 +73,4 @@ class QuietSpool:
             # again at what is receipted.
             if await backlog.drop(instance, reusable) and reusable is not None:
                 appender.spares.append(reusable.spare)
+        return True

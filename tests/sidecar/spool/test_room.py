@@ -143,6 +143,55 @@ async def test_allows_are_taken_while_a_spare_is_slow_to_come_but_not_the_last_e
         assert eids(await shipped(spool)) == [*map(str, range(taken)), "deny", "later"]
 
 
+@pytest.mark.deep(
+    stands_in="test_a_shipped_segment_that_outgrew_a_lowered_limit_is_replaced_at_the_start"
+)
+@pytest.mark.parametrize("fault", [None, "create_zeroed", "sync"])
+async def test_a_segment_that_outgrew_a_lowered_limit_is_replaced_once_it_is_shipped(
+    tmp_path: Path, fault: str | None
+) -> None:
+    disk, limit = FaultyDisk(), SEGMENTS * MIB
+    async with running_spool(tmp_path, segment_bytes=8 * MIB) as spool:
+        await keep(spool, "first")
+    async with running_spool(tmp_path, disk, max_bytes=limit) as spool:
+        taken = 0
+        with contextlib.suppress(SpoolFull):
+            while True:
+                await spool.put(record(taken, query=LARGE), denial=True).durable
+                taken += 1
+        assert (state(spool), spool.bytes_held) == ("full", 8 * MIB)
+        if fault is not None:
+            disk.breaks(fault)
+        cores = await shipped(spool)
+        assert eids(cores) == ["first", *map(str, range(taken))]
+        if fault is not None:
+            before = len(disk.calls)
+            await until_async("the disk is asked", lambda: fault in disk.calls[before:])
+            disk.heals()
+        await until_async("the spool is open", lambda: spool.state is State.OPEN)
+        await until_async("the space is freed", lambda: spool.bytes_held == limit)
+        # Once more, in segments of the new size.
+        again = await fill(spool, tmp_path, denial=False, prefix="again-")
+        assert spool.bytes_held == limit
+        cores += await shipped(spool)
+        assert eids(cores)[1 + taken :] == [f"again-{n}" for n in range(again)]
+    assert [each["lost"] for each in gaps(check_chain(cores))] in ([], [0])
+
+
+async def test_a_shipped_segment_that_outgrew_a_lowered_limit_is_replaced_at_the_start(
+    tmp_path: Path,
+) -> None:
+    async with running_spool(tmp_path, segment_bytes=4 * MIB) as spool:
+        await keep(spool, "first")
+        cores = await shipped(spool)
+    async with running_spool(tmp_path, max_bytes=SEGMENTS * MIB) as spool:
+        assert (state(spool), spool.bytes_held) == ("open", SEGMENTS * MIB)
+        await keep(spool, "next")
+        cores += await shipped(spool)
+    assert [core["src"]["n"] for core in check_chain(cores)] == [0, 1]
+    assert len({core["src"]["inst"] for core in cores}) == 1
+
+
 async def test_the_reserve_survives_a_restart(tmp_path: Path) -> None:
     async with running_spool(tmp_path, max_bytes=SEGMENTS * MIB) as spool:
         allows = await fill(spool, tmp_path, denial=False, prefix="allow-")
