@@ -190,12 +190,13 @@ class Spool:
 
     @property
     def state(self) -> State:
-        """What the spool takes at the moment. It is full once the largest denial might not fit."""
+        """What the spool takes at the moment. It is full once the largest denial might not fit;
+        smaller ones may still."""
         appender = self._appender
         if self._rotation.refusal is not None:
             return State.UNWRITABLE
         # Follows the conditions under which `Appender.add` refuses a record.
-        if appender.spares or appender.room > appender.reserve:
+        if not appender.denials_only:
             return State.OPEN
         return State.DENIALS_ONLY if appender.room > FRAME + MAX_PAYLOAD else State.FULL
 

@@ -4,7 +4,8 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """`denials_only`: only the reserve is left; `full`: not even that."""
+    """`denials_only`: only the reserve is left. `full`: a large denial might not fit; smaller
+    ones are recorded until one does not."""
 
     OPEN = "open"
     DENIALS_ONLY = "denials_only"

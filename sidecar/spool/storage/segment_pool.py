@@ -58,6 +58,8 @@ class SegmentPool:
         # Continue after the ordinals of the previous process: no two spares may share a name.
         self._last_ordinal = max((spare_ordinal(path) or 0 for path in found), default=0)
         self._pending: asyncio.Future[None] | None = None
+        # A spool may be without a spare for days before it is full, which then needs its own line.
+        self._consequence = ""
         self._outage = RepeatingOutageLogger(
             logging.getLogger(__name__),
             "the spool gets no more room",
@@ -65,12 +67,14 @@ class SegmentPool:
             monotonic,
         )
 
-    async def make(self, occupied_by: Callable[[], str]) -> Path | None:
+    async def make(self, occupied_by: Callable[[], str], *, denials_only: bool) -> Path | None:
         """Make one spare. Returns None if `max_bytes` or the disk leaves no room; `occupied_by`
-        says what fills it up to `max_bytes`."""
+        says what fills it up to `max_bytes`. The log then also says if ALLOWs are refused already
+        (`denials_only`)."""
+        self._consequence = "; only denials are recorded" if denials_only else ""
         if not self._quota.fits(self.size):
             self.disk_fault = None  # the disk is not asked
-            self._outage.failing(f"`max_bytes` is reached: {occupied_by()}")
+            self._outage.failing(f"`max_bytes` is reached: {occupied_by()}{self._consequence}")
             return None
         return await self.make_beyond()
 
@@ -87,7 +91,8 @@ class SegmentPool:
         except OSError as error:
             self._quota.release(self.size)
             self.disk_fault = worded(error)
-            self._outage.failing_on("a segment can't be made", self._root, error)
+            why = f"a segment can't be made: {worded(error, self._root)}"
+            self._outage.failing(why + self._consequence)
             return None
         self.disk_fault = None
         self._outage.recovered()

@@ -167,6 +167,11 @@ class Appender:
         # certain. Once it is certain that there is none, all that is left is for denials.
         return self._segment_bytes if self.starved else self._segment_bytes // RESERVE_FRACTION
 
+    @property
+    def denials_only(self) -> bool:
+        """Whether all room left is for denials."""
+        return not self.spares and self.room <= self.reserve
+
     def _make_room(self, size: int, *, denial: bool) -> None:
         if size > self._segment_bytes - _HEADER_BYTES:
             raise SpoolFull("the records of one request do not fit in one segment")

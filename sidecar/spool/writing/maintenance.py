@@ -137,7 +137,7 @@ class Maintenance:
     async def _refill_pool(self) -> None:
         appender = self._appender
         while len(appender.spares) < SPARE_SEGMENTS and not self._rotation.closed:
-            spare = await self._spares.make(self.occupied_by)
+            spare = await self._spares.make(self.occupied_by, denials_only=appender.denials_only)
             # Retained segments are only a precaution, so they make room for new ones.
             if spare is None and await self._backlog.trim(everything=True):
                 continue

@@ -6,12 +6,15 @@ import asyncio
 import contextlib
 import errno
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from policies.ground.process.outage_logger import PAUSE_SECONDS
 from sidecar.spool import Spool, SpoolFull, State
 from tests.sidecar.spool.running_spool import (
+    CLOCK,
     MIB,
     SEGMENT,
     FaultyDisk,
@@ -148,18 +151,25 @@ async def test_allows_are_taken_while_a_spare_is_slow_to_come_but_not_the_last_e
 )
 @pytest.mark.parametrize("fault", [None, "create_zeroed", "sync"])
 async def test_a_segment_that_outgrew_a_lowered_limit_is_replaced_once_it_is_shipped(
-    tmp_path: Path, fault: str | None
+    tmp_path: Path, fault: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    disk, limit = FaultyDisk(), SEGMENTS * MIB
+    disk, limit, ahead = FaultyDisk(), SEGMENTS * MIB, 0.0
+    clock = replace(CLOCK, monotonic=lambda: CLOCK.monotonic() + ahead)
     async with running_spool(tmp_path, segment_bytes=8 * MIB) as spool:
         await keep(spool, "first")
-    async with running_spool(tmp_path, disk, max_bytes=limit) as spool:
+    async with running_spool(tmp_path, disk, clock=clock, max_bytes=limit) as spool:
+        # That there is no room for another was told at the start. That it is full is told too.
+        [early] = caplog.messages
+        assert early.startswith("the spool gets no more room: `max_bytes` is reached: records wait")
+        ahead += PAUSE_SECONDS
         taken = 0
         with contextlib.suppress(SpoolFull):
             while True:
                 await spool.put(record(taken, query=LARGE), denial=True).durable
                 taken += 1
         assert (state(spool), spool.bytes_held) == ("full", 8 * MIB)
+        told = f"{early}; only denials are recorded"
+        await until_async("it is told", lambda: caplog.messages == [early, told])
         if fault is not None:
             disk.breaks(fault)
         cores = await shipped(spool)
