@@ -64,7 +64,11 @@ class _KeyFile(ABC):
             # Another wrong key is told at once: an operator who tries keys reads the log.
             self._state.failing(str(error), pause=0.0)
         else:
-            self._state.recovered()
+            # The file's key is in use, even if it does not fit: `_replace` has told that.
+            if self._works():
+                self._state.recovered()
+            else:
+                self._state.superseded()
 
     def _read_if_changed(self) -> None:
         """Raises `ValueError` for a file that can't be read, or holds no key."""

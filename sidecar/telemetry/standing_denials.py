@@ -34,6 +34,10 @@ START_SECONDS = 5.0
 """How long a sidecar that starts may be without a policy set or a spool before that is told."""
 
 
+class _NotKnown(Exception):
+    """whether the state has begun or ended can't be known at the moment"""
+
+
 class StandingDenials:
     """The loop. `agent` speaks through the proxy's ports; None without one, or if it enrols, which
     tells of its keys itself. `spool` is None if nothing is denied for it. `changed` is called
@@ -76,7 +80,7 @@ class StandingDenials:
         if agent is not None:
             self._states.append(
                 self._state(
-                    lambda: agent_key_problem(policies, agent),
+                    lambda: _agent_key_problem(policies, agent),
                     "every proxied request is denied for the agent's key",
                     "the agent's key is valid, and proxied requests are decided",
                     # One wrong key after another: each cause is told at once.
@@ -109,7 +113,11 @@ class StandingDenials:
     def look(self) -> None:
         """Tell what has begun, ended or changed its cause since the last look."""
         for probe, state, pause in self._states:
-            problem, before = probe(), state.problem
+            before = state.problem
+            try:
+                problem = probe()
+            except _NotKnown:
+                continue
             if problem is not None:
                 state.failing(problem, pause)
             elif before is not None:
@@ -171,12 +179,20 @@ def spool_problem(spool: Spool) -> str | None:
 def agent_key_problem(policies: PolicyView, agent: AgentIdentity) -> str | None:
     """Why every proxied request is denied for the agent's key; None if it is valid, or if that
     can't be known, which other probes explain."""
-    if policies.stale():
+    try:
+        return _agent_key_problem(policies, agent)
+    except _NotKnown:
         return None
+
+
+def _agent_key_problem(policies: PolicyView, agent: AgentIdentity) -> str | None:
+    """Like `agent_key_problem`, but raises `_NotKnown` if it can't be known."""
+    if policies.stale():
+        raise _NotKnown
     try:
         fault = agent.fault_of(agent.digest)
-    except (NoPolicySet, MissingDocument, CacheDamaged):
-        return None
+    except (NoPolicySet, MissingDocument, CacheDamaged) as error:
+        raise _NotKnown from error
     if fault is None:
         return None
     key = "the key in `agent.key_file`" if agent.file_fault is None else "the agent's key in use"

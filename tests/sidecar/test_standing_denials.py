@@ -56,7 +56,8 @@ async def test_an_agent_s_key_that_is_not_valid_is_told_and_replaced_by_the_file
     file.write_text(OTHER_KEY)
     await parts.agent_key_file.follow()
     parts.standing_denials.look()
-    replaced, _, denied = caplog.messages[-3:]
+    replaced, denied = caplog.messages[-2:]
+    assert "recovered" not in caplog.text
     assert replaced == (
         f"the agent's key is replaced by that in `{file}`, which is bound to another agent than "
         "`agent.id`: write one that fits into that file"
@@ -113,6 +114,11 @@ async def test_a_key_of_another_agent_or_role_replaces_none_that_fits(
     bound = key_document(Key("key_e", "evaluate"))
     await sidecar.follows(control.publish({name: bound, agent_name(AGENT): agent}))
     assert "is not the one that `agent.id` is bound to" in (await sidecar.problems())["agent_key"]
+    # Whether a key is valid can't be known by a set that is too old.
+    parts.policies.freshness.expire("the key was refused")
+    parts.standing_denials.look()
+    assert "agent_key" not in await sidecar.problems()
+    assert "recovered: the agent's key is valid" not in caplog.text
 
 
 async def test_a_role_that_the_agent_does_not_have_is_told_until_it_has_it(

@@ -65,6 +65,11 @@ class OutageLogger:
             self._log.warning("recovered: %s", self._back)
         self._told = None
 
+    def superseded(self) -> None:
+        """Note that another problem, told elsewhere, took the place of this one: it has no end to
+        tell either."""
+        self.problem = self._told = None
+
     def _least(self, _problem: str, pause: float) -> float:
         """The seconds between the last line that something fails and one about this problem."""
         return pause if self._told is None else math.inf
