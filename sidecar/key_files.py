@@ -20,6 +20,8 @@ from sidecar.policy_cache.policy_view import FetchFailed, MissingDocument, Polic
 
 log = logging.getLogger(__name__)
 
+_KEPT = "the one before stays in use until the file holds one that fits"
+
 SECONDS = 1.0
 """The time between two looks at a file."""
 
@@ -55,7 +57,11 @@ class _KeyFile(ABC):
     async def follow(self) -> None:
         """Use the key that the file holds now, unless the one in use is the better."""
         try:
-            self._read_if_changed()
+            try:
+                self._read_if_changed()
+            except ValueError as error:
+                # Of a key before that is refused itself, other lines say so.
+                raise ValueError(f"{error}; {_KEPT}" if self._works() else str(error)) from error
             if self._digest != self._in_use():
                 await self._replace()
         except FetchFailed as error:
@@ -89,10 +95,7 @@ class _KeyFile(ABC):
         # mistyped, or is another's, never fits. Neither is a reason to lose what works.
         fault = await self._fault_of_new()
         if fault is not None and self._works():
-            raise ValueError(
-                f"the key in `{self._path}` {fault}: the one before stays in use until the file "
-                "holds one that fits"
-            )
+            raise ValueError(f"the key in `{self._path}` {fault}; {_KEPT}")
         self._use()
         if fault is None:
             log.info("%s is replaced by that in `%s`", self._whose, self._path)

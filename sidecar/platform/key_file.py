@@ -16,7 +16,15 @@ def read_key(path: Path) -> str:
     except OSError as error:
         raise ValueError(f"`{path}` can't be read: {worded(error)}") from error
     except UnicodeDecodeError:
-        text = ""  # not a key either; the error itself would show bytes of the file
+        text = "?"  # not a key either; the error itself would show bytes of the file
     if not well_formed(text):
-        raise ValueError(f"`{path}` does not hold an API key: expected one line, `slc_…`")
+        raise ValueError(f"`{path}` {_fault(text)}: expected one line, `slc_…`")
     return text
+
+
+def _fault(text: str) -> str:
+    if not text:
+        return "is empty"
+    if text.startswith("slc_") and len(text.split()) == 1:
+        return "holds a mistyped or truncated key"
+    return "does not hold an API key"

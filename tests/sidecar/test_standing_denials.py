@@ -45,9 +45,9 @@ async def test_an_agent_s_key_that_is_not_valid_is_told_and_replaced_by_the_file
     # What is no key changes nothing, and says so.
     file.write_text("slc_no")
     await parts.agent_key_file.follow()
-    assert "does not hold an API key" in caplog.messages[-1]
+    assert caplog.messages[-1].endswith("a mistyped or truncated key: expected one line, `slc_…`")
     why = (await sidecar.problems())["agent_key"]
-    assert "unknown or revoked (`key_not_valid`), and `agent.key_file` does not hold" in why
+    assert "unknown or revoked (`key_not_valid`), and `agent.key_file` holds a mistyped" in why
     assert await sidecar.metric('sluice_not_ready{reason="agent_key"}') == 1
     # Another wrong one is told at once, with what is wrong with it and what to do.
     foreign = key_document(Key("key_o", "evaluate", "agt_other"))
@@ -89,6 +89,10 @@ async def test_a_key_of_another_agent_or_role_replaces_none_that_fits(
     await sidecar.follows(control.publish({good: key_document(Key("key_r", "evaluate"))}))
     file.write_text(READ_KEY)
     await parts.agent_key_file.follow()
+    for held, said in (("", "is empty"), ("slc_no", "holds a mistyped or truncated key")):
+        file.write_text(held)
+        await parts.agent_key_file.follow()
+        assert f"{said}: expected one line, `slc_…`; the one before stays" in caplog.messages[-1]
     # A key that may not evaluate, or not as this agent in this role, replaces none that may.
     for unfit, said in (
         (None, "is unknown or revoked"),

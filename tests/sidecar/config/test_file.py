@@ -230,13 +230,23 @@ def test_all_complaints_come_at_once(base: Path) -> None:
         assert any(key in each for each in found), key
 
 
-@pytest.mark.parametrize("held", ["", "secret-thing", KEY[:-1] + "x", "slc_ü", KEY + KEY])
+@pytest.mark.parametrize(
+    ("held", "said"),
+    [
+        ("", "is empty: expected one line"),
+        ("secret-thing", "does not hold an API key"),
+        (KEY[:-1] + "x", "holds a mistyped or truncated key"),
+        ("slc_ü", "does not hold an API key"),
+        (KEY + KEY, "holds a mistyped or truncated key"),
+        (f"{KEY}\n{KEY}", "does not hold an API key"),
+    ],
+)
 def test_a_key_file_without_a_key_is_a_complaint_that_does_not_show_it(
-    base: Path, held: str
+    base: Path, held: str, said: str
 ) -> None:
     (base / "sidecar.key").write_text(held)
     [found] = complaints(base, LEAST)
-    assert "does not hold an API key" in found
+    assert said in found
     assert not held or held not in found
 
 
