@@ -137,12 +137,15 @@ async def test_an_answer_that_is_wrong_changes_nothing(tmp_path: Path, tamper: A
 
 @pytest.mark.parametrize("status", [401, 403, 429, 500, 503])
 async def test_a_refusal_by_the_control_api_is_reported_and_retried(
-    tmp_path: Path, status: int
+    tmp_path: Path, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with fake_control_api() as control, polling_replica(tmp_path, control) as replica:
         control.create_tenant()
         control.refuse_with = status
         await run_until(replica, "it fails twice", lambda: replica.follower.failures > 1)
+        [line] = caplog.messages
+        what = "the policy set is not updated; everything is denied once the set is older than 2 s"
+        assert line == f"{what}: {replica.follower.problem}"
         assert str(status) in str(replica.follower.problem)
         assert ("key_file" in str(replica.follower.problem)) == (status in (401, 403))
         control.refuse_with = None
