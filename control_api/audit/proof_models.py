@@ -53,7 +53,8 @@ class SelfVerified:
 @dataclass(frozen=True, slots=True)
 class Verification:
     """How far the service's own verification of the log has come, and what it found last: the
-    state is `pending` until it was at the log's end once.
+    state is `pending` until it was at the log's end once. It is `queued` if it is to begin and no
+    process has begun it yet.
 
     It has walked from entry `first`, where the log begins, to `reached`, of `total` entries. It
     was last at the log's end at `finished_at`, then of `finished_size` entries. `broken_at` and
@@ -63,6 +64,7 @@ class Verification:
 
     state: Literal["pending", "valid", "damaged"]
     running: bool
+    queued: bool
     first: int
     reached: int
     total: int
@@ -77,6 +79,7 @@ class Verification:
     example: ClassVar[dict[str, Any]] = {
         "state": "valid",
         "running": True,
+        "queued": False,
         "first": 0,
         "reached": 40000,
         "total": 90210,

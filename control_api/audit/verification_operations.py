@@ -27,7 +27,7 @@ from control_api.log.verify import verify
 from control_api.store.queries import count_checks, log_keys, purges, redactions, self_checks
 from control_api.store.queries.checkpoints import readable_latest
 from control_api.store.queries.count_checks import CountCheck
-from control_api.store.queries.self_checks import ASKED_FOR, MOST_LEASED, SelfCheck
+from control_api.store.queries.self_checks import ASKED_FOR, SelfCheck
 from control_api.store.transaction import Transaction
 from policies.ground.canonical import rfc3339
 from policies.trail.findings import Finding
@@ -125,15 +125,17 @@ async def read_verification(audit: Audit, tenant_id: str) -> Verification:
     # What an entry shows comes first: it says where the log was changed.
     if shown.reason is None and counts.reason is not None:
         shown = replace(shown, state="damaged", reason=counts.reason)
-    running = shown.running or counts.is_running(audit.clock.now())
-    return replace(shown, running=running, verified_at=time_or_none(verified_at(state, counts)))
+    now = audit.clock.now()
+    running = shown.running or counts.is_running(now)
+    begun = (state is not None and state.is_leased(now)) or counts.is_leased(now)
+    at = time_or_none(verified_at(state, counts))
+    return replace(shown, running=running, queued=running and not begun, verified_at=at)
 
 
 def is_running(state: SelfCheck, total: int, now: int) -> bool:
     """Whether a round over the log is under way, or due at once. A walk that stays before what it
     found is due if somebody asked for it."""
-    until = state.leased_until
-    leased = until is not None and (now < until <= now + MOST_LEASED or until == ASKED_FOR)
+    leased = state.is_leased(now) or state.leased_until == ASKED_FOR
     behind = state.size != state.finished_size and state.size < total
     return leased or (not stopped(state) and (behind or not state.started_at))
 
@@ -151,6 +153,7 @@ def _shown(
     return Verification(
         sound if reason is None else "damaged",
         is_running(state, total, now),
+        False,
         first,
         # A round that is due begins where the log does.
         max(first, state.size if state.started_at else first),

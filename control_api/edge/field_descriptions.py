@@ -195,6 +195,7 @@ FIELDS = {
     "purged_at": "When the purge ran (RFC 3339, UTC).",
     "purged_before": "Entries recorded before this time were purged (RFC 3339, UTC).",
     "purged_count": "How many entries have been purged so far.",
+    "queued": "Whether the walk is to begin, and no process has begun it yet.",
     "reached": "The walk has verified the entries before this one.",
     "read": "Decisions that were read: unchanged, changed and unreplayable together.",
     "rejected": "The records of this batch that the sidecar's key may not deliver. Each is in the "
@@ -224,7 +225,7 @@ FIELDS = {
     "rule_id": "The alert rule's id.",
     "rule_name": "The alert rule's name.",
     "rule_type": "What the rule measures.",
-    "running": "Whether a walk over the log is under way.",
+    "running": "Whether a walk over the log is under way, or is to begin (`queued`).",
     "run_id": "The id of one run of the sidecar's process.",
     "same": "Events that the candidate decides alike.",
     "scope": "What the key may do.",

@@ -20,7 +20,8 @@ async function follow(bar) {
     if (!found.running && !leaving) return location.reload();
     bar.max = found.total - found.first;
     bar.value = found.reached - found.first;
-    byId("progress-text").textContent = `at entry ${number(found.reached)} of ${number(found.total)}`;
+    const at = `at entry ${number(found.reached)} of ${number(found.total)}`;
+    byId("progress-text").textContent = found.queued ? "waits to begin" : at;
   } catch (error) {
     byId("progress-text").textContent = `not known: the service does not answer (${error.message})`;
   }

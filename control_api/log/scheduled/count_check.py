@@ -11,6 +11,7 @@ process, which a change of the database does not reach. Does not decide when to 
 from collections.abc import Callable
 
 from control_api.log.counts import SECRET_BYTES, EntriesMoved, compare_counts
+from control_api.log.scheduled.lease_release import released
 from control_api.log.scheduled.self_check import ROUND
 from control_api.store.queries import count_checks
 from control_api.store.queries.count_checks import ASKED_FOR, CountCheck
@@ -40,17 +41,18 @@ class CountChecker:
         if not _is_due(state, now):
             return state
         lease = _Lease(self._store, tenant_id, now + LEASE)
-        if not await lease.claim(now):
-            return await self._state(tenant_id)
-        after = CountCheck(state.checked_at, state.reason)
-        secret = self._entropy(SECRET_BYTES)
-        try:
-            found = await compare_counts(self._store, tenant_id, secret, self._rest, lease.keep)
-            after = CountCheck(self._store.clock.now(), None if found is None else found.text())
-        except EntriesMoved:
-            pass
-        except LeaseLost:
-            return await self._state(tenant_id)
+        async with released(self._store, tenant_id, lease.release):
+            if not await lease.claim(now):
+                return await self._state(tenant_id)
+            after = CountCheck(state.checked_at, state.reason)
+            secret = self._entropy(SECRET_BYTES)
+            try:
+                found = await compare_counts(self._store, tenant_id, secret, self._rest, lease.keep)
+                after = CountCheck(self._store.clock.now(), None if found is None else found.text())
+            except EntriesMoved:
+                pass
+            except LeaseLost:
+                return await self._state(tenant_id)
         # If we die before this, another process compares once the lease has ended.
         await lease.end(after)
         return await self._state(tenant_id)
@@ -83,6 +85,9 @@ class _Lease:
         if not await self._store.write(self._tenant_id, work):
             raise LeaseLost
         self._until = now + LEASE
+
+    async def release(self, tx: Transaction) -> None:
+        await count_checks.release(tx.connection, self._tenant_id, self._until)
 
     async def end(self, after: CountCheck) -> None:
         async def work(tx: Transaction) -> None:

@@ -22,6 +22,7 @@ from sqlalchemy import Row, bindparam, select
 
 from control_api.log.checks import AnchorCheck, check_purge_entry, check_purged_rows
 from control_api.log.scan import LogRange, excuse_redacted, missing_openings, scan
+from control_api.log.scheduled.lease_release import released
 from control_api.log.scheduled.node_repair import NodeRepair, StepNodes
 from control_api.log.scheduled.rederivation import Derivations, stopped
 from control_api.store.counters.counters import DAY
@@ -147,11 +148,15 @@ class SelfChecker:
             first = SelfCheck(0, b"", b"", now)
             return await self_checks.claim(tx.connection, tenant_id, first, now, lease)
 
-        before = await self._store.write(tenant_id, claim)
-        if before is None:
-            async with self._store.reading(tenant_id) as connection:
-                return await self_checks.state(connection, tenant_id), False
-        after, more = await self._verify(tenant_id, before, publics, now)
+        async def release(tx: Transaction) -> None:
+            await self_checks.release(tx.connection, tenant_id, lease)
+
+        async with released(self._store, tenant_id, release):
+            before = await self._store.write(tenant_id, claim)
+            if before is None:
+                async with self._store.reading(tenant_id) as connection:
+                    return await self_checks.state(connection, tenant_id), False
+            after, more = await self._verify(tenant_id, before, publics, now)
 
         async def save(tx: Transaction) -> None:
             await self_checks.put(tx.connection, tenant_id, lease, after)

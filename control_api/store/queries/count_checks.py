@@ -24,8 +24,11 @@ class CountCheck:
 
     def is_running(self, now: int) -> bool:
         """Whether a comparison is under way, or was asked for."""
-        until = self.leased_until
-        return until is not None and (until > now or until == ASKED_FOR)
+        return self.is_leased(now) or self.leased_until == ASKED_FOR
+
+    def is_leased(self, now: int) -> bool:
+        """Whether a process compares now, or died while it did."""
+        return self.leased_until is not None and self.leased_until > now
 
 
 async def state(connection: AsyncConnection, tenant_id: str) -> CountCheck:
@@ -57,6 +60,12 @@ async def renew(connection: AsyncConnection, tenant_id: str, lease: int, until: 
     mine = (of_tenant(count_checks, tenant_id), count_checks.c.leased_until == lease)
     done = await connection.execute(update(count_checks).where(*mine).values(leased_until=until))
     return done.rowcount == 1
+
+
+async def release(connection: AsyncConnection, tenant_id: str, lease: int) -> None:
+    """Ends the lease that ends at `lease`, unless it was lost: the comparison under it broke off,
+    and the next process to look begins it again."""
+    await renew(connection, tenant_id, lease, ASKED_FOR)
 
 
 async def put(connection: AsyncConnection, tenant_id: str, lease: int, after: CountCheck) -> None:

@@ -32,6 +32,10 @@ class SelfCheck:
     leased_until: int | None = None
     verified_at: int | None = None
 
+    def is_leased(self, now: int) -> bool:
+        """Whether a process takes a step now, or died in one."""
+        return self.leased_until is not None and now < self.leased_until <= now + MOST_LEASED
+
 
 async def state(connection: AsyncConnection, tenant_id: str) -> SelfCheck | None:
     query = select(*columns_of(self_checks)).where(of_tenant(self_checks, tenant_id))
@@ -72,6 +76,16 @@ async def begin_round(connection: AsyncConnection, tenant_id: str, *, stopped: b
         update(self_checks)
         .where(of_tenant(self_checks, tenant_id))
         .values(leased_until=ASKED_FOR, **again)
+    )
+
+
+async def release(connection: AsyncConnection, tenant_id: str, lease: int) -> None:
+    """Ends the lease that ends at `lease`, unless it was lost: the step under it broke off, and the
+    next process to look takes it again."""
+    await connection.execute(
+        update(self_checks)
+        .where(self_checks.c.tenant_id == tenant_id, self_checks.c.leased_until == lease)
+        .values(leased_until=ASKED_FOR)
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from control_api.log.scheduled import loop, self_check
+from control_api.log.scheduled import count_check, loop, self_check
 from tests.support.control_api import ControlApi, running_control_api
 from tests.support.waiting import until
 
@@ -93,7 +93,8 @@ def test_a_run_that_was_asked_for_is_running_until_it_has_looked_again(
         return await step(self, *args)
 
     monkeypatch.setattr(self_check.SelfChecker, "step", late)
-    assert api.call("POST", PATH).body["running"]
+    asked = api.call("POST", PATH).body
+    assert (asked["running"], asked["queued"]) == (True, True)
     again = api.call("POST", PATH, key=api.new_key("read"))
     assert (again.status, again.body["running"]) == (202, True)
     assert api.admin("GET", PATH)["running"]
@@ -108,3 +109,32 @@ def test_a_run_can_be_asked_for_again_while_it_runs(api: ControlApi) -> None:
     for _ in range(5):
         assert api.call("POST", PATH, key=api.new_key("read")).status == 202
     assert ended(api)["state"] == "valid"
+
+
+@pytest.mark.deep(
+    stands_in="tests/control_api/log/test_self_check.py::test_one_process_at_a_time_verifies_a_log"
+)
+@pytest.mark.parametrize(
+    ("module", "name"), [(self_check, "scan"), (count_check, "compare_counts")]
+)
+def test_a_stop_in_a_verification_holds_up_none_after_it(
+    api: ControlApi, monkeypatch: pytest.MonkeyPatch, module: Any, name: str
+) -> None:
+    api.evaluate()
+    begun, true = threading.Event(), getattr(module, name)
+
+    async def endless(*_: object) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(module, name, endless)
+    assert api.call("POST", PATH).status == 202
+    assert begun.wait(60)
+    shown = api.admin("GET", PATH)
+    assert (shown["running"], shown["queued"]) == (True, False)
+    monkeypatch.setattr(module, name, true)
+    api.restart()
+    shown = api.admin("GET", PATH)
+    assert (shown["running"], shown["queued"]) == (True, True)
+    after = ended(api)
+    assert (after["state"], after["queued"], after["reached"]) == ("valid", False, after["total"])

@@ -205,3 +205,12 @@ async def test_one_process_at_a_time_verifies_a_log(
     checkers = [SelfChecker(world.store) for _ in range(3)]
     await asyncio.gather(*(each.step(TENANT, (SIGNER.public,)) for each in checkers))
     assert verified == 1
+    # One that is stopped in its step keeps no other from the log.
+    stopped = asyncio.create_task(checkers[0].step(TENANT, (SIGNER.public,)))
+    while verified == 1:
+        await asyncio.sleep(0.01)
+    stopped.cancel()
+    await asyncio.gather(stopped, return_exceptions=True)
+    assert stopped.cancelled()
+    _, more = await checkers[1].step(TENANT, (SIGNER.public,))
+    assert (verified, more) == (3, False)
