@@ -50,17 +50,21 @@ async def _rebuild(
     except SluiceError as error:
         report(f"{tenant_id}: not rebuilt: {error}")
     else:
-        report(f"{tenant_id}: {_summary(done)}")
+        report(f"{tenant_id}: {summary(done)}")
         return not done.damaged
     return False
 
 
-def _summary(done: Rebuilt) -> str:
+def summary(done: Rebuilt) -> str:
+    """What a rebuild did, in words, with a line for each damaged entry that it names."""
     changed = f"{done.rows} rows, {done.spans} blocks of times and {done.counts} counts changed"
     if done.seq is not None:
         changed += f", recorded by entry {done.seq}"
     if done.damaged:
-        changed += f"; {done.damaged} entries don't verify, and they and all counts were left"
+        changed += f"; {done.damaged} entries don't verify, and they and all counts were left:"
+        changed += "".join(f"\n  {each.text()}" for each in done.findings)
+        if done.damaged > len(done.findings):
+            changed += f"\n  and {done.damaged - len(done.findings)} more"
     return changed
 
 

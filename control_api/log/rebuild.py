@@ -32,6 +32,7 @@ from control_api.store.queries.purges import purged_size
 from control_api.store.schema.log import tallies
 from control_api.store.schema.statements import of_tenant
 from control_api.store.store import Store
+from policies.trail.findings import Finding
 
 VALUES = 50_000
 """Counts that are in memory at a time, about."""
@@ -152,19 +153,22 @@ _MANY = select(func.count()).where(of_tenant(tallies, bindparam("tenant")))
 
 TOLD = 20_000
 """Entries after which the progress is told."""
+NAMED = 20
+"""The most damaged entries that are named."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
     """How many rows of entries, spans of the index and counts were changed, how many entries are
     damaged themselves and were left as they are (the counts then too), and the entry that records
-    it; None if nothing was changed."""
+    it; None if nothing was changed. `findings` names the first `NAMED` of the damaged ones."""
 
     rows: int
     spans: int
     counts: int
     damaged: int
     seq: int | None
+    findings: tuple[Finding, ...] = ()
 
 
 async def rebuild(
@@ -178,9 +182,11 @@ async def rebuild(
         at = await purged_size(connection, tenant_id)
     step = log_index.STEP
     at, rows, damaged, told = at - at % step, 0, 0, 0
+    findings: list[Finding] = []
     while at < size:
         changed, broken = await rebuild_group(store, tenant_id, changes, at)
-        at, rows, damaged, told = at + step, rows + changed, damaged + broken, told + step
+        at, rows, damaged, told = at + step, rows + changed, damaged + len(broken), told + step
+        findings += broken[: NAMED - len(findings)]
         if told >= TOLD:
             told = 0
             report(f"{tenant_id}: {min(at, size)} of {size} entries, {rows} rows changed")
@@ -188,4 +194,4 @@ async def rebuild(
     # What a damaged entry says is not known, so neither is what to count.
     counts = 0 if damaged else await rebuild_counts(store, tenant_id, changes, report)
     seq = await changes.end({"rows": rows, "spans": spans, "counts": counts, "damaged": damaged})
-    return Rebuilt(rows, spans, counts, damaged, seq)
+    return Rebuilt(rows, spans, counts, damaged, seq, tuple(findings))

@@ -30,6 +30,7 @@ from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from policies.trail.change import change_record
 from policies.trail.entry import Index, index_of
+from policies.trail.findings import Finding, Reason
 from policies.trail.merkle_tree import leaf_hash
 from policies.trail.record import Record
 
@@ -86,18 +87,18 @@ class RebuildChanges:
 @dataclass(frozen=True, slots=True)
 class GroupRows:
     """The rows of a group whose columns are `wrong`, each with the right ones, those whose column
-    `user_id` is, with the right user, and how many entries are damaged themselves."""
+    `user_id` is, with the right user, and the findings of entries that are damaged themselves."""
 
     wrong: list[tuple[Row[Any], Index]]
     users: list[tuple[Row[Any], str | None]]
-    damaged: int
+    damaged: list[Finding]
 
 
 async def rebuild_group(
     store: Store, tenant_id: str, changes: RebuildChanges, first: int
-) -> tuple[int, int]:
+) -> tuple[int, list[Finding]]:
     """Rebuilds the entries from `first` on, as many as a row of the index may name. Returns how
-    many rows were changed, and how many entries are damaged."""
+    many rows were changed, and which entries are damaged."""
     async with store.reading(tenant_id) as connection:
         size = await redactions.log_size(connection, tenant_id)
         found = await _group(connection, tenant_id, first)
@@ -141,16 +142,18 @@ async def rebuild_spans(store: Store, tenant_id: str, changes: RebuildChanges) -
 
 async def _group(connection: AsyncConnection, tenant_id: str, first: int) -> GroupRows:
     group = {"tenant": tenant_id, "first": first, "until": first + log_index.STEP}
-    wrong, users, damaged = [], [], 0
+    wrong, users, damaged = [], [], []
     for row in (await connection.execute(_GROUP, group)).all():
+        if leaf_hash(row.entry) != row.hash:
+            told = f"seq {row.seq}: the entry is not the one whose hash is stored beside it"
+            damaged.append(Finding(row.seq, Reason.HASH_MISMATCH, told))
+            continue
         try:
             right = index_of(orjson.loads(row.entry))
             user_id = user_id_of(row.openings or NO_OPENINGS)
         except (ValueError, TypeError, LookupError, AttributeError):
-            damaged += 1
-            continue
-        if leaf_hash(row.entry) != row.hash:
-            damaged += 1
+            told = f"seq {row.seq}: the entry, or what is stored of its openings, can't be read"
+            damaged.append(Finding(row.seq, Reason.NOT_AN_ENTRY, told))
             continue
         if right != tuple(getattr(row, name) for name in Index._fields):
             wrong.append((row, right))

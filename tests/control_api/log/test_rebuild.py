@@ -12,6 +12,7 @@ import pytest
 
 from control_api.log import counts
 from control_api.log import rebuild as rebuilt_counts
+from control_api.log.commands import summary
 from control_api.log.counts import compare_counts
 from control_api.log.read import EventFilters, events
 from control_api.log.rebuild import Rebuilt, rebuild
@@ -166,6 +167,9 @@ async def test_an_entry_that_is_damaged_itself_is_left_as_it_is(world: OpenStore
     before = await kept(world)
     done = await rebuilt(world)
     assert (done.rows, done.counts, done.damaged) == (1, 0, 1)
+    [named] = done.findings
+    assert (named.seq, named.reason) == (3, "hash_mismatch")
+    assert summary(done).splitlines()[1:] == [f"  {named.text()}"]
     assert await kept(world) == before
     [row] = await world.rows("SELECT entry FROM log_entries WHERE seq = 3")
     assert bytes(row.entry) == forged
