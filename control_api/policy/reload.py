@@ -10,6 +10,8 @@ does not hold up another.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import NamedTuple
 
 from control_api.metrics.labels import Reload
 from control_api.policy import guardrail_operations, guardrails, policy_change
@@ -24,7 +26,7 @@ from control_api.store.queries.policy_rows import StoredPolicy
 from control_api.store.transaction import Transaction
 from policies.definitions.definition import Definition, DefinitionFault, LoadError
 from policies.definitions.load import TenantDefinitions, load_definitions
-from policies.definitions.policy_files import UnownedFolder, strays, unowned
+from policies.definitions.policy_files import UnownedFolder, has_folder, strays, unowned
 from policies.definitions.policy_files import tenants as folders
 from policies.ground.errors import Conflict, Unavailable
 from policies.ground.ids import prefixed
@@ -44,6 +46,20 @@ class FilesBreakGuardrail(LoadError):
         self.broken = broken
 
 
+class _TenantFiles(NamedTuple):
+    """What a tenant's files define, and whether it has a folder for them."""
+
+    definitions: TenantDefinitions
+    has_folder: bool
+
+
+def _read(directory: Path, tenant_id: str) -> _TenantFiles:
+    # Asked before and after: a folder renamed during the read must not look like an empty one.
+    before = has_folder(directory, tenant_id)
+    definitions = load_definitions(directory, tenant_id)
+    return _TenantFiles(definitions, before and has_folder(directory, tenant_id))
+
+
 async def reload_tenant(policies: Policies, tenant_id: str, by: str) -> Reloaded:
     """Load the tenant's files and return what changed of its policies. On `LoadError`, nothing has
     changed."""
@@ -52,9 +68,10 @@ async def reload_tenant(policies: Policies, tenant_id: str, by: str) -> Reloaded
         return _answer(Plan())
     try:
         # In a thread, because reading files blocks, and the disk may be slow.
-        definitions = await asyncio.to_thread(load_definitions, directory, tenant_id)
+        files = await asyncio.to_thread(_read, directory, tenant_id)
+        definitions = files.definitions
         try:
-            done, rules = await _apply(policies, tenant_id, definitions, by)
+            done, rules = await _apply(policies, tenant_id, files, by)
         except GuardrailBroken as broken:
             fault = _guardrail_broken(broken, tenant_id, definitions)
             raise FilesBreakGuardrail(fault, broken) from broken
@@ -83,9 +100,10 @@ def _note_refused(policies: Policies, tenant_id: str, error: LoadError) -> None:
 
 
 async def _apply(
-    policies: Policies, tenant_id: str, definitions: TenantDefinitions, by: str
+    policies: Policies, tenant_id: str, files: _TenantFiles, by: str
 ) -> tuple[Plan, FilePlan]:
     """Plan, then write if the plan is still valid; otherwise plan again."""
+    definitions = files.definitions
     # Plan outside the transaction: comparing all of a tenant's policies under its lock would delay
     # its evaluations.
     for _ in range(_ATTEMPTS):
@@ -95,6 +113,8 @@ async def _apply(
         async with policies.store.reading(tenant_id) as connection:
             stored = await guardrails.every_guardrail(connection, tenant_id)
         rules = guardrail_operations.plan_files(stored, definitions.guardrails)
+        if not files.has_folder and (done.removed or rules.removed):
+            raise LoadError([_folder_gone(tenant_id, len(done.removed), len(rules.removed))])
         if not (done.writes or rules):
             return done, rules
         if await policies.store.write(tenant_id, _work(policies, done, rules, stored, by)):
@@ -158,6 +178,14 @@ async def _is_current(tx: Transaction, done: Plan) -> bool:
         if await policy_rows.taken(tx.connection, tx.tenant_id, chunk) - removed:
             return False
     return True
+
+
+def _folder_gone(tenant_id: str, policies: int, guardrails: int) -> DefinitionFault:
+    message = (
+        f"the folder is gone, and with it {policies} policies and {guardrails} guardrails: put it "
+        "back, or leave it empty to withdraw them"
+    )
+    return DefinitionFault(ascii(tenant_id)[1:-1], 0, "", message)
 
 
 def _name_taken(definition: Definition) -> DefinitionFault:

@@ -54,7 +54,7 @@ def files(root: Path, tenant_id: str) -> tuple[list[Path], list[DefinitionFault]
     tenant has no folder. Raises `LoadError` like `tenants`."""
     found: list[Path] = []
     faults: list[DefinitionFault] = []
-    if not _has_folder(root, tenant_id):
+    if not has_folder(root, tenant_id):
         return found, faults
 
     def misplaced(path: Path, message: str) -> None:
@@ -78,7 +78,7 @@ def files(root: Path, tenant_id: str) -> tuple[list[Path], list[DefinitionFault]
 def guardrail_file(root: Path, tenant_id: str) -> Path | None:
     """The tenant's file of guardrails; None if it has none. Raises `LoadError` like `tenants`, or
     if the file is a link out of the tenant's folder."""
-    if not _has_folder(root, tenant_id):
+    if not has_folder(root, tenant_id):
         return None
     tenant = root / tenant_id
 
@@ -114,7 +114,7 @@ def policy_tests(root: Path, tenant_id: str) -> list[Path]:
             else:
                 misplaced(path, "is a link out of the tenant's folder")
 
-    if not _has_folder(root, tenant_id):
+    if not has_folder(root, tenant_id):
         return []
     tenant = root / tenant_id
     home = tenant.resolve()
@@ -149,7 +149,7 @@ def _entries(root: Path) -> list[Path]:
     return _listed(root, unreadable)
 
 
-def _has_folder(root: Path, tenant_id: str) -> bool:
+def has_folder(root: Path, tenant_id: str) -> bool:
     """Whether the tenant has a folder. Raises `LoadError` if `root` is not a directory."""
     # A volume that is not mounted must not remove every policy of the tenant.
     if not root.is_dir():

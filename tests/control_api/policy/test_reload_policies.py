@@ -451,3 +451,14 @@ def test_refused_files_are_shown_until_they_are_mended(unwatched: ControlApi) ->
     assert reload(unwatched)["added"] == ["good"]
     assert unwatched.admin("GET", path)["refused_at"] is None
     assert refused_tenants(unwatched) == 0
+    # A folder that was renamed by mistake withdraws nothing; an empty one does.
+    folder = unwatched.policy_file.parent.parent
+    folder.rename(folder.with_name("defualt"))
+    assert unwatched.call("POST", "/v1/policies/reload").status == 422
+    [fault] = unwatched.admin("GET", path)["faults"]
+    assert fault.startswith("default: the folder is gone, and with it 2 policies and 0 guardrails")
+    assert unwatched.evaluate()["decision"] == "ALLOW"
+    assert refused_tenants(unwatched) == 1
+    folder.mkdir()
+    assert reload(unwatched)["removed"] == ["good", "support-reads"]
+    assert refused_tenants(unwatched) == 0
