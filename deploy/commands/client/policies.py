@@ -204,5 +204,6 @@ def _path(client: Client, options: argparse.Namespace) -> str:
                 return f"{PATH}/{segment(policy['policy_id'])}"
     raise UnusableArguments(
         f"no active policy has the name `{named}`; give the id of a deleted one, which "
-        "`sluice changes --type policy --action deleted` lists"
+        "`sluice changes --type policy` lists with the action `deleted`, or `removed` if it came "
+        "from a file"
     )

@@ -39,7 +39,7 @@ def test_policies_are_applied_by_name_and_deleted(operator: Operator, tmp_path: 
     operator.done("policies", "delete", "claims-desk")
     gone = operator("policies", "show", "claims-desk")
     assert (gone.code, gone.out) == (2, "")
-    assert "`sluice changes --type policy --action deleted` lists" in gone.err
+    assert "lists with the action `deleted`, or `removed` if it came from a file" in gone.err
     deleted = operator.done("changes", "--type", "policy", "--action", "deleted").out
     assert f"{shown['policy_id']} (claims-desk)" in deleted
     # No policy file of the control API defines it.
