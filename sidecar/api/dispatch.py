@@ -42,7 +42,7 @@ from sidecar.policy_cache.policy_view import DocumentFetcher, FetchFailed, Missi
 log = logging.getLogger(__name__)
 
 _MAX_RESTARTS = 8
-"""How often a handler may ask to be called again."""
+"""The number of times that a handler may ask to be called again."""
 
 
 class Dispatcher:
@@ -102,10 +102,11 @@ class Dispatcher:
         if self._names is not None:
             foreign = self._find_foreign(request, self._names, keyless=not head.needs_key)
             head = head._replace(foreign=foreign)
-        # Only decisions are frequent enough. A request id or a trace makes each head another one,
-        # and a query could hold a credential.
+        # Only decisions are frequent enough for their heads to be worth remembering. A request id
+        # or a trace makes each head different, and a query could hold a credential.
         frequent = request.method == "POST" and not head.query and head.request_id is None
-        # A fault would gain a traceback each time it is raised, and with it hold the requests.
+        # A remembered fault would gain a traceback each time it is raised, and with it keep the
+        # requests in memory.
         faults = (head.fault, head.key_fault, head.foreign)
         refused = any(each is not None for each in faults)
         if frequent and not refused and not head.traceparent:
@@ -115,7 +116,8 @@ class Dispatcher:
     def _find_foreign(
         self, request: HttpRequest, names: PortNames, *, keyless: bool
     ) -> SluiceError | None:
-        """Why the request is not for this port; `keyless` if its path asks for no key."""
+        """Return the error for a request that is not for this port, None if it is; `keyless` if its
+        path asks for no key."""
         try:
             names.check_host(request.fields, request.local_host)
             if keyless:
@@ -129,7 +131,7 @@ class Dispatcher:
         return None
 
     def failed(self, _request: HttpRequest) -> RenderedResponse:
-        """The response to a request where `serve` itself failed."""
+        """Return the response to a request where `serve` itself failed."""
         return self._render_unread(SluiceError())
 
     async def _reply(self, request: HttpRequest, head: ApiHead, lease: Lease) -> ApiReply:
@@ -186,8 +188,8 @@ class Dispatcher:
     def _complete(
         self, head: ApiHead, reply: ApiReply, failure: BaseException | None
     ) -> RenderedResponse:
-        """The response to send now that the record, if there is one, is on disk, or has failed to
-        get there: its decision must not take effect then."""
+        """Render the response once the record, if there is one, is on disk, or has failed to get
+        there: then its decision must not take effect."""
         if failure is None:
             return self._respond(head, reply)
         if isinstance(failure, SluiceError):
@@ -195,7 +197,7 @@ class Dispatcher:
         return self._render_failure(head, failure)
 
     def _render_error(self, head: ApiHead, error: SluiceError) -> RenderedResponse:
-        """The response for `error`."""
+        """Return the response for `error`."""
         describe = describe_error if head.route is None else head.route.describe_error
         status, body, lines = describe(error)
         if isinstance(error, MethodNotAllowed) and head.route is not None:
@@ -203,13 +205,14 @@ class Dispatcher:
         return self._respond(head, ApiReply(body, extra_lines=lines, status=status))
 
     def _render_unread(self, error: SluiceError) -> RenderedResponse:
-        """The response to a request whose head is not known. It echoes nothing of it."""
+        """Render the response to a request with an unknown head. It echoes nothing of the
+        request."""
         self._responses.add("none", str(error.status))
         return self._renderer.render(error.status, error.encoded(), self._make_id(), close=True)
 
     def _admit(self, head: ApiHead) -> Key | None:
-        """The caller's key, None if the path needs none. Raises a `SluiceError` if the request is
-        not allowed."""
+        """Return the caller's key, None if the path needs none. Raises a `SluiceError` if the
+        request is not allowed."""
         # INVARIANT: key, path, method, scope, in the order of `CONTRACT.md`, Errors. A caller
         # without a valid key learns nothing about the paths, and a page of another site nothing at
         # all.
@@ -256,8 +259,8 @@ class Dispatcher:
         )
 
     def _render_failure(self, head: ApiHead, failure: BaseException) -> RenderedResponse:
-        """The response for an unexpected exception: the log gets the details, the caller the
-        request id under which they are logged."""
+        """Render the response for an unexpected exception. The log gets the details; the caller
+        gets the request id that the log names with them."""
         head = self._with_id(head)
         log.error("a request failed", exc_info=failure, extra=about(head.request_id))
         error = SluiceError(f"internal error in request `{head.request_id}`")
@@ -267,5 +270,5 @@ class Dispatcher:
         return f"{self._prefix}-{next(self._numbers)}"
 
     def _with_id(self, head: ApiHead) -> ApiHead:
-        """`head` with a request id: the client's, or a new one."""
+        """Return `head` with a request id: the client's, or a new one."""
         return head if head.request_id else head._replace(request_id=self._make_id())

@@ -96,7 +96,7 @@ class Api:
 
     async def sources(self, request: ApiRequest, _body: bytes) -> ApiReply:
         """List the sources. Leaves no record, since it reads no data. Raises `MissingDocument`
-        while a document that it needs is missing."""
+        while a needed document is missing."""
         assert request.key is not None  # the route requires one
         role = _parameter(request.query, "agent_role")
         return ApiReply(orjson.dumps(self._catalog.snapshot(request.key, role)))
@@ -119,7 +119,8 @@ class Api:
 
 
 def _wants_explanation(query: str) -> bool:
-    """Whether the query has `explain=true`. Raises `Invalid` unless it is true or false."""
+    """Return whether the query has `explain=true`. Raises `Invalid` if the value is neither true
+    nor false."""
     value = _parameter(query, "explain")
     if value not in (None, "true", "false"):
         raise invalid(["explain: must be `true` or `false`"], "query")
@@ -127,7 +128,8 @@ def _wants_explanation(query: str) -> bool:
 
 
 def _parameter(query: str, name: str) -> str | None:
-    """The query's value for `name`, or None if it has none. Raises `Invalid` if it has two."""
+    """Return the query's value for `name`, or None if it has none. Raises `Invalid` if it has
+    two."""
     try:
         # Limited, because a query that fills the request line could hold thousands.
         fields = parse_qsl(query, True, max_num_fields=64)
@@ -145,7 +147,8 @@ log = logging.getLogger(__name__)
 
 
 def stop_routes(stop: Callable[[], None]) -> Mapping[str, ApiRoute]:
-    """The table of the route. `stop` has the effect of SIGTERM, and returns at once."""
+    """Return the table of the route that stops the sidecar. `stop` has the effect of SIGTERM, and
+    returns at once."""
 
     async def handle(_request: ApiRequest, _body: bytes) -> ApiReply:
         log.info("asked to stop at %s", STOP_PATH)
@@ -153,5 +156,5 @@ def stop_routes(stop: Callable[[], None]) -> Mapping[str, ApiRoute]:
         stop()
         return ApiReply(b'{"status":"stopping"}')
 
-    # It needs no key: who speaks on the pod's loopback can only end its own access to data.
+    # It needs no key: a program on the pod's loopback can only end its own access to data.
     return {STOP_PATH: ApiRoute("stop", ("POST",), None, handle, programs_only=True)}

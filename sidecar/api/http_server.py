@@ -53,11 +53,11 @@ PROBE_PLACES = 32
 PROBE_PATHS = frozenset(("/health", "/health/ready", "/metrics", "/quitquitquit"))
 
 _PROBE_HEAD_SECONDS = 5.0
-"""How long the head of a probe may take."""
+"""The seconds that the head of a probe may take to arrive."""
 
 
 class ProbeBudget(ConnectionBudget):
-    """`places` for connections beyond those of `all_ports`."""
+    """The budget for `places` connections of probes, beyond those of `all_ports`."""
 
     __slots__ = ("all_ports", "taken")
 
@@ -65,7 +65,7 @@ class ProbeBudget(ConnectionBudget):
         super().__init__(places, places * HEAD_BYTES)
         self.all_ports = all_ports
         self.taken: dict[_ProbeSlot, Callable[[], None]] = {}
-        """What ends each connection, the oldest first."""
+        """The callbacks that end each connection, the oldest first."""
 
     def slot(self) -> Slot:
         return _ProbeSlot(self)
@@ -95,7 +95,8 @@ class _ProbeSlot(Slot):
 
 
 def probe_connections(service: Service) -> Connections:
-    """Connections of the port of `service` beyond its limit, for probes alone."""
+    """Return the connections that the port of `service` accepts beyond its limit, for probes
+    only."""
 
     def serve(request: HttpRequest) -> Coroutine[Any, Any, Answer]:
         request.stop_reading()
@@ -131,7 +132,7 @@ class Answering(Protocol):
         """Answers one request."""
 
     def failed(self, request: HttpRequest, /) -> Response:
-        """The response to a request where `serve` itself failed."""
+        """Return the response to a request where `serve` itself failed."""
 
 
 class HttpServer:
@@ -167,7 +168,7 @@ class HttpServer:
         self._listening: asyncio.Server | None = None
 
     def __call__(self) -> asyncio.Protocol:
-        """The protocol of a new connection."""
+        """Return the protocol of a new connection."""
         return Arrival(self._protocol)
 
     def _protocol(self) -> asyncio.Protocol:

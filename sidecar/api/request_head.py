@@ -42,11 +42,11 @@ class ApiHead(NamedTuple):
     route: ApiRoute | None
     name: str
     fault: SluiceError | None
-    """Why the path or method can't be served; reported only after the key check."""
+    """The error if the path or method can't be served; reported only after the key check."""
     needs_key: bool
     key_digest: bytes | None
     key_fault: SluiceError | None
-    """Why the presented key is ambiguous."""
+    """The error if the presented key is ambiguous."""
     request_id: str | None
     content_type: str | None
     query: str
@@ -55,8 +55,8 @@ class ApiHead(NamedTuple):
     """The stated length of the body in bytes; 0 if none is stated."""
     waits_for_continue: bool
     foreign: SluiceError | None = None
-    """Why the request isn't for this port, or was sent by a page of another site; reported before
-    the key check."""
+    """The error if the request isn't for this port, or was sent by a page of another site; reported
+    before the key check."""
 
 
 def parse_head(message: RequestMessage, routes: Mapping[str, ApiRoute]) -> ApiHead:
@@ -89,14 +89,14 @@ def parse_head(message: RequestMessage, routes: Mapping[str, ApiRoute]) -> ApiHe
 
 
 def echoed_id(stated: str | None) -> str | None:
-    """The client's request id, None if it can't be echoed."""
+    """Return the client's request id, None if it can't be echoed."""
     return stated if stated and _REQUEST_ID(stated) else None
 
 
 def trusted_framing(message: RequestMessage) -> bool:
-    """Whether every reader takes the message for one to the same host that ends in the same place.
-    The parser lets several hosts pass, and transfer codings that end in `chunked` (RFC 9112
-    sections 3.2 and 6.1)."""
+    """Return whether every HTTP reader would agree on the message's host and on where it ends. The
+    parser accepts several hosts, and transfer codings that end in `chunked` (RFC 9112 sections 3.2
+    and 6.1)."""
     hosts, codings = 0, []
     for name, value in message.fields:
         lower = name.lower()
@@ -118,7 +118,7 @@ def _text(value: bytes) -> str:
 
 
 def _presented(values: Values) -> tuple[str | None, SluiceError | None]:
-    """The key that a request presents, or why it is ambiguous."""
+    """Return the key that a request presents, or why it is ambiguous."""
     keys = [_text(each) for each in values.get(_KEY, ())]
     try:
         return presented_key(keys, [_text(each) for each in values.get(_AUTHORIZATION, ())]), None
@@ -141,8 +141,9 @@ def _fault(message: RequestMessage, route: ApiRoute | None, values: Values) -> S
 
 
 def _of_program(values: Values) -> bool:
-    """Whether no browser sent this: neither a page from elsewhere, nor one whose name was made to
-    resolve to this host (DNS rebinding)."""
+    """Return whether the request was sent by a program, not by a page in a browser: neither by a
+    page from elsewhere, nor by one with a name that was made to resolve to this host (DNS
+    rebinding)."""
     hosts = values.get(_HOST, ())
     return (
         len(hosts) == 1

@@ -33,7 +33,7 @@ class ApiReply(NamedTuple):
 
 
 class ErrorReply(NamedTuple):
-    """What a caller gets of an error. Each header line ends with its line break."""
+    """The response to an error, as a caller gets it. Each header line ends with its line break."""
 
     status: int
     body: bytes
@@ -46,8 +46,9 @@ def _stays() -> bool:
 
 class ApiRequest(NamedTuple):
     """A handler's argument besides the body. `key` is None on paths that need no key; `query` is
-    still percent-encoded. `client_left` says whether the client has left: for work in many
-    steps, which ends then. `watch_client` says when it leaves: for what takes long by itself."""
+    still percent-encoded. `client_left` says whether the client has left, for work in many steps,
+    which then ends. `watch_client` reports the moment when it leaves, for a single step that takes
+    long."""
 
     key: Key | None
     content_type: str | None
@@ -62,7 +63,7 @@ DescribeError = Callable[[SluiceError], ErrorReply]
 
 
 def describe_error(error: SluiceError) -> ErrorReply:
-    """The error (`CONTRACT.md`, Errors)."""
+    """Render the error (`CONTRACT.md`, Errors)."""
     lines = b""
     if isinstance(error, BodyBudgetExceeded):
         lines = b"Retry-After: %d\r\n" % error.retry_after
@@ -78,21 +79,23 @@ class ApiRoute(NamedTuple):
     scopes: tuple[str, ...] | None
     handle: Handler
     programs_only: bool = False
-    """Whether a browser's request is refused, which any page can have it send to this host."""
+    """True if requests from browsers are refused, since any web page can make a browser send one to
+    this host."""
     describe_error: DescribeError = describe_error
-    """How errors look here. Another shape of the question may have other statuses for them."""
+    """Renders errors on this route. An API with another form of request may give them other
+    statuses."""
 
 
 class ApiPort(NamedTuple):
-    """What a port serves: its routes by their paths, to requests for one of `names`. None for a
-    port whose routes judge that themselves."""
+    """The routes of a port by their paths. It serves only requests to one of the host `names`,
+    which is None if the routes check the host themselves."""
 
     routes: Mapping[str, ApiRoute]
     names: PortNames | None
 
 
 def traced(handle: Handler, tracer: Tracer | None) -> Handler:
-    """`handle`, with a span of each decision if the request is traced."""
+    """Return `handle`, extended to make a span of each decision if the request is traced."""
     if tracer is None:
         return handle
 

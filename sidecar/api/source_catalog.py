@@ -28,7 +28,7 @@ _ADMIN = "admin"
 
 
 class _Caller(NamedTuple):
-    """Who the list is for: an agent and role, and the key that decisions are made with."""
+    """The agent and role that the list is for, and the key that decisions are made with."""
 
     agent_id: str | None
     role: str
@@ -51,8 +51,8 @@ class SourceCatalog:
         self._enforcer = enforcer
 
     def snapshot(self, key: Key, role: str | None) -> dict[str, Any]:
-        """`{agent_id, agent_role, items}` for the holder of `key`, in `role` if its key permits
-        several.
+        """Return `{agent_id, agent_role, items}` for the holder of `key`, in `role` if its key
+        permits several.
 
         Raises `Forbidden` for a key that has no role of its own here, `Invalid` if one of several
         roles must be named, `Unavailable` if the policy set is too old, and `MissingDocument` if a
@@ -82,7 +82,7 @@ class SourceCatalog:
         return _Caller(bound, _one_of(roles, role), key)
 
     def _clauses(self, caller: _Caller) -> list[Clause]:
-        """The policies that apply to the caller."""
+        """Return the policies that apply to the caller."""
         # INVARIANT: no policy of a role in which the caller may not act, and none that admits only
         # other agents, is returned. The list must not disclose the policies of others.
         if caller.key is None or not self._enforcer.speaks_for(caller.agent_id):
@@ -156,8 +156,9 @@ def _admits(clause: Clause, agent_id: str | None) -> bool:
 
 
 def source_refs(source: Source) -> list[SourceRef]:
-    """The sources that the configuration names, the whole source first. Leaves out routes that
-    deny, and templates with a `{name}`, which can't be decided before a request fills it in."""
+    """Return the sources that the configuration names, the whole source first. Leaves out routes
+    that deny, and templates with a `{name}`, which can't be decided before a request fills it
+    in."""
     naming = SourceNames(source)
     refs = [naming.whole, *map(naming.named, source.names)]
     for route in source.routes:
