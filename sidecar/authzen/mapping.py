@@ -1,4 +1,4 @@
-"""What an AuthZEN question asks for, in the words of Sluice: a retrieval, or why it makes none.
+"""Maps an AuthZEN question to a retrieval, or to the reason why it makes none.
 
     agent_id           subject.id of an agent, context, subject.properties, the key's
     agent_role         subject.properties, context, the agent's, the key's
@@ -25,7 +25,7 @@ from sidecar.settings.authzen import AuthzenSettings, Scalar
 from sidecar.unmapped import Unmapped, agent_of, role_of
 
 DOOR = "authzen"
-"""The source type of all that is asked here."""
+"""The source type of all retrievals that come through AuthZEN."""
 
 _TAKEN_FROM = {
     "agent_role": "`subject.properties` (`agent_role`, or what `authzen.role_property` names) or "
@@ -61,8 +61,8 @@ class Mapper:
             self._actions.setdefault(action.name, []).append((action.when, action.task))
 
     def retrieval(self, question: Question, key: Key, policy_set: PolicySet) -> Retrieval:
-        """The whole retrieval. Raises `MissingDocument` while the agent's document is not here and
-        the question names no role."""
+        """Return the whole retrieval. Raises `MissingDocument` if the agent's document is not here
+        yet and the question names no role."""
         subject, action, resource, context = question
         get = context.get
         try:
@@ -91,7 +91,7 @@ class Mapper:
         return retrieval
 
     def agent_id(self, subject: Entity, context: Properties, key: Key) -> Any:
-        """The agent, None without one. Of any type: `retrieval` judges it."""
+        """Return the agent, None without one. It may have any type: `retrieval` checks it."""
         if subject.type in self._subject_types:
             return subject.id
         for member in ("agent_id", "agent"):
@@ -109,8 +109,8 @@ class Mapper:
         agent_id: Any,
         policy_set: PolicySet,
     ) -> Any:
-        """The role. Raises `MissingDocument` while the agent's document is not here, which is
-        needed if nothing else names a role. Of any type: `retrieval` judges it."""
+        """Return the role. It may have any type: `retrieval` checks it. Raises `MissingDocument` if
+        the role comes from the agent's document, and that is not here yet."""
         role = self.claimed_role(subject, context)
         if role is not None:
             return role
@@ -125,7 +125,7 @@ class Mapper:
         return role
 
     def claimed_role(self, subject: Entity, context: Properties) -> Any:
-        """The role that the question names; None if it names none."""
+        """Return the role that the question names; None if it names none."""
         properties, member = subject.properties, self._role_property
         if "agent_role" in properties:
             return _no_null(properties["agent_role"], "agent_role")
@@ -134,7 +134,7 @@ class Mapper:
         return _optional(context, "agent_role")
 
     def user_id(self, subject: Entity, context: Properties) -> Any:
-        """Whom the agent acts for. Of any type: `retrieval` judges it."""
+        """Return the user that the agent acts for. It may have any type: `retrieval` checks it."""
         if "user_id" in context:
             return _no_null(context["user_id"], "user_id")
         if "user_id" in subject.properties:
@@ -142,11 +142,11 @@ class Mapper:
         return subject.id
 
     def target(self, resource: Entity) -> Target:
-        """The source, and its level."""
+        """Return the source, and its level."""
         return self._resources.target(resource)
 
     def task(self, action: Action, context: Properties) -> Any:
-        """The task, None without one. Of any type: `retrieval` judges it."""
+        """Return the task, None without one. It may have any type: `retrieval` checks it."""
         name, properties = action
         for when, task in self._actions.get(name, ()):
             if holds(when, properties):
@@ -157,7 +157,7 @@ class Mapper:
         )
 
     def _names(self, question: Question, key: Key, policy_set: PolicySet) -> dict[str, Any]:
-        """What can be read of the names in a question that has no retrieval."""
+        """Return the names that can be read from a question that maps to no retrieval."""
         subject, _, _, context = question
         agent_id, found = None, {}
         with suppress(Unmapped):
@@ -192,5 +192,5 @@ def _no_null(value: Any, member: str) -> Any:
 
 
 def _quoted(name: str) -> str:
-    """A name from a request, for a reason that is recorded for good."""
+    """Quote a name from a request for a reason, which is recorded for good."""
     return f"`{name}`" if len(name) <= 64 and identifier_fault(name) is None else "of this name"

@@ -22,7 +22,7 @@ class Entity(NamedTuple):
 
 
 class Action(NamedTuple):
-    """What the subject wants to do."""
+    """The action that the subject wants to take."""
 
     name: str
     properties: Properties
@@ -41,7 +41,7 @@ _NOTHING: Properties = {}
 
 
 def read_question(body: Properties) -> Question:
-    """The question in a request's body, or in an item of it."""
+    """Return the question in a request's body, or in an item of it."""
     return Question(
         read_entity(body, "subject"),
         read_action(body),
@@ -51,11 +51,11 @@ def read_question(body: Properties) -> Question:
 
 
 def read_entity(body: Properties, member: str, *, identified: bool = True) -> Entity:
-    """The subject or resource. Unless `identified`, its id is ignored, and empty here."""
+    """Return the subject or resource. Unless `identified`, its id is ignored, and empty here."""
     entity = body.get(member)
     if type(entity) is not dict:
         raise _fault(body, member, member, "an object")
-    # Every evaluation reads two of these, so what is right is looked at once, without a call.
+    # Every evaluation reads two of these, so the valid form is checked without a call.
     kind, properties = entity.get("type"), entity.get("properties", _NOTHING)
     id_ = entity.get("id") if identified else ""
     if type(kind) is not str:
@@ -108,8 +108,8 @@ class Evaluations(NamedTuple):
 
 
 def read_evaluations(body: dict[str, Any]) -> Evaluations | None:
-    """The questions; None if the request has no items, and so is a single question itself. Raises
-    `Malformed` for a fault of the request as a whole."""
+    """Return the questions; None if the request has no items, and so is a single question itself.
+    Raises `Malformed` for a fault of the request as a whole."""
     items = body.get("evaluations", [])
     if type(items) is not list:
         raise Malformed("`evaluations` must be an array")

@@ -24,7 +24,7 @@ _LEVELS = ", ".join(f"`{level}`" for level in SENSITIVITIES)
 
 
 class Target(NamedTuple):
-    """What a resource is to a policy."""
+    """The source and level that policies judge a resource by."""
 
     source_id: str
     sensitivity: Sensitivity
@@ -55,12 +55,13 @@ class ResourceRules:
             )
 
     def target(self, resource: Entity) -> Target:
-        """The source, and its level. Raises `Unmapped`."""
+        """Return the source, and its level. Raises `Unmapped`."""
         kind, id_, properties = resource
         source_id, level = "", None
         for rule in self._rules.get(kind, ()):
             if rule.matches_id(id_) and holds(rule.when, properties):
-                # The rule's source id may be without it.
+                # The rule's source id may not contain the resource's id, so this id is checked by
+                # itself.
                 if fault := identifier_fault(id_):
                     raise Unmapped(f"`resource.id` {fault}")
                 level = rule.sensitivity
@@ -74,7 +75,7 @@ class ResourceRules:
 
 
 def holds(when: Mapping[str, Scalar], properties: Properties) -> bool:
-    """Whether the properties have each member, with the same type and value."""
+    """Return whether the properties have each member of `when`, with the same type and value."""
     for member, wanted in when.items():
         value = properties.get(member, _ABSENT)
         # Python takes `true` for 1; JSON does not.
@@ -84,7 +85,7 @@ def holds(when: Mapping[str, Scalar], properties: Properties) -> bool:
 
 
 def _higher(level: Sensitivity | None, properties: Properties) -> Sensitivity:
-    """The highest of a rule's level and of those that the properties name."""
+    """Return the highest of a rule's level and of those that the properties name."""
     for member in _LEVEL_MEMBERS:
         if member in properties:
             stated = properties[member]
@@ -93,7 +94,7 @@ def _higher(level: Sensitivity | None, properties: Properties) -> Sensitivity:
             # A property raises and never lowers: the policy's author trusts the rule.
             if level is None or RANK[stated] > RANK[level]:
                 level = SENSITIVITIES[RANK[stated]]
-    # What is not known to be harmless counts as harmful.
+    # Without a stated level, assume the highest.
     return level or "critical"
 
 
@@ -101,7 +102,7 @@ _SEPARATOR = "://"
 
 
 def proposed_ids(source_id: str, kind: str, rules: tuple[ResourceRule, ...]) -> Iterator[str]:
-    """Ids of resources of the type `kind` that may be the source, some more than once.
+    """Yield ids of resources of the type `kind` that may be the source, some more than once.
 
     A rule that maps any number of ids to one source (a pattern in `id`, and no `{id}` in
     `source_id`) proposes none: its resources can't be listed.
@@ -121,7 +122,7 @@ def proposed_ids(source_id: str, kind: str, rules: tuple[ResourceRule, ...]) -> 
 
 
 def _between(parts: list[str], source_id: str) -> Iterator[str]:
-    """The text that stands between all of the parts, if there is one."""
+    """Yield the text that stands between all neighbouring parts alike, if there is one."""
     length, uneven = divmod(len(source_id) - sum(map(len, parts)), len(parts) - 1)
     begin = len(parts[0])
     found = source_id[begin : begin + length]

@@ -101,7 +101,7 @@ class Authzen:
     async def _decide(
         self, asked: Retrieval | Unmapped, request: ApiRequest, key: Key, way: str
     ) -> RecordedDecision:
-        """`way` is the operation, for the metric."""
+        """Decide and record. `way` is the operation, for the metric."""
         if not isinstance(asked, Unmapped):
             return await self._enforcer.submit(asked, key, request.watch_client, way=way)
         return await self._enforcer.deny(asked.retrieval(DOOR), UNMAPPED, asked.reason, way=way)
@@ -129,7 +129,8 @@ def _item_error(fault: Malformed) -> dict[str, Any]:
 def authzen_routes(
     settings: SidecarSettings, enforcer: Enforcer, agents: AgentDocuments, clock: Clock
 ) -> Mapping[str, ApiRoute]:
-    """All routes of AuthZEN: evaluation, search, and the metadata if `authzen.url` is set."""
+    """Return all routes of AuthZEN: evaluation, search, and the metadata if `authzen.url` is
+    set."""
     mapper = Mapper(settings.authzen, enforcer.speaks_for)
     source_ids = [each.source_id for source in settings.sources for each in source_refs(source)]
     pace = SearchPace(clock.monotonic, enforcer.metrics.evaluate_seconds.count)

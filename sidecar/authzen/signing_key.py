@@ -65,7 +65,7 @@ class SigningKey:
         raise ValueError(f"`{path}` holds a key of another kind: {expected}")
 
     def sign(self, claims: dict[str, Any]) -> str:
-        """A JSON Web Token with these claims."""
+        """Return a JSON Web Token with these claims."""
         header = {"alg": self._alg, "typ": "JWT", "kid": self._kid}
         parts = (wire.base64url_encode(orjson.dumps(part)) for part in (header, claims))
         signed = ".".join(parts)
@@ -80,7 +80,7 @@ class SigningKey:
 
 
 def _public_members(private: PrivateKey) -> dict[str, str]:
-    """What RFC 8037 and RFC 7518 require of a public key."""
+    """Return the members of a public key that RFC 8037 and RFC 7518 require."""
     if isinstance(private, Ed25519PrivateKey):
         return {
             "crv": "Ed25519",

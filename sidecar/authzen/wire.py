@@ -26,8 +26,8 @@ def base64url_encode(raw: bytes) -> str:
 
 
 def base64url_decode(text: str) -> bytes:
-    """Skips characters outside the alphabet. Raises `ValueError` if what is left can't be
-    decoded."""
+    """Decode base64url, skipping characters outside the alphabet. Raises `ValueError` if the rest
+    can't be decoded."""
     return urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
 
 
@@ -39,7 +39,8 @@ _BAD_KEY = b'WWW-Authenticate: Bearer realm="sluice", error="invalid_token"\r\n'
 
 
 def read_body(raw: bytes, content_type: str | None) -> dict[str, Any]:
-    """The JSON object, which no two readers understand differently. Raises `Malformed`."""
+    """Return the JSON object in the body. Raises `Malformed` for one that two readers could
+    understand differently."""
     if content_type != "application/json":  # nearly every request: no parsing
         media = (content_type or "").partition(";")[0].strip()
         if media.lower() != "application/json":
@@ -48,8 +49,8 @@ def read_body(raw: bytes, content_type: str | None) -> dict[str, Any]:
 
 
 def describe(error: SluiceError) -> ErrorReply:
-    """The error as a client of the standard expects it: 401 for every key that is not valid, with
-    the challenge of RFC 6750."""
+    """Render the error as a client of the standard expects it: 401 for every key that is not valid,
+    with the challenge of RFC 6750."""
     if isinstance(error, InvalidKey | KeysDiffer):
         return ErrorReply(401, Unauthorized(error.message).encoded(), _BAD_KEY)
     reply = describe_error(error)
@@ -84,8 +85,8 @@ class Signer(Protocol):
 
 
 def metadata_routes(url: str, key: Signer | None, now: int) -> Mapping[str, ApiRoute]:
-    """The routes of the metadata, and of the key set where there is a key. `now` is when it is
-    signed, in microseconds since 1970."""
+    """Return the routes of the metadata, and of the key set if there is a key. `now` is the time of
+    the signature, in microseconds since 1970."""
     documents: dict[str, object] = {CONFIGURATION + urlsplit(url).path: _metadata(url, key, now)}
     if key is not None:
         documents[KEY_SET] = {"keys": [key.jwk]}

@@ -1,4 +1,5 @@
-"""Who a search judges: an agent, or the call without one, in each role that it may claim.
+"""The callers that a search judges: an agent, or a call without an agent, in each role that it may
+claim.
 
 Knows how a question names them, and which documents that takes. Knows no candidate.
 """
@@ -25,10 +26,10 @@ log = logging.getLogger(__name__)
 
 
 class Caller(NamedTuple):
-    """What is the same for everyone who is judged: the key that asks, and the tenant's settings and
-    levels, at one revision of the policy set. `answers` remembers what policies answered in this
-    search. `speaks_for` says whether the sidecar's own key speaks for an agent, and
-    `at_configured_level` raises a retrieval to the level in the sidecar's settings."""
+    """The facts that all claimants of a search share: the key of the request, and the tenant's
+    settings and levels, at one revision of the policy set. `answers` remembers what policies
+    answered in this search. `speaks_for` says whether the sidecar's own key speaks for an agent,
+    and `at_configured_level` raises a retrieval to the level in the sidecar's settings."""
 
     key: Key
     settings: TenantSettings
@@ -49,7 +50,7 @@ class Claimant(NamedTuple):
     claims: bool
 
     def allowed(self, question: Question, mapper: Mapper, policy_set: PolicySet) -> bool:
-        """Whether an evaluation of the question would be allowed, without its session."""
+        """Return whether an evaluation of the question would be allowed, without its session."""
         for role in self.roles:
             asked = _in_role(question, role) if self.claims else question
             try:
@@ -62,8 +63,8 @@ class Claimant(NamedTuple):
         return False
 
     def _passes(self, retrieval: Retrieval, facts: Facts) -> bool:
-        """Whether the ten checks pass: those of the caller for each claimant, those of the policies
-        once for all whom they don't tell apart."""
+        """Return whether the ten checks pass. The checks of the caller run for each claimant; those
+        of the policies run once for all claimants that the policies treat alike."""
         role = facts.role
         # Without a session, check 5 is skipped.
         if role is None or not admitted(retrieval, facts):
@@ -84,13 +85,13 @@ class Claimant(NamedTuple):
         return answers[question]
 
     def named_sources(self) -> set[str]:
-        """The sources that the policies of the roles allow by name. Not each of them is allowed to
-        the claimant."""
+        """Return the sources that the policies of the roles allow by name. The claimant may still
+        be denied some of them."""
         clauses = [clause for role in self.roles.values() if role for clause in role.clauses]
         return {e for clause in clauses for e in clause.allowed_sources if not is_pattern(e)}
 
     def patterns(self) -> list[str]:
-        """The patterns of sources that the policies which apply to the claimant allow."""
+        """Return the source patterns in the policies that apply to the claimant."""
         agent_id = None if self.agent is None else self.agent.agent_id
         found: set[str] = set()
         if not self.caller.speaks_for(agent_id):
@@ -114,8 +115,8 @@ class Claimant(NamedTuple):
 
 
 def claimed_role(question: Question, mapper: Mapper) -> str | None:
-    """The role that the question names; None if it names none. Raises `Unmapped` for one that no
-    retrieval can have."""
+    """Return the role that the question names; None if it names none. Raises `Unmapped` for one
+    that no retrieval can have."""
     claimed: Any = mapper.claimed_role(question.subject, question.context)
     if claimed is not None and (fault := identifier_fault(claimed)):
         raise Unmapped(f"agent_role: {fault}")
@@ -125,7 +126,7 @@ def claimed_role(question: Question, mapper: Mapper) -> str | None:
 def claimant_of(
     question: Question, caller: Caller, mapper: Mapper, policy_set: PolicySet
 ) -> Claimant:
-    """Who asks the question. Raises `Unmapped`, and `MissingDocument`."""
+    """Return the claimant that asks the question. Raises `Unmapped`, and `MissingDocument`."""
     claimed = claimed_role(question, mapper)
     agent_id = mapper.agent_id(question.subject, question.context, caller.key)
     try:
@@ -141,8 +142,8 @@ def claimant_of(
 
 
 def readable_role(name: str, policy_set: PolicySet) -> Role | None:
-    """The role, None if it has no policy or its document can't be read: then every evaluation in it
-    is denied. Raises `MissingDocument`, `NoPolicySet` and `CacheDamaged`."""
+    """Return the role, None if it has no policy or its document can't be read: then every
+    evaluation in it is denied. Raises `MissingDocument`, `NoPolicySet` and `CacheDamaged`."""
     try:
         return policy_set.role(name)
     except (KeyError, TypeError, ValueError):

@@ -32,8 +32,8 @@ _FORGED = "page.token: was not issued by this process for this API key; start th
 
 
 class PageStart(NamedTuple):
-    """Where a page begins: after the result with this `after`, None for the first page; with
-    `limit` results at most."""
+    """The start of a page: after the result with this `after`, None for the first page. The page
+    has at most `limit` results."""
 
     after: str | None
     limit: int
@@ -47,14 +47,14 @@ class PageTokens:
         self._monotonic = monotonic
 
     def make(self, start: PageStart, key_id: str, question: Any) -> str:
-        """The token of the page at `start` of the search that `question`, as parsed JSON, makes."""
+        """Return the token of the page at `start`, in the search of `question` (parsed JSON)."""
         members = [start.after, start.limit, self._monotonic(), key_id, _digest(question)]
         payload = orjson.dumps(members)
         return wire.base64url_encode(self._tag(payload) + payload)
 
     def read(self, token: str, key_id: str, question: Any) -> PageStart:
-        """Where the page begins. Raises `Malformed` for a token that was not made here, for another
-        key or another question, or too long ago."""
+        """Return the start of the page that the token stands for. Raises `Malformed` for a token
+        that was not made here, was made for another key or question, or is too old."""
         try:
             raw = wire.base64url_decode(token)
         except ValueError:
@@ -76,29 +76,30 @@ class PageTokens:
 
 
 def _digest(question: Any) -> str:
-    # Sorted: the order of members means nothing. Not orjson: it writes no number of 65 bits.
+    # Sorted, because the order of members means nothing. Not orjson, which can't write a number of
+    # 65 bits.
     return hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()
 
 
 MAX_RESULTS = 1000
 DEFAULT_RESULTS = 100
 READING_SCOPES = ("read", "admin")
-"""Scopes that may ask who may read something: the answer names others."""
+"""Scopes that may ask which subjects may read something: the answer names other agents."""
 ASKING_SCOPES = ("evaluate", *READING_SCOPES)
-"""Scopes that may ask what somebody may do, which evaluations would tell too."""
+"""Scopes that may ask what a subject may do, which evaluations would reveal too."""
 
 _ANY_ACTION = Action("", {})
 
 
 class _Search(NamedTuple):
-    """One of the three: how its question is read, answered, and its results shown."""
+    """One kind of search: the functions that read its question, answer it, and show its results."""
 
     name: str
     read: Callable[[dict[str, Any]], Question]
     find: Callable[[Question, Key], Awaitable[Found]]
     show: Callable[[Question, str], dict[str, str]]
     rank: Callable[[str], Any]
-    """By which results are ordered."""
+    """The sort key of the results."""
 
 
 class SearchHandlers:
@@ -152,7 +153,7 @@ class SearchHandlers:
         return ApiReply(orjson.dumps(answer))
 
     def _page_start(self, members: dict[str, Any], key: Key, asked: Any) -> PageStart:
-        """Which page is asked for. Raises `Malformed`."""
+        """Return the start of the requested page. Raises `Malformed`."""
         page = members.get("page", {})
         if type(page) is not dict:
             raise Malformed("`page` must be an object")

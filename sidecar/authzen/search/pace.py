@@ -17,11 +17,12 @@ SHARE = 0.03
 with room to spare."""
 SLICE_SECONDS = 0.0002
 BURST_SECONDS = 0.2
-"""How much unused time is saved up: a small search after a pause need not wait."""
+"""The seconds of unused time that are saved up, so that a small search after a pause need not
+wait."""
 FIXED_SECONDS = 0.0005
-"""What a search costs besides its slices: reading the request, writing the answer."""
+"""The seconds that a search costs besides its slices: reading the request, writing the answer."""
 BUSY_SECONDS = 0.1
-"""How long after a decision the sidecar still counts as deciding."""
+"""The seconds after a decision during which the sidecar still counts as deciding."""
 MAX_SEARCHES = 16
 
 
@@ -38,7 +39,8 @@ class SearchPace:
 
     @contextmanager
     def search(self) -> Iterator["PacedSearch"]:
-        """One search. Raises `Unavailable` if too many are under way."""
+        """Begin one search, which ends with the block. Raises `Unavailable` if too many are under
+        way."""
         if self._under_way >= MAX_SEARCHES:
             raise Unavailable(f"{MAX_SEARCHES} searches are under way; try again in a second")
         self._under_way += 1
@@ -48,7 +50,7 @@ class SearchPace:
             self._under_way -= 1
 
     async def pay(self, used: float) -> None:
-        """Return once the others had their share for `used` seconds of work."""
+        """Wait until other work has had its share of time for `used` seconds of searching."""
         # Decisions that wait in the loop are made now, and counted below.
         await asyncio.sleep(0)
         now = self._monotonic()
@@ -63,7 +65,7 @@ class SearchPace:
 
 
 class PacedSearch:
-    """One search's slices. It begins to count when it is made."""
+    """The slices of one search. Its time counts from when this object is made."""
 
     def __init__(self, pace: SearchPace, monotonic: Callable[[], float]) -> None:
         self._pace = pace

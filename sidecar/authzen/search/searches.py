@@ -48,8 +48,8 @@ log = logging.getLogger(__name__)
 
 
 class Found(NamedTuple):
-    """The ids or names of what was found, in order and without repeats; and, beside resources, the
-    patterns of sources that can't be listed."""
+    """The ids or names that were found, in order and without repeats; and, in a search of
+    resources, the patterns of sources that can't be listed."""
 
     names: list[str]
     patterns: Sequence[str] = ()
@@ -76,7 +76,8 @@ class Searches:
         self.action_names = tuple(dict.fromkeys(rule.name for rule in mapper.settings.actions))
 
     async def subjects(self, question: Question, key: Key) -> Found:
-        """The approved agents for which the question would be allowed, whatever id its subject has.
+        """Return the approved agents for which the question would be allowed. The id of the
+        question's subject is ignored.
 
         This, `resources` and `actions` raise `Unavailable` if the answer would not be whole,
         `StartAgain` if the policy set changed meanwhile, and `MissingDocument`.
@@ -84,7 +85,7 @@ class Searches:
         if question.subject.type not in self._mapper.settings.subject_types:
             return Found([])
         found: list[str] = []
-        # What a listing waits for has time limits, which need a task.
+        # Listing waits for things with time limits, which need a task.
         await eager.within_task()
         with self._pace.search() as paced:
             caller = self._begin(key)
@@ -98,8 +99,8 @@ class Searches:
         return Found(sorted(found))
 
     async def resources(self, question: Question, key: Key) -> Found:
-        """The ids of the resources for which the question would be allowed, whatever id its
-        resource has."""
+        """Return the ids of the resources for which the question would be allowed. The id of the
+        question's resource is ignored."""
         with self._pace.search() as paced:
             caller = self._begin(key)
             claimant = self._claimant(question, caller)
@@ -116,8 +117,8 @@ class Searches:
         return Found(sorted(found), claimant.patterns())
 
     async def actions(self, question: Question, key: Key) -> Found:
-        """The names of the actions for which the question would be allowed, in the order of the
-        settings, whatever action it has."""
+        """Return the names of the actions for which the question would be allowed, in the order of
+        the settings. The question's own action is ignored."""
         with self._pace.search() as paced:
             caller = self._begin(key)
             claimant = self._claimant(question, caller)
@@ -165,7 +166,7 @@ class Searches:
         return claimant.allowed(question, self._mapper, self._policy_set)
 
     def _claimant(self, question: Question, caller: Caller) -> Claimant | None:
-        """Who asks; None if every evaluation of the question is unmapped."""
+        """Return the claimant that asks; None if every evaluation of the question is unmapped."""
         try:
             return claimant_of(question, caller, self._mapper, self._policy_set)
         except Unmapped:
@@ -174,7 +175,7 @@ class Searches:
             raise Unavailable(f"the policy set can't be read: {error}") from error
 
     def _mapped_back(self, source_id: str, resource: Entity) -> Iterable[Entity]:
-        """The resources of this type that the rules map to the source."""
+        """Yield the resources of this type that the rules map to the source."""
         for id_ in dict.fromkeys(
             proposed_ids(source_id, resource.type, self._mapper.settings.resources)
         ):
@@ -188,7 +189,7 @@ class Searches:
     async def _claimants(
         self, question: Question, caller: Caller, paced: PacedSearch
     ) -> AsyncGenerator[tuple[Agent, Claimant], None]:
-        """All approved agents."""
+        """Yield all approved agents."""
         try:
             claimed = claimed_role(question, self._mapper)
         except Unmapped:
