@@ -17,7 +17,8 @@ _PLACEHOLDER = re.compile(r"\{type\}|\{id\}")
 
 
 def read_authzen(section: Section, base: Path) -> AuthzenSettings:
-    """The settings in `section`, and the defaults of absent keys. `base` is the folder of paths."""
+    """Return the settings in `section`, and the defaults of absent keys. `base` is the folder of
+    paths."""
     default = AuthzenSettings()
     settings = AuthzenSettings(
         url=_url(section),
@@ -32,7 +33,7 @@ def read_authzen(section: Section, base: Path) -> AuthzenSettings:
 
 
 def _url(section: Section) -> str | None:
-    """The address, which clients compare byte by byte with the one they know."""
+    """Return the address of AuthZEN, which clients compare byte by byte with the one they know."""
     url = section.text("url")
     if url is None:
         return None
@@ -108,7 +109,8 @@ def _actions(authzen: Section) -> list[ActionRule]:
 
 
 def _covers(earlier: str, later: str) -> bool:
-    """Whether the pattern `earlier` matches each id that `later` does, as far as that is plain."""
+    """Return whether the pattern `earlier` matches each id that `later` matches. False also where
+    that isn't plain."""
     return earlier in ("*", later) or (not is_pattern(later) and matcher([earlier])(later))
 
 
@@ -118,8 +120,8 @@ def _refuse_unreachable(
     when: Mapping[str, Scalar],
     before: Sequence[tuple[Mapping[str, Scalar], bool]],
 ) -> None:
-    """Complain of a rule that an earlier one hides. `before` has each earlier rule's `when`, and
-    whether it covers the names of this one."""
+    """Complain of a rule that an earlier one hides. `before` has, for each earlier rule, its
+    `when`, and whether it covers the names of this rule."""
     for index, (earlier, same) in enumerate(before):
         if same and _asked(earlier) <= _asked(when):
             section.complain(key, f"is never reached: rule {index} of the list matches all of it")

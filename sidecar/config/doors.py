@@ -28,7 +28,7 @@ _HEADER = Spelling(
     re.compile(r"[A-Za-z0-9!#$%&'*+.^`|~-]{1,64}\Z"), "is not the name of a header, without `_`"
 )
 _RESERVED = frozenset((*KINDS, "api", "sdk", "langchain", "authzen"))
-"""What `source_type` means already."""
+"""The values of `source_type` that already have a meaning."""
 _OTHERWISE_READ = frozenset(
     (
         "authorization",
@@ -43,11 +43,11 @@ _OTHERWISE_READ = frozenset(
         "x-sluice-sensitivity",
     )
 )
-"""Headers that say something else."""
+"""Headers that already have another meaning."""
 
 
 def read_door(section: Section, base: Path) -> Door:
-    """One door. Paths in it are relative to `base`."""
+    """Read one door. Paths in it are relative to `base`."""
     protocol = section.choice("protocol", DOOR_PROTOCOLS)
     listen = section.listen("listen")
     door = Door(
@@ -172,7 +172,8 @@ def _key_faults(door: Door, settings: SidecarSettings) -> Sequence[str]:
 
 
 def _is_closed(door: Door, shared: ListenAddress) -> bool:
-    """Whether only programs of this host, or clients with a certificate, reach the door."""
+    """Return whether the door is reached only by programs of this host, or by clients with a
+    certificate."""
     if door.listen is None:
         return shared.loopback
     return door.listen.loopback or (

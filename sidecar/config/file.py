@@ -20,7 +20,7 @@ from sidecar.settings.model import SidecarSettings
 
 
 def file_tree(path: Path, faults: DefinitionFaults) -> Node | None:
-    """The tree of the file at `path`; None after a complaint."""
+    """Return the tree of the file at `path`; None after a complaint."""
     with suppress(OSError):  # `read_text` reports why the path can't be examined
         if not path.exists():
             example = f"`sluice sidecar --example > {shlex.quote(str(path))}`"
@@ -34,7 +34,7 @@ def file_tree(path: Path, faults: DefinitionFaults) -> Node | None:
 
 
 def text_tree(text: str, faults: DefinitionFaults) -> Node | None:
-    """The tree of an environment variable's text; None after a complaint."""
+    """Return the tree of an environment variable's text; None after a complaint."""
     if not text.strip():
         faults.add(0, "", "is not set in the environment, or empty")
         return None
@@ -45,8 +45,8 @@ def text_tree(text: str, faults: DefinitionFaults) -> Node | None:
 
 
 def descend(node: Node, levels: list[str]) -> dict[str, Node] | None:
-    """The mapping at `levels`, created if the file has none; None if another kind of value is
-    there."""
+    """Return the mapping at `levels`, created if the file has none; None if another kind of value
+    is there."""
     for level in levels:
         # Only items that the file has: a gap in the numbers would leave a source without most keys.
         if node.tag == "list" and level.isdigit() and int(level) < len(node.value):
@@ -73,8 +73,8 @@ PREFIX = "SLUICE_SIDECAR_"
 
 
 def read(path: Path, environ: Mapping[str, str], host: str) -> SidecarSettings:
-    """The settings in the file at `path`, overridden by `environ`; `host` is the default `id`.
-    Raises `SettingsError` with every complaint."""
+    """Return the settings in the file at `path`, overridden by `environ`; `host` is the default
+    `id`. Raises `SettingsError` with every complaint."""
     return _FileReader(path, None, environ).read(host)
 
 
@@ -86,8 +86,8 @@ def read_variable(name: str, environ: Mapping[str, str], host: str) -> SidecarSe
 
 
 def holds_password(path: Path) -> bool:
-    """Whether the settings file at `path` itself holds the password of Redis. One that the
-    environment gives is not in the file."""
+    """Return whether the settings file at `path` itself holds the password of Redis. A password
+    from the environment does not count."""
     tree = file_tree(path, DefinitionFaults(str(path)))
     if tree is None or tree.tag != "map":
         return False

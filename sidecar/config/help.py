@@ -68,9 +68,9 @@ _UPSTREAM = "upstream: http://127.0.0.1:8000   # "
 
 
 def example(name: str, environ: Mapping[str, str], upstream: str | None = None) -> str:
-    """The text of an example. The minimal one names the data source at `upstream`, if given; the
-    control API of `SLUICE_URL`, if that is set; and for https the authority of `SLUICE_CA`. Raises
-    `SettingsError` if one of the first two is no address."""
+    """Return the text of an example. The minimal one names the data source at `upstream`, if given;
+    the control API of `SLUICE_URL`, if that is set; and for https the authority of `SLUICE_CA`.
+    Raises `SettingsError` if one of the first two is no address."""
     text = EXAMPLES[name].read_text(encoding="utf-8")
     if name != "minimal":
         return text
@@ -93,7 +93,7 @@ def example(name: str, environ: Mapping[str, str], upstream: str | None = None) 
 
 
 def _unwritable(url: str | None) -> str | None:
-    """Why an address can't be written into the example."""
+    """Return why an address can't be written into the example; None if it can."""
     if not url:
         return None
     # It is written without quotes: YAML would read these as something else than an address.
@@ -103,8 +103,8 @@ def _unwritable(url: str | None) -> str | None:
 
 
 def keys(declared: type[Any] = SidecarSettings, within: str = "") -> Iterator[tuple[str, str]]:
-    """Each key with its levels, such as `spool.mode`, and its sentence. A mapping precedes its
-    members. List items and names that the operator chooses add no level, as in
+    """Yield each key with its levels, such as `spool.mode`, and its sentence. A mapping precedes
+    its members. List items and names that the operator chooses add no level, as in
     `sources.names.sensitivity`."""
     described = sentences(declared)
     hints = typing.get_type_hints(declared)
@@ -117,7 +117,7 @@ def keys(declared: type[Any] = SidecarSettings, within: str = "") -> Iterator[tu
 
 
 def text() -> str:
-    """The text of `--help`: each key with its default and sentence."""
+    """Return the text of `--help`: each key with its default and sentence."""
     defaults, described = _defaults(), dict(keys())
     parents = {key.rpartition(".")[0] for key in described}
 
@@ -130,7 +130,7 @@ def text() -> str:
 
 
 def _section(hint: Any) -> type[Any] | None:
-    """The settings dataclass in a type hint, if there is one."""
+    """Return the settings dataclass in a type hint, if there is one."""
     if is_dataclass(hint) and isinstance(hint, type):
         # A `ListenAddress` is a dataclass too, but one value for an operator.
         return hint if hint.__module__ in _SECTIONS else None
@@ -139,7 +139,8 @@ def _section(hint: Any) -> type[Any] | None:
 
 
 def _defaults() -> dict[str, str]:
-    """The values in the example. A test proves that they are the defaults of optional keys."""
+    """Return the values in the example. A test proves that they are the defaults of optional
+    keys."""
     tree = parse_tree(EXAMPLE.read_text(encoding="utf-8"), DefinitionFaults(EXAMPLE.name))
     return {} if tree is None else dict(_scalars(tree, ""))
 

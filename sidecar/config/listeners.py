@@ -32,7 +32,8 @@ _Clash = TypeVar("_Clash")
 
 
 def upstream_of(section: Section, kind: str) -> str:
-    """The address of a data source, in `upstream`. Refuses one that could be read in two ways."""
+    """Return the address of a data source, in `upstream`. Refuses one that could be read in two
+    ways."""
     is_tcp = kind == "tcp"
     text = section.address("upstream", ("tcp",)) if is_tcp else section.address("upstream")
     try:
@@ -63,7 +64,8 @@ def refuse_request_keys(section: Section, source: Source) -> None:
 
 
 def listen_of(section: Section, *, required: bool) -> ListenAddress | None:
-    """The address in `listen`, which is `required` if nothing else leads to the source."""
+    """Return the address in `listen`, which is `required` if there is no other way to the
+    source."""
     listen = section.listen("listen")
     if listen is None and required and not section.complained("listen"):
         section.complain("listen", "is required")
@@ -71,7 +73,7 @@ def listen_of(section: Section, *, required: bool) -> ListenAddress | None:
 
 
 def loopback_of(section: Section, key: str) -> ListenAddress | None:
-    """The address in `key`, which no other host may reach."""
+    """Return the address in `key`, which must not be reachable from other hosts."""
     listen = section.listen(key)
     if listen is not None and not listen.loopback:
         section.complain(key, f"`{listen}` must be an address of loopback, such as 127.0.0.1:8714")
@@ -79,7 +81,7 @@ def loopback_of(section: Section, key: str) -> ListenAddress | None:
 
 
 def hosts_of(section: Section) -> tuple[str, ...]:
-    """The names in `hosts`, each exact, or `*.` and a name."""
+    """Return the names in `hosts`: each an exact name, or `*.` and a name."""
     texts = section.texts("hosts")
     for text in texts:
         try:
@@ -90,7 +92,7 @@ def hosts_of(section: Section) -> tuple[str, ...]:
 
 
 def addresses_of(section: Section) -> tuple[str, ...]:
-    """The networks in `addresses`."""
+    """Return the networks in `addresses`."""
     texts = section.texts("addresses")
     for text in texts:
         try:
@@ -101,7 +103,7 @@ def addresses_of(section: Section) -> tuple[str, ...]:
 
 
 def path_of(section: Section) -> str | None:
-    """The path prefix in `path`. Refuses one that has several spellings."""
+    """Return the path prefix in `path`. Refuses one that has several spellings."""
     text = section.text("path")
     try:
         if text is not None and ("?" in text or not path_segments(text)):
@@ -112,7 +114,7 @@ def path_of(section: Section) -> str | None:
 
 
 def exact_paths_of(section: Section) -> tuple[str, ...]:
-    """The paths in `exact_paths`, each in its canonical form."""
+    """Return the paths in `exact_paths`, each in its canonical form."""
     found = []
     for text in section.texts("exact_paths"):
         try:
@@ -245,6 +247,7 @@ def _refuse_same_address(
 
 
 def _ways_on(source: Source) -> list[object]:
-    """What leads to a source on its address: the prefix in `path`, and each exact path."""
+    """Return the ways by which an address leads to a source: the prefix in `path`, and each exact
+    path."""
     exact: list[object] = [*source.exact_paths]
     return exact if has_only_exact_paths(source) else [path_segments(source.path), *exact]

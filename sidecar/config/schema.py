@@ -28,7 +28,7 @@ _Word = TypeVar("_Word", bound=str)
 
 
 def settings_schema() -> Schema:
-    """The schema of the whole file."""
+    """Return the schema of the whole file."""
     sentences = dict(keys())
     enrolled = _NotingSection("", sentences)
     own = _NotingSection("", sentences, absent="enrol")
@@ -39,15 +39,16 @@ def settings_schema() -> Schema:
     return {
         **enrolled.schema(),
         "properties": {key: merged[key] for key in sentences if key in merged},
-        # Who enrols brings no key of its own; the reader asks for one or the other.
+        # A sidecar that enrols has no key of its own in the settings; the reader asks for one or
+        # the other.
         "if": {"properties": {"enrol": {"type": "object"}}, "required": ["enrol"]},
         "else": {"required": only_own},
     }
 
 
 class _NotingSection(Section):
-    """A section that notes what its reader asks for, and answers as if every section were there,
-    but that named `absent`, and every value were missing. `place` is where it is in `sentences`."""
+    """A section that notes the keys that its reader asks for. It answers as if every section except
+    `absent` were there, and every value were missing. `place` is its position in `sentences`."""
 
     def __init__(self, place: str, sentences: dict[str, str], absent: str = "") -> None:
         super().__init__(None, "", lambda *_: None)
@@ -57,7 +58,7 @@ class _NotingSection(Section):
         self._place, self._sentences, self._absent = place, sentences, absent
 
     def schema(self) -> Schema:
-        """What the section may be. Complete once it was read."""
+        """Return the schema of the section, which is complete once the section was read."""
         others: Schema | bool = False
         if _ANY in self._forms:
             form = self._forms[_ANY]()
@@ -70,7 +71,7 @@ class _NotingSection(Section):
         }
 
     def properties(self) -> dict[str, Schema]:
-        """What each key may hold, and what it means."""
+        """Return the schema of each key: its possible values and its description."""
         found: dict[str, Schema] = {}
         for key, form in self._forms.items():
             # Without a value, a key counts as absent.
@@ -81,7 +82,7 @@ class _NotingSection(Section):
         return found
 
     def _note(self, key: str, form: Schema, *, needed: bool = False) -> None:
-        """The first note of a key is what it may hold; a reader may look at it again."""
+        """Keep the first note of a key as its schema: a reader may look at the key again."""
         if key not in self._forms:
             self._forms[key] = lambda: form
             self.needed += [key] if needed else []

@@ -24,8 +24,8 @@ from sidecar.settings.model import Switch
 def json_scalars(
     node: Node | None, text_tag: str
 ) -> tuple[dict[str, Scalar], list[tuple[int, str, str]]]:
-    """The scalars in a mapping, and what is wrong with it: a line, where below the mapping (such as
-    `.name`), and the fault. `text_tag` marks texts, as `str` does."""
+    """Return the scalars in a mapping, and its faults: for each a line, the place below the mapping
+    (such as `.name`), and the fault. `text_tag` marks texts, as `str` does."""
     if node is None:
         return {}, []
     if node.tag != "map":
@@ -44,7 +44,7 @@ def json_scalars(
 
 
 def _scalar(node: Node) -> Scalar:
-    """The scalar in `node`; `ValueError` if it is anything else."""
+    """Return the scalar in `node`; `ValueError` if it is anything else."""
     if node.tag == "str":
         return str(node.value)
     if node.tag == "null":
@@ -59,14 +59,15 @@ def _scalar(node: Node) -> Scalar:
 
 
 class Spelling(NamedTuple):
-    """How a text must begin, or with `\\Z` at its end must be; and what to say of another."""
+    """A pattern that a text must match from its start (with `\\Z` at the end, the whole text), and
+    the complaint about a text that doesn't."""
 
     pattern: re.Pattern[str]
     wrong: str
 
 
 def address_fault(text: str, schemes: tuple[str, ...]) -> str | None:
-    """What is wrong with an address that must have one of `schemes`."""
+    """Return the fault of an address that must have one of `schemes`; None if it has none."""
     try:
         parts = urlsplit(text)
         port = parts.port
@@ -81,15 +82,15 @@ def address_fault(text: str, schemes: tuple[str, ...]) -> str | None:
 
 
 FROM_ENVIRONMENT = "environment"
-"""The tag of a node from the environment: its text may be any type of scalar."""
+"""The tag of a node from the environment, whose text may be any type of scalar."""
 
 DIGITS = 15
-"""The longest whole number."""
+"""The most digits of a whole number."""
 _INTEGER = re.compile(rf"[0-9]{{1,{DIGITS}}}\Z")
 _DECIMAL = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,6})?\Z")
 
 Complain = Callable[[int, str, str], None]
-"""Takes a line (0 if unknown), a key's full name, and what is wrong."""
+"""Takes a line (0 if unknown), a key's full name, and the complaint."""
 
 _Choice = TypeVar("_Choice", bound=str)
 
@@ -117,17 +118,17 @@ class Section:
         self._complain_at(self._line if node is None else node.line, self._full(key), fault)
 
     def complained(self, key: str) -> bool:
-        """Whether a fault of `key` has been reported."""
+        """Return whether a fault of `key` has been reported."""
         return key in self._complained
 
     def has(self, key: str) -> bool:
-        """Whether the file sets `key`."""
+        """Return whether the file sets `key`."""
         return self._get(key) is not None
 
     def text(
         self, key: str, default: str | None = None, spelling: Spelling | None = None
     ) -> str | None:
-        """A string. A text that YAML reads as a number or truth value must be quoted."""
+        """Read a string. A text that YAML reads as a number or truth value must be quoted."""
         node = self._get(key)
         if node is None:
             return default
@@ -141,7 +142,7 @@ class Section:
         return text
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """A list of strings, or one string with commas between the items."""
+        """Read a list of strings, or one string with commas between the items."""
         node = self._get(key)
         if node is None:
             return ()
@@ -164,7 +165,7 @@ class Section:
         return text or ""
 
     def identifier(self, key: str, *, required: bool = False) -> str | None:
-        """A string that is valid as an identifier in a record."""
+        """Read a string that is valid as an identifier in a record."""
         text = self.text(key)
         fault = None if text is None else identifier_fault(text)
         if text is None and required and not self.complained(key):
@@ -176,8 +177,8 @@ class Section:
     def choice(
         self, key: str, allowed: tuple[_Choice, ...], default: _Choice | None = None
     ) -> _Choice:
-        """One of `allowed`. Without a default, the key is required. After a complaint, returns the
-        default or the last of `allowed`."""
+        """Read one of `allowed`. Without a default, the key is required. After a complaint, returns
+        the default or the last of `allowed`."""
         text = self.required(key) if default is None else self.text(key, default)
         for each in allowed:
             if each == text:
@@ -187,7 +188,7 @@ class Section:
         return default or allowed[-1]
 
     def switch(self, key: str, default: Switch) -> Switch:
-        """`on` or `off`. YAML reads both as truth values, so these are taken for them too."""
+        """Read `on` or `off`. YAML reads both as truth values, so truth values are accepted too."""
         node = self._get(key)
         if node is None:
             return default
@@ -199,11 +200,11 @@ class Section:
         return "on"
 
     def optional_choice(self, key: str, allowed: tuple[_Choice, ...]) -> _Choice | None:
-        """One of `allowed`; None if the key is absent."""
+        """Read one of `allowed`; None if the key is absent."""
         return self.choice(key, allowed) if self.has(key) else None
 
     def scalars(self, key: str) -> dict[str, Scalar]:
-        """JSON scalars under names that the operator chooses."""
+        """Read JSON scalars under names that the operator chooses."""
         found, faults = json_scalars(self._get(key), FROM_ENVIRONMENT)
         for line, name, fault in faults:
             self._complain_at(line, self._full(key) + name, fault)
@@ -224,7 +225,7 @@ class Section:
         return value
 
     def share(self, key: str, default: float) -> float:
-        """A number from 0 to 1."""
+        """Read a number from 0 to 1."""
         text = self._number(key, ("int", "float", FROM_ENVIRONMENT), _DECIMAL)
         value = default if text is None else float(text)
         if not 0 <= value <= 1:
@@ -232,7 +233,7 @@ class Section:
         return value
 
     def path(self, key: str, base: Path, default: str | None = None) -> Path:
-        """A path, relative to `base`. Required if `default` is None."""
+        """Read a path, relative to `base`. Required if `default` is None."""
         text = self.required(key) if default is None else self.text(key, default)
         # `base / "/etc/x"` is `/etc/x`: an absolute path stays as it is.
         return base / (text or "")
@@ -246,7 +247,7 @@ class Section:
             return None
 
     def address(self, key: str, schemes: tuple[str, ...] = ("http", "https")) -> str:
-        """An address with one of `schemes`, without user, query, fragment or trailing `/`. The
+        """Read an address with one of `schemes`, without user, query, fragment or trailing `/`. The
         port may be missing."""
         text = self.required(key)
         if text:
@@ -256,7 +257,7 @@ class Section:
         return text.rstrip("/")
 
     def redis(self, key: str, base: Path) -> RedisUrl | None:
-        """A URL, the paths in its options relative to `base`."""
+        """Read a URL. Paths in its options are relative to `base`."""
         text = self.text(key)
         try:
             return RedisUrl.parse(text).with_files_in(base) if text else None
@@ -268,7 +269,7 @@ class Section:
         return Section(self._get(key), self._full(key), self._complain_at)
 
     def sections(self, key: str) -> Iterator["Section"]:
-        """The mappings of a list."""
+        """Yield the mappings of a list."""
         node = self._get(key)
         if node is not None and node.tag != "list":
             self.complain(key, "must be a list")
@@ -279,13 +280,13 @@ class Section:
                 yield section
 
     def named_sections(self, key: str) -> Iterator[tuple[str, "Section"]]:
-        """The mappings in a mapping whose keys the operator chooses."""
+        """Yield the mappings in a mapping whose keys the operator chooses."""
         section = self.section(key)
         for name in section.own_keys():
             yield name, section.section(name)
 
     def own_keys(self) -> tuple[str, ...]:
-        """The keys of a mapping whose keys the operator chooses."""
+        """Return the keys of a mapping whose keys the operator chooses."""
         return tuple(self._members)
 
     def close(self) -> None:

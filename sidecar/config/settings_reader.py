@@ -28,7 +28,7 @@ from sidecar.settings.spool import SPOOL_MODES, SpoolSettings
 
 
 def read_settings(top: Section, base: Path, host: str) -> SidecarSettings:
-    """The settings in `top`, which complains of what is wrong with them. Paths are relative to
+    """Return the settings in `top`, which collects the complaints about them. Paths are relative to
     `base`; `host` is the default `id`."""
     enrol = _enrol(top, base)
     has_proxy = top.has("forward_proxy") or top.has("transparent")
@@ -109,7 +109,8 @@ def _enrol(top: Section, base: Path) -> EnrolSettings | None:
     enrol = EnrolSettings(section.path("token_file", base))
     section.close()
     for key in ("key_file", "agent"):
-        # Two answers to the question who this sidecar is: one of them would be ignored.
+        # Both say which agent this sidecar serves and with which keys: one of them would be
+        # ignored.
         if top.has(key):
             top.complain(key, "must be absent with `enrol`, which brings the keys and the agent")
     return enrol

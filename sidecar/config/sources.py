@@ -64,8 +64,8 @@ _PATH = Spelling(re.compile(r"/"), "must begin with `/`")
 def read_source(
     section: Section, base: Path, *, has_proxy: bool, asked_about: frozenset[str]
 ) -> Source:
-    """One source. Paths in it are relative to `base`. It needs no `listen` of its own if a proxy
-    listener leads to it (`has_proxy`), or if its alias is among those that doors are
+    """Read one source. Paths in it are relative to `base`. It needs no `listen` of its own if a
+    proxy listener leads to it (`has_proxy`), or if its alias is among those that doors are
     `asked_about`."""
     alias = section.required("alias", _ALIAS)
     kind = section.choice("kind", KINDS)
@@ -142,7 +142,7 @@ def _endpoint(section: Section, kind: str) -> str:
 
 
 def _aws(section: Section, kind: str, base: Path) -> Aws:
-    """The settings in `aws`. botocore finds the values that they leave out."""
+    """Read the settings in `aws`. botocore finds the values that they leave out."""
     aws = section.section("aws")
     # `path` makes `base` of a missing value, so find out first whether there is one.
     named = aws.text("credentials_file") is not None

@@ -15,7 +15,8 @@ from sidecar.settings.model import Pair, UpstreamTls
 
 
 def pair_of(source: Section, key: str, base: Path) -> Pair | None:
-    """The certificate, in section `key`, that a port presents; None without the section."""
+    """Read the certificate that a port presents, from the section `key`; None without the
+    section."""
     section = source.section(key)
     if not section.given:
         return None
@@ -31,8 +32,8 @@ def pair_of(source: Section, key: str, base: Path) -> Pair | None:
 
 
 def client_tls(parent: Section, key: str, address: str, base: Path) -> UpstreamTls:
-    """The section `key`: TLS to the server whose address is the value of `address`, another key of
-    `parent`."""
+    """Read the section `key`: TLS to the server whose address is the value of `address`, another
+    key of `parent`."""
     section = parent.section(key)
     ca = _authorities(section, base)
     own = [_path(section, each, base) for each in ("certificate", "key")]
