@@ -57,7 +57,8 @@ class ControlClient:
     """A client of the control API. Enter its context before use."""
 
     def __init__(self, address: str, key: str | KeyHolder, tls: UpstreamTls | None = None) -> None:
-        """`tls` applies to an `https://` address; without it, the system's authorities count."""
+        """`tls` applies to an `https://` address; without it, the system's authorities are
+        trusted."""
         self._address = address.rstrip("/")
         self._key = KeyHolder(key) if isinstance(key, str) else key
         self._tls = tls or UpstreamTls()
@@ -90,8 +91,8 @@ class ControlClient:
         return client_context(self._tls) if self._address.startswith("https://") else True
 
     async def get(self, path: str, query: dict[str, str], *, seconds: float) -> dict[str, Any]:
-        """The JSON object of an answer with status 200. Raises `ControlUnavailable` for anything
-        else, or after `seconds`."""
+        """Return the JSON object of an answer with status 200. Raises `ControlUnavailable` for
+        anything else, or after `seconds`."""
         return await self._call("GET", path, query, None, seconds, await self._own_key(seconds))
 
     async def post(
@@ -112,7 +113,7 @@ class ControlClient:
         return await self._call("POST", path, {}, body, seconds, headers)
 
     async def _own_key(self, seconds: float) -> dict[str, str]:
-        """The header with the sidecar's key. Raises `ControlUnavailable` if it has none."""
+        """Return the header with the sidecar's key. Raises `ControlUnavailable` if it has none."""
         try:
             # Asked for each request: an enrolled sidecar's key is renewed while it runs.
             return {KEY_HEADER: await self._key.current(seconds)}
@@ -175,7 +176,7 @@ def _describe(error: Exception) -> str:
 
 
 def _seconds(text: str | None) -> float | None:
-    """A `Retry-After` in seconds. The control API sends no dates."""
+    """Return a `Retry-After` in seconds. The control API sends no dates."""
     return float(text) if text is not None and text.isascii() and text.isdigit() else None
 
 

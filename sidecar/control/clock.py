@@ -43,8 +43,8 @@ class ControlClock:
 
     def learn(self, reported: int, sent: float, received: float) -> None:
         """Learn from one exchange: the control API's clock said `reported` (microseconds) between
-        `sent` and `received` (monotonic seconds). An exchange that is less precise than what
-        is known, and agrees with it, changes nothing."""
+        `sent` and `received` (monotonic seconds). An exchange changes nothing if it is less precise
+        than what is known, and agrees with it."""
         # The answer was made at some moment in between, so the midpoint is off by at most this.
         error = (received - sent) / 2
         offset = reported - int((sent + received) * 5e5)
@@ -65,6 +65,7 @@ class ControlClock:
         self._unconfirmed = None
 
     def _confirmed(self, offset: int, error: float) -> bool:
-        """Whether the last exchange that was not trusted yielded about the same offset."""
+        """Return whether this offset is about the same as that of the last exchange that was not
+        trusted."""
         before, self._unconfirmed = self._unconfirmed, (offset, error)
         return before is not None and abs(offset - before[0]) <= STEP + (error + before[1]) * 1e6

@@ -41,10 +41,11 @@ FIRST_PAUSE, MAX_PAUSE = 0.5, 10.0
 PENDING_PAUSE = 3.0
 """The longest pause between two questions whether the agent has been approved."""
 LEAST_PAUSE = 1.0
-"""The shortest time between two enrolments, whatever asks for them."""
+"""The shortest time between two enrolments, whatever causes them."""
 _FINAL = {"agent": NOT_APPROVED, "tenant": NOT_ENROLLED}
-"""The refusals, by the control API's `details`, that end the keys held: the control API has ended
-them already. Any other may be this pod's token, and the keys stay in use."""
+"""The refusals, by the control API's `details`, after which the held keys are forgotten: the
+control API has ended them already. Any other refusal may be due to this pod's token, so the keys
+stay in use."""
 
 
 class Unusable(Exception):
@@ -83,7 +84,7 @@ class Enroller:
         self._wanted.set()
 
     def changed(self, names: Iterable[str] | None) -> None:
-        """Enrol soon if these documents, or all if None, say something new of the agent."""
+        """Enrol soon if these documents, or all if None, have changed something about the agent."""
         answer = self._identity.answer
         if answer is not None and names is not None:
             own = enrolment_name(answer.agent_id), agent_name(answer.agent_id)
@@ -94,7 +95,7 @@ class Enroller:
     async def run(self) -> None:
         """Never returns."""
         while True:
-            # Cleared before the step: what changes during it may be newer than its answer.
+            # Cleared before the step: a change during the step may be newer than its answer.
             self._wanted.clear()
             pause = await self.step()
             failed = self._outage.ongoing
@@ -131,7 +132,8 @@ class Enroller:
     def _failed(self, error: Exception) -> float:
         self.failures += 1
         reason = _reason(error)
-        # A refusal counts the seconds by which a token is late, which makes no new outage.
+        # A refusal's text has the seconds by which a token is late; another number is no new
+        # outage.
         self._outage.failing(str(error) if reason is None else f"refused for its `{reason}`")
         if reason is not None and reason != self._refused:
             log.error("%s", error)
@@ -154,8 +156,8 @@ class Enroller:
             identity.withdraw(NOT_ENROLLED, f"the enrolment has expired: {cause}")
 
     async def _sleep(self, seconds: float, *, wakeable: bool) -> None:
-        """Sleep, or until `wake`. After a failure the pause is the backoff's alone: every refused
-        request would otherwise cause another attempt."""
+        """Sleep, or until `wake`. After a failure, ignore `wake` and sleep for the whole backoff:
+        every refused request would otherwise cause another attempt."""
         await asyncio.sleep(min(seconds, LEAST_PAUSE))
         if seconds <= LEAST_PAUSE:
             return
@@ -183,8 +185,8 @@ def _read_token(path: Path) -> str:
 
 
 def _parse(answer: dict[str, Any], sent: float) -> Enrolment:
-    """The answer as an enrolment that was asked for at `sent`. Its lifetime counts from then: the
-    control API's answer was made later, so the keys live at least as long."""
+    """Return the answer as an enrolment that was asked for at `sent`. The lifetime counts from
+    `sent`, before the control API made the answer, so the keys live at least as long."""
     try:
         waiting = Enrolment(
             _text(answer["workload"]),
@@ -227,7 +229,7 @@ def _key(value: object) -> str:
 
 
 def _reason(error: Exception) -> str | None:
-    """Why the control API refused the token, if it did."""
+    """Return the reason for which the control API refused the token; None for any other error."""
     if isinstance(error, ControlUnavailable) and isinstance(error.answer, dict):
         details = error.answer.get("details")
         return details if error.status == 403 and isinstance(details, str) else None
@@ -235,5 +237,6 @@ def _reason(error: Exception) -> str | None:
 
 
 def _spread(seconds: float) -> float:
-    """A little less than `seconds`: pods that started together must not renew together forever."""
+    """Return a little less than `seconds`: pods that started together must not renew together
+    forever."""
     return seconds * random.uniform(0.8, 1.0)  # noqa: S311  # spreads load, guards nothing

@@ -1,5 +1,5 @@
-"""Who this sidecar is at the control API: its own key, its agent, and what it must hold of the
-policy set to know whether both are still good. Either the settings say it, or an enrolment does.
+"""The sidecar's identity at the control API: its own key, its agent, and the documents of the
+policy set that show whether both are still valid. It comes from the settings or from an enrolment.
 
 Knows keys and names of documents. Knows nothing of how a key is got or sent.
 """
@@ -24,7 +24,7 @@ from sidecar.platform.key_file import read_key
 from sidecar.settings.model import SidecarSettings
 
 NOT_ENROLLED, NOT_APPROVED = "not_enrolled", "agent_not_approved"
-"""What a denial is called while the sidecar has no keys: because it could not enrol, or because its
+"""The names of denials while the sidecar has no keys: because it could not enrol, or because its
 agent is not approved."""
 
 
@@ -56,7 +56,7 @@ class KeyHolder:
             self._present.set()
 
     async def current(self, seconds: float) -> str:
-        """The key, or the first one within `seconds`. Raises `NoKey`."""
+        """Return the key, or the first one within `seconds`. Raises `NoKey`."""
         if self._key is None:
             # Loops wait here, instead of failing again and again, and start at once with the key.
             try:
@@ -78,13 +78,13 @@ class Identity(ABC):
 
     @abstractmethod
     def invalid(self, policy_set: PolicySet, now: int) -> str | None:
-        """Why the sidecar's own key is no longer good, by the documents held; None if it is. Raises
-        `MissingDocument`. `now` is in microseconds."""
+        """Return why the sidecar's own key is no longer valid, by the documents held; None if it is
+        valid. Raises `MissingDocument`. `now` is in microseconds."""
 
     @abstractmethod
     def speaks_for(self, policy_set: PolicySet, agent_id: str | None) -> bool:
-        """Whether the sidecar's own key speaks for this agent; None is a call without one. Raises
-        `MissingDocument`, or `NoPolicySet`."""
+        """Return whether the sidecar's own key speaks for this agent; None stands for a call
+        without an agent. Raises `MissingDocument`, or `NoPolicySet`."""
 
 
 class ConfiguredIdentity(Identity):
@@ -134,9 +134,9 @@ class ConfiguredIdentity(Identity):
 
 @dataclass(frozen=True, slots=True)
 class Enrolment:
-    """What the control API answered. `generation`, the keys and `until` are None while the agent
-    waits for approval. `until` is in monotonic seconds: no clock that is set makes a key live
-    longer."""
+    """The control API's answer to an enrolment. `generation`, the keys and `until` are None while
+    the agent waits for approval. `until` is in monotonic seconds, so that setting a clock can't
+    make a key live longer."""
 
     workload: str
     agent_id: str
@@ -150,8 +150,8 @@ class Enrolment:
 
 
 class EnrolledIdentity(Identity):
-    """The keys and the agent come from an enrolment, and are renewed. `answer` is the last one,
-    `problem` why there are no keys at the moment, with the name of the denial."""
+    """The keys and the agent come from an enrolment, and are renewed. `answer` is the last one.
+    `problem` is the name of the denial and the reason while there are no keys."""
 
     def __init__(self, clock: Clock) -> None:
         self._monotonic = clock.monotonic
@@ -160,7 +160,7 @@ class EnrolledIdentity(Identity):
         super().__init__(KeyHolder(None, "waiting to enrol"))
 
     def accept(self, answer: Enrolment) -> None:
-        """Use what the control API answered from now on."""
+        """From now on, use this answer of the control API."""
         self.answer = answer
         if answer.sidecar_key is None:
             self.withdraw(
@@ -184,12 +184,14 @@ class EnrolledIdentity(Identity):
 
     @property
     def seconds_left(self) -> float:
-        """How long the keys are good for; negative if they have expired, 0 without any."""
+        """The seconds for which the keys are still valid; negative if they have expired, 0 without
+        any."""
         until = None if self.answer is None else self.answer.until
         return 0.0 if until is None else until - self._monotonic()
 
     def live(self, policy_set: PolicySet) -> Enrolment | None:
-        """The enrolment, if its keys are alive by the documents held. Raises `MissingDocument`."""
+        """Return the enrolment, if its keys are alive by the documents held. Raises
+        `MissingDocument`."""
         answer = self.answer
         if self.problem is not None or answer is None or self.seconds_left <= 0:
             return None

@@ -24,8 +24,8 @@ _GZIP = 31
 
 class SpoolReceipt(NamedTuple):
     """States that the log holds every record up to `n`, and that record `n` has this core hash.
-    `rejected` says which of the records sent are in it as refused, and why. It is not signed, and
-    older versions of the control API leave it out."""
+    `rejected` names those of the sent records that the log holds as refused, with the reason. It is
+    not signed, and older versions of the control API leave it out."""
 
     n: int
     hash: bytes
@@ -53,7 +53,7 @@ class LogClient:
         self._compress = compress
 
     def can_verify(self) -> bool:
-        """Whether it is known whose log this is and who signs it."""
+        """Return whether it is known which tenant the log belongs to and which keys sign it."""
         return self._tenant_id() is not None and bool(self._log_keys())
 
     async def append(self, batch: RecordBatch) -> SpoolReceipt:
@@ -62,8 +62,8 @@ class LogClient:
         return self._verified(await self._send(_body(batch)), batch.source, batch.instance)
 
     async def held(self, source: str, instance: str) -> SpoolReceipt | None:
-        """How much of the instance the log holds, None if it refuses to say. Raises
-        what `append` raises."""
+        """Return the log's receipt for the records that it holds of the instance, None if it
+        refuses to say. Raises what `append` raises."""
         # A batch of no records: the receipt says how far the log is.
         nothing = RecordBatch(source, instance, [], 0, -1, b"")
         try:
@@ -102,7 +102,7 @@ class LogClient:
 
 
 def _rejected(listed: object) -> tuple[tuple[int, str], ...]:
-    """The refused records of an answer, as far as it can be read."""
+    """Return the refused records of an answer, as far as it can be read."""
     if not isinstance(listed, list):
         return ()
     items = [each for each in listed if isinstance(each, dict)]
@@ -110,8 +110,8 @@ def _rejected(listed: object) -> tuple[tuple[int, str], ...]:
 
 
 def refuses_records(error: ControlUnavailable) -> bool:
-    """Whether the control API itself refuses the records, rather than a proxy on the way or the
-    sidecar's key: only then may an instance be set aside for good."""
+    """Return whether the control API itself refuses the records: only then may an instance be set
+    aside for good. The refusal of a proxy on the way, or of the sidecar's key, does not count."""
     # The control API repeats the status in its body; a gateway's own error page does not.
     from_control_api = isinstance(error.answer, dict) and error.answer.get("code") == error.status
     return from_control_api and error.status in (409, 422)

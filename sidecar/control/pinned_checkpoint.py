@@ -46,18 +46,18 @@ class PinnedCheckpoint:
         self._due = 0.0
         self._pinned = _load(self._path)
         self.fork: str | None = None
-        """How the log contradicts the pinned checkpoint. Stays until an operator has removed the
-        file and restarted the sidecar."""
+        """The contradiction between the log and the pinned checkpoint. Stays until an operator has
+        removed the file and restarted the sidecar."""
         self.other_origin: str | None = None
-        """The origin of the checkpoints that are shown, if it is not the pinned one's: the log
-        began again as an incarnation, or is another log."""
+        """The origin of the checkpoints that are shown, if it differs from the pinned one's: the
+        log began again as an incarnation, or is another log."""
 
     @property
     def pinned(self) -> Checkpoint | None:
         return self._pinned
 
     def wanted(self) -> int | None:
-        """The pinned size, 0 if nothing is pinned; None if it is not time to ask yet."""
+        """Return the pinned size, 0 if nothing is pinned; None if it is not time to ask yet."""
         if self._monotonic() < self._due or not self._log_keys():
             return None
         self._due = self._monotonic() + INTERVAL_SECONDS
@@ -81,7 +81,7 @@ class PinnedCheckpoint:
             await self._pin(at, note)
 
     def _continues(self, at: Checkpoint, hashes: list[bytes], *, proven: bool) -> bool:
-        """Whether a verified checkpoint may replace the pinned one. Notes a fork."""
+        """Return whether a verified checkpoint may replace the pinned one. Notes a fork."""
         last = self._pinned
         if last is None:
             return True
@@ -129,7 +129,8 @@ class PinnedCheckpoint:
 
 
 def _load(path: Path) -> Checkpoint | None:
-    """What was pinned by an earlier run. The file is the sidecar's own, and was verified then."""
+    """Return the checkpoint that an earlier run pinned. The file is the sidecar's own, and the
+    checkpoint was verified when it was written."""
     try:
         with path.open(encoding="utf-8") as file:
             return checkpoint.unverified(file.read(MAX_NOTE))

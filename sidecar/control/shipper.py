@@ -66,7 +66,8 @@ class Shipper:
 
     @property
     def problem(self) -> str | None:
-        """Why nothing ships at the moment; None if records ship, or if there are none."""
+        """The reason why nothing ships at the moment; None if records ship, or if there are
+        none."""
         return self._outage.problem
 
     async def run(self) -> None:
@@ -148,7 +149,7 @@ class Shipper:
         return 0.0
 
     def _tell_rejected(self, batch: RecordBatch, rejected: tuple[tuple[int, str], ...]) -> None:
-        """Note that the log has records only as refused. They count as shipped: to send them again
+        """Note which records the log has only as refused. They count as shipped: sending them again
         would change nothing."""
         self.rejected += len(rejected)
         n, reason = rejected[0]
