@@ -45,7 +45,8 @@ def grpc_twins(context: DoctorContext) -> Iterator[DoctorFinding]:
 
 
 def _unanswered(context: DoctorContext, upstream: SourceAddress) -> Iterator[DoctorFinding]:
-    """Report a source that refused the agent's user, and does not answer the sidecar's either."""
+    """Report a source that refused the agent's user, and does not answer the sidecar's user
+    either."""
     agent, port = _agent_uid(context), upstream.port
     tried = [each for each in _known(upstream) if not _is_filtered(context, each, port, agent)]
     # Without a running sidecar, this process's user is the best there is.
@@ -99,7 +100,7 @@ def _try_connecting(
 
 
 def _agent_uid(context: DoctorContext) -> int:
-    """The agent's user; if that is unknown, this process's own stands in for it."""
+    """Return the agent's user; if that is unknown, this process's own stands in for it."""
     return context.host.uid() if context.agent_uid is None else context.agent_uid
 
 
@@ -109,7 +110,7 @@ def _known(upstream: SourceAddress) -> list[Address]:
 
 
 def _is_filtered(context: DoctorContext, address: Address, port: int, uid: int) -> bool:
-    """Whether the packet filter redirects such a connection to the sidecar or stops it."""
+    """Return whether the packet filter redirects such a connection to the sidecar or stops it."""
     rules = context.rules.get(address.version)
     if rules is None or isinstance(rules, Unobservable):
         return False

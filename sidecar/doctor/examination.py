@@ -20,12 +20,12 @@ from sidecar.settings.ports import Port, ports_of
 
 
 def as_text(findings: Sequence[DoctorFinding]) -> str:
-    """The findings for a terminal."""
+    """Return the findings for a terminal."""
     return as_lines(findings) if findings else "found nothing that can bypass this sidecar"
 
 
 def as_json(findings: Sequence[DoctorFinding]) -> str:
-    """`{findings: [{check, severity, seen, why, do}]}`."""
+    """Return `{findings: [{check, severity, seen, why, do}]}`."""
     rows = [{**each._asdict(), "severity": each.severity.value} for each in findings]
     return orjson.dumps({"findings": rows}, option=orjson.OPT_INDENT_2).decode()
 
@@ -61,7 +61,7 @@ class DoctorContext:
 
     @property
     def decides_by_name(self) -> bool:
-        """Whether the sidecar may decide connections by the host's name alone."""
+        """True if the sidecar may decide connections by the host's name alone."""
         return self.settings.forward_proxy is not None or self.settings.transparent is not None
 
     @property

@@ -119,7 +119,7 @@ def readable(context: DoctorContext) -> Iterator[DoctorFinding]:
 
 
 def _paths(value: Any, name: str) -> Iterator[_SettingPath]:
-    """Every path in the settings, under any key."""
+    """Yield every path in the settings, under any key."""
     # Found by type, so that a setting added later is checked too.
     if isinstance(value, Path):
         yield _SettingPath(name, value)
@@ -133,7 +133,7 @@ def _paths(value: Any, name: str) -> Iterator[_SettingPath]:
 
 
 def _with_parents(path: Path) -> Iterator[Path]:
-    """The path and the folders above it, both as written and with symbolic links resolved."""
+    """Yield the path and the folders above it, both as written and with symbolic links resolved."""
     # A user who can replace a link decides what it points to, so both ways count.
     for each in dict.fromkeys((path.absolute(), path.resolve())):
         yield each
@@ -141,7 +141,8 @@ def _with_parents(path: Path) -> Iterator[Path]:
 
 
 def _status(path: Path) -> stat_result | DoctorFinding | None:
-    """The status of `path`: a finding if it can't be read, None if nothing exists there yet."""
+    """Return the status of `path`: a finding if it can't be read, None if nothing exists there
+    yet."""
     try:
         return path.stat()
     except FileNotFoundError:
@@ -189,7 +190,7 @@ def _read_by_others(
 
 
 def _is_reachable(path: Path, bits: int) -> bool:
-    """Whether every folder above `path` grants one of the execute `bits`."""
+    """Return whether every folder above `path` grants one of the execute `bits`."""
     for folder in path.parents:
         status = _status(folder)
         if isinstance(status, stat_result) and not status.st_mode & bits:

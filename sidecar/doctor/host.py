@@ -29,7 +29,7 @@ class Unobservable(Exception):
 
 _TOOL_SECONDS = 20.0
 _NO_NFTABLES = ("Protocol not supported", "Operation not supported")
-"""What `nft` says on a kernel without nf_tables, where it then has no rules either."""
+"""The messages of `nft` on a kernel without nf_tables, which then has no rules in them either."""
 _LEGACY = {4: "net/ip_tables_names", 6: "net/ip6_tables_names"}
 """The files in which the kernel lists the tables of `iptables-legacy`."""
 
@@ -40,8 +40,8 @@ class _Printed(NamedTuple):
 
 
 def read_rules(version: int, folders: str, proc: Path) -> RuleSet:
-    """The rules of IP version 4 or 6, by the tools in `folders`. Raises `Unobservable` if they
-    can't be read."""
+    """Return the rules of IP version 4 or 6, by the tools in `folders`. Raises `Unobservable` if
+    they can't be read."""
     stem = "iptables" if version == 4 else "ip6tables"
     # The plain name first: it is the implementation that the administrator chose.
     names = (f"{stem}-save", f"{stem}-nft-save", f"{stem}-legacy-save")
@@ -112,7 +112,7 @@ def _add(rules: RuleSet, more: RuleSet) -> None:
 
 
 def _printed(command: list[str]) -> _Printed:
-    """What a tool prints. Raises `Unobservable` if it fails."""
+    """Return the output of a tool. Raises `Unobservable` if it fails."""
     try:
         ended = subprocess.run(  # noqa: S603  # one of seven names, in the system's folders
             command, capture_output=True, text=True, timeout=_TOOL_SECONDS, check=True
@@ -154,12 +154,12 @@ class Host:
         self._tools = tools
 
     def uid(self) -> int:
-        """The effective user id of this process."""
+        """Return the effective user id of this process."""
         return os.geteuid()
 
     def addresses(self, host: str) -> list[Address]:
-        """The addresses of the name `host`; an address stands for itself. Raises `Unobservable` if
-        `host` does not resolve."""
+        """Return the addresses of the name `host`; an address stands for itself. Raises
+        `Unobservable` if `host` does not resolve."""
         try:
             found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
@@ -169,8 +169,8 @@ class Host:
         return list(dict.fromkeys(map(ip_address, texts)))
 
     def connects(self, address: Address, port: int, uid: int) -> bool:
-        """Whether a process of user `uid` can open a TCP connection. Raises `Unobservable` if this
-        process may not act as that user."""
+        """Return whether a process of user `uid` can open a TCP connection. Raises `Unobservable`
+        if this process may not act as that user."""
         if uid == os.geteuid():
             return _connects(address, port)
         if os.geteuid() != 0:
@@ -195,8 +195,8 @@ class Host:
         return code == 0
 
     def free_bytes(self, path: Path) -> int:
-        """The bytes that a user other than root may still write to the disk of `path`, which need
-        not exist yet. Raises `Unobservable`."""
+        """Return the bytes that a user other than root may still write to the disk of `path`, which
+        need not exist yet. Raises `Unobservable`."""
         try:
             existing = next(each for each in (path, *path.parents) if each.exists())
             found = os.statvfs(existing)
@@ -205,8 +205,8 @@ class Host:
         return found.f_bavail * found.f_frsize
 
     def stored_bytes(self, path: Path) -> int:
-        """The bytes that the files below the folder `path` take; 0 if it does not exist. Raises
-        `Unobservable`."""
+        """Return the bytes that the files below the folder `path` take; 0 if it does not exist.
+        Raises `Unobservable`."""
         taken = 0
         try:
             for each in path.rglob("*"):
@@ -218,7 +218,7 @@ class Host:
         return taken
 
     def listening(self) -> list[ListeningSocket]:
-        """The listening TCP sockets. Raises `Unobservable` without `/proc`."""
+        """Return the listening TCP sockets. Raises `Unobservable` without `/proc`."""
         return [*self._listening("tcp", 4), *self._listening("tcp6", 6)]
 
     def _listening(self, name: str, version: int) -> Iterator[ListeningSocket]:
@@ -231,24 +231,26 @@ class Host:
                 yield ListeningSocket(_address(address), int(port, 16), int(words[7]))
 
     def interfaces(self) -> list[str]:
-        """The names of all interfaces except loopback."""
+        """Return the names of all interfaces except loopback."""
         names = [line.partition(":")[0].strip() for line in self._lines("net/dev")[2:]]
         return [name for name in names if name != "lo"]
 
     def outgoing_interfaces(self, address: Address) -> tuple[str, ...]:
-        """The interfaces through which a packet to `address` may leave; `lo` if it is local."""
+        """Return the interfaces through which a packet to `address` may leave; `lo` if it is
+        local."""
         if address.is_loopback or _is_local(address):
             return ("lo",)
         return tuple(self.interfaces()) or ("eth0",)
 
     def has_ipv6(self) -> bool:
-        """Whether any interface but loopback has an IPv6 address that reaches beyond its link."""
+        """Return whether any interface but loopback has an IPv6 address with a scope beyond its
+        link."""
         lines = (line.split() for line in self._lines("net/if_inet6", needed=False))
         return any(words[5] != "lo" and words[3] != _LINK_LOCAL for words in lines)
 
     def rules(self, version: int) -> RuleSet:
-        """The packet-filter rules of IP version 4 or 6. Raises `Unobservable` if they can't be
-        read."""
+        """Return the packet-filter rules of IP version 4 or 6. Raises `Unobservable` if they can't
+        be read."""
         return read_rules(version, self._tools, self._proc)
 
     def _lines(self, name: str, *, needed: bool = True) -> list[str]:
@@ -274,8 +276,8 @@ def _connects(address: Address, port: int) -> bool:
 
 
 def _is_local(address: Address) -> bool:
-    """Whether the route to `address` starts from `address` itself. Connecting a datagram socket
-    sends nothing."""
+    """Return whether `address` belongs to this host: the kernel would also use it as the source of
+    packets to it. Connecting a datagram socket sends nothing."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     try:
         with closing(socket.socket(family, socket.SOCK_DGRAM)) as probe:
@@ -286,7 +288,7 @@ def _is_local(address: Address) -> bool:
 
 
 def _address(hexadecimal: str) -> Address:
-    """An address as the kernel writes it: four-byte words in the machine's byte order."""
+    """Return an address as the kernel writes it: four-byte words in the machine's byte order."""
     raw = bytes.fromhex(hexadecimal)
     words = [raw[at : at + 4] for at in range(0, len(raw), 4)]
     return ip_address(b"".join(w[::-1] if sys.byteorder == "little" else w for w in words))

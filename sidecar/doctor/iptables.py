@@ -38,8 +38,9 @@ class RuleChain:
 
 
 class Hook(NamedTuple):
-    """Where packets of local processes enter a chain: the lowest `priority` comes first. `nat`:
-    it decides where connections go, and not what is stopped."""
+    """A chain that packets of local processes enter; the chain with the lowest `priority` comes
+    first. `nat` is true for a chain that decides where connections go, and not which packets are
+    stopped."""
 
     priority: int
     table: str
@@ -58,18 +59,18 @@ class RuleSet:
     of_nf_tables: bool = False
 
     def outgoing(self, *, nat_only: bool = False) -> list[Rule]:
-        """Every rule that may apply to a packet of a local process."""
+        """Return every rule that may apply to a packet of a local process."""
         return [
             rule for hook in self.hooks if hook.nat or not nat_only for rule in self.reachable(hook)
         ]
 
     def reachable(self, hook: Hook) -> list[Rule]:
-        """The rules that packets may meet which enter by `hook`."""
+        """Return the rules that packets may meet after they enter by `hook`."""
         return _reachable(self.tables.get(hook.table, {}), hook.chain)
 
 
 def _reachable(chains: dict[str, RuleChain], start: str) -> list[Rule]:
-    """The rules of chain `start` and of every chain that they jump to."""
+    """Return the rules of chain `start` and of every chain that they jump to."""
     found: list[Rule] = []
     pending, seen = [start], {start}
     while pending:
@@ -91,7 +92,7 @@ _TO = ("--to-ports", "--to-destination", "--on-port")
 
 
 def parse(text: str) -> RuleSet:
-    """Parse the output of these tools. Raises `ValueError` for a line that they don't print."""
+    """Parse the output of these tools. Raises `ValueError` for a line that they would not print."""
     rules = RuleSet()
     chains: dict[str, RuleChain] = {}
     for line in text.splitlines():

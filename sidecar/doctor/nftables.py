@@ -36,7 +36,7 @@ class _NeverApplies(Exception):
 
 @dataclass(slots=True)
 class _Draft:
-    """What is known of a rule so far, and the named `sets` of its table."""
+    """The facts read of a rule so far, and the named `sets` of its table."""
 
     version: int
     sets: dict[str, list[Any]]
@@ -50,8 +50,8 @@ class _Draft:
 
 
 def parse(text: str, version: int) -> RuleSet:
-    """The tables with rules for packets of IP version 4 or 6 that a local process sends. Raises
-    `ValueError` for anything else than this output."""
+    """Parse the tables with rules for packets of IP version 4 or 6 that a local process sends.
+    Raises `ValueError` for text in any other form."""
     rules = RuleSet()
     sets: dict[str, dict[str, list[Any]]] = {}
     try:
@@ -65,7 +65,8 @@ def parse(text: str, version: int) -> RuleSet:
 
 
 def chain_name(name: str) -> str:
-    """The key of a chain. Its name is free to choose, and no verdict's key has a space."""
+    """Return the key of a chain. Users choose chains' names freely, so the key has a space, which
+    no verdict's key has."""
     return f"chain {name}"
 
 
@@ -93,7 +94,7 @@ def _take(
 
 
 def _rules(expressions: list[Any], draft: _Draft) -> Iterator[Rule]:
-    """One rule as rules with a single target each."""
+    """Yield one rule as rules with a single target each."""
     for each in expressions:
         [(name, told)] = each.items() if isinstance(each, dict) else [(str(each), None)]
         try:
@@ -109,7 +110,7 @@ def _rules(expressions: list[Any], draft: _Draft) -> Iterator[Rule]:
 
 
 def _statement(draft: _Draft, name: str, told: Any) -> Rule | None:
-    """The target of a statement; None if it has none."""
+    """Return the target of a statement; None if it has none."""
     if name == "match":
         _match(draft, told["op"], told["left"], told["right"])
     elif name in _CONDITIONS:
@@ -173,13 +174,14 @@ def _match(draft: _Draft, op: str, left: Any, right: Any) -> None:
 
 
 def _only(draft: _Draft, *versions: str, negated: bool) -> None:
-    """A rule of a table `inet` may be about one IP version; `ip daddr != …` is, too."""
+    """Raise `_NeverApplies` if the condition limits the rule to the other IP version: a rule of a
+    table `inet` may be about one version only, as with `ip daddr != …`."""
     if (str(draft.version) in versions) is negated:
         raise _NeverApplies
 
 
 def _values(right: Any, sets: dict[str, list[Any]]) -> Iterator[str]:
-    """The values that are compared with, as `iptables` writes them."""
+    """Yield the values to compare with, as `iptables` writes them."""
     if isinstance(right, list):
         for each in right:
             yield from _values(each, sets)

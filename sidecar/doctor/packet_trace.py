@@ -78,7 +78,7 @@ def _outcomes(rules: RuleSet, hook: Hook, packet: Packet) -> Iterator[Outcome]:
 def _walk(
     chains: dict[str, RuleChain], chain: RuleChain, packet: Packet, depth: int
 ) -> Iterator[Outcome]:
-    """The outcomes of one chain; `RETURN` if the calling chain continues."""
+    """Yield the outcomes of one chain; `RETURN` if the calling chain continues."""
     if depth > _MAX_DEPTH:
         # The kernel accepts no rule set this deep, and rejects loops. ACCEPT is the worse case.
         yield "ACCEPT", ""
@@ -107,7 +107,7 @@ def _walk(
 
 
 def _applies(rule: Rule, packet: Packet) -> bool | None:
-    """Whether all conditions hold; None if that depends on something unknown."""
+    """Return whether all conditions hold; None if that depends on something unknown."""
     unknown = False
     for option in rule.options:
         holds = _condition_holds(option, packet)
@@ -163,7 +163,7 @@ def _is_interface(value: str, name: str) -> bool:
 
 
 def _in(ranges: str, number: int) -> bool:
-    """Whether `ranges`, such as `443`, `1:1024,8080` or `1000-1999`, contains `number`."""
+    """Return whether `ranges`, such as `443`, `1:1024,8080` or `1000-1999`, contains `number`."""
     for each in ranges.split(","):
         low, _, high = each.replace("-", ":").partition(":")
         if int(low or 0) <= number <= int(high or (low if ":" not in each else 65535)):

@@ -36,8 +36,8 @@ class CachedDocuments:
         self._settings = settings
 
     def own_key(self) -> Key | None:
-        """The key in the file `key_file`; None for a pod's, or if its document is not there. Raises
-        `ValueError` too if the file can't be read."""
+        """Return the key in the file `key_file`; None for a pod's, or if its document is not there.
+        Raises `ValueError` too if the file can't be read."""
         if self._settings.key_file is None or not self._path.exists():
             return None
         name = key_name(key_digest(read_key(self._settings.key_file)))
@@ -45,12 +45,12 @@ class CachedDocuments:
         return None if found is None else Key.from_wire(found)
 
     def tenant(self) -> TenantSettings | None:
-        """The tenant's settings."""
+        """Return the tenant's settings."""
         found = self._named(TENANT).get(TENANT)
         return None if found is None else TenantSettings.from_wire(found)
 
     def roles(self) -> list[list[Policy]]:
-        """The policies of each role that this sidecar's decisions have used."""
+        """Return the policies of each role that this sidecar's decisions have used."""
         return [
             [Policy.from_wire(wire) for wire in each] for each in self._named(f"{ROLE}*").values()
         ]
@@ -60,7 +60,7 @@ class CachedDocuments:
         return self._settings.cache / "policy.db"
 
     def _named(self, names: str) -> Mapping[str, Any]:
-        """The decoded documents whose names match a pattern of SQLite's GLOB."""
+        """Return the decoded documents whose names match a pattern of SQLite's GLOB."""
         if not self._path.exists():
             return {}
         address = f"{self._path.resolve().as_uri()}?mode=ro"
@@ -74,7 +74,7 @@ _BIND_OWN_KEY = "sluice keys bind KEY_ID --for-agent AGENT"
 
 
 def own_key(context: DoctorContext) -> Iterator[DoctorFinding]:
-    """Report a key of the sidecar's that speaks for every agent."""
+    """Report a key of the sidecar that speaks for every agent."""
     try:
         key = CachedDocuments(context.settings).own_key()
     except (ValueError, LookupError, TypeError, sqlite3.Error) as error:
@@ -99,7 +99,7 @@ _CLOSE_ESCAPE = (
     "`sluice policy lint` names all"
 )
 _SHOWN = 3
-"""How many denials of a role are named."""
+"""The number of denials of a role that are named."""
 
 
 def escaped_denials(context: DoctorContext) -> Iterator[DoctorFinding]:

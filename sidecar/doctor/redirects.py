@@ -23,7 +23,8 @@ _SHOWN = 3
 
 
 def foreign_rules(version: int, rules: RuleSet) -> Iterator[DoctorFinding]:
-    """Report what decides where a connection goes, before our rules or unread."""
+    """Report rules that decide where a connection goes before our rules do, and rules that can't be
+    read."""
     # Chains of other types can only stop what ours would have redirected.
     deciding = [hook for hook in rules.hooks if hook.nat and rules.reachable(hook)]
     for hook in deciding:
@@ -76,16 +77,16 @@ class _Family(NamedTuple):
     mark: int | None
 
     def sample(self, protocol: str, port: int = ANY_PORT) -> Packet:
-        """A packet from the agent to an address that no rule mentions."""
+        """Return a packet from the agent to an address that no rule mentions."""
         to = SAMPLE[self.version]
         return Packet(protocol, to, port, self.uid, _UNUSED_ID, mark=self.mark)
 
     def passes(self, packet: Packet) -> bool:
-        """Whether `packet` may leave unchanged, by any of the interfaces."""
+        """Return whether `packet` may leave unchanged, by any of the interfaces."""
         return any(result.passes for result in self.traces(packet))
 
     def traces(self, packet: Packet) -> list[TraceResult]:
-        """`packet` traced out of each interface."""
+        """Trace `packet` out of each interface."""
         return [trace(self.rules, replace(packet, interface=each)) for each in self.interfaces]
 
     @property
@@ -177,7 +178,7 @@ def _exempted(family: _Family, who: str) -> DoctorFinding:
 
 
 def _redirects(context: DoctorContext) -> bool:
-    """Whether connections are meant to be redirected to the sidecar."""
+    """Return whether the settings ask for connections to be redirected to the sidecar."""
     if context.settings.transparent is not None:
         return True
     known = (rules for rules in context.rules.values() if isinstance(rules, RuleSet))
@@ -197,15 +198,15 @@ def _families(context: DoctorContext) -> Iterator[_Family]:
 
 
 def _mark(rules: RuleSet) -> int | None:
-    """The mark of the agent's packets: 0, or None (unknown) if a rule sets one."""
+    """Return the mark of the agent's packets: 0, or None (unknown) if a rule sets one."""
     # A process needs CAP_NET_ADMIN to mark its own packets; an agent without it sends 0.
     sets_mark = (rule.target in ("MARK", "CONNMARK") for rule in rules.outgoing())
     return None if any(sets_mark) else 0
 
 
 def _exempt(context: DoctorContext, family: _Family) -> Iterator[tuple[str, bool]]:
-    """Addresses and ports of sources, or named in rules, to which packets leave unchanged, and
-    whether each is a source's."""
+    """Yield the addresses and ports, of sources or named in rules, to which packets leave
+    unchanged; each with True if it is a source's."""
     # Trying every address and port is out of the question. An exception needs a rule that mentions
     # it, so what the rules mention is enough.
     for upstream in context.upstreams:
@@ -229,7 +230,7 @@ def _exempt(context: DoctorContext, family: _Family) -> Iterator[tuple[str, bool
 
 
 def _redirected_elsewhere(context: DoctorContext, family: _Family) -> set[str]:
-    """Targets of redirects on which no process of the sidecar's user listens."""
+    """Return the targets of redirects on which no process of the sidecar's user listens."""
     if isinstance(context.sockets, Unobservable) or not context.sidecar_uids:
         return set()
     own = {str(each.port) for each in context.sockets if each.uid in context.sidecar_uids}
@@ -243,7 +244,7 @@ def _values(rules: RuleSet, *names: str) -> set[str]:
 
 
 def _mentioned(rules: RuleSet, *names: str) -> Iterable[int]:
-    """Numbers in the values of these options, and both ends of ranges."""
+    """Yield the numbers in the values of these options, and both ends of ranges."""
     for value in _values(rules, *names):
         for end in value.replace("-", ",").replace(":", ",").split(","):
             if end.isdigit():
