@@ -55,7 +55,8 @@ class Doors:
         """The doors with a port of their own."""
 
     def beside(self, api: Dispatcher) -> Answering:
-        """What answers on the sidecar's own port: the API, and the doors without a port."""
+        """Return the handler of requests on the sidecar's own port: the API, and the doors without
+        a port."""
         here = [each for each in self._over_http() if each.door.listen is None]
         return SharedPort(api, self._http(here)) if here else api
 

@@ -34,18 +34,18 @@ class Question(NamedTuple):
     target: str
     fields: list[tuple[bytes, bytes]]
     fault: str = ""
-    """Why the request can't be read."""
+    """The reason why the request can't be read; empty if it can."""
     partial: str = ""
-    """Why the body in the check can't be used."""
+    """The reason why the body in the check can't be used; empty if it can."""
 
 
 ReadQuestion = Callable[[str, str, Fields], Question]
-"""Takes the check's own method, what follows the door's name in its target, and its fields."""
+"""Takes the check's own method, the part of its target after the door's name, and its fields."""
 
 
 def question_reader(door: Door, *, uses_host: bool) -> ReadQuestion:
-    """How this door reads its checks. `uses_host` is whether `Host` names part of what is
-    requested."""
+    """Return the function that reads the checks of this door. `uses_host` says whether `Host` names
+    part of the requested source."""
     if door.protocol == "envoy_http":
         return _read_envoy
     family = "forwarded" if door.request_from == "forwarded" else "original"
@@ -64,15 +64,15 @@ def _read_envoy(method: str, rest: str, fields: Fields) -> Question:
             flags.append(field[1].lower())
         elif name != KEY:
             kept.append(field)
-    # Envoy says `false` of a whole body, and of every one that it sends. A client may have sent the
-    # header too.
+    # Envoy sends `false` with every whole body that it sends. A client may have sent the header
+    # too, so all of its values count.
     partial = "" if flags and set(flags) == {b"false"} else PARTIAL_BODY
     return Question(method, rest, kept, "", partial)
 
 
 def _read_forwarded(family: str, fields: Fields, *, uses_host: bool) -> Question:
-    """The other family says nothing: the gateway overwrites one of them, and the client may send
-    the other."""
+    """Read the request from the header fields of one family. The other family's are ignored: the
+    gateway overwrites one family, and the client may send the other."""
     prefix = f"x-{family}-".encode()
     kept: list[tuple[bytes, bytes]] = []
     stated: dict[str, list[str]] = {}
@@ -115,7 +115,7 @@ _UNREAD = RequestHead({}, b"", None)
 
 class HttpDoor(NamedTuple):
     """A door on an HTTP port. `allow_lines` are the header lines of every ALLOW besides those about
-    the decision; `whole` is whether nothing may follow its name in the path."""
+    the decision; `whole` is true if nothing may follow the door's name in the path."""
 
     judgement: Judgement
     read: ReadQuestion
@@ -131,7 +131,7 @@ class CheckHead(NamedTuple):
     key_digest: bytes | None
     request_id: str | None
     question: Question
-    """Without its fields, which hold credentials."""
+    """The question, without its fields, which hold credentials."""
     head: RequestHead | None
     """The fields of the request in question; None if `template` has them."""
     template: HeadTemplate | None
@@ -141,7 +141,8 @@ class CheckHead(NamedTuple):
 
 
 def read_head(request: HttpRequest, doors: dict[str, HttpDoor]) -> CheckHead:
-    """The head of `request`, which has them remember it if other checks may have the same."""
+    """Read the head of `request`, and have the connection remember it if other checks may have the
+    same head."""
     door, rest = _door(request.target, doors)
     keys: list[str] = []
     ids: list[bytes] = []
@@ -193,7 +194,8 @@ def _remember(request: HttpRequest, read: CheckHead, head: RequestHead) -> None:
 
 
 def _door(target: str, doors: dict[str, HttpDoor]) -> tuple[HttpDoor | None, str]:
-    """The door that a target names, as it is spelt, and what follows the name."""
+    """Return the door that a target names, exactly as spelt, and the rest of the target after the
+    name."""
     if not target.startswith(PREFIX):
         return None, ""
     end = len(PREFIX)

@@ -38,7 +38,7 @@ _OF_ENVOY = (
     "Gateway: `bodyToExtAuth`; Istio: `includeRequestBodyInCheck`; agentgateway: "
     "`includeRequestBody`)"
 )
-# Which gateway asks is not known here, so each is named, with those that can't.
+# It is not known here which gateway asks, so the texts name them all, and those that can't do it.
 NO_BODY: dict[DoorProtocol, str] = {
     "envoy_http": _OF_ENVOY,
     "envoy_grpc": _OF_ENVOY,
@@ -61,14 +61,14 @@ class CheckedRequest(NamedTuple):
 
     method: str
     target: str
-    """As the client wrote it."""
+    """The target as the client wrote it."""
     head: RequestHead
     body: bytes | None
     """The whole body, None if it isn't here."""
     missing: str
-    """Why there is no body, and which setting of the gateway would bring it."""
+    """The reason why there is no body, and the gateway's setting that would bring it."""
     fault: str = ""
-    """Why the request can't be read at all."""
+    """The reason why the request can't be read at all; empty if it can."""
     template: HeadTemplate | None = None
     """The template of the head, if it is remembered."""
     traceparent: tuple[bytes, ...] = ()
@@ -77,11 +77,13 @@ class CheckedRequest(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What was decided. The request may pass only once each decision is durable."""
+    """The decisions about a checked request. The request may pass only once each decision is
+    durable."""
 
     passes: bool
     decisions: list[RecordedDecision]
-    """In the order of the sources. Empty if there was nothing to decide, else at least one."""
+    """The decisions, in the order of the sources. Empty if there was nothing to decide, else at
+    least one."""
     routed: RoutedRequest | None = None
     """The request as far as it was read."""
     status: int = 403
@@ -151,7 +153,8 @@ class CheckJudge(RequestJudge[CheckedRequest]):
         self, route: ProtocolRoute, routed: RoutedRequest, size: int
     ) -> Sources:
         if route.replacement_target is not None:
-            # The proxy forwards a read in its place. The gateway forwards what may write.
+            # The proxy forwards a read instead of this request. The gateway forwards the request
+            # itself, which may write.
             hint = route.hint_source
             source = None if hint is None else hint(self.protocol, routed)
             reason = f"`{route.methods} {route.pattern}` may write, and no check can forward a read"
@@ -180,8 +183,9 @@ class CheckJudge(RequestJudge[CheckedRequest]):
     async def _described(
         self, route: ProtocolRoute, routed: RoutedRequest, sources: Sources
     ) -> Sources:
-        """The sources, and the one that the response is about: a name may have spellings that only
-        the data source knows. The proxy reads the response; here it is asked for beforehand."""
+        """Return the sources, and the one that the response is about: a name may have spellings
+        that only the data source knows. The proxy learns that from the response; a door has to ask
+        beforehand."""
         if routed.method not in ("GET", "HEAD"):
             return sources if route.route_class is RouteClass.WRITE else (*sources, self._whole)
         assert route.response_source is not None
@@ -196,7 +200,7 @@ class CheckJudge(RequestJudge[CheckedRequest]):
 
 
 def _highest_level(source: Source) -> Sensitivity:
-    """The highest level of anything in the source."""
+    """Return the highest level of anything in the source."""
     if source.sensitivity_field is not None:
         return "critical"
     levels = [source.sensitivity, *(each.sensitivity for each in source.names.values())]

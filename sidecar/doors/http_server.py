@@ -1,8 +1,9 @@
-"""Answers checks over HTTP: reads what is asked about, has it judged, and answers once the record
-is on disk, with a status that no gateway takes for leave unless it is one. Decides nothing.
+"""Answers checks over HTTP: reads the request in question, has it judged, and answers once the
+record is on disk. Only a request that may pass gets a status that gateways take for permission.
+Decides nothing.
 
-Only 200, 401, 403, 404 and 413 leave a door, and 400 for what is no HTTP: gateways that fail open
-take a 5xx for leave (`INTEGRATIONS.md`, Check doors over HTTP).
+A door answers only 200, 401, 403, 404 and 413, and 400 for anything that is not HTTP: gateways that
+fail open take a 5xx for permission (`INTEGRATIONS.md`, Check doors over HTTP).
 """
 
 import itertools
@@ -56,11 +57,11 @@ class CheckAnswer(NamedTuple):
     lines: bytes
     body: bytes
     close: bool = False
-    """Whether the connection ends after it."""
+    """True if the connection ends after this answer."""
 
 
 def answer_to_outcome(outcome: Outcome, allow_lines: bytes) -> CheckAnswer:
-    """The answer once every decision is durable."""
+    """Return the answer to an outcome. Call it once every decision is durable."""
     shown = outcome.shown
     if shown is None:
         return CheckAnswer(200, _OPEN + allow_lines, b"")
@@ -72,7 +73,7 @@ def answer_to_outcome(outcome: Outcome, allow_lines: bytes) -> CheckAnswer:
 
 
 def answer_to_error(error: SluiceError) -> CheckAnswer:
-    """The answer if nothing was decided."""
+    """Return the answer to an error, which means that nothing was decided."""
     if isinstance(error, BrokenHttp):
         return CheckAnswer(400, b"", error.encoded(), close=True)
     if isinstance(error, _PASSED_ON):
@@ -135,7 +136,7 @@ class HttpDoors:
             return self._render_error(head, error)
 
     def failed(self, _request: HttpRequest) -> RenderedResponse:
-        """The response to a check where `serve` itself failed."""
+        """Return the response to a check where `serve` itself failed."""
         return self._render(answer_to_error(SluiceError()), None)
 
     async def _judge(
@@ -182,8 +183,8 @@ class HttpDoors:
     def _complete(
         self, head: CheckHead, door: HttpDoor, outcome: Outcome, failure: BaseException | None
     ) -> RenderedResponse:
-        """The response now that the record is on disk, or has failed to get there: its decision
-        must not take effect then."""
+        """Render the response once the record is on disk, or has failed to get there: then its
+        decision must not take effect."""
         if failure is not None:
             return self._render_error(head, failure)
         return self._render(answer_to_outcome(outcome, door.allow_lines), head.request_id)
@@ -225,7 +226,7 @@ class SharedPort:
         return self._api.serve(request)
 
     def failed(self, request: HttpRequest) -> RenderedResponse:
-        """The response to a request where `serve` itself failed."""
+        """Return the response to a request where `serve` itself failed."""
         doors = request.target.startswith(PREFIX)
         return self._doors.failed(request) if doors else self._api.failed(request)
 

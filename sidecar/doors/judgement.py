@@ -1,5 +1,5 @@
-"""Judges what a gateway asks about, for one door: who speaks, by which key, and what is recorded
-where that can't be told. `check_judge.py` then judges the request itself.
+"""Judges the requests that a gateway asks about, for one door: finds the agent and its key, and
+makes the record if the agent can't be told. `check_judge.py` then judges the request itself.
 
 Knows keys. Knows neither HTTP nor gRPC.
 """
@@ -35,18 +35,19 @@ _RESERVED = (
     *(b"x-api-key", b"x-envoy-original-", b"x-forwarded-", b"x-host", b"x-http-", b"x-original-"),
     *(b"x-override-", b"x-sluice-"),
 )
-"""Beginnings of names that count for something, before the check or behind it."""
+"""Prefixes of header names that have a meaning to the check, or to programs behind it."""
 # Programs behind CGI and WSGI read an underscore as a dash, and some any other mark too.
 _READ = bytes(
     ord(chr(each).lower()) if chr(each).isalnum() and each < 128 else ord("-")
     for each in range(256)
 )
-"""For each byte of a header's name, how the least careful program reads it."""
+"""For each byte of a header's name, the byte that the least careful program takes it for."""
 _ATTRIBUTED = ("user", "session", "task")
 
 
 class Judgement:
-    """Judges for one door. `source` is the one that the door names, `keys` the tenant's."""
+    """Judges for one door. `source` is the source that the door names; `keys` are the tenant's
+    keys."""
 
     def __init__(self, door: Door, source: Source, shared: SharedParts, keys: LiveKeys) -> None:
         self.door = door
@@ -57,8 +58,8 @@ class Judgement:
         self._policies = shared.enforcer.policies
         refused = shared.enforcer.metrics.refused_keys
         self._refused_keys = RefusedKeys(refused, "check door", shared.clock.monotonic)
-        # Not the proxy's, if that serves the source too: what one agent was issued there is not
-        # another's to continue here.
+        # Not shared with the proxy, if that serves the source too: an agent must not continue here
+        # what was issued to another agent there.
         self.protocol = load_protocol(source, shared.clock.monotonic)
         self._upstream = upstream_client(source, shared)
         self._sender = UpstreamSender(self.protocol, self._upstream, shared.limits)
@@ -70,8 +71,8 @@ class Judgement:
         self._upstream.close()
 
     def head_of(self, fields: list[tuple[bytes, bytes]]) -> RequestHead:
-        """The head of a request with these fields, without any that carries the door's own key.
-        Raises `Malformed`."""
+        """Return the head of a request with these fields, without any that carries the door's own
+        key. Raises `Malformed`."""
         for name, _ in fields:
             # The proxy would not forward them. The gateway does, and a data source that believed
             # them would act on another method or path than the one judged (`proxy/RULES.md`, B25).
@@ -100,14 +101,14 @@ class Judgement:
     def in_protocol_format(
         self, outcome: Outcome, decision: dict[str, str]
     ) -> FetchedResponse | None:
-        """The denial in the format of the source's protocol; None if it has none. `decision` are
-        the four fields of an evaluation."""
+        """Return the denial in the format of the source's protocol; None if it has none. `decision`
+        are the four fields of an evaluation."""
         denial = RefusalResponse.of(outcome.status, decision["reason"], decision)
         return self.protocol.render_refusal(outcome.routed, denial)
 
     def admit(self, digest: bytes | None) -> None:
-        """Raises what `judge` would raise for this key, as far as that is known at once: before a
-        body is waited for."""
+        """Raise what `judge` would raise for this key, as far as that is known without waiting.
+        Call it before waiting for a body."""
         if self.door.key == "none":
             return
         try:
@@ -148,13 +149,15 @@ class Judgement:
         return Outcome(passes, [denied.recorded], context.routed, denied.status)
 
     def _passed(self, route: ProtocolRoute | None) -> None:
-        """A request that changes what names mean is about to be forwarded. What is cached between
-        now and then is forgotten when it has aged (`protocols/RULES.md`, Precedence)."""
+        """Note that a request which changes the meaning of names is about to be forwarded. Answers
+        that are cached until it takes effect are forgotten by age (`protocols/RULES.md`,
+        Precedence)."""
         if route is not None and route.before_forward is not None:
             route.before_forward(self.protocol)
 
     def _judge_of(self, digest: bytes | None) -> "CheckJudge":
-        """The judge of the agent that speaks. Raises `Unmapped` if that can't be told."""
+        """Return the judge for the agent that makes the request. Raises `Unmapped` if the agent
+        can't be told."""
         agent = self.door.agent
         if self.door.key == "none":
             assert agent is not None  # the settings require it
@@ -227,7 +230,7 @@ class Judgement:
 
 
 class _SpeaksWith(AgentIdentity):
-    """An agent that speaks with the key of the sidecar's own."""
+    """An agent that uses the sidecar's own key."""
 
     def __init__(self, holder: AgentIdentity, agent: DoorAgent, keys: LiveKeys) -> None:
         super().__init__(agent.id, agent.role, b"", keys)
@@ -243,8 +246,8 @@ def _uncheckable(error: Exception) -> Unavailable:
 
 
 def _renamed(door: Door) -> dict[bytes, bytes]:
-    """The names that attribution reads, by the lower-case header that the door reads instead. A
-    name that is no longer read becomes empty."""
+    """Return the header names that attribution reads, by the lower-case name that the door reads
+    instead. A name that is no longer read is mapped to an empty one."""
     named = {short: getattr(door.headers, short).lower().encode() for short in _ATTRIBUTED}
     ours = {short: b"x-sluice-" + short.encode() for short in _ATTRIBUTED}
     if named == ours:

@@ -24,7 +24,7 @@ from sidecar.doors.grpc.wire import (
 HeaderFields = tuple[tuple[bytes, bytes], ...]
 
 PARTIAL_FLAG = b"x-envoy-auth-partial-body"
-"""Set by the gateway where it sends bodies: `true` if it sent a part."""
+"""The header that the gateway sets where it sends bodies: `true` if it sent only a part."""
 
 _REQUEST = {1: BYTES}  # attributes
 _ATTRIBUTES = {4: BYTES, 10: BYTES}  # request, context_extensions
@@ -54,17 +54,17 @@ class CheckRequest(NamedTuple):
     fields: HeaderFields
     """The headers in order, names in lower case, `host` first."""
     joined: bool
-    """Whether the gateway joined a repeated header's values by commas."""
+    """True if the gateway joined the values of a repeated header with commas."""
     body: bytes | None
     """None if the gateway sent none."""
     size: int
     """The length of the body by the gateway's own count, -1 if it gives none."""
     extensions: dict[str, str]
-    """What the gateway's configuration adds."""
+    """Entries that the gateway's configuration adds."""
 
 
 def parse(message: bytes) -> CheckRequest:
-    """Raises `Malformed` if the message can't be read, or can be read in two ways."""
+    """Parse the message. Raises `Malformed` if it can't be read, or can be read in two ways."""
     attributes = read(data(read(message, _REQUEST), 1), _ATTRIBUTES)
     http = read(data(read(data(attributes, 4), _HTTP), 2), _HTTP_REQUEST)
     method, target, size = text(http, 2), text(http, 4), single(http, 9)
@@ -148,9 +148,10 @@ SentFields = Iterable[tuple[bytes, bytes]]
 
 
 def allowed(event_id: str, metadata: bytes, *, reported: bool = False) -> bytes:
-    """The request goes on with its event's id, without what an agent says of itself, and its
-    response has the id too. `reported`: it would have been denied, and headers say so. Without an
-    event (an empty id), any that the client made up is removed."""
+    """Return the response that lets the request pass, with its event's id, and without the agent's
+    own statements about itself; the response to the request gets the id too. With `reported`,
+    headers say that it would have been denied. Without an event (an empty id), an id that the
+    client made up is removed."""
     if not event_id:
         return _ALLOWED + bytes_field(3, _REMOVED + bytes_field(5, _EVENT_ID)) + metadata
     options = [_option(_EVENT_ID, event_id.encode())]
@@ -164,7 +165,7 @@ def allowed(event_id: str, metadata: bytes, *, reported: bool = False) -> bytes:
 def denied(
     code: int, status: int, headers: SentFields, body: bytes, metadata: bytes = b""
 ) -> bytes:
-    """The request ends here; its client gets `status`, `headers` and `body`."""
+    """Return the response that ends the request: its client gets `status`, `headers` and `body`."""
     response = b"".join(
         [
             bytes_field(1, varint_field(1, status)),
@@ -176,7 +177,7 @@ def denied(
 
 
 def dynamic_metadata(event_id: str, decision: str, policy_name: str, check: str) -> bytes:
-    """The field of a response that a gateway's access log and later filters can read."""
+    """Return the field of a response that the gateway's access log and later filters can read."""
     return bytes_field(
         _METADATA, _member("event_id", event_id) + _members(decision, policy_name, check)
     )
@@ -184,7 +185,7 @@ def dynamic_metadata(event_id: str, decision: str, policy_name: str, check: str)
 
 @lru_cache(maxsize=1024)
 def _members(decision: str, policy_name: str, check: str) -> bytes:
-    """All but the event's id: the same for most requests of an agent."""
+    """Encode all members but the event's id: they are the same for most requests of an agent."""
     named = (("decision", decision), ("policy_name", policy_name), ("check", check))
     return b"".join([_member(name, value) for name, value in named])
 

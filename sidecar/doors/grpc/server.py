@@ -30,8 +30,8 @@ _OPTIONS = (
     # A body over 1 MiB is a denial, with its record and reason, and not a failed call. Gateways cut
     # a body at a limit of their own, so the message has room for little more than one and a head.
     ("grpc.max_receive_message_length", MAX_MESSAGE),
-    # A compressed call fails (UNIMPLEMENTED): grpcio inflates a message whole before it looks at
-    # its length, of a caller without a key too. No gateway compresses a check.
+    # A compressed call fails (UNIMPLEMENTED): grpcio inflates a whole message before it checks the
+    # length, even for a caller without a key. No gateway compresses a check.
     ("grpc.compression_enabled_algorithms_bitset", 1),
     # Gateways add trace headers to a call, and a call with too many of them fails.
     ("grpc.max_metadata_size", 64 << 10),
@@ -68,13 +68,14 @@ class GrpcServer(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no
         self._checks = BackgroundTasks()
         # Bytes in, bytes out: `check_request` and `check_response` know the messages.
         self._methods = {
-            # A stream of one: of a caller without a valid key, no message is ever held.
+            # Declared as a stream of one message, so that no message of a caller without a valid
+            # key is ever held.
             _CHECK: grpc.stream_unary_rpc_method_handler(self._check),
             _HEALTH: grpc.unary_unary_rpc_method_handler(self._health),
         }
 
     def service(self, handler_call_details: Any) -> Any:
-        """The handler of a call; any other than these two is UNIMPLEMENTED."""
+        """Return the handler of a call; any method other than these two is UNIMPLEMENTED."""
         return self._methods.get(handler_call_details.method)
 
     async def start(self) -> None:
@@ -124,8 +125,8 @@ class GrpcServer(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no
         return await self._judged(lambda watch: self._service.check(message, keys, watch))
 
     async def _judged(self, judge: Callable[[Watch], Coroutine[Any, Any, bytes]]) -> bytes:
-        """What `judge` answers. A gateway that gives up does not cancel it, since its record may be
-        on the way to disk; but then nothing more is looked up for it."""
+        """Return the answer of `judge`. A gateway that gives up does not cancel it, since its
+        record may be on the way to disk; but then nothing more is looked up for it."""
         answers: list[bytes] = []
         on_left: list[Callable[[], None]] = []
 
@@ -145,15 +146,16 @@ class GrpcServer(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no
 
 
 def server_credentials(tls: DoorTls) -> Any:
-    """What the port presents and whom it accepts. A file that changes takes effect at the next
-    handshake. Raises `OSError`."""
+    """Return the credentials of the port: its certificate, and the authorities that clients'
+    certificates must come from. A changed file takes effect at the next handshake. Raises
+    `OSError`."""
     required = tls.client_ca is not None
     held = _Files(tls)
     return grpc.dynamic_ssl_server_credentials(held.configuration(), held.changed, required)
 
 
 class _Files:
-    """The certificate files, and what they held when they were last read."""
+    """The certificate files, and their contents when they were last read."""
 
     def __init__(self, tls: DoorTls) -> None:
         self._paths = [tls.key, tls.certificate, *([tls.client_ca] if tls.client_ca else [])]
@@ -166,8 +168,8 @@ class _Files:
         )
 
     def changed(self) -> Any:
-        """The new configuration, None if the files are as they were. Called for every handshake,
-        on a thread of grpcio's."""
+        """Return the new configuration, None if the files are as they were. Called for every
+        handshake, on a thread of grpcio's."""
         try:
             texts = self._read()
             if texts != self._texts:

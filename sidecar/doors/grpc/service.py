@@ -55,7 +55,7 @@ class _Attributed(NamedTuple):
 
     header: bytes
     extension: str
-    """The member of `context_extensions` that wins over it."""
+    """The member of `context_extensions` that takes precedence over the header."""
 
 
 class CheckService:
@@ -69,8 +69,9 @@ class CheckService:
         self._attributed = _attributed(judgement.door.headers)
 
     def refusal(self, api_keys: Sequence[str]) -> bytes | None:
-        """The CheckResponse for a check that carries these keys, if they alone decide it: none, or
-        one that is not valid. None if the message has to be read. Raises nothing."""
+        """Return the CheckResponse for a check that carries these keys, if they alone decide it:
+        there is no key, or one that is not valid. None if the message has to be read. Raises
+        nothing."""
         try:
             self._judgement.admit(_digest(api_keys))
         except Exception as error:  # noqa: BLE001  # `_failed` logs it
@@ -78,15 +79,15 @@ class CheckService:
         return None
 
     async def check(self, message: bytes, api_keys: Sequence[str], watch: Watch) -> bytes:
-        """The CheckResponse for a CheckRequest that carries these keys. `watch` says when the
-        gateway leaves. Raises nothing."""
+        """Return the CheckResponse for a CheckRequest that carries these keys. `watch` says when
+        the gateway leaves. Raises nothing."""
         try:
             return await self._answer(self._checked(message)._replace(watch_client=watch), api_keys)
         except Exception as error:  # noqa: BLE001  # `_failed` logs it
             return self._failed(error)
 
     async def check_without_message(self, api_keys: Sequence[str]) -> bytes:
-        """The CheckResponse where no message can be read. Raises nothing."""
+        """Return the CheckResponse for a call without a readable message. Raises nothing."""
         log.info("a check was denied: %s", _NO_MESSAGE)
         try:
             return await self._answer(_unreadable(_NO_MESSAGE), api_keys)
@@ -102,7 +103,7 @@ class CheckService:
         return self._passed(outcome) if outcome.passes else self._stopped(outcome)
 
     def _checked(self, message: bytes) -> CheckedRequest:
-        """The request that the check is about, with whatever is wrong with it."""
+        """Return the request that the check is about, with its faults noted in it."""
         try:
             check = parse(message)
             fields = self._with_extensions(check)
@@ -114,9 +115,11 @@ class CheckService:
         return CheckedRequest(check.method, check.target, head, body, missing, traceparent=traces)
 
     def _with_extensions(self, check: CheckRequest) -> list[tuple[bytes, bytes]]:
-        """The headers, with the gateway's own words in place of those that say the same. Raises
-        `Malformed` if one that attributes may be several."""
-        # The end user's key is not for the data source either, which the judgement may ask.
+        """Return the headers; the gateway's own extensions replace the headers with the same
+        meaning. Raises `Malformed` if a header that attributes the request may have occurred
+        several times."""
+        # The judgement may send these fields to the data source, which must not get the end user's
+        # key either.
         fields = [field for field in check.fields if field[0] not in _NOT_OF_THE_REQUEST]
         for header, extension in self._attributed:
             stated = check.extensions.get(extension)
@@ -177,7 +180,7 @@ class CheckService:
 
 
 def _unreadable(fault: str) -> CheckedRequest:
-    """A check of which nothing is known but the key."""
+    """Return a check of which only the key is known."""
     return CheckedRequest("", "", _NO_HEAD, None, "", fault)
 
 
@@ -198,7 +201,8 @@ def _attributed(headers: DoorHeaders) -> tuple[_Attributed, ...]:
 
 
 def _refuse_joined(fields: list[tuple[bytes, bytes]], name: bytes) -> None:
-    """Raise `Malformed` if the header may have been several, whose values the gateway joined."""
+    """Raise `Malformed` if the header may have occurred several times, and the gateway joined the
+    values."""
     if any(b"," in value for found, value in fields if found == name):
         raise Malformed(
             f"the header `{name.decode()}` has a comma, so it may have been sent twice; let the "
@@ -207,8 +211,8 @@ def _refuse_joined(fields: list[tuple[bytes, bytes]], name: bytes) -> None:
 
 
 def _body(check: CheckRequest) -> tuple[bytes | None, str]:
-    """The body if it is here whole, else None, and why it isn't. Raises `Malformed` if it is larger
-    than any that is judged."""
+    """Return the body if all of it is here, else None and the reason. Raises `Malformed` if it is
+    larger than any body that is judged."""
     body = check.body
     length = 0 if body is None else len(body)
     if length > _MAX_BODY:
@@ -219,15 +223,15 @@ def _body(check: CheckRequest) -> tuple[bytes | None, str]:
 
 
 def _is_whole(check: CheckRequest, length: int) -> bool:
-    """Whether it is certain that the `length` bytes are the whole body: something says so, and
-    nothing says otherwise."""
+    """Return whether the `length` bytes are certainly the whole body: some field of the check says
+    so, and none contradicts it."""
     of_whole = {PARTIAL_FLAG: b"false", b"content-length": b"%d" % length}
     said = [field for field in check.fields if field[0] in of_whole]
     if check.size > length or any(of_whole[name] != value.lower() for name, value in said):
         return False
     if check.size < 0:
-        # The gateway counted, and doesn't know. The flag is then not its own: agentgateway sends
-        # none, and passes on the client's.
+        # The gateway's count says that the length is unknown. The flag is then not the gateway's
+        # own: agentgateway sends none, and passes on the client's.
         return any(name != PARTIAL_FLAG for name, _ in said)
     return check.size == length or bool(said)
 

@@ -25,8 +25,8 @@ _FIRST, _SECOND = 1 << 3 | BYTES, 2 << 3 | BYTES
 
 
 def read(message: bytes, wanted: Mapping[int, int]) -> Fields:
-    """The values of the fields in `wanted`, which maps a field's number to its wire type, in the
-    order of the message. Raises `Malformed`."""
+    """Return the values of the fields in `wanted`, which maps a field's number to its wire type, in
+    the order of the message. Raises `Malformed`."""
     found: Fields = {}
     at, end, left = 0, len(message), _MAX_FIELDS
     while at < end:
@@ -66,7 +66,7 @@ def read(message: bytes, wanted: Mapping[int, int]) -> Fields:
 
 
 def pair(entry: bytes) -> tuple[bytes, bytes]:
-    """The key and the value of a map's entry. Raises `Malformed`."""
+    """Return the key and the value of a map's entry. Raises `Malformed`."""
     # Most entries are two short fields, the key first; a header or two is longer.
     if len(entry) >= 4 and entry[0] == _FIRST and entry[1] < 0x80:
         at = 2 + entry[1]
@@ -78,7 +78,7 @@ def pair(entry: bytes) -> tuple[bytes, bytes]:
 
 
 def single(fields: Fields, number: int) -> Value | None:
-    """The value of a field that may stand once, None if it is absent. Raises `Malformed`."""
+    """Return the value of a field that may stand once, None if it is absent. Raises `Malformed`."""
     values = fields.get(number)
     if values is None:
         return None
@@ -88,8 +88,8 @@ def single(fields: Fields, number: int) -> Value | None:
 
 
 def data(fields: Fields, number: int) -> bytes:
-    """The value of a field of bytes that may stand once; empty if it is absent, which means the
-    same. Raises `Malformed`."""
+    """Return the value of a field of bytes that may occur once; empty if it is absent, which means
+    the same. Raises `Malformed`."""
     value = single(fields, number)
     return value if isinstance(value, bytes) else b""
 
@@ -103,12 +103,12 @@ def text(fields: Fields, number: int) -> str:
 
 
 def signed(value: int) -> int:
-    """The int64 whose varint this is: a negative one is sent as its two's complement."""
+    """Return the int64 whose varint this is: a negative one is sent as its two's complement."""
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
 def bytes_field(number: int, value: bytes) -> bytes:
-    """A field of bytes, of text or of a message."""
+    """Return a field of bytes, of text or of a message."""
     length = len(value)
     if number < 16 and length < 0x80:  # most are
         return b"%c%c%b" % (number << 3 | BYTES, length, value)
@@ -116,12 +116,12 @@ def bytes_field(number: int, value: bytes) -> bytes:
 
 
 def varint_field(number: int, value: int) -> bytes:
-    """A field of a whole number that is not negative, or of an enumeration."""
+    """Encode a field of a whole number that is not negative, or of an enumeration."""
     return _encoded(number << 3 | VARINT) + _encoded(value)
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """The number at `at`, and where it ends."""
+    """Read the number at `at`, and return it with the offset after it."""
     value = 0
     for shift in range(0, 70, 7):
         if at >= len(message):
