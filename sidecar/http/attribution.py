@@ -21,7 +21,8 @@ _LEVELS: dict[str, Sensitivity] = {level: level for level in SENSITIVITIES}
 
 
 class Attribution(NamedTuple):
-    """Who a request is for. `sensitivity` is None if the request states none."""
+    """The user, task and session that a request is for. `sensitivity` is None if the request states
+    none."""
 
     user: str
     session: str | None
@@ -29,19 +30,19 @@ class Attribution(NamedTuple):
     sensitivity: Sensitivity | None
 
     def level(self, configured: Sensitivity) -> Sensitivity:
-        """The higher of the configured and the stated level."""
+        """Return the higher of the configured and the stated level."""
         stated = self.sensitivity
         return stated if stated is not None and RANK[stated] > RANK[configured] else configured
 
 
 def default_attribution(defaults: Defaults, agent: str) -> Attribution:
-    """The attribution of a request that names nothing, or that can't be read. Without a configured
-    user, `agent` acts for itself."""
+    """Return the attribution of a request that names nothing, or that can't be read. Without a
+    configured user, `agent` acts for itself."""
     return Attribution(defaults.user or agent, defaults.session, defaults.task, None)
 
 
 def attribution(head: RequestHead, default: Attribution) -> Attribution:
-    """Each value from its header, else from baggage, else the default.
+    """Return the attribution: each value from its header, else from baggage, else the default.
 
     Raises `Malformed` if a value is stated twice or is not an identifier: two readers of the same
     request must not see two users.
@@ -89,7 +90,8 @@ def _identifier(raw: bytes | None, name: bytes) -> str | None:
 
 
 def _own_members(lines: list[bytes]) -> dict[str, str]:
-    """The baggage members `sluice.user`, `sluice.session` and `sluice.task`, percent-decoded."""
+    """Return the baggage members `sluice.user`, `sluice.session` and `sluice.task`,
+    percent-decoded."""
     found: dict[str, str] = {}
     for line in lines:
         for member in line.split(b","):

@@ -39,8 +39,8 @@ class Authority(NamedTuple):
 
 
 def canonical_host(text: str) -> str:
-    """The canonical form of a host without a port. Raises `Malformed` if `text` is not a host or
-    could be read as a different one."""
+    """Return the canonical form of a host without a port. Raises `Malformed` if `text` is not a
+    host or could be read as a different one."""
     if text.startswith("["):
         if not text.endswith("]"):
             raise Malformed("the host has no closing bracket")
@@ -58,8 +58,8 @@ def canonical_host(text: str) -> str:
 
 
 def authority(text: str, default: int | None = None) -> Authority:
-    """`host:port` in canonical form. `default` is the port if `text` has none; without a default,
-    the port is required. Raises `Malformed`."""
+    """Return `host:port` in canonical form. `default` is the port if `text` has none; without a
+    default, the port is required. Raises `Malformed`."""
     host, colon, port = text.rpartition(":")
     if text.endswith("]") or not colon:
         if default is None:
@@ -98,7 +98,7 @@ def _ipv6(text: str) -> str:
 
 
 def compressed(address: IPv6Address) -> str:
-    """The address in its one form, which is the same in every version of Python: 3.13 writes the
+    """Return the address in a form that is the same in every version of Python: 3.13 writes the
     last half of `::ffff:102:304` as an IPv4 address."""
     mapped = address.ipv4_mapped
     if mapped is None:
@@ -130,9 +130,9 @@ class HostPattern(NamedTuple):
         return found
 
     def covers(self, host: str) -> bool:
-        """Whether it is a pattern of `host`, whatever the port."""
+        """Return whether the pattern matches `host`, at any port."""
         return host.endswith(f".{self.name}") if self.wild else host == self.name
 
     def matches(self, host: Authority) -> bool:
-        """Whether it is a pattern of this host and port."""
+        """Return whether the pattern matches this host and port."""
         return self.covers(host.host) and self.port in (None, host.port)

@@ -80,11 +80,12 @@ class RequestHead:
         self.length = length
 
     def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
-        """The fields to forward. They are decoded only here: few protocols look at them."""
+        """Return the fields to forward. They are decoded only here: few protocols look at them."""
         return iter(decode_fields(self.lines))
 
     def one(self, name: bytes) -> bytes | None:
-        """The value of a field that may occur once. Raises `Malformed` if it occurs twice."""
+        """Return the value of a field that may occur once. Raises `Malformed` if it occurs
+        twice."""
         values = self.read.get(name)
         if values is None:
             return None
@@ -96,7 +97,7 @@ class RequestHead:
 class _FieldRule(NamedTuple):
     forwarded: bool
     key: bytes | None
-    """The name under which it is read here; None if it isn't."""
+    """The name under which the sidecar reads the field; None if it doesn't."""
 
 
 _rules: dict[bytes, _FieldRule] = {}
@@ -128,8 +129,8 @@ def sort_request_fields(fields: Fields) -> RequestHead:
 
 
 def encode_fields(fields: list[tuple[bytes, bytes]]) -> bytes:
-    """Header fields as the bytes of a head. Raises `Malformed` if one contains a line break, which
-    would smuggle in another field."""
+    """Return header fields as the bytes of a head. Raises `Malformed` if one contains a line break,
+    which would smuggle in another field."""
     lines = b"".join([b"%b: %b\r\n" % field for field in fields])
     if lines.count(b"\n") != len(fields) or lines.count(b"\r") != len(fields):
         raise Malformed("a header field contains a line break")
@@ -137,7 +138,7 @@ def encode_fields(fields: list[tuple[bytes, bytes]]) -> bytes:
 
 
 def decode_fields(lines: bytes) -> list[tuple[bytes, bytes]]:
-    """The inverse of `encode_fields`."""
+    """Return the inverse of `encode_fields`."""
     split = [line.partition(b": ") for line in lines.split(b"\r\n")[:-1]]
     return [(name, value) for name, _, value in split]
 
@@ -150,19 +151,20 @@ def refuse_encoded(fields: Fields) -> None:
 
 
 def without_whole_body_fields(fields: Fields) -> list[tuple[bytes, bytes]]:
-    """A response's fields without those that describe the whole body, for a body that was cut."""
+    """Return a response's fields without those that describe the whole body, for a body from which
+    something was cut."""
     return [field for field in fields if field[0].lower() not in _WHOLE_BODY]
 
 
 def connection_options(lines: Iterable[bytes]) -> set[bytes]:
-    """The options that the `Connection` fields name, in lower case."""
+    """Return the options that the `Connection` fields name, in lower case."""
     # Every line counts, even after an empty first one (Go CVE-2021-33197).
     return {token.strip(b" \t").lower() for line in lines for token in line.split(b",")} - {b""}
 
 
 def without_own_baggage(values: list[bytes]) -> list[bytes]:
-    """The `baggage` lines without the members `sluice.*`; every other member keeps its bytes (W3C
-    Baggage section 3.3)."""
+    """Return the `baggage` lines without the members `sluice.*`; every other member keeps its bytes
+    (W3C Baggage section 3.3)."""
     remaining = []
     for line in values:
         members = line.split(b",")

@@ -52,8 +52,8 @@ class PortNames:
         self._buckets = buckets
 
     def check_host(self, fields: Fields, local: str | None) -> None:
-        """Raises `ForeignRequest` if the request names another server, `Malformed` if it names it
-        by something that isn't a host. `local` is the address at which the connection arrived."""
+        """Raises `ForeignRequest` if the request names another server, and `Malformed` if it names
+        something that isn't a host. `local` is the address at which the connection arrived."""
         host = _host(_caller(fields))
         if host is not None and not self._covers(host, local):
             raise ForeignRequest(
@@ -64,8 +64,8 @@ class PortNames:
             )
 
     def check_origin(self, fields: Fields) -> None:
-        """Raises `ForeignRequest` if a page of another site sent the request, for a port or a path
-        that asks for no key. Raises `Malformed` as above."""
+        """Raises `ForeignRequest` if a page of another site sent the request. Call it for a port or
+        a path that asks for no key. Raises `Malformed` as above."""
         caller = _caller(fields)
         host = _host(caller) or Authority("", 0)
         # Browsers set both, and no page can leave out or change either.
@@ -114,8 +114,8 @@ def _caller(fields: Fields) -> _Caller:
 
 
 def _host(caller: _Caller) -> Authority | None:
-    """The one host that a request names, with port 0 if it states none. None without a host, which
-    no browser leaves out."""
+    """Return the one host that a request names, with port 0 if it states none. None without a host,
+    which no browser leaves out."""
     if not caller.hosts:
         return None
     if len(caller.hosts) > 1:
@@ -131,7 +131,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _is_address(host: str, local: str | None) -> bool:
-    """Whether `host` is the address at which the connection arrived."""
+    """Return whether `host` is the address at which the connection arrived."""
     if local is None:
         return False
     try:

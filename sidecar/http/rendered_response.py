@@ -22,7 +22,7 @@ class RenderedResponse(NamedTuple):
     head: bytes
     body: bytes
     close: bool = False
-    """Whether to close the connection after it."""
+    """True if the connection closes after the response."""
 
     def encode(self, *, keep_alive: bool, omit_body: bool, http10: bool) -> bytes:
         """See `sidecar.http.server.request.Response`."""

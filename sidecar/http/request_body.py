@@ -22,7 +22,7 @@ BODY_BUDGET_BYTES = 64 * 1024 * 1024
 """The most bytes of request bodies held at once: sixteen bodies of the largest size read."""
 
 RETRY_AFTER_SECONDS = 1
-"""How long a refused client is asked to wait."""
+"""The seconds that a refused client is asked to wait."""
 
 
 class BodyBudgetExceeded(Unavailable):
@@ -42,7 +42,7 @@ class BodyBudget:
         """Requests refused so far."""
 
     def lease(self) -> "Lease":
-        """A lease for one body, released at the end of a `with` block."""
+        """Return a lease for one body, released at the end of a `with` block."""
         return Lease(self)
 
 
@@ -100,7 +100,7 @@ class BodyBuffer:
         """Bytes appended."""
 
     def append(self, part: bytes) -> None:
-        """Adds what has arrived; `length` may not exceed `most` by it. Raises
+        """Adds bytes that have arrived; they must not bring `length` above `most`. Raises
         `BodyBudgetExceeded`."""
         needed = self.length + len(part)
         if needed > self._size:
@@ -109,8 +109,8 @@ class BodyBuffer:
         self.length = needed
 
     def take(self) -> bytes:
-        """The body. Call it once, at the end: the buffer is empty afterwards, and the lease holds
-        what is in the body."""
+        """Return the body. Call it once, at the end: the buffer is empty afterwards, and the lease
+        accounts for the bytes of the body."""
         self._buffer.truncate(self.length)
         whole = self._buffer.getvalue()
         self._buffer = BytesIO()
@@ -144,9 +144,9 @@ class BodyTooSlow(SluiceError):
 
 
 def take_whole(body: BodyStream, stated: int, limit: int, lease: Lease) -> bytes | None:
-    """The body, if it has come with its head, as nearly all do; else None. `stated` is its
-    `Content-Length`, 0 where unknown. Raises `TooLarge` beyond `limit` bytes, and
-    `BodyBudgetExceeded` where `lease` can't grow that far."""
+    """Return the body if it has arrived with its head, as nearly all bodies do; else None. `stated`
+    is its `Content-Length`, 0 if unknown. Raises `TooLarge` beyond `limit` bytes, and
+    `BodyBudgetExceeded` if `lease` can't grow that far."""
     # Refused by the stated length, before a byte of it is read.
     if stated > limit or body.total_bytes > limit:
         raise TooLarge(f"the body is larger than {limit} bytes")
@@ -161,8 +161,8 @@ async def read_whole(
 ) -> bytes:
     """Like `take_whole`, but reads the body to its end.
 
-    Raises too: `Malformed` where the framing breaks, `BodyTooSlow` after `seconds`, and
-    `ConnectionError` where the client hangs up.
+    Also raises `Malformed` if the framing breaks, `BodyTooSlow` after `seconds`, and
+    `ConnectionError` if the client hangs up.
     """
     whole = take_whole(body, stated, limit, lease)
     if whole is not None:

@@ -44,8 +44,8 @@ class Target(NamedTuple):
 
 
 def canonical(raw: str, *, opaque: bool = False) -> Target:
-    """The canonical form of `raw`, the target as the client wrote it. With `opaque`, an escaped
-    slash is part of its segment, and stays escaped.
+    """Return the canonical form of `raw`, the target as the client wrote it. With `opaque`, an
+    escaped slash is part of its segment, and stays escaped.
 
     Raises `Malformed` for a target that two readers could understand differently. Idempotent:
     `canonical(canonical(x).forwarded) == canonical(x)`.
@@ -77,7 +77,7 @@ def canonical(raw: str, *, opaque: bool = False) -> Target:
 
 
 def encode_segment(segment: str) -> str:
-    """One decoded segment, escaped as in the canonical form."""
+    """Return one decoded segment, escaped as in the canonical form."""
     return quote(segment, safe=_LITERAL)
 
 

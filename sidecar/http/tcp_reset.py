@@ -19,8 +19,8 @@ def reset(transport: asyncio.Transport) -> None:
 
 
 def end_sending(transport: asyncio.Transport) -> None:
-    """Ends the sending side of a connection. Breaks it off if the other side has reset it, which
-    asyncio's transports don't know before they read again, and raise."""
+    """Ends the sending side of a connection. Breaks the connection off if the other side has reset
+    it: asyncio's transports don't know that before they read again, and raise."""
     try:
         transport.write_eof()
     except OSError:

@@ -30,7 +30,7 @@ class ReloadingContext(ssl.SSLContext):
     stamp: Stamp = ()
 
     def wrap_bio(self, *given: Any, **named: Any) -> ssl.SSLObject:
-        """Every handshake starts here, in asyncio and uvloop alike."""
+        """Wrap one connection. Every handshake starts here, in asyncio and uvloop alike."""
         if self.pair is not None:
             self._reload_if_changed(self.pair)
         return super().wrap_bio(*given, **named)
@@ -57,8 +57,8 @@ class ReloadingContext(ssl.SSLContext):
 
 
 def client_context(tls: UpstreamTls) -> ReloadingContext:
-    """A context that verifies the server as `tls` says, and presents its client certificate. Raises
-    `ValueError`."""
+    """Return a context that verifies the server as `tls` says, and presents its client certificate.
+    Raises `ValueError`."""
     context = ReloadingContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(_PROTOCOLS)
@@ -73,9 +73,9 @@ def client_context(tls: UpstreamTls) -> ReloadingContext:
 
 
 def server_context(pair: Pair, client_ca: Path | None = None) -> ReloadingContext:
-    """A context for one of the sidecar's ports, which presents `pair`. With `client_ca`, a file of
-    authorities, only clients that present a certificate of one of them are served (mTLS). Raises
-    `ValueError`."""
+    """Return a context for one of the sidecar's ports, which presents `pair`. With `client_ca`, a
+    file of authorities, only clients that present a certificate of one of them are served (mTLS).
+    Raises `ValueError`."""
     context = ReloadingContext(ssl.PROTOCOL_TLS_SERVER)
     if client_ca is not None:
         _trust(context, client_ca, "client_ca")
@@ -119,7 +119,7 @@ def _load(context: ssl.SSLContext, pair: Pair) -> None:
 
 
 def _stamp(pair: Pair) -> Stamp:
-    """A value that changes whenever one of the two files does."""
+    """Return a value that changes whenever one of the two files does."""
     return tuple(number for path in (pair.certificate, pair.key) for number in _file_stamp(path))
 
 
@@ -135,7 +135,8 @@ def _reason(error: OSError) -> str:
 
 
 def presented_certificates(settings: SidecarSettings) -> tuple[Path, ...]:
-    """The files of every certificate that the sidecar presents, as a server or as a client."""
+    """Return the files of all certificates that the sidecar presents, as a server or as a
+    client."""
     pairs = [settings.listen_tls]
     pairs += [pair for each in settings.sources for pair in (each.listen_tls, each.terminate)]
     clients = [settings.control_tls, *(each.tls for each in settings.sources)]
@@ -145,8 +146,8 @@ def presented_certificates(settings: SidecarSettings) -> tuple[Path, ...]:
 
 
 def certificate_seconds_left(files: Iterable[Path], now: int) -> float | None:
-    """Seconds from `now` (microseconds) until the first of `files` expires, negative afterwards;
-    None without a file that can be read."""
+    """Return the seconds from `now` (microseconds) until the first of `files` expires, negative
+    afterwards; None if no file can be read."""
     # Read at each scrape, not at each reload: a file that was renewed but is not loaded yet, since
     # no handshake has come, must not raise an alarm.
     left = [each for each in (_expiry(path) for path in files) if each is not None]

@@ -17,7 +17,7 @@ from sidecar.http.messages.response_parser import ResponseParser
 
 
 class UpstreamConnection(DialledProtocol):
-    """Belongs to the pool, or to the one request that took it from there."""
+    """A connection that belongs to the pool, or to the one request that took it from there."""
 
     def __init__(self, limits: ClientLimits) -> None:
         self._buffer_bytes = limits.buffer_bytes
@@ -30,22 +30,22 @@ class UpstreamConnection(DialledProtocol):
         self._waiter: asyncio.Future[None] | None = None
         self._drained: asyncio.Future[None] | None = None
         self.failure: Exception | None = None
-        """Why it is lost: it has ended, or was broken off, as it is by bytes that were not asked
-        for."""
+        """The reason why the connection is lost: it has ended, or was broken off, for instance
+        because of bytes that were not asked for."""
         self.writing_paused = False
-        """Whether the server takes less than was written."""
+        """True while the server reads more slowly than the sidecar writes."""
         self.pooled = True
-        """Whether it holds one of the pool's slots."""
+        """True if the connection holds one of the pool's slots."""
         self.reused = False
-        """Whether it has carried a request before the current one."""
+        """True if the connection has carried a request before the current one."""
         self.unused = False
-        """Whether it was idle at the pool's last sweep, and ever since."""
+        """True if the connection has been idle since before the pool's last sweep."""
         self.received_any = False
-        """Whether any byte has arrived since the current request was sent."""
+        """True if any byte has arrived since the current request was sent."""
 
     def rest(self) -> bool:
-        """Whether it can carry another request: it is open, and all of the last response has
-        arrived, and nothing else. Forgets that response, which may hold secrets."""
+        """Return whether the connection can carry another request: it is open, and exactly the
+        whole last response has arrived. Forgets that response, which may hold secrets."""
         response, self.arrived = self.arrived, None
         self.reused, self.received_any, self.unused = True, False, False
         return (
@@ -58,7 +58,7 @@ class UpstreamConnection(DialledProtocol):
     def send(self, data: bytes, *, to_head: bool = False, upgrade: bool = False) -> None:
         """Writes a request, or its first part. A response `to_head` has no body; with `upgrade`, it
         may be a 101. Raises `ConnectionLost`."""
-        # What arrived unasked, and would be taken for the response, has broken it off.
+        # Unasked bytes, which would be taken for the response, have broken the connection off.
         transport = self._open_transport()
         if not self._parser.complete:
             raise ConnectionLost("another response is still arriving")
@@ -69,7 +69,7 @@ class UpstreamConnection(DialledProtocol):
         self._open_transport().write(data)
 
     async def drain(self, seconds: float) -> None:
-        """Returns once the server has taken enough of what was written. Raises `TimeoutError` if
+        """Wait until the server has taken enough of the written bytes. Raises `TimeoutError` if
         that takes longer than `seconds`, and `ConnectionLost`."""
         while self.writing_paused and self.failure is None:
             self._drained = drained = self._loop.create_future()
@@ -83,7 +83,8 @@ class UpstreamConnection(DialledProtocol):
             raise self.failure
 
     async def response(self) -> ResponseMessage:
-        """The response, once its head is there. Raises `ConnectionLost` and `BadResponse`."""
+        """Wait for the response's head, and return the response. Raises `ConnectionLost` and
+        `BadResponse`."""
         if self.arrived is None and self.failure is None:
             self._waiter = self._loop.create_future()
             try:
@@ -96,7 +97,7 @@ class UpstreamConnection(DialledProtocol):
         raise self.failure
 
     def detach(self) -> tuple[asyncio.Transport, bytes]:
-        """The transport, for another protocol, and what followed the head of a 101. Raises
+        """Return the transport, for another protocol, and the bytes after the head of a 101. Raises
         `ConnectionLost`."""
         return self._open_transport(), self._parser.tail
 
@@ -133,7 +134,7 @@ class UpstreamConnection(DialledProtocol):
         self.connection_lost(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        # A reset is no orderly end, and neither is one that this side made.
+        # Neither a reset nor an end that this side made is orderly.
         if exc is None and self.failure is None:
             self._parser.end()
         self.abort("the server closed the connection")
@@ -193,7 +194,8 @@ class Pool:
     def __init__(self, destination: Destination, guard: EgressGuard, limits: ClientLimits) -> None:
         factory = partial(UpstreamConnection, limits)
         self._dialler = Dialler(destination, guard, limits, factory)
-        # One that is still unused at the second sweep has been idle for that long at most.
+        # A connection that is still unused at the second sweep has been idle for `idle_seconds` at
+        # most.
         self._sweep_seconds = limits.idle_seconds / 2
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._idle: deque[UpstreamConnection] = deque()
@@ -211,8 +213,8 @@ class Pool:
         return self._dialler.connections
 
     def take_idle(self) -> UpstreamConnection | None:
-        """An open connection, if there is one. The caller owns it, and must release or discard
-        it."""
+        """Return an open connection, if there is one. The caller owns it, and must release or
+        discard it."""
         idle = self._idle
         while idle:
             # The one used last: the server is the least likely to have closed it.
@@ -223,14 +225,14 @@ class Pool:
         return None
 
     async def connect(self) -> UpstreamConnection:
-        """A connection that was not idle, owned by the caller as with `take_idle`. Raises `OSError`
-        as the dialler does."""
+        """Open a new connection, which the caller owns as with `take_idle`. Raises `OSError` as the
+        dialler does."""
         if self._idle and self._dialler.full:
             self.discard(self._idle.popleft())
         return await self._dialler.connect()
 
     def release(self, connection: UpstreamConnection) -> None:
-        """Takes a connection back whose response was read to its end. Discards it instead if it
+        """Takes back a connection after its response was read to the end. Discards it instead if it
         can't be used again."""
         if not connection.rest():
             self.discard(connection)
@@ -246,7 +248,7 @@ class Pool:
         self.forget(connection)
 
     def forget(self, connection: UpstreamConnection) -> None:
-        """Gives up the place of a connection that is lost, or no longer the pool's."""
+        """Gives up the place of a connection that is lost, or no longer belongs to the pool."""
         if connection.pooled:
             connection.pooled = False
             self._dialler.free()

@@ -23,17 +23,18 @@ class ClientLimits(NamedTuple):
     """Bytes, seconds and counts."""
 
     head: HeadLimits
-    """Of a response."""
+    """The limits on the head of a response."""
     buffer_bytes: int
-    """How much of a body is read ahead of a slow reader."""
+    """The bytes of a body that are read ahead of a slow reader."""
     connections: int
     """The most connections at once; further requests wait for a free one."""
     connect_seconds: float
-    """How long it may take to get a connection: waiting for a free one, resolving, TLS and all."""
+    """The seconds that it may take to get a connection, including the wait for a free one,
+    resolving and TLS."""
     idle_seconds: float
-    """How long an unused connection is kept."""
+    """The seconds for which an unused connection is kept."""
     trailers: bool = False
-    """Whether the trailers of responses are kept so that they can be forwarded. Otherwise they are
+    """True if the trailers of responses are kept so that they can be forwarded. Otherwise they are
     read and dropped."""
 
 
@@ -66,7 +67,7 @@ class Destination(NamedTuple):
 
 
 async def resolve(host: str, port: int) -> list[AddressInfo]:
-    """The addresses of `host`, by the system's resolver."""
+    """Return the addresses of `host`, by the system's resolver."""
     loop = asyncio.get_running_loop()
     numeric = ":" in host or host.rpartition(".")[2].isdigit()
     flags = socket.AI_NUMERICHOST if numeric else socket.AI_ADDRCONFIG
@@ -93,16 +94,16 @@ class Dialler(Generic[Opened]):
         self._addresses: list[AddressInfo] = []
         self._addresses_expire = 0.0
         self.connections = 0
-        """How many are open, or being opened."""
+        """The number of connections that are open, or being opened."""
 
     @property
     def full(self) -> bool:
         return self.connections >= self._limits.connections
 
     async def connect(self) -> Opened:
-        """A new connection, or one that was passed on. The caller calls `free` when it is
-        lost. Raises `OSError`: `ssl.SSLError` if the server can't be verified, `TimeoutError` after
-        `connect_seconds`."""
+        """Return a new connection, or one that another request passed on. The caller calls `free`
+        when it is lost. Raises `OSError`: `ssl.SSLError` if the server can't be verified,
+        `TimeoutError` after `connect_seconds`."""
         await within_task()
         async with asyncio.timeout(self._limits.connect_seconds):
             freed = await self._take_slot()
@@ -122,8 +123,8 @@ class Dialler(Generic[Opened]):
                 connection.abort()
 
     def pass_on(self, connection: Opened | None) -> bool:
-        """Gives a slot to the request that has waited longest: the `connection` that has it, or
-        leave to open one. False if no request waits."""
+        """Give a slot to the request that has waited longest: either the `connection` in the slot,
+        or the right to open one. Returns False if no request waits."""
         while self._waiting:
             waiter = self._waiting.popleft()
             if not waiter.done():
@@ -141,8 +142,8 @@ class Dialler(Generic[Opened]):
         try:
             return await waiter
         except asyncio.CancelledError:
-            # Woken and cancelled in the same turn: the next one gets what this one got. One that
-            # was not woken is passed over.
+            # If it was woken and cancelled in the same turn, the next one gets its slot. If it was
+            # not woken, it is skipped when a slot is free.
             if not waiter.cancelled():
                 self.free(waiter.result())
             raise
@@ -166,8 +167,8 @@ class Dialler(Generic[Opened]):
         return protocol
 
     async def _resolved(self) -> list[AddressInfo]:
-        """The addresses to try, in turn. They are kept for a while, but not trusted: the guard
-        checks each of them again."""
+        """Return the addresses to try, in turn. They are kept for a while, but not trusted: the
+        guard checks each of them again."""
         loop = asyncio.get_running_loop()
         async with self._resolving:
             if loop.time() >= self._addresses_expire:

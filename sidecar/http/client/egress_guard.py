@@ -30,8 +30,8 @@ class LoopGuard:
             self.add_address(host, port)
 
     def add_address(self, host: str, port: int) -> None:
-        """Like `add`, for a port whose socket is a library's. A name other than an address stands
-        for this machine."""
+        """Like `add`, for a port that a library listens on. A name instead of an address stands for
+        this machine."""
         try:
             address = ip_address(host)
         except ValueError:
@@ -39,7 +39,8 @@ class LoopGuard:
         self._open.setdefault(port, set()).add(_normalized(address))
 
     def reaches_self(self, address: Address, port: int) -> bool:
-        """Whether a connection to `address` and `port` would reach one of the sidecar's ports."""
+        """Return whether a connection to `address` and `port` would reach one of the sidecar's
+        ports."""
         hosts = self._open.get(port)
         if hosts is None:
             return False
@@ -52,7 +53,7 @@ class LoopGuard:
 
 
 def _normalized(address: Address) -> Address:
-    """An IPv4-mapped IPv6 address as IPv4, and any other without its zone."""
+    """Return an IPv4-mapped IPv6 address as IPv4, and any other without its zone."""
     if isinstance(address, IPv6Address):
         return address.ipv4_mapped or IPv6Address(int(address))
     return address
@@ -136,7 +137,8 @@ class EgressGuard:
         return None if covered else not_public.refusal(address)
 
     def socket(self, info: tuple[Any, ...]) -> socket.socket:
-        """A socket for the address in `info`, which is checked however it was resolved."""
+        """Return a socket for the address in `info`, which is checked regardless of how it was
+        resolved."""
         family, kind, proto, _, where = info
         self.check([where[0]], where[1])
         return socket.socket(family, kind, proto)

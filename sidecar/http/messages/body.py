@@ -22,13 +22,13 @@ class ConnectionLost(ConnectionError):
 
 
 class FlowControl(Protocol):
-    """What a body tells the connection that it arrives on."""
+    """Signals from a body to the connection that it arrives on."""
 
     def body_full(self) -> None:
-        """The reader is slow: nothing more should be read for the time being."""
+        """The reader is slow: the connection should read no more for the time being."""
 
     def body_taken(self) -> None:
-        """The reader has taken everything that had arrived."""
+        """The reader has taken all bytes that had arrived."""
 
 
 class BodyStream:
@@ -36,13 +36,13 @@ class BodyStream:
 
     # Class attributes, so that making one costs little: most bodies are here already.
     full = False
-    """Whether more waits for the reader than should."""
+    """True if more bytes wait for the reader than should."""
     complete = False
-    """Whether all of it has arrived."""
+    """True if the whole body has arrived."""
     failure: BaseException | None = None
-    """Why the rest will never arrive; raised where the body is read."""
+    """The reason why the rest will never arrive; raised where the body is read."""
     total_bytes = 0
-    """How many bytes have arrived."""
+    """The number of bytes that have arrived."""
     trailers: Trailers | None = None
     """The fields behind the last chunk, once the body is complete."""
     _taken_bytes = 0
@@ -57,7 +57,7 @@ class BodyStream:
 
     @classmethod
     def of(cls, data: bytes) -> "BodyStream":
-        """A body that is here already."""
+        """Return a body that is complete from the start."""
         body = cls()
         if data:
             body._parts.append(data)
@@ -99,17 +99,17 @@ class BodyStream:
 
     @property
     def settled(self) -> bool:
-        """Whether nothing more will arrive: all of it is here, or the rest never comes."""
+        """True if nothing more will arrive: the body is complete, or has failed."""
         return self.complete or self.failure is not None
 
     @property
     def taken(self) -> bool:
-        """Whether the reader has the whole body."""
+        """True if the reader has taken the whole body."""
         return self.complete and not self._parts
 
     def take(self) -> bytes:
-        """What has arrived since the last call, perhaps nothing. Raises the failure, even if some
-        bytes arrived before it: what is broken must not look complete."""
+        """Return the bytes that have arrived since the last call, perhaps none. Raises the failure,
+        even if some bytes arrived before it: a broken body must not look complete."""
         if self.failure is not None:
             raise self.failure
         parts = self._parts
@@ -125,8 +125,8 @@ class BodyStream:
         return data
 
     async def next(self, seconds: float) -> bytes:
-        """What has arrived, as soon as there is anything; empty at the end. Raises the failure, and
-        `TimeoutError` if nothing arrives for `seconds`."""
+        """Return the bytes that have arrived, as soon as there are any; empty at the end. Raises
+        the failure, and `TimeoutError` if nothing arrives for `seconds`."""
         while not self._parts and not self.complete and self.failure is None:
             loop = asyncio.get_running_loop()
             self._waiter = waiter = loop.create_future()

@@ -18,7 +18,7 @@ from sidecar.http.headers import HOP_BY_HOP, connection_options
 
 MAX_TRAILER_FIELDS = 32
 MAX_TRAILER_BYTES = 8 * 1024
-"""Of all names and values together."""
+"""The most bytes of all names and values together."""
 
 _LAST = b"0\r\n"
 _TOKEN = re.compile(rb"[-!#$%&'*+.^_`|~0-9A-Za-z]+").fullmatch
@@ -41,7 +41,8 @@ _REFUSED_PREFIXES = (
     b"accept-", b"access-control-", b"cache-", b"content-", b"cookie", b"if-", b"proxy-", b"sec-",
     b"set-cookie", b"surrogate-", b"x-amz-", b"x-forwarded-", b"x-original-", b"x-sluice-",
 )  # fmt: skip
-# So that a new spelling of a credential, or of what a proxy in front would say, is refused too.
+# These words also cover new spellings of credentials, and of fields that a proxy in front would
+# set.
 _REFUSED_WORDS = frozenset(
     (
         b"accept", b"auth", b"authenticate", b"authentication", b"authorization", b"client",
@@ -64,7 +65,7 @@ class Trailers:
     def __init__(self) -> None:
         self.fields: list[tuple[bytes, bytes]] = []
         self.beyond = False
-        """Whether there are more, or longer ones, than may be forwarded. Then none is held."""
+        """True if the trailers are more, or longer, than may be forwarded. Then none is held."""
         self._size = 0
 
     def add(self, name: bytes, value: bytes) -> None:
@@ -85,8 +86,8 @@ class TrailerHead(NamedTuple):
     connection: Sequence[bytes] = ()
 
     def announcement(self) -> bytes:
-        """The line `Trailer`, with its end; empty if none is announced. Raises `BadTrailers` if a
-        name in it may not be forwarded."""
+        """Return the line `Trailer`, with its end; empty if none is announced. Raises `BadTrailers`
+        if a name in it may not be forwarded."""
         if not self.announced:
             return b""
         members = [part.strip(b" \t") for line in self.announced for part in line.split(b",")]
@@ -97,7 +98,7 @@ class TrailerHead(NamedTuple):
         return b"Trailer: %b\r\n" % b", ".join(kept) if kept else b""
 
     def last_chunk(self, trailers: Trailers | None) -> bytes:
-        """The last chunk, the `trailers` behind it, and the end of the body. Raises
+        """Return the last chunk, the `trailers` behind it, and the end of the body. Raises
         `BadTrailers`."""
         fields = [] if trailers is None else trailers.fields
         if trailers is not None and trailers.beyond:
@@ -129,7 +130,8 @@ def _check_names(names: Sequence[bytes]) -> None:
 
 
 def _plain(name: bytes) -> bytes:
-    """The name as CGI and its successors read it: `X_Sum` and `X-Sum` are one variable."""
+    """Return the name as CGI and its successors read it: to them `X_Sum` and `X-Sum` are one
+    variable."""
     return _NOT_PLAIN.sub(b"-", name.lower())
 
 
@@ -148,7 +150,8 @@ def _line(name: bytes, value: bytes) -> bytes:
 
 
 def welcomes_trailers(values: Iterable[bytes]) -> bool:
-    """Whether the `values` of `TE` say that trailers are welcome (RFC 9110 section 10.1.4)."""
+    """Return whether the `values` of `TE` say that trailers are welcome (RFC 9110 section
+    10.1.4)."""
     return b"trailers" in connection_options(values)
 
 
@@ -177,14 +180,14 @@ class ChunkReader:
         self._silent_bytes = 0
         self._last_bytes = b""
         self.ended = False
-        """Whether the last chunk has arrived."""
+        """True if the last chunk has arrived."""
         self.excess = False
-        """Whether anything followed the last chunk."""
+        """True if anything followed the last chunk."""
         self._parser = httptools.HttpResponseParser(self)
         self._parser.feed_data(_HEAD)
 
     def feed(self, data: bytes) -> bytes:
-        """What `data` holds of the body. Raises `BadChunks`."""
+        """Return the bytes of the body in `data`. Raises `BadChunks`."""
         failure: Exception | None = None
         try:
             self._parser.feed_data(data)
@@ -198,8 +201,9 @@ class ChunkReader:
         last = data[-5:] if len(data) >= 5 else (self._last_bytes + data)[-5:]
         self._last_bytes = last
         if self.ended:
-            # llhttp refuses what follows, or skips it if it is an empty line. Without any, the body
-            # ends with one empty line: after its last chunk, or after its trailers.
+            # After the body, llhttp refuses any bytes, except that it skips empty lines. A body
+            # without excess ends with exactly one empty line: after its last chunk, or after its
+            # trailers.
             self.excess = failure is not None or last[-4:] != b"\r\n\r\n" or last[:1] in b"\r\n"
         else:
             # The parser keeps the beginning of a line until its end has arrived.
@@ -225,8 +229,8 @@ class ChunkReader:
 
 
 class TrailerReader(ChunkReader):
-    """Reads the trailers too, of a body whose head says of them what is in `head`. Those that may
-    not be forwarded are `BadChunks`."""
+    """Reads the trailers too; `head` has what the head of the message says of them. Trailers that
+    may not be forwarded are `BadChunks`."""
 
     def __init__(self, limit: int, head: TrailerHead) -> None:
         self._trailer_head = head
@@ -244,5 +248,5 @@ class TrailerReader(ChunkReader):
         return body
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self.trailers is not None:  # else it is of the head that was made up for the parser
+        if self.trailers is not None:  # else it belongs to the head made up for the parser
             self.trailers.add(name, value)

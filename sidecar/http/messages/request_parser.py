@@ -52,9 +52,10 @@ class RequestMessage:
         self.fields: Fields = []
         self.body = EMPTY
         self.should_close = False
-        """Whether the client ends the connection after this request."""
+        """True if the client ends the connection after this request."""
         self.offers_upgrade = False
-        """Whether what follows may belong to another protocol: a CONNECT, or an `Upgrade`."""
+        """True if the bytes after the head may belong to another protocol: a CONNECT, or an
+        `Upgrade`."""
         self.fault = self.http2 = False
 
 
@@ -66,9 +67,9 @@ Message = TypeVar("Message", bound=RequestMessage)
 
 
 class RequestParser(Generic[Message]):
-    """Calls `on_message` with each request: once all of it has arrived, or, if a piece ends in its
-    body, after that piece. `new_message` makes the objects, and `new_body` the stream for a body
-    of which more will arrive."""
+    """Calls `on_message` with each request: once all of it has arrived, or, if a piece ends within
+    its body, after that piece. `new_message` makes the objects, and `new_body` the stream for a
+    body that has not arrived to its end."""
 
     __slots__ = (
         "_body", "_field_bytes", "_heard", "_in_head", "_limits", "_new_body", "_new_message",
@@ -88,21 +89,21 @@ class RequestParser(Generic[Message]):
         self._new_body = new_body
         self._on_message = on_message
         self.failed = False
-        """Whether something could not be parsed: nothing may be read after it."""
+        """True if something could not be parsed: nothing may be read after it."""
         self.reset()
 
     def reset(self) -> None:
         """Begins anew: the next byte is the first of a message."""
         self._parser = httptools.HttpRequestParser(self)
         self.message: Message | None = None
-        """The request that has begun and not ended. Without any, the next byte begins one."""
+        """The request that has begun and not ended. If there is none, the next byte begins one."""
         self._body: BodyStream | None = None
         self._parts: list[bytes] = []
         self._in_head = False
         self._silent_bytes = 0
-        """Bytes in pieces that told nothing."""
+        """Bytes in pieces for which the parser reported nothing."""
         self._heard = False
-        """Whether the piece that is being parsed tells anything."""
+        """True if the parser has reported anything for the piece that is being parsed."""
         self._reframed = False
         self._trailer_count = 0
         self._trailers: Trailers | None = None
@@ -111,7 +112,7 @@ class RequestParser(Generic[Message]):
 
     @property
     def head_bytes(self) -> int:
-        """How much is held of a head whose end has not arrived; 0 outside of a head."""
+        """The bytes held of a head that has not arrived to its end; 0 outside of a head."""
         message = self.message
         if not self._in_head or message is None or self.failed:
             return 0
@@ -155,15 +156,15 @@ class RequestParser(Generic[Message]):
         return None
 
     def _limit_head(self, data: bytes) -> None:
-        """Notes how much is held of a head that `data` has not ended."""
+        """Counts the bytes held of a head that `data` has not ended."""
         line = data.rfind(b"\n") + 1
         self._tail_bytes = len(data) - line if line else self._tail_bytes + len(data)
         if self.head_bytes > self._limits.whole:
             self._fail()
 
     def _reframe(self, message: Message) -> bytes:
-        """Makes a new parser for the body of `message`, whose head has been read, and returns what
-        to feed it first. A request that offers another protocol has its body all the same, but
+        """Makes a new parser for the body of `message`, whose head has been read, and returns the
+        bytes to feed it first. A request that offers another protocol still has its body, but
         httptools stops after its head."""
         framing = [b"%b: %b\r\n" % field for field in message.fields if _frames(field[0])]
         # With `close`, the parser refuses what follows the body.
@@ -199,7 +200,7 @@ class RequestParser(Generic[Message]):
             raise _BeyondLimits
         if not self._in_head:
             self._trailer_count += 1
-            # Whether they are relayed is for the source's settings, which aren't known here.
+            # The source's settings, which aren't known here, say whether they are relayed.
             if self._trailers is None:
                 self._trailers = Trailers()
             self._trailers.add(name, value)
@@ -213,7 +214,7 @@ class RequestParser(Generic[Message]):
         message, parser = self.message, self._parser
         assert message is not None
         if self._reframed:
-            self._trailers = None  # what came was the framing, again
+            self._trailers = None  # these were the framing fields from `_reframe`
             return
         message.method = parser.get_method().decode("ascii")
         message.version = parser.get_http_version()
@@ -250,7 +251,8 @@ class RequestParser(Generic[Message]):
     # ----------------------------------------------------------------------------------------
 
     def _deliver(self, message: Message) -> BodyStream:
-        """Delivers a request of whose body more will arrive, with what has arrived of it."""
+        """Delivers a request with the part of its body that has arrived, if more of it will
+        follow."""
         self._body = message.body = body = self._new_body()
         for part in self._parts:
             body.append(part)
@@ -277,7 +279,7 @@ class RequestParser(Generic[Message]):
 
 
 def _frames(name: bytes) -> bool:
-    """Whether the field says where the body ends."""
+    """Return whether the field determines where the body ends."""
     return name.lower() in (b"content-length", b"transfer-encoding")
 
 

@@ -89,13 +89,13 @@ class ResponseMessage:
         self.length = length
         self.chunked = chunked
         self.empty = status in NO_BODY
-        """Whether it has no body, whatever its framing says (RFC 9112 section 6.3)."""
+        """True if the response has no body, regardless of its framing (RFC 9112 section 6.3)."""
         self.should_close = not chunked and length is None and not self.empty
-        """Whether the server ends the connection after it."""
+        """True if the server ends the connection after the response."""
         self.upgrade: Sequence[bytes] = ()
         """The values of `Upgrade`."""
         self.trailer_head = _NO_TRAILERS
-        """What its head says of the trailers, if it is `chunked`."""
+        """The fields of the head about the trailers, if the response is `chunked`."""
         self.body = EMPTY
 
     @property
@@ -106,9 +106,9 @@ class ResponseMessage:
 
 class _Line(NamedTuple):
     forwarded: bytes
-    """The line as it is forwarded; empty if it isn't."""
+    """The line as it is forwarded; empty if it isn't forwarded."""
     key: bytes = b""
-    """The name under which its value is read here; empty if it isn't."""
+    """The name under which the sidecar reads the value; empty if it doesn't read it."""
     value: bytes = b""
 
 
@@ -162,7 +162,7 @@ def read_head(head: bytes, limits: HeadLimits) -> ResponseMessage:
 
 @lru_cache(maxsize=32)  # few, since each may be as long as a field
 def _read_status_line(line: bytes) -> tuple[bool, int, bytes]:
-    """Whether it is one of HTTP/1.0, the status, and the reason phrase."""
+    """Return whether the version is HTTP/1.0, the status, and the reason phrase."""
     found = _STATUS_LINE(line)
     if found is None:
         raise BadResponse("the response is not one of HTTP/1")

@@ -25,8 +25,9 @@ work for ten minutes."""
 
 
 class ResponseParser:
-    """Call `expect` before each response. `new_body` makes the stream for a body of which more will
-    arrive. With `trailers`, those of a body are kept, and fail it if they may not be forwarded."""
+    """Call `expect` before each response. `new_body` makes the stream for a body that has not
+    arrived to its end. With `trailers`, the trailers of a body are kept; the body fails if they may
+    not be forwarded."""
 
     def __init__(
         self, limits: HeadLimits, new_body: Callable[[], BodyStream], *, trailers: bool = False
@@ -38,16 +39,16 @@ class ResponseParser:
         """The body that is arriving."""
         self._chunks: ChunkReader | None = None
         self._left: int | None = 0
-        """How much of the body is missing; None if that isn't known."""
+        """The bytes of the body that are missing; None if that isn't known."""
         self._in_head = self._to_head = self._upgrade = False
         self._held = bytearray()
         self._interim = self._interim_bytes = 0
         self.complete = True
-        """Whether no response is expected, or all of it has arrived."""
+        """True if no response is expected, or all of it has arrived."""
         self.excess = False
-        """Whether anything arrived that belongs to no response."""
+        """True if bytes arrived that belong to no response."""
         self.tail = b""
-        """What followed the head of an upgrade that was asked for."""
+        """The bytes after the head of a requested upgrade."""
 
     def expect(self, *, to_head: bool = False, upgrade: bool = False) -> None:
         """Prepares for the next response. One `to_head` has no body; with `upgrade`, it may be a
@@ -108,7 +109,8 @@ class ResponseParser:
         return None
 
     def _count_interim(self, size: int) -> None:
-        """An interim response is not relayed, and has no body: nothing else bounds them."""
+        """Counts interim responses, which are not relayed and have no body: no other limit applies
+        to them."""
         self._interim += 1
         self._interim_bytes += size
         if self._interim > MAX_INTERIM or self._interim_bytes > self._limits.field:
@@ -116,7 +118,7 @@ class ResponseParser:
 
     def _check_held(self) -> None:
         held, limits = self._held, self._limits
-        if held[:7] != _HTTP_1[: len(held)]:  # at once: who speaks otherwise may wait for an answer
+        if held[:7] != _HTTP_1[: len(held)]:  # now: other servers may await us
             raise BadResponse("the response is not one of HTTP/1")
         if len(held) > limits.field and len(held) - held.rfind(b"\n") > limits.field:
             raise BadResponse("a line of the response is longer than the limits allow")

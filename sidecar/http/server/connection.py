@@ -24,7 +24,7 @@ from sidecar.http.tcp_reset import end_sending, reset
 
 class ServerConnection(asyncio.Protocol):
     """One client's connection to `service`. `connections` holds it while it is open. It takes
-    `slot`, unless it is inside of a connection that has one."""
+    `slot`, unless it runs inside a connection that has one."""
 
     __slots__ = (
         "_closed", "_connections", "_incoming", "_loop", "_reading_paused", "_request_loop",
@@ -188,9 +188,9 @@ class ServerConnection(asyncio.Protocol):
     # -------------------------------------------------------------------------------- the end
 
     def end(self) -> None:
-        """Ends the connection once what was written is sent. What the client still sends is
-        discarded: a socket that is closed with unread bytes resets the connection, and its client
-        could lose the response (RFC 9112 section 9.6), or within TLS the alert behind it."""
+        """Ends the connection once the written bytes are sent. Bytes that the client still sends
+        are discarded: a socket that is closed with unread bytes resets the connection, and its
+        client could lose the response (RFC 9112 section 9.6), or within TLS the alert behind it."""
         transport, incoming = self.transport, self._incoming
         incoming.stop()
         if transport is None or transport.is_closing():
@@ -205,7 +205,8 @@ class ServerConnection(asyncio.Protocol):
         self._time_limits.linger()
 
     def refuse_head(self) -> None:
-        """Answers 503, unless a response is still owed: that one would be taken for it."""
+        """Answers 503, unless a response is still owed: the client would take the 503 for that
+        response."""
         incoming = self._incoming
         if incoming.current is None and not incoming.waiting:
             self.write(HEADS_FULL)
@@ -220,7 +221,7 @@ class ServerConnection(asyncio.Protocol):
         return self._time_limits.awaits_response()
 
     def _end_half_closed(self) -> None:
-        """Ends a half-closed connection that owes nothing any more."""
+        """Ends a half-closed connection on which no response is owed any more."""
         transport = self.transport
         if transport is None or self.handed_over or self._time_limits.awaits_response():
             return
@@ -257,15 +258,16 @@ class Connections:
         self.open: set[ServerConnection] = set()
 
     def __call__(self) -> ServerConnection:
-        """A connection that the port has accepted."""
+        """Return a connection that the port has accepted."""
         return ServerConnection(self.service, self.open, self.service.budget.slot())
 
     def above(self) -> ServerConnection:
-        """A connection above a layer that the port has accepted, such as TLS."""
+        """Return a connection above a layer that the port has accepted, such as TLS."""
         return ServerConnection(self.service, self.open)
 
     def within(self, serve: Serve) -> ServerConnection:
-        """A connection inside an existing one, such as a tunnel. `serve` answers its requests."""
+        """Return a connection inside an existing one, such as a tunnel. `serve` answers its
+        requests."""
         return ServerConnection(self.service._replace(serve=serve), self.open)
 
     def finish(self) -> list[asyncio.Future[None]]:

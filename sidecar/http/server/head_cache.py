@@ -14,7 +14,7 @@ from sidecar.http.headers import RequestHead
 
 KEY_BYTES = 32
 MAX_HEADS = 1024
-"""About 1 KB each."""
+"""The most heads that are remembered, of about 1 KB each."""
 LONGEST = 4096
 """The longest head that is remembered, in bytes."""
 
@@ -25,7 +25,7 @@ class KnownHead(NamedTuple):
 
     method: str
     target: tuple[int, int]
-    """Where the target begins and ends in the head: its query may hold a credential."""
+    """The start and end of the target in the head: its query may hold a credential."""
     length: int
     meaning: Any
 
@@ -76,7 +76,7 @@ _REMEMBERED = frozenset(
 
 class HeadTemplate:
     """A head without the values of its forwarded fields. `runs` are the ranges of bytes that are
-    forwarded. `meaning` may hold what else follows from the head, but no credential."""
+    forwarded. `meaning` may hold other facts that follow from the head, but no credential."""
 
     __slots__ = ("_length", "_read", "_runs", "meaning")
 
@@ -89,7 +89,7 @@ class HeadTemplate:
         self.meaning: Any = None
 
     def fill(self, raw_head: bytes) -> RequestHead:
-        """The head, from the same bytes that the template was made of."""
+        """Return the head, filled in from the same bytes that the template was made of."""
         lines = b""
         for run in self._runs:
             lines += raw_head[run]
@@ -99,12 +99,12 @@ class HeadTemplate:
 def head_template(
     fields: list[tuple[bytes, bytes]], head: RequestHead, raw_head: bytes
 ) -> HeadTemplate | None:
-    """The template of `head`, which `fields` were sorted into; None if it may not be remembered, or
-    if its forwarded fields are not forwarded as they were written."""
+    """Return the template of `head`, which `fields` were sorted into; None if it may not be
+    remembered, or if its forwarded fields are not forwarded as they were written."""
     if not _REMEMBERED.issuperset(head.read):
         return None
-    # Each request has another one, and tracing reads it from the fields, which a remembered head
-    # doesn't have.
+    # The value differs in each request, and tracing reads it from the fields, which a remembered
+    # head doesn't have.
     if any(name.lower() == b"traceparent" for name, _ in fields):
         return None
     runs: list[slice] = []

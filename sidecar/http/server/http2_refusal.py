@@ -22,7 +22,7 @@ _FRAME_HEAD = 9
 
 
 def _frame(kind: int, payload: bytes) -> bytes:
-    """A frame of the connection, without flags (RFC 9113 section 4.1)."""
+    """Return a frame of the connection, without flags (RFC 9113 section 4.1)."""
     return len(payload).to_bytes(3, "big") + bytes((kind, 0)) + bytes(4) + payload
 
 
@@ -40,15 +40,15 @@ class Http2Opening:
 
     def __init__(self) -> None:
         self._preface = PREFACE
-        """What is missing of the preface."""
+        """The missing part of the preface."""
         self._head = b""
         """The beginning of the frame's head under way."""
         self._payload = 0
-        """How many bytes of the frame's payload are missing."""
+        """The number of bytes missing of the frame's payload."""
         self.found = False
-        """Whether the whole preface has arrived."""
+        """True if the whole preface has arrived."""
         self.requested = False
-        """Whether a frame of the kind HEADERS has begun."""
+        """True if a HEADERS frame has begun."""
 
     def feed(self, piece: bytes) -> bool:
         """Reads the next bytes. Returns whether they may belong to an HTTP/2 connection."""

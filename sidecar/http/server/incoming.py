@@ -1,5 +1,5 @@
-"""What has arrived on one connection and is not answered yet: bytes that are not parsed, requests
-that wait, and the one that is being answered. Knows no response, no transport and no time."""
+"""The input of one connection that is not answered yet: bytes that are not parsed, requests that
+wait, and the one that is being answered. Knows no response, no transport and no time."""
 
 import logging
 from collections import deque
@@ -15,12 +15,12 @@ from sidecar.http.server.request import ClientConnection, HttpRequest, ServerLim
 log = logging.getLogger(__name__)
 
 PIECE = 64 * 1024
-"""The most bytes that are parsed before what they contain is served."""
+"""The most bytes that are parsed at once, before the requests in them are served."""
 
 
 class Incoming:
-    """What has arrived on `connection`. A whole request whose head is remembered needs no
-    parser. `held_head` counts what is held of a head without an end."""
+    """The input of `connection` that is not answered yet. A whole request with a remembered head
+    needs no parser. `held_head` counts the bytes held of an incomplete head."""
 
     __slots__ = (
         "_connection", "_ends_half_closed", "_heads", "_held_head", "_opening", "_parser",
@@ -35,17 +35,17 @@ class Incoming:
         self._heads = connection.heads
         self._ends_half_closed = not limits.half_close_seconds
         self.unread = bytearray()
-        """What was not parsed yet."""
+        """Bytes that were not parsed yet."""
         self.waiting: deque[HttpRequest] = deque()
         """Requests behind the one that is being answered."""
         self.current: HttpRequest | None = None
         """The request that is being answered."""
         self.last = False
-        """Whether nothing after the current request is read."""
+        """True if nothing after the current request is read."""
         self.stopped = False
-        """Whether nothing at all is read any more."""
+        """True if nothing at all is read any more."""
         self.half_closed = False
-        """Whether the client has closed its sending side."""
+        """True if the client has closed its sending side."""
         self._opening: Http2Opening | None = Http2Opening()
         """Set while the connection may be one of HTTP/2."""
         self._parser = RequestParser(
@@ -56,8 +56,8 @@ class Incoming:
         )
 
     def held(self) -> bool:
-        """Whether what arrives has to wait: other requests do, a body's reader is slow, or it may
-        not be a request."""
+        """Return whether new bytes have to wait: other requests wait, a body's reader is slow, or
+        the bytes may not be a request."""
         if self.waiting or self.stopped or self._parser.failed:
             return True
         request = self.current
@@ -68,8 +68,8 @@ class Incoming:
 
     @property
     def ending(self) -> bool:
-        """Whether the current request is the last one: the client has half-closed and sent no
-        other, or what follows is not read."""
+        """True if the current request is the last one: the client has half-closed and sent no
+        other, or nothing after it is read."""
         if self.last or self.stopped or (self.half_closed and self._ends_half_closed):
             return True
         if not self.waiting and (self._parser.failed or (self.half_closed and not self.unread)):
@@ -79,21 +79,23 @@ class Incoming:
         return bool(self.unread) and self.current is not None and self.current.offers_upgrade
 
     def owes_response(self) -> bool:
-        """Whether a client that has half-closed may wait for the response to a whole request."""
+        """Return whether a client that has half-closed may still wait for the response to a whole
+        request."""
         request = self.current
         if request is None:
-            # One that the client broke off breaks once it is served, and no response before that.
+            # A request that the client broke off fails when it is served, and no response before it
+            # does.
             return bool(self.waiting)
         return request.body.settled and not request.ends_on_client_close
 
     def parse_unread(self) -> None:
-        """Parses the next piece of what was not parsed yet."""
+        """Parses the next piece of the unread bytes."""
         piece = bytes(self.unread[:PIECE])
         del self.unread[:PIECE]
         self.parse(piece)
 
     def parse(self, piece: bytes) -> None:
-        """Parses what follows all that was parsed. Requests that are found wait."""
+        """Parses bytes that follow those parsed so far. The requests that are found wait."""
         if self._opening is not None and self._speaks_http2(self._opening, piece):
             return
         parser, waiting = self._parser, self.waiting
@@ -128,8 +130,8 @@ class Incoming:
                 request.raw_head = raw_head
 
     def _speaks_http2(self, opening: Http2Opening, piece: bytes) -> bool:
-        """Whether `piece`, which follows all that was parsed, belongs to HTTP/2. A client's first
-        request is then served as one that can't be read."""
+        """Return whether `piece`, which follows the bytes parsed so far, belongs to HTTP/2. A
+        client's first request is then treated as one that can't be read."""
         begun = opening.found
         if not opening.feed(piece):
             self._opening = None
@@ -153,7 +155,7 @@ class Incoming:
             self._connection.refuse_head()
 
     def read_past_offer(self) -> None:
-        """Parses what follows an offer of another protocol as HTTP."""
+        """Parses the bytes after an offer of another protocol as HTTP."""
         self._parser.reset()
 
     def stop(self) -> None:

@@ -20,11 +20,11 @@ class Response(Protocol):
 
     @property
     def close(self) -> bool:
-        """Whether the connection ends after it."""
+        """True if the connection ends after the response."""
 
     def encode(self, *, keep_alive: bool, omit_body: bool, http10: bool) -> bytes:
-        """The whole response, without its body if it answers a HEAD (`omit_body`). It says whether
-        the connection is kept alive; HTTP/1.0 closes connections unless told otherwise."""
+        """Return the whole response, without its body if it answers a HEAD (`omit_body`). It says
+        whether the connection stays open: HTTP/1.0 closes connections unless told otherwise."""
 
 
 Complete = Callable[[BaseException | None], Response]
@@ -62,19 +62,19 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class ClientConnection(FlowControl, Protocol):
-    """The parts of a connection that what happens on it needs."""
+    """The parts of a connection that are needed to act on it."""
 
     transport: asyncio.Transport | None
     """None before and after the connection."""
     congested: bool
-    """Whether the client takes less than was written."""
+    """True while the client reads more slowly than the sidecar writes."""
     handed_over: bool
-    """Whether another protocol runs the connection."""
+    """True if another protocol runs the connection."""
     heads: HeadCache
 
     @property
     def ending(self) -> bool:
-        """Whether the connection closes after the response under way."""
+        """True if the connection closes after the response under way."""
 
     def write(self, data: bytes) -> None:
         """Writes to the client. Raises `ConnectionResetError` if it is gone."""
@@ -89,13 +89,13 @@ class ClientConnection(FlowControl, Protocol):
         """Reads nothing after the current request."""
 
     def read_on(self) -> None:
-        """Reads and serves as far as nothing has to wait."""
+        """Reads and serves requests until something has to wait."""
 
     def end(self) -> None:
-        """Ends the connection once what was written is sent."""
+        """Ends the connection once the written bytes are sent."""
 
     def refuse_head(self) -> None:
-        """Ends the connection because the head under way has no room."""
+        """Ends the connection because there is no room for the head that is arriving."""
 
     def reset(self) -> None:
         """Breaks the connection."""
@@ -119,9 +119,9 @@ class HandedOver(NamedTuple):
 class HttpRequest(RequestMessage):
     """A request as a server answers it.
 
-    `head` may hold whatever its service made of the fields. If the connection knows the head, it is
-    what the service remembered of it, and there are no fields; `raw_head` then holds the bytes.
-    `body_partly_read` says that reading the body for a decision has begun.
+    The service may keep its reading of the fields in `head`. If the connection knows the head,
+    `head` is the service's remembered reading, and there are no fields; `raw_head` then holds the
+    bytes. `body_partly_read` says that reading the body for a decision has begun.
     """
 
     __slots__ = (
@@ -134,12 +134,12 @@ class HttpRequest(RequestMessage):
         self._connection = connection
         self.head: Any = None
         self.known = False
-        """Whether `head` was remembered."""
+        """True if `head` was in the cache of heads."""
         self.raw_head = b""
         """The bytes of the head, if it is known or may be remembered."""
         self.body_partly_read = False
         self.continued = False
-        """Whether the client was told to send its body."""
+        """True if the client was told to send its body."""
         self.response_started = False
         self.ends_on_client_close = False
         self.on_left: list[Callable[[], None]] | None = None
@@ -166,15 +166,15 @@ class HttpRequest(RequestMessage):
 
     @property
     def keep_alive(self) -> bool:
-        """Whether the connection may carry another request after this one."""
+        """True if the connection may carry another request after this one."""
         return not (self.should_close or self._connection.ending or self.may_omit_body)
 
     @property
     def may_omit_body(self) -> bool:
-        """Whether the client may never send the body that it announced: it asked with
-        `Expect: 100-continue`, was not told to go on, and has sent nothing of it. What it sends
-        next can't be told from that body, so a final response ends the connection (RFC 9110
-        section 10.1.1)."""
+        """True if the client may never send the body that it announced: it sent `Expect:
+        100-continue`, was not told to go on, and has sent none of the body. Its next bytes might be
+        that body or another request, so a final response ends the connection (RFC 9110 section
+        10.1.1)."""
         body = self.body
         if body.complete or body.total_bytes or self.continued or self.version != HTTP_11:
             return False
@@ -192,7 +192,7 @@ class HttpRequest(RequestMessage):
 
     @property
     def congested(self) -> bool:
-        """Whether the client takes less than was written."""
+        """True while the client reads more slowly than the sidecar writes."""
         return self._connection.congested
 
     async def drain(self) -> None:
@@ -201,19 +201,19 @@ class HttpRequest(RequestMessage):
 
     def end_on_client_close(self) -> None:
         """Ends the response when the client closes its sending side. For a response without an end,
-        such as an event stream: the client can't be waiting for it."""
+        such as an event stream: its client can't be waiting for the end."""
         self.ends_on_client_close = True
 
     def watch_client(self, on_left: Callable[[], None]) -> None:
-        """Notices soon from now on if the client leaves, until the response begins, and calls
-        `on_left` then: for long work that ends then."""
+        """From now on until the response begins, notices soon if the client leaves, and then calls
+        `on_left`: for long work that should end then."""
         if self.on_left is None:
             self.on_left = []
         self.on_left.append(on_left)
         self._connection.watch()
 
     def client_left(self) -> bool:
-        """Whether the client has left, for which it is watched from now on."""
+        """Return whether the client has left. From now on the sidecar watches for that."""
         if self._connection.transport is None:
             return True
         self._connection.watch()
@@ -253,19 +253,19 @@ class ServerLimits(NamedTuple):
 
     head: HeadLimits
     buffer_bytes: int
-    """How much is read ahead of a slow reader before reading stops."""
+    """The bytes that are read ahead of a slow reader before reading stops."""
     idle_seconds: float
-    """How long a connection may wait for a complete request head."""
+    """The seconds that a connection may wait for a complete request head."""
     lingering_seconds: float
-    """How long the rest of a refused body is read and dropped, so that the client can read the
-    refusal."""
+    """The seconds for which the rest of a refused body is read and dropped, so that the client can
+    read the refusal."""
     half_close_seconds: float
-    """How long a client that closed its sending side is assumed to wait for the head of the
-    response; then it counts as gone. With 0 it is gone at once."""
+    """The seconds for which a client that closed its sending side is assumed to wait for the head
+    of the response; then it counts as gone. With 0 it counts as gone at once."""
     write_seconds: float
-    """How long a client may take nothing of a response."""
+    """The seconds for which a client may take nothing of a response."""
     watch_seconds: float = 0.05
-    """How often it is checked whether a client that is watched has left."""
+    """The seconds between two checks whether a watched client has left."""
 
 
 class Flow:

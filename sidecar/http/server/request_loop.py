@@ -52,14 +52,14 @@ class RequestLoop:
         self._time_limits = time_limits
         self._loop = loop
         self._serving = False
-        """Whether `serve` runs."""
+        """True while `serve` runs."""
         self._complete: Complete | None = None
-        """Makes the response to the current request, if that waits for its record."""
+        """Makes the response to the current request, if the response waits for its record."""
         self.task: asyncio.Task[None] | None = None
-        """Answers the current request, or reads what it still sends."""
+        """The task that answers the current request, or reads the rest of it."""
 
     def serve(self) -> None:
-        """Serves the requests that wait, until one of them has to wait itself."""
+        """Serves the waiting requests, until one of them has to wait itself."""
         if self._serving:
             return
         incoming, connection = self._incoming, self._connection
@@ -72,7 +72,7 @@ class RequestLoop:
             self._serving = False
 
     def _run(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Has `coroutine` go on with the current request."""
+        """Continues the current request with `coroutine`."""
         try:
             task = eager.start(coroutine, self._loop)
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # `_break_off` logs it
@@ -111,8 +111,9 @@ class RequestLoop:
         self._answer(request, self._service.failed(request))
 
     def _break_off(self, error: BaseException) -> None:
-        """Resets the connection, whose current request can't be answered."""
-        # A cancelled one's client is gone, or its time is up, or what it waited for was cancelled.
+        """Resets the connection because its current request can't be answered."""
+        # If it was cancelled, its client is gone, its time is up, or what it waited for was
+        # cancelled.
         if not isinstance(error, asyncio.CancelledError):
             log.error("a connection failed", exc_info=error)
         self._incoming.current = None
@@ -122,7 +123,7 @@ class RequestLoop:
     # ----------------------------------------------------------------------------- the response
 
     def _answer(self, request: HttpRequest, answer: Answer) -> None:
-        """Writes the answer to the request, if that is still to be done, and ends the request."""
+        """Writes the answer to the request, unless it is written already, and ends the request."""
         if isinstance(answer, Deferred):
             durable, self._complete = answer
             durable.add_done_callback(self._recorded)
@@ -151,7 +152,7 @@ class RequestLoop:
             self._run(self._linger(request, keep=keep))
 
     def _recorded(self, durable: asyncio.Future[None]) -> None:
-        """Answers a request whose record is on disk, or will not get there."""
+        """Answers a request once its record is on disk, or has failed to get there."""
         request, complete = self._incoming.current, self._complete
         assert request is not None
         assert complete is not None
@@ -169,7 +170,7 @@ class RequestLoop:
             self._break_off(error)
 
     async def _linger(self, request: HttpRequest, *, keep: bool) -> None:
-        """Discards what a refused request still sends."""
+        """Discards the bytes that a refused request still sends."""
         body, loop = request.body, self._loop
         end = loop.time() + self._service.limits.lingering_seconds
         try:
@@ -180,7 +181,7 @@ class RequestLoop:
         self._answer(request, ResponseSent(keep_alive=keep))
 
     def _end(self, request: HttpRequest, *, keep: bool) -> None:
-        """Goes on with the next request, or ends the connection unless it is to `keep`."""
+        """Continues with the next request, or ends the connection unless it is to `keep`."""
         incoming, connection = self._incoming, self._connection
         incoming.current = None
         if connection.handed_over:
@@ -199,7 +200,7 @@ class RequestLoop:
 
 def _encoded(response: Response, request: HttpRequest, *, keep_alive: bool) -> bytes:
     if request.http2:
-        # Whatever the service says of it, its client reads nothing but frames.
+        # Whatever the service's response says: the client reads nothing but frames.
         return GOAWAY
     omit_body, http10 = request.method == "HEAD", request.version == HTTP_10
     return response.encode(keep_alive=keep_alive, omit_body=omit_body, http10=http10)

@@ -39,7 +39,7 @@ class TimeLimits:
         self._lingering: asyncio.TimerHandle | None = None
         self._watching: asyncio.TimerHandle | None = None
         self._asked = False
-        """Whether a client that half-closed was asked whether it is still there."""
+        """True if the sidecar has probed whether a client that half-closed is still there."""
         self._writable: asyncio.Future[None] | None = None
 
     def start(self) -> None:
@@ -54,7 +54,7 @@ class TimeLimits:
         self._grace = self._watching = None
 
     def request_ended(self) -> None:
-        """The client has all of `idle_seconds` for the next request."""
+        """Gives the client all of `idle_seconds` for the next request."""
         self._idle_since = self._loop.time()
         if self._grace is not None:
             self._grace.cancel()
@@ -77,14 +77,15 @@ class TimeLimits:
             self._idle_timer = self._loop.call_later(left, self._check_idle)
         elif transport is not None:
             if connection.congested or transport.is_closing():
-                # A close waits until the client has taken what was written: it may never do.
+                # A close would wait until the client has taken the written bytes, which it may
+                # never do.
                 transport.abort()
             else:
                 transport.close()
 
     def linger(self) -> None:
-        """Closes the connection, whose sending side has ended, after `lingering_seconds` unless the
-        client does before."""
+        """Closes the connection, whose sending side has ended, after `lingering_seconds`, unless
+        the client closes it earlier."""
         self._lingering = self._loop.call_later(self._limits.lingering_seconds, self._close)
 
     def _close(self) -> None:
@@ -95,9 +96,10 @@ class TimeLimits:
     # ---------------------------------------------------------------- a client that half-closed
 
     def awaits_response(self) -> bool:
-        """Whether a client that closed its sending side may wait for a response. A client that is
-        gone looks the same until something is written to it, so the wait is limited; without any,
-        the client is gone unless its response has begun, and its request ends at once."""
+        """Return whether a client that closed its sending side may still wait for a response. A
+        client that is gone looks the same until something is written to it, so the wait is limited.
+        Without any wait, the client counts as gone unless its response has begun, and its request
+        ends at once."""
         incoming = self._incoming
         request = incoming.current
         if not self._limits.half_close_seconds:
@@ -130,8 +132,8 @@ class TimeLimits:
             self._watching = self._loop.call_later(self._limits.watch_seconds, self._look)
 
     def watch_unread(self) -> None:
-        """Notices soon if a client of which nothing is read leaves, where one that closes its
-        sending side is gone: without reading, the event loop doesn't learn of it."""
+        """Watches for a client that leaves while nothing is read from it, if a client that closes
+        its sending side counts as gone: without reading, the event loop doesn't notice."""
         if not self._limits.half_close_seconds:
             self.watch()
 
@@ -150,8 +152,8 @@ class TimeLimits:
                 transport.abort()  # it knows no interim responses
                 return
             # A client that is gone looks like one that waits, until something is written to it: its
-            # system then resets the connection. One that waits drops this, if it expected it or not
-            # (RFC 9110 section 15.2.1).
+            # system then resets the connection. A client that waits ignores this interim response,
+            # expected or not (RFC 9110 section 15.2.1).
             self._asked = True
             if not transport.is_closing():
                 self._connection.write(CONTINUE)
@@ -187,8 +189,9 @@ class TimeLimits:
 
 
 def _left_unnoticed(transport: asyncio.Transport, incoming: Incoming) -> bool:
-    """Whether the client has left while nothing was read from it, since it had sent much more than
-    the request that it waits for. Without reading, the event loop doesn't learn of it."""
+    """Return whether the client has left while reading was paused, since it had sent much more than
+    the request that is being answered. Without reading, the event loop doesn't notice that it
+    left."""
     request = incoming.current
     if request is None or request.response_started or not request.body.settled:
         return False
@@ -198,7 +201,7 @@ def _left_unnoticed(transport: asyncio.Transport, incoming: Incoming) -> bool:
 
 
 def _state(transport: asyncio.Transport) -> int | None:
-    """The first byte of `tcp_info`; None without a socket."""
+    """Return the first byte of `tcp_info`; None without a socket."""
     sock = transport.get_extra_info("socket")
     if sock is None or sock.fileno() < 0:
         return None
