@@ -134,6 +134,6 @@ class CacheFile:
 
 
 def _worded(error: sqlite3.Error) -> str:
-    # SQLite words it itself, and loses the system's number.
+    # SQLite has its own words for it, and loses the system's error number.
     full = error.sqlite_errorcode == sqlite3.SQLITE_FULL
     return f"ENOSPC ({error})" if full else str(error)

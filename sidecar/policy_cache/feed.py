@@ -45,8 +45,8 @@ def verify_digest(document: FeedDocument) -> FeedDocument:
 
 
 class Position(NamedTuple):
-    """How far a replica has come: the last revision it holds of the store that `epoch` names. An
-    empty replica is at `Position("", 0)`."""
+    """The position of a replica: the last revision that it holds of the store that `epoch` names.
+    An empty replica is at `Position("", 0)`."""
 
     epoch: str
     revision: int
@@ -84,7 +84,7 @@ class FeedPage:
 
 
 class Feed(Protocol):
-    """Where a policy set comes from."""
+    """A source of policy sets."""
 
     async def next(self, position: Position, wait: float) -> FeedPage:
         """Return the page after `position`. If there is none yet, wait up to `wait` seconds for
@@ -96,6 +96,6 @@ class LookupFeed(Feed, Protocol):
     """A feed that can also be asked for documents by name."""
 
     async def lookup(self, names: Sequence[str]) -> FeedPage:
-        """The documents with these names at the page's revision, removed ones without a body;
-        `more` if names were left out. Raises what `next` raises."""
+        """Return the documents with these names at the page's revision. Removed ones have no body.
+        `more` is true if names were left out. Raises what `next` raises."""
         ...

@@ -1,5 +1,5 @@
-"""What the loops that keep a replica current share: their state, their pauses, and one log line
-per outage. Knows nothing of what an answer says."""
+"""The common part of the loops that keep a replica current: their state, their pauses, and one log
+line per outage. Does not read what an answer says."""
 
 import asyncio
 import logging
@@ -38,7 +38,7 @@ class FeedLoop:
 
     @property
     def problem(self) -> str | None:
-        """Why the last attempt failed; None if it did not."""
+        """The reason why the last attempt failed; None if it did not."""
         return self._outage.problem
 
     def _pause_after(self, error: Exception) -> float:
@@ -83,6 +83,7 @@ class LongPollLoop(FeedLoop):
 
     async def _throttle(self, page: FeedPage, wait: float, sent: float) -> None:
         """Pause if the poll sent at `sent` was meant to wait for news but returned early without
-        any. A control API that is shutting down answers at once: do not poll it in a tight loop."""
+        any. A control API that is shutting down answers at once; without a pause this would poll it
+        in a tight loop."""
         if wait and not page.documents and self._state.clock.monotonic() - sent < wait / 4:
             await asyncio.sleep(self._max_pause)

@@ -1,12 +1,12 @@
-"""How old the policy set is, and whether that is too old. Knows nothing of its content."""
+"""The age of the policy set, and whether it is too old. Knows nothing of the set's content."""
 
 from math import inf
 
 from policies.ground.clock import Clock
 
 SKEW_SECONDS = 5.0
-"""How far in the future a saved time may lie. If it lies further, a clock was set, and the age is
-unknown."""
+"""The seconds that a saved time may lie in the future. If it lies further ahead, a clock was set,
+and the age is unknown."""
 
 
 class Freshness:
@@ -21,20 +21,20 @@ class Freshness:
         self._expired = ""
 
     def age(self) -> float:
-        """The set's age in seconds."""
+        """Return the set's age in seconds."""
         return self._monotonic() - self._confirmed
 
     def stale(self, now: float) -> bool:
-        """Whether the set is too old to decide by at `now` (monotonic)."""
+        """Return whether the set is too old to decide by at `now` (monotonic)."""
         return now - self._confirmed > self.limit
 
     @property
     def expired(self) -> str:
-        """Why the set may not be used whatever its age; empty if it may."""
+        """The reason why the set may not be used at any age; empty if it may."""
         return self._expired
 
     def reason(self, now: float) -> str:
-        """Why the set is too old, in words for an operator."""
+        """Return why the set is too old, in words for an operator."""
         if self._confirmed == -inf:
             if self._expired:
                 return f"the policy set can't be used: {self._expired}"

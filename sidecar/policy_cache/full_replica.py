@@ -164,7 +164,8 @@ class FullReplica(Replica):
         return OwnAgentOnly() if self._least else StoredAgents(self._store)
 
     async def published_claim(self, session_id: str) -> Claim | None:  # noqa: ARG002
-        """None: without Redis, claims are not published, so the control API has to be asked."""
+        """Return None: without Redis, claims are not published, so the control API has to be
+        asked."""
         return None
 
     async def close(self) -> None:

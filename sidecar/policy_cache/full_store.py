@@ -69,7 +69,8 @@ class FullStore(PolicyStore):
 
     @property
     def next_position(self) -> Position:
-        """Where the next page must begin: after everything that has arrived, in force or not."""
+        """The position where the next page must begin: after everything that has arrived, in force
+        or not."""
         return self._arriving_at or self.position
 
     def fetch(self, name: str) -> bytes | None:
@@ -77,8 +78,8 @@ class FullStore(PolicyStore):
         return None if found is None else found[1]
 
     def list_documents(self, after: str, before: str, count: int) -> list[tuple[str, bytes]]:
-        """The first `count` documents in force with a name between the two, in order: name and
-        body. Raises like `fetch`."""
+        """Return the names and bodies, in order, of the first `count` documents in force with a
+        name between the two. Raises like `fetch`."""
         values = (self._generation, after, before, self.position.revision, count)
         return self._list(_LIST, *values)
 

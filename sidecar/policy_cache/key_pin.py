@@ -30,14 +30,14 @@ class KeyPin:
     until: int = 0
 
     def accepted(self, now: int) -> tuple[bytes, ...]:
-        """The keys whose signatures count."""
+        """Return the keys whose signatures count."""
         # A key rotation reaches the replicas of a control API one after the other, so the replaced
         # keys count for a while. After that, a stolen copy of one is useless.
         return (self.key, *self.former) if now < self.until else (self.key,)
 
     def advanced(self, shown: bytes, history: Sequence[Endorsement], now: int) -> "KeyPin":
-        """The pin after the control API showed the key `shown` and the endorsements that lead to
-        it. Raises `NotEndorsed` if they do not lead there."""
+        """Return the pin after the control API showed the key `shown` and the endorsements that
+        lead to it. Raises `NotEndorsed` if they do not lead there."""
         # A replica of the control API may still show a former key: during the overlap that is fine,
         # and the pin stays.
         if shown in self.accepted(now):
@@ -52,7 +52,7 @@ class KeyPin:
 
     @classmethod
     def from_meta(cls, meta: Mapping[str, Any]) -> "KeyPin | None":
-        """The stored pin, or None. Raises `sqlite3.DatabaseError` if it is damaged."""
+        """Return the stored pin, or None. Raises `sqlite3.DatabaseError` if it is damaged."""
         key, former, until = (meta.get(name) for name in _NAMES)
         if key is None:
             return None
@@ -78,8 +78,8 @@ def advance_pin(
 
 
 def verify_origin(page: FeedPage, tenant_id: str | None, pin: KeyPin | None, now: int) -> KeyPin:
-    """The pin after this answer. Raises `FeedRejected` if the answer is about another tenant, or if
-    the log's key in it is not endorsed."""
+    """Return the key pin after this answer. Raises `FeedRejected` if the answer is about another
+    tenant, or if the log's key in it is not endorsed."""
     # For example after a mistyped `key_file`: one cache must never mix the policies of two tenants.
     if tenant_id is not None and page.tenant_id != tenant_id:
         raise FeedRejected("the key in `key_file` belongs to another tenant than this policy cache")

@@ -42,16 +42,18 @@ class PolicyStore(ABC):
 
     @property
     def damaged(self) -> bool:
-        """Whether a read found damage in the file or in a document."""
+        """True if a read found damage in the file or in a document."""
         return self._file.damaged
 
     @abstractmethod
     def fetch(self, name: str) -> bytes | None:
-        """The body in force, or None if the tenant has no such document. Raises `NoPolicySet`, and
-        `CacheDamaged` if the file can't be read or the body differs from what was stored."""
+        """Return the body in force, or None if the tenant has no such document. Raises
+        `NoPolicySet`, and `CacheDamaged` if the file can't be read or the body differs from what
+        was stored."""
 
     def _find(self, name: str, query: str, *values: object) -> tuple[str, bytes | None] | None:
-        """The digest and the body that `query` finds for this document. Raises like `fetch`."""
+        """Return the digest and the body that `query` finds for this document. Raises like
+        `fetch`."""
         found: tuple[str, bytes | None] | None
         found = next(iter(self._rows(query, values)), None)
         if found is None or found[1] is None:
@@ -59,7 +61,8 @@ class PolicyStore(ABC):
         return found[0], self._verified(name, found[0], found[1])
 
     def _list(self, query: str, *values: object) -> list[tuple[str, bytes]]:
-        """The names and bodies of what `query` finds, by name, digest and body."""
+        """Return the names and bodies of the documents that `query` finds, by name, digest and
+        body."""
         return [
             (name, self._verified(name, digest, body))
             for name, digest, body in self._rows(query, values)

@@ -63,21 +63,22 @@ class ListingInterrupted(Exception):
 
 
 class AgentDocuments(Protocol):
-    """`FetchFailed` and `CacheDamaged` mean that there is no whole listing at the moment."""
+    """Reads the documents of all agents. `FetchFailed` and `CacheDamaged` mean that no whole
+    listing is available at the moment."""
 
     def read(self) -> AsyncGenerator[Sequence[bytes], None]:
-        """The bodies, in parts, each of them read in a fraction of a millisecond and perhaps empty.
-        All are of the revision that is in force when the last part arrives. Raises
+        """Return the bodies, in parts, each of them read in a fraction of a millisecond and perhaps
+        empty. All are of the revision that is in force when the last part arrives. Raises
         `ListingInterrupted`, `FetchFailed` and `CacheDamaged`."""
         ...
 
 
 class OwnAgentOnly:
-    """The `AgentDocuments` of a replica that is given its own agent's documents alone: no listing
-    of it is whole."""
+    """The `AgentDocuments` of a replica that gets only its own agent's documents, so that no
+    listing is whole."""
 
     async def read(self) -> AsyncGenerator[Sequence[bytes], None]:
-        """Raises `FetchFailed`."""
+        """Raise `FetchFailed`."""
         whole: Sequence[Sequence[bytes]] = ()
         for part in whole:
             yield part
@@ -98,11 +99,11 @@ class PolicyView:
     monotonic: Callable[[], float]
 
     def stale(self) -> bool:
-        """Whether the set is too old to decide by."""
+        """Return whether the set is too old to decide by."""
         return self.freshness.stale(self.monotonic())
 
     def masks(self) -> bool:
-        """Whether to mask personal data."""
+        """Return whether to mask personal data."""
         # If in doubt, mask: a stale policy set can no longer say what to mask.
         return self.policy_set.masks() or self.stale()
 
@@ -110,14 +111,17 @@ class PolicyView:
 log = logging.getLogger(__name__)
 
 MAX_MISSING = 1000
-"""The most documents that wait to be fetched: an agent may name any number of roles."""
+"""The most documents that wait to be fetched. It is needed because an agent may name any number of
+roles."""
 MAX_UNREADABLE = 1000
 MAX_CANDIDATE_NAMES = 16
-"""The most documents in one read: a decision's own read may have to wait for it to end."""
+"""The most documents in one read, since a decision's own read may have to wait for the read to
+end."""
 
 
 class CandidateRoles:
-    """`candidate_role` is called by decisions; `run` fetches what they found missing."""
+    """Looks up roles by candidates' policies. Decisions call `candidate_role`; `run` fetches the
+    documents that were missing."""
 
     def __init__(self, policies: PolicyView) -> None:
         self._policy_set = policies.policy_set
@@ -128,8 +132,8 @@ class CandidateRoles:
         self._backoff = Backoff(0.1, 5.0)
 
     def candidate_role(self, candidate: str, role: str) -> Role | None:
-        """The role by the candidate's policies; None if it has no policy of that role. Raises
-        anything if that is not known here."""
+        """Return the role by the candidate's policies; None if the candidate has no policy for the
+        role. Raises an error of any kind if that is not known here."""
         if self._missing or self._unreadable:
             self._raise_known_failure(candidate_name(candidate, role))
         try:
@@ -171,7 +175,8 @@ class CandidateRoles:
                     del self._missing[name]
 
     def _raise_known_failure(self, name: str) -> None:
-        """Raise without another look, which would take as long as the first."""
+        """Raise the error of the last look-up if it still holds: looking again would take as long
+        as the first time."""
         if name in self._missing:
             raise MissingDocument(name)
         if self._unreadable.get(name) == self._policy_set.revision:

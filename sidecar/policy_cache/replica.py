@@ -25,8 +25,8 @@ OnChange = Callable[[Iterable[str] | None], None]
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """`on_other_store` is called when the set comes from another store of the control API: nothing
-    else that the old store said is valid any more."""
+    """The state of a replica. `on_other_store` is called when the set comes from another store of
+    the control API: everything else from the old store is then invalid."""
 
     policy_set: PolicySet
     freshness: Freshness
@@ -102,14 +102,14 @@ class Replica(ABC):
         self._clock = clock
 
     def epoch(self) -> str:
-        """The control API's store whose set is in force; empty if there is no set."""
+        """Return the control API's store whose set is in force; empty if there is no set."""
         return self._policy_store.position.epoch
 
     def tenant_id(self) -> str | None:
         return self._policy_store.tenant_id
 
     def log_keys(self) -> tuple[bytes, ...]:
-        """The keys whose signatures count; empty until the control API has named one."""
+        """Return the keys whose signatures count; empty until the control API has named one."""
         # Evaluated at each call: a key that a rotation replaced counts only for a while.
         pin = self._policy_store.pin
         return () if pin is None else pin.accepted(self._clock.now())
@@ -127,7 +127,7 @@ class Replica(ABC):
 
     @abstractmethod
     async def published_claim(self, session_id: str) -> Claim | None:
-        """Who owns the session, if the control API has already published it."""
+        """Return the owner of the session, if the control API has already published it."""
 
     @abstractmethod
     async def close(self) -> None: ...

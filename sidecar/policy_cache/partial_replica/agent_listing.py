@@ -29,8 +29,8 @@ CHUNK = 100
 
 
 class FetchedAgents:
-    """The `AgentDocuments` of a partial replica. `least`: the control API gives it its own agent's
-    documents alone, and only Redis has the others."""
+    """The `AgentDocuments` of a partial replica. `least` is true if the control API gives the
+    sidecar only its own agent's documents, so that only Redis has the others."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class _Walk:
         self._position = position
 
     async def agents(self) -> AsyncIterator[dict[str, str]]:
-        """The digests of the agents' documents, by name, for each branch."""
+        """Yield the digests of the agents' documents, by name, for each branch."""
         head, top = await self._nodes([ROOT])
         try:
             below_root = branches(top, head.root)
@@ -107,7 +107,7 @@ class _Walk:
             raise TornRead(str(error), ()) from error
 
     async def bodies(self, digests: Mapping[str, str]) -> list[bytes]:
-        """The documents with these names and digests."""
+        """Return the documents with these names and digests."""
         if not digests:
             return []
         _, found = await self._fields([document_field(name) for name in digests])

@@ -114,9 +114,10 @@ class ControlLoop(LongPollLoop):
         raise FeedFailed("the policy set changes faster than it can be looked up")
 
     async def everything(self) -> AsyncIterator[Sequence[FeedDocument]]:
-        """All documents of the tenant, verified, as of the position that is held when the last of
-        them arrive. Raises `ListingInterrupted` if the set has moved, and like `fetch`."""
-        # As a replica asks that holds nothing: page after page, from the beginning.
+        """Yield all documents of the tenant, verified, as of the position that is held when the
+        last of them arrive. Raises `ListingInterrupted` if the set has changed meanwhile, and the
+        errors of `fetch`."""
+        # Asks like a replica that holds nothing: page after page, from the beginning.
         position, asked = self._working_set.position, Position("", 0)
         while True:
             page = await self._feed.next(asked, 0.0)
@@ -167,7 +168,8 @@ class ControlLoop(LongPollLoop):
 
     def _verify(self, page: FeedPage, position: Position, *, new_store: bool = False) -> FeedPage:
         """Return the page. Raises `FeedRejected` if it must not be trusted, and `FeedFailed` if it
-        is from another store without `reset` or `new_store`. `position` was held when we asked."""
+        is from another store without `reset` or `new_store`. `position` is the one held when the
+        page was asked for."""
         self._verify_origin(page)
         reject_older(page.epoch, page.revision, position)
         if page.epoch != position.epoch and position.epoch and not (page.reset or new_store):

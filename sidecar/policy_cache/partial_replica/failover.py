@@ -38,7 +38,7 @@ MAX_NAMES = 400
 @dataclass(slots=True, eq=False)
 class _Lookup:
     """One caller's names, and the outcome. `alone` means that a combined read met a torn document,
-    so this caller reads by itself."""
+    so this caller now reads by itself."""
 
     names: frozenset[str]
     done: bool = False
@@ -94,7 +94,7 @@ class RequestCoalescer:
                 each.done = True
 
     def _group(self, lookup: _Lookup) -> tuple[list[_Lookup], set[str]]:
-        """The callers to read for, `lookup` among them, and all their names."""
+        """Return the callers to read for, `lookup` among them, and all their names."""
         group, names = [lookup], set(lookup.names)
         for each in () if lookup.alone else self._waiting:
             if each is lookup or each.alone or each.done or each.failure is not None:
@@ -109,19 +109,19 @@ class RequestCoalescer:
 log = logging.getLogger(__name__)
 
 AWAY_SECONDS = 5.0
-"""Seconds without a confirmation from Redis after which the sidecar follows the control API: these,
-or half the staleness limit if that is less (`CONTRACT.md`, Settings)."""
+"""Seconds without a confirmation from Redis after which the sidecar follows the control API; half
+the staleness limit if that is less (`CONTRACT.md`, Settings)."""
 JITTER = 0.2
 """The largest random addition to that time, as a share of it: a fleet that loses its Redis must not
 turn to the control API all at once."""
 FETCH_SECONDS = 2.0
 REDIS_SECONDS = 1.0
-"""How many seconds a decision may wait for documents, and how many of these for Redis."""
+"""The seconds that a decision may wait for documents in all, and for Redis within that time."""
 
 
 def away_after(limit: float, chance: float) -> float:
-    """How many seconds Redis may confirm nothing, given a staleness limit of `limit` seconds.
-    `chance`, from 0 to 1, spreads the sidecars of a fleet."""
+    """Return the seconds for which Redis may confirm nothing, given a staleness limit of `limit`
+    seconds. `chance`, from 0 to 1, spreads the sidecars of a fleet."""
     return min(AWAY_SECONDS, limit / 2) * (1 + JITTER * chance)
 
 
@@ -147,12 +147,12 @@ class Failover:
 
     @property
     def refused(self) -> str | None:
-        """Why the last answer from the source in use was not trusted."""
+        """The reason why the last answer from the source in use was not trusted."""
         return self._redis.refused if self.feed == "redis" else self._control.refused
 
     @property
     def problem(self) -> str | None:
-        """What keeps either source from confirming the set."""
+        """The reason why neither source confirms the set."""
         problems = (self._redis.problem, self._control.problem if self.feed == "control" else None)
         return "; ".join(each for each in problems if each is not None) or None
 
@@ -199,7 +199,8 @@ class Failover:
             raise FetchFailed(str(error)) from error
 
     async def claim(self, session_id: str) -> Claim | None:
-        """Who owns the session according to Redis; None if it does not say, for any reason."""
+        """Return the owner of the session according to Redis; None if Redis does not say, for any
+        reason."""
         # After None, the control API is asked: a failure costs time, but never gives a wrong owner.
         if not self._redis.healthy:
             return None

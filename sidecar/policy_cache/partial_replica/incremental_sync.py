@@ -164,13 +164,13 @@ class IncrementalSync:
 
 
 def _unknown_change(head: SetHead, position: Position) -> SetHead:
-    """A head as if one unknown change led from `position` to `head`."""
+    """Return a head as if one unknown change led from `position` to `head`."""
     return SetHead(head.tenant_id, head.epoch, position.revision, head.revision, head.root, None)
 
 
 def _covered(position: Position, heads: Iterable[SetHead]) -> tuple[set[str] | None, int]:
-    """The names that changed since `position`, as far as the heads continue it without a gap (None
-    if any may have changed), and the revision that these heads reach."""
+    """Return the names that changed since `position`, as far as the heads continue it without a gap
+    (None if any may have changed), and the revision that these heads reach."""
     changed: set[str] | None = set()
     reached = position.revision
     for head in heads:

@@ -13,16 +13,16 @@ from sidecar.policy_cache.feed import Position
 
 MAX_INTERVAL = 3.0
 FIRST_INTERVAL = 0.5
-"""The most seconds between challenges: `MAX_INTERVAL` while they are answered, otherwise
-`FIRST_INTERVAL`. Well below `failover.AWAY_SECONDS`, so that one late answer does not make Redis
-count as away."""
+"""The most seconds between challenges are `MAX_INTERVAL` while they are answered, otherwise
+`FIRST_INTERVAL`. This is well below `failover.AWAY_SECONDS`, so that one late answer does not make
+Redis count as away."""
 _NONCE_BYTES = 12
 _MAX_OPEN = 16
 
 
 class DrawnNonce(NamedTuple):
-    """When a nonce was drawn, in monotonic seconds and in microseconds since 1970 UTC, and the
-    position held then."""
+    """The time at which a nonce was drawn, in monotonic seconds and in microseconds since 1970 UTC,
+    and the position held then."""
 
     at: float
     as_of: int
@@ -43,7 +43,7 @@ class Nonces:
 
     @property
     def unanswered(self) -> bool:
-        """Whether challenges were sent, and none was answered since the last of them."""
+        """True if challenges were sent, and none was answered since the last of them."""
         return bool(self._open) and not self._answered
 
     def draw(self, held: Position) -> str:
@@ -62,7 +62,7 @@ class Nonces:
         return nonce
 
     def answered_by(self, beat: Heartbeat) -> DrawnNonce | None:
-        """The last of our nonces that the heartbeat names; None if it names none."""
+        """Return the last of our nonces that the heartbeat names; None if it names none."""
         ours = [self._open[nonce] for nonce in beat.nonces if nonce in self._open]
         if not ours:
             return None

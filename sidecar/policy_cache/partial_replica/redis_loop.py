@@ -176,7 +176,8 @@ class RedisLoop(FeedLoop):
             raise
 
     async def claim(self, session_id: str) -> Claim | None:
-        """Who owns the session according to Redis; None if it does not say, for any reason."""
+        """Return the owner of the session according to Redis; None if Redis does not say, for any
+        reason."""
         if self._reader is None:
             return None
         try:

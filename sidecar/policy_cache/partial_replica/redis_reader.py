@@ -85,7 +85,8 @@ class RedisReader:
 
     @property
     def doubts(self) -> list[bytes]:
-        """The items that no key known here has signed: forged, or by a key that is newer."""
+        """The items that no key known here has signed: they are forged, or signed by a newer
+        key."""
         return self._check.doubts
 
     def settle_doubts(self, doubts: Iterable[bytes]) -> list[str]:
@@ -102,7 +103,7 @@ class RedisReader:
 
     async def find_stream_end(self) -> bool:
         """Find the current end of the stream of changes, unless it is known. Returns whether it had
-        to be found. If so, read the set next: it can't be older than that end, so no change is
+        to be found. If so, read the set next: the set can't be older than that end, so no change is
         missed."""
         if self._change_id is not None:
             return False
@@ -112,11 +113,13 @@ class RedisReader:
     async def challenge(self, nonce: str, damaged: Sequence[bytes]) -> None:
         """Ask for a heartbeat that names `nonce`, and report damaged fields."""
         if self._beat_id is None:
-            # Every sidecar's heartbeats are in one stream. The answer comes behind those of now.
+            # The heartbeats of all sidecars are in one stream. The answer will come after those
+            # that are in it now.
             self._beat_id = await self._end(self._beats)
         fields = {"t": self._tenant, "n": nonce}
         if damaged:
-            # Named in a stream that no other tenant reads: all share the stream of challenges.
+            # The fields are named in a stream that no other tenant reads, since all tenants share
+            # the stream of challenges.
             await self._report_damage(damaged)
             fields["m"] = "1"
         await self._call(
@@ -157,7 +160,7 @@ class RedisReader:
         return SetNews(tuple(heads), tuple(beats))
 
     async def more_heads(self) -> list[SetHead]:
-        """The heads of the changes since the last read, without waiting."""
+        """Return the heads of the changes since the last read, without waiting."""
         assert self._change_id is not None
         request = self._client.xrange(self._changes, b"(" + self._change_id, count=MAX_ENTRIES)
         if entries := await self._call(request):
@@ -197,12 +200,12 @@ class RedisReader:
         return opened, found
 
     async def fields(self, fields: Sequence[bytes]) -> tuple[SetHead, dict[bytes, bytes | None]]:
-        """The head, and these fields of the set as they were under it, not verified."""
+        """Return the head, and these fields of the set as they were under it, not verified."""
         head, *values = await self._call(self._client.hmget(self._set, [HEAD, *fields]))
         return self._head(head), dict(zip(fields, values, strict=True))
 
     async def claim(self, session_id: str) -> Claim | None:
-        """The claim to the session that the control API published, or None. Raises
+        """Return the claim to the session that the control API published, or None. Raises
         `FeedFailed`. A claim that can't be trusted counts as missing."""
         found = await self._call(self._client.hget(session_key(self._tenant, session_id), "c"))
         claim = None if found is None else self._check.claim(found)

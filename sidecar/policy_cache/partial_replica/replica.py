@@ -31,7 +31,7 @@ REDIS_CONNECTIONS = 16
 
 
 def connect_redis(url: RedisUrl) -> Any:
-    """A client that connects on first use; close it with `aclose`."""
+    """Return a client that connects on first use; close it with `aclose`."""
     from redis.asyncio import Redis
     from redis.asyncio.cluster import ClusterNode, RedisCluster
     from redis.asyncio.retry import Retry

@@ -1,4 +1,5 @@
-"""Opens what the control API signed, and counts what it did not. Knows nothing of Redis."""
+"""Checks signatures of the control API, and counts items without a valid one. Knows nothing of
+Redis."""
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -7,8 +8,8 @@ from typing import TypeVar
 from policies.sets.signed_head import Claim, Heartbeat, SetHead, SignatureRejected
 
 MAX_DOUBTS = 16
-"""The most items kept until the keys are known. An attacker chooses how many there are; one that
-counts is enough for an alert."""
+"""The most items kept until the keys are known. An attacker chooses their number; a single forged
+one is enough for an alert."""
 _Signed = TypeVar("_Signed", SetHead, Heartbeat, Claim)
 Entries = Iterable[tuple[bytes, Mapping[bytes, bytes]]]
 """Entries of a stream: the id, and the fields."""
@@ -35,8 +36,8 @@ class SignatureCheck:
         return [*self._doubts]
 
     def settle_doubts(self, doubts: Iterable[bytes]) -> list[str]:
-        """Count those of these items that the keys known now did not sign either. Returns what is
-        wrong with each, for the log."""
+        """Count those of these items that the keys known now did not sign either. Returns the fault
+        of each, for the log."""
         wrong = []
         for signed in doubts:
             what, open_again = self._doubts.pop(signed)
@@ -48,7 +49,7 @@ class SignatureCheck:
         return wrong
 
     def head(self, signed: bytes) -> SetHead:
-        """Raises `SignatureRejected`; the head is in doubt then."""
+        """Return the verified head. Raises `SignatureRejected`; the head is then in doubt."""
         # The stream brings the head that the set then has: verify its signature once.
         if self._head is None or self._head[0] != signed:
             try:
@@ -59,7 +60,7 @@ class SignatureCheck:
         return self._head[1]
 
     def heads(self, entries: Entries) -> list[SetHead]:
-        """Those with a good signature; others count as missing."""
+        """Return the heads with a valid signature; others count as missing."""
         opened = []
         for _, fields in entries:
             with suppress(SignatureRejected):
@@ -67,7 +68,7 @@ class SignatureCheck:
         return opened
 
     def heartbeats(self, entries: Entries) -> list[Heartbeat]:
-        """Those with a good signature; others count as missing."""
+        """Return the heartbeats with a valid signature; others count as missing."""
         opened = []
         for _, fields in entries:
             signed = fields.get(b"b", b"")
@@ -78,7 +79,7 @@ class SignatureCheck:
         return opened
 
     def claim(self, signed: bytes) -> Claim | None:
-        """None if it can't be trusted."""
+        """Return the verified claim; None if it can't be trusted."""
         with suppress(SignatureRejected):
             return self._opened(Claim, signed)
         return None

@@ -62,8 +62,8 @@ class WorkingSet(PolicyStore):
         return found[1]
 
     def digests(self, among: Sequence[str] | None = None) -> dict[str, str]:
-        """The digests of the documents held, by name: of those in `among`, or of all. "" stands for
-        a document known not to exist."""
+        """Return the digests of the documents held, by name: all of them, or those in `among`. ""
+        stands for a document that is known not to exist."""
         execute = self._file.connection.execute
         if among is None:
             return dict(execute("SELECT name, digest FROM held"))
@@ -111,7 +111,8 @@ def _count(connection: sqlite3.Connection) -> int:
 
 
 def _marks(names: Sequence[str]) -> str:
-    """A parameter per name, for a statement: a name never becomes part of the statement itself."""
+    """Return a parameter mark per name, for a statement: a name never becomes part of the statement
+    itself."""
     return ",".join("?" * len(names))
 
 
