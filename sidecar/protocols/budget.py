@@ -1,10 +1,10 @@
-"""What one request may cost (`CONTRACT.md`, Budgets of one request). All limits on the work
-of a single request are here, and every protocol charges the same object.
+"""Bounds the cost of one request (`CONTRACT.md`, Budgets of one request). All limits on the work of
+a single request are here, and every protocol charges the same object.
 
 A budget lives as long as its request, as `RoutedRequest.budget`. Work is charged before it is done.
 A charge over the limit raises `OverBudget`, which becomes `400` and one DENY `unreadable_request`,
-whatever the protocol and the unit. So does every charge of a request that has ended: work that runs
-in another thread can't be ended in another way.
+whatever the protocol and the unit. A charge of a request that has ended raises it too: work that
+runs in another thread can't be ended in another way.
 
 Pure. Knows counts, but no protocol.
 """
@@ -14,22 +14,22 @@ from collections.abc import Iterable
 from policies.ground.errors import Malformed
 
 MAX_SOURCES = 64
-"""Distinct sources. Each one takes a decision and a record."""
+"""The most distinct sources. Each one takes a decision and a record."""
 MAX_PARTS = 1_000
-"""Lines of a bulk body, or sub-requests of a batch."""
+"""The most lines of a bulk body, or sub-requests of a batch."""
 MAX_KEYS = 1_000
-"""Keys that one request names to delete them together: S3's own limit. They are judged in slices,
-so they are not counted as sources."""
+"""The most keys that one request names to delete them together: S3's own limit. They are judged in
+slices, so they are not counted as sources."""
 MAX_LOOKUPS = 64
-"""The sidecar's own requests to the data source, on behalf of the agent."""
+"""The most requests that the sidecar itself sends to the data source on behalf of the agent."""
 MAX_GRAPHQL_TOKENS = 2_000
-"""Tokens of all GraphQL documents in the request together."""
+"""The most tokens of all GraphQL documents in the request together."""
 MAX_GRAPHQL_CHARACTERS = 64 * 1024
-"""Characters of these documents, not counting long plain strings. Limiting the tokens is not
-enough, since a token may have any length."""
+"""The most characters of these documents, not counting long plain strings. Limiting the tokens is
+not enough, since a token may have any length."""
 MAX_ARGUMENTS = 4_096
-"""Members and lists searched for names in the arguments of searches. Numbers in a list, such as a
-vector's, don't count."""
+"""The most members and lists that are searched for names in the arguments of searches. Numbers in a
+list, such as a vector's, don't count."""
 
 
 class OverBudget(Malformed):
@@ -37,7 +37,7 @@ class OverBudget(Malformed):
 
 
 class Budget:
-    """What is left for one request. Not shared between requests."""
+    """The remaining budget of one request. Not shared between requests."""
 
     # Defaults of the class: every request has a budget, and most charge nothing.
     _sources: set[str] | None = None

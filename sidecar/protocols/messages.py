@@ -71,7 +71,7 @@ class RoutedRequest(NamedTuple):
     path_params: tuple[str, ...]
     """The values of the pattern's `{names}`, decoded, in order."""
     body: Any
-    """What the route's `parse_body` returned; None where the route has none."""
+    """The return value of the route's `parse_body`; None if the route has none."""
     fetch: Callable[[str], Awaitable[FetchedResponse]]
     """GETs a target from the data source. Raises `UpstreamFailed`, and its subclass
     `ResponseTooLarge`."""
@@ -82,7 +82,7 @@ class RoutedRequest(NamedTuple):
     attribution: Attribution
     """The user and session that the request states. Used to attribute, never to authorize."""
     budget: Budget
-    """What the request may still cost. A protocol charges it before it does the work."""
+    """The remaining budget of the request. A protocol charges it before it does the work."""
 
 
 # Judges by the policy set in force at that moment, so its answer may change from one message of a
@@ -91,10 +91,10 @@ Permits = Callable[[SourceRef], bool]
 
 
 class Visibility(NamedTuple):
-    """What the agent may see of a response."""
+    """The parts of a response that the agent may see."""
 
     permits: Permits
-    """Whether the agent may see another source. Writes no record."""
+    """Returns whether the agent may see another source. Writes no record."""
     field: str
     """The path, with dots, to a document's own level in its metadata. Empty unless the source
     labels its documents."""
@@ -116,8 +116,8 @@ the agent doesn't take what was written before."""
 
 
 class ForwardPlan(NamedTuple):
-    """What happens to an allowed request and its response. Both filters raise `UpstreamFailed` for
-    a response they can't judge."""
+    """The changes to an allowed request and its response. Both filters raise `UpstreamFailed` for a
+    response they can't judge."""
 
     # Wherever nothing has to be added, the body is forwarded as received, byte for byte, so that
     # the data source gets exactly what was judged.
@@ -133,7 +133,7 @@ class ForwardPlan(NamedTuple):
     """Gets the status and header fields before any of the response is passed on: for a streamed
     response with a token in its header."""
     on_events: Callable[[InsertEvent], Callable[[], None]] | None = None
-    """Called when a filtered event stream begins; returns what is called at its end."""
+    """Called when a filtered event stream begins. Returns a function that is called at its end."""
     forward_fields: Callable[[FieldIterable], Fields] | None = None
     """Chooses the header fields that are forwarded; None forwards all."""
 
@@ -147,10 +147,10 @@ class OutgoingRequest(NamedTuple):
     method: str
     host: str
     target: str
-    """Begins with `/`."""
+    """The target, which begins with `/`."""
     fields: Fields
     body: bytes | None
-    """None while it is still arriving."""
+    """The body; None while it is still arriving."""
 
 
 def with_event(reason: str, event_id: str) -> str:

@@ -31,7 +31,7 @@ PlanForward = Callable[[Any, RoutedRequest, Sources, Visibility], ForwardPlan]
 
 
 class RouteClass(Enum):
-    """What a route does (R7), which decides how its requests are handled."""
+    """The class of a route (R7), which decides how its requests are handled."""
 
     RETRIEVE = "retrieve"
     """Reads a source. Authorized and recorded; what it returned is recorded as lineage."""
@@ -63,7 +63,7 @@ class ProtocolRoute:
     """One row of a protocol's table. Each function takes the protocol as its first argument."""
 
     methods: str
-    """The methods it covers, separated by spaces."""
+    """The methods that the row covers, separated by spaces."""
     pattern: str
     """The path, with `{name}` for one segment."""
     route_class: RouteClass
@@ -97,29 +97,29 @@ class ProtocolRoute:
     """Composes the response from what `Permits` allows; awaits only what `find_sources` may. Raises
     `Malformed`."""
     plan_forward: PlanForward | None = None
-    """What happens to the allowed request and its response: a condition that withholds what the
-    agent may not see, the check that the response keeps to it, tokens to remember, lists to
+    """Plans the changes to the allowed request and its response: a condition that withholds what
+    the agent may not see, the check that the response keeps to it, tokens to remember, lists to
     filter."""
     names_keys: bool = False
-    """Whether its sources are keys, which `parse_body` has charged to the budget as such
+    """True if the route's sources are keys, which `parse_body` has charged to the budget as such
     (`MAX_KEYS`)."""
     forwards_unchanged: bool = False
-    """Whether, where documents have no levels, `plan_forward` changes neither the request nor what
-    the agent gets of the response. A check door, which can change neither, judges any other
-    planned request as one for the whole data source too."""
+    """True if, where documents have no levels, `plan_forward` changes neither the request nor what
+    the agent gets of the response. A check door, which can change neither, judges any other planned
+    request as one for the whole data source too."""
     filters_documents: bool = False
-    """Whether `plan_forward` keeps to `Visibility.levels`. Where the source labels its documents, a
-    retrieval that doesn't is judged at `critical`."""
+    """True if `plan_forward` keeps to `Visibility.levels`. If the source labels its documents, a
+    retrieval on any other route is judged at `critical`."""
     find_sources_now: FindSourcesNow | None = None
     """Like `find_sources`, but without awaiting; None if that isn't possible."""
     before_forward: Callable[[Any], None] | None = None
-    """Called before a request is forwarded that may change what names mean."""
+    """Called before forwarding a request that may change what names mean."""
     after_forward: Callable[[Any], None] | None = None
     """Called when that request is finished, whatever its outcome."""
 
 
 def without_waiting(find: Callable[[Any, RoutedRequest], Sources]) -> FindSources:
-    """`find` as a `find_sources`, for sources that follow from the request alone."""
+    """Return `find` as a `find_sources`, for sources that follow from the request alone."""
 
     async def find_sources(protocol: Any, request: RoutedRequest) -> Sources:
         return find(protocol, request)
@@ -169,31 +169,31 @@ class SourceProtocol:
     """The protocol of one configured data source, and what it has learnt about that source."""
 
     signs_requests: ClassVar[bool] = False
-    """Whether the proxy calls `sign`, and drops the agent's own credentials."""
+    """True if the proxy calls `sign`, and drops the agent's own credentials."""
     uses_host: ClassVar[bool] = False
-    """Whether `Host` names part of what is requested, so that the proxy calls `apply_host`."""
+    """True if `Host` names part of what is requested, so that the proxy calls `apply_host`."""
 
     def apply_host(self, _host: str, target: Target) -> Target:
-        """`target` with the part that `Host` names (the bucket in S3's `<bucket>.<domain>`) written
-        into its path. The result is matched, judged and forwarded. Raises `Malformed`."""
+        """Return `target` with the part that `Host` names (the bucket in S3's `<bucket>.<domain>`)
+        written into its path. The result is matched, judged and forwarded. Raises `Malformed`."""
         return target
 
     def match(self, method: str, target: Target) -> RouteMatch | None:
-        """The first route that covers the request, or None if no route does: it is then denied
-        (R4)."""
+        """Return the first route that covers the request; None if there is none, and then the
+        request is denied (R4)."""
         raise NotImplementedError
 
     def render_refusal(
         self, _request: RoutedRequest | None, _refusal: RefusalResponse
     ) -> FetchedResponse | None:
-        """A denial or an error of the sidecar in the protocol's own format, so that its clients
-        raise their own errors; None for the usual format (`CONTRACT.md`, Errors). The request is
-        None if it could not be read far enough."""
+        """Return a denial or an error of the sidecar in the protocol's own format, so that its
+        clients raise their own errors; None for the usual format (`CONTRACT.md`, Errors). The
+        request is None if it could not be read far enough."""
         return None
 
     # Called last, right before the request is sent: a signature covers the fields and the body as
     # they leave.
     async def sign(self, outgoing: OutgoingRequest) -> Fields:
-        """The fields to send, including the sidecar's own credentials (R9). Raises
+        """Return the fields to send, including the sidecar's own credentials (R9). Raises
         `UpstreamFailed` if there are none."""
         raise NotImplementedError

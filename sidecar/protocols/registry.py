@@ -22,7 +22,7 @@ MODULES: dict[Kind, str] = {
 
 
 def load_protocol(source: Source, monotonic: Callable[[], float]) -> SourceProtocol:
-    """The protocol of `source`, which has learnt nothing about it yet."""
+    """Return the protocol of `source`, which has learnt nothing about it yet."""
     # The settings have checked the kind, so a missing one is a mistake in this table.
     module, _, name = MODULES[source.kind].partition(":")
     protocol: SourceProtocol = getattr(import_module(module), name)(source, monotonic)

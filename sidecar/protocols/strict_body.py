@@ -23,8 +23,8 @@ Each may be an object to create. No other task can run while the parser creates 
 garbage collector then walks them."""
 
 MAX_MEMBERS = 100_000
-"""The most members of one parsed JSON text, by how many its colons and quotation marks allow. One
-call into C creates them all, and the search for equal keys reads them again."""
+"""The most members of one parsed JSON text, estimated from its colons and quotation marks. One call
+into C creates them all, and the search for equal keys reads them again."""
 
 MAX_DEPTH = 200
 """The most levels of a JSON body. The sidecar may write the body again with a condition around it,
@@ -33,11 +33,11 @@ and orjson reads 1,024 levels but writes only 254."""
 _WRITABLE_DEPTH = 254
 
 _PIECE = 10_000
-"""How many values are looked at between two checks whether the request has ended."""
+"""The number of values that are looked at between two checks whether the request has ended."""
 
 
 def has_too_many_brackets(raw: bytes) -> bool:
-    """Whether `raw` has more than `MAX_BRACKETS` brackets."""
+    """Return whether `raw` has more than `MAX_BRACKETS` brackets."""
     if len(raw) <= MAX_BRACKETS:
         return False
     # XML may begin with a byte order mark, which the XML reader refuses later.
@@ -47,7 +47,7 @@ def has_too_many_brackets(raw: bytes) -> bool:
 
 
 def json_object(raw: bytes, media_type: str | None, budget: Budget | None = None) -> dict[str, Any]:
-    """One JSON object, with no key twice."""
+    """Return one JSON object, with no key twice."""
     value = _object(raw, media_type, MAX_DEPTH)
     # Each call into C below takes up to 0.1 s of CPU time for the largest bodies.
     check = _unchecked if budget is None else budget.check
@@ -63,7 +63,7 @@ def json_object(raw: bytes, media_type: str | None, budget: Budget | None = None
 
 
 def _unchecked() -> None:
-    """For a body that is read to the end in any case."""
+    """A check that does nothing, for a body that is read to the end in any case."""
 
 
 def short_object(raw: bytes, max_depth: int) -> dict[str, Any]:
@@ -113,7 +113,8 @@ def optional_json_object(
 
 
 def json_lines(raw: bytes, media_type: str | None, budget: Budget) -> list[dict[str, Any]]:
-    """One JSON object per line, the form of bulk APIs. The last line may lack its newline."""
+    """Return one JSON object per line, the form of bulk APIs. The last line may lack its
+    newline."""
     kind = None if media_type is None else media_type.partition(";")[0].strip().lower()
     if kind is not None and kind not in _NDJSON:
         raise Malformed(f"the body's content type is `{kind[:64]}`, not `application/x-ndjson`")
@@ -138,9 +139,9 @@ def _check_depth(value: Any, max_depth: int) -> None:
 
 
 def _count_members(value: dict[str, Any], check: Callable[[], None]) -> int:
-    """How many members the objects in `value` have, or fewer: a list that begins with neither an
-    object nor a list isn't searched. A count that is too low only leads to the slow search. Calls
-    `check` now and then, which may raise."""
+    """Return the number of members of the objects in `value`, or a lower one: a list that begins
+    with neither an object nor a list isn't searched. A count that is too low only leads to the slow
+    search. Calls `check` now and then, which may raise."""
     count = 0
     pending: list[Any] = [value]
     while pending:

@@ -20,7 +20,7 @@ _SEARCHES = ("vectorSearchConfiguration", "managedSearchConfiguration")
 
 
 def with_user(body: dict[str, Any] | None, user: str) -> dict[str, Any]:
-    """`body` on behalf of `user`."""
+    """Return `body` on behalf of `user`."""
     # Replaces any user that the caller stated: a knowledge base with access lists returns only what
     # the user in `userContext` may read.
     return {**(body or {}), "userContext": {"userId": user}}
@@ -40,8 +40,8 @@ def check_search(body: dict[str, Any]) -> None:
 
 
 def narrow(body: dict[str, Any], levels: DocumentLevels) -> dict[str, Any]:
-    """`body` with a condition, so that a `Retrieve` finds only documents of these levels: both the
-    condition and the caller's own filter must hold."""
+    """Return `body` with a condition, so that a `Retrieve` finds only documents of these levels:
+    both the condition and the caller's own filter must hold."""
     if not levels.filterable:
         # The agent may see documents without a level, and these would match no condition on it.
         return body
@@ -77,7 +77,8 @@ def filter_results(response: FetchedResponse, levels: DocumentLevels) -> Forward
 
 
 def text_member(response: FetchedResponse, member: str) -> str | None:
-    """The string in a member of a response; None if it is absent. Raises `UpstreamFailed`."""
+    """Return the string in a member of a response; None if it is absent. Raises
+    `UpstreamFailed`."""
     value = response_object(response).get(member)
     if value is not None and not isinstance(value, str):
         raise UpstreamFailed(f"`{member}` of the data source's response is not a string")
@@ -85,7 +86,7 @@ def text_member(response: FetchedResponse, member: str) -> str | None:
 
 
 def single_field(fields: Fields, name: bytes) -> str | None:
-    """The value of a response's header field; None unless it occurs exactly once."""
+    """Return the value of a response's header field; None unless it occurs exactly once."""
     # If there are two, the agent may use either. Neither is remembered, so both are denied later.
     found = [value for each, value in fields if each.lower() == name]
     return found[0].decode("latin-1") if len(found) == 1 else None

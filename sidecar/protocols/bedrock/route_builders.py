@@ -67,7 +67,7 @@ def route(
     make_plan: PlanForward | None = None,
     **more: Any,
 ) -> ProtocolRoute:
-    """A row for an operation that names its sources as `names` describes."""
+    """Return a row for an operation that names its sources as `names` describes."""
 
     def find(bedrock: BedrockSources, request: RoutedRequest) -> Sources:
         return bedrock.find(request, names)
@@ -95,7 +95,8 @@ def route(
 def names(
     path_source: Any = no_source, members: str = "", parameters: str = "", **more: Any
 ) -> OperationNames:
-    """`members` and `parameters` are names separated by spaces."""
+    """Return the names of an operation. `members` and `parameters` are names separated by
+    spaces."""
     return OperationNames(
         path_source, frozenset(members.split()), frozenset(parameters.split()), **more
     )

@@ -35,7 +35,8 @@ Values = tuple[str, ...]
 
 
 def identifier(text: object) -> str:
-    """`text`, if it is an AWS identifier. Raises `Unresolved` for an ARN or another spelling."""
+    """Return `text`, if it is an AWS identifier. Raises `Unresolved` for an ARN or another
+    spelling."""
     # AWS accepts an ARN in some of these places. Policies name only one form, so a second one would
     # pass by a rule that denies the first.
     if not isinstance(text, str) or not _IDENTIFIER(text):
@@ -44,7 +45,7 @@ def identifier(text: object) -> str:
 
 
 def named_sources(body: Any) -> list[Parts]:
-    """All the sources that a body names. Raises `Malformed` and `Unresolved`."""
+    """Return all sources that a body names. Raises `Malformed` and `Unresolved`."""
     # Search at any depth, by the members' names alone: new operations put known members in new
     # places.
     found: list[Parts] = []
@@ -142,12 +143,12 @@ def flow(values: Values) -> Parts:
 
 
 def execution(values: Values) -> list[str]:
-    """The token in the path of an execution."""
+    """Return the token in the path of an execution."""
     return [f"execution:{values[2]}"]
 
 
 def conversation(values: Values, statement: dict[str, Any]) -> list[str]:
-    """An agent's session and memory."""
+    """Return an agent's session and memory."""
     # The caller chooses their names, so another user could choose the same ones, and responses may
     # repeat what was said in them. A path with two values names an agent and its alias, but no
     # session.
@@ -162,7 +163,7 @@ def _no_tokens(*_of: object) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class OperationNames:
-    """How one operation names what it reads, in its path, query and body."""
+    """The names that one operation uses for its sources, in its path, query and body."""
 
     path_source: Callable[[Values], Parts] = no_source
     """The source that its path names."""
@@ -171,7 +172,7 @@ class OperationNames:
     parameters: frozenset[str] = frozenset()
     """The parameters that its query may hold."""
     source_required: bool = False
-    """Whether its body must name a source, or a session that stands for one."""
+    """True if the operation's body must name a source, or a session that stands for one."""
     tokens: Callable[[Values], list[str]] = _no_tokens
     """The tokens in its path, which Bedrock issued."""
     claims: Callable[[Values, dict[str, Any]], list[str]] = _no_tokens
@@ -197,7 +198,7 @@ class BedrockSources:
         self._issued = Continuations(monotonic)
 
     def find(self, request: RoutedRequest, names: OperationNames) -> Sources:
-        """The sources of a request. Raises `Malformed` and `Unresolved`."""
+        """Return the sources of a request. Raises `Malformed` and `Unresolved`."""
         query, body = parse_query(request.target.query), request.body or {}
         # An unknown parameter may name a source, just like an unknown member.
         if not names.parameters.issuperset(query):

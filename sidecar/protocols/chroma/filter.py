@@ -44,14 +44,14 @@ _METADATA = "metadatas"
 def plan_query(
     _chroma: object, request: RoutedRequest, _sources: Sources, visibility: Visibility
 ) -> ForwardPlan:
-    """The plan for `/query`, whose arrays hold one inner array per query."""
+    """Return the plan for `/query`, whose arrays hold one inner array per query."""
     return _plan(request, visibility, nested=True)
 
 
 def plan_get(
     _chroma: object, request: RoutedRequest, _sources: Sources, visibility: Visibility
 ) -> ForwardPlan:
-    """The plan for `/get`, whose arrays are flat."""
+    """Return the plan for `/get`, whose arrays are flat."""
     return _plan(request, visibility, nested=False)
 
 
@@ -80,8 +80,8 @@ def _plan(request: RoutedRequest, visibility: Visibility, *, nested: bool) -> Fo
 def filter_records(
     levels: DocumentLevels, response: FetchedResponse, *, nested: bool, added: bool
 ) -> ForwardedPart:
-    """The records of a response that the agent may see. `added` says that it did not ask for the
-    metadata. Raises `UpstreamFailed` for a response that can't be checked."""
+    """Return the records of a response that the agent may see. `added` says that it did not ask for
+    the metadata. Raises `UpstreamFailed` for a response that can't be checked."""
     found = response_object(response)
     # An array that this module doesn't know may hold documents too.
     unknown = found.keys() - _KNOWN
@@ -152,7 +152,8 @@ Pages = AsyncIterator[FilteredPage]
 
 
 def list_window(query: str | None) -> tuple[int, int | None]:
-    """The start and stop of the visible elements that a query's `offset` and `limit` select."""
+    """Return the start and stop of the visible elements that a query's `offset` and `limit`
+    select."""
     # Chroma never gets these two: a page that is too short because something was cut from it would
     # reveal that something is hidden, and where. Like Chroma, ignore unknown parameters.
     found: dict[str, int] = {}
@@ -174,7 +175,7 @@ def list_window(query: str | None) -> tuple[int, int | None]:
 async def fetch_pages(
     fetch: Callable[[str], Awaitable[FetchedResponse]], path: str, begin: Callable[[], Visible]
 ) -> Pages:
-    """The list at `path`, page by page. Calls `begin` before each page, and filters with the
+    """Yield the list at `path`, page by page. Calls `begin` before each page, and filters with the
     predicate it returns."""
     offset, size = 0, LIST_PAGE
     while True:
@@ -199,7 +200,7 @@ async def fetch_pages(
 
 
 async def collect_list(pages: Pages, start: int, stop: int | None) -> FetchedResponse:
-    """The list of the visible elements from `start` to `stop`."""
+    """Return the list of the visible elements from `start` to `stop`."""
     kept: list[str] = []
     seen = size = 0
     first: FetchedResponse | None = None
@@ -226,7 +227,7 @@ async def collect_list(pages: Pages, start: int, stop: int | None) -> FetchedRes
 
 
 async def count_list(pages: Pages) -> FetchedResponse:
-    """The number of visible elements."""
+    """Return the number of visible elements."""
     # Chroma's own count would include the hidden ones.
     seen = 0
     first: FetchedResponse | None = None
@@ -245,7 +246,7 @@ def _compose(response: FetchedResponse, text: str) -> FetchedResponse:
 
 
 def _elements(body: bytes) -> list[tuple[str, Any]]:
-    """Each element of a JSON array with its own text."""
+    """Return each element of a JSON array with its own text."""
     found: list[tuple[str, Any]] = []
     try:
         text = body.decode()

@@ -57,14 +57,14 @@ _NOT_THERE_YET = (
 
 
 async def created_source(chroma: ChromaSources, request: RoutedRequest) -> Sources:
-    """The collection that the request creates, or opens if it exists (`get_or_create`)."""
+    """Return the collection that the request creates, or opens if it exists (`get_or_create`)."""
     return (chroma.naming.of(*request.path_params, _created_name(request)),)
 
 
 async def existing_source(
     chroma: ChromaSources, request: RoutedRequest, permits: Permits
 ) -> Sources:
-    """The collection that get-or-create names, if it exists. Raises `MissingSource`."""
+    """Return the collection that get-or-create names, if it exists. Raises `MissingSource`."""
     [source] = await created_source(chroma, request)
     target = lookup_target(chroma, request)
     # The body's name becomes part of a path, so it must be valid there: `..` would lead elsewhere.
@@ -84,14 +84,14 @@ async def existing_source(
 
 
 def lookup_target(_chroma: ChromaSources, request: RoutedRequest) -> str:
-    """The target of a look-up of the collection that the body names."""
+    """Return the target of a look-up of the collection that the body names."""
     # A GET creates nothing. Nor can the request's metadata replace the collection's, as they would
     # with get-or-create in some versions of Chroma.
     return f"{collections_path(*request.path_params)}/{encode_segment(_created_name(request))}"
 
 
 def hint_created(chroma: ChromaSources, request: RoutedRequest) -> SourceRef | None:
-    """The collection, for the record of a denied creation."""
+    """Return the collection, for the record of a denied creation."""
     name = request.body.get("name")
     return chroma.naming.of(*request.path_params, name) if isinstance(name, str) and name else None
 
@@ -116,8 +116,8 @@ class Chroma(ChromaSources, SourceProtocol):
         return _TABLE.match(method, target)
 
     def refine_creation(self, request: RoutedRequest) -> ProtocolRoute:
-        """The row of a creation. If writes are denied, get-or-create (which LangChain sends for
-        every collection that it opens) becomes a look-up of an existing collection."""
+        """Return the row of a creation. If writes are denied, get-or-create (which LangChain sends
+        for every collection that it opens) becomes a look-up of an existing collection."""
         # Where writes are allowed, get-or-create may create the collection, so it is judged as a
         # write.
         lookup = not self._writes and request.body.get("get_or_create") is True

@@ -52,7 +52,8 @@ class KnownCollection(NamedTuple):
 
 
 class ChromaSources:
-    """One Chroma server, and which collections its ids stand for."""
+    """Finds the collections of one Chroma server, and remembers which collection each id stands
+    for."""
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
         self.naming = SourceNames(source)
@@ -62,7 +63,7 @@ class ChromaSources:
         self._collections: DigestCache[KnownCollection] = DigestCache(monotonic)
 
     async def by_id(self, request: RoutedRequest) -> Sources:
-        """The collection whose id is in the path."""
+        """Return the collection whose id is in the path."""
         return ((await self._collection(request)).source,)
 
     def cached_by_id(self, request: RoutedRequest) -> Sources | None:
@@ -71,18 +72,18 @@ class ChromaSources:
         return None if source is None else (source,)
 
     async def by_name(self, request: RoutedRequest) -> Sources:
-        """The collection that the path names."""
+        """Return the collection that the path names."""
         return (self.naming.of(*request.path_params),)
 
     async def by_crn(self, request: RoutedRequest) -> Sources:
-        """The collection of a Chroma resource name, `tenant:database:collection`."""
+        """Return the collection of a Chroma resource name, `tenant:database:collection`."""
         parts = request.path_params[0].split(":")
         if len(parts) != 3 or "" in parts:
             raise Unresolved("the resource name does not have the form tenant:database:collection")
         return (self.naming.of(*parts),)
 
     async def by_rename(self, request: RoutedRequest) -> Sources:
-        """The collection, and the one that its new name stands for in policies."""
+        """Return the collection, and the one that its new name stands for in policies."""
         # Judge both: else a rename could move a collection to a name that the agent may read.
         old = await self._collection(request)
         new = request.body.get("new_name")
@@ -104,7 +105,8 @@ class ChromaSources:
         self._collections.clear()
 
     def response_source(self, _request: RoutedRequest) -> Callable[[bytes], SourceRef | None]:
-        """A function that reads which collection a response describes, and remembers its id."""
+        """Return a function that reads which collection a response describes, and remembers its
+        id."""
         # Start before the request goes out: a response that a rename overtook must not be cached.
         started = self._collections.start_lookup()
 
@@ -118,12 +120,12 @@ class ChromaSources:
         return read
 
     async def list_collections(self, request: RoutedRequest, permits: Permits) -> FetchedResponse:
-        """The collections that the agent may see."""
+        """Return the collections that the agent may see."""
         start, stop = list_window(request.target.query)
         return await collect_list(self._pages(request, permits), start, stop)
 
     async def count_collections(self, request: RoutedRequest, permits: Permits) -> FetchedResponse:
-        """The number of collections that the agent may see."""
+        """Return the number of collections that the agent may see."""
         return await count_list(self._pages(request, permits))
 
     def _pages(self, request: RoutedRequest, permits: Permits) -> Pages:
@@ -185,14 +187,14 @@ class ChromaSources:
 
 
 def collections_path(tenant: str, database: str) -> str:
-    """The path of a database's collections."""
+    """Return the path of a database's collections."""
     return (
         f"/api/v2/tenants/{encode_segment(tenant)}/databases/{encode_segment(database)}/collections"
     )
 
 
 def expect_name(value: object, field: str) -> str:
-    """The name in the body's member `field`. Raises `Malformed` if it isn't a name."""
+    """Return the name in the body's member `field`. Raises `Malformed` if it isn't a name."""
     if not isinstance(value, str) or not value:
         raise Malformed(f"`{field}` must be a string that is not empty")
     return value

@@ -78,11 +78,11 @@ class HasAuthorization(Protocol):
     """A protocol whose server has an authorization server of its own."""
 
     def authorization_source(self) -> SourceRef:
-        """What a decision about its tokens is about."""
+        """Return the source that a decision about the server's tokens is about."""
 
 
 def match(method: str, target: Target) -> RouteMatch | None:
-    """The route of a request to the authorization server; None for any other request."""
+    """Return the route of a request to the authorization server; None for any other request."""
     if method == "GET" and target.query is None and _is_discovery(target.segments):
         return _DISCOVERY
     return _ROUTES.get((method, target.path))
@@ -97,12 +97,13 @@ def _is_discovery(segments: tuple[str, ...]) -> bool:
 
 
 def is_token_route(target: Target) -> bool:
-    """Whether a denied request gets an error as OAuth clients read it."""
+    """Return whether a denied request to `target` gets an error in the form that OAuth clients
+    read."""
     return any(target.path == path for _, path in _ROUTES)
 
 
 def _registration(raw: bytes, media: str | None, budget: Budget) -> Pairs:
-    """The members of a client's metadata that are text, and the names of the others."""
+    """Return the members of a client's metadata that are text, and the names of the others."""
     value = json_object(raw, media, budget)
     # A name may state a language, as in `client_name#de` (RFC 7591 section 2.2).
     _refuse_unknown((name.partition("#")[0] for name in value), _REGISTER)
@@ -125,7 +126,7 @@ def _token_request(raw: bytes, media: str | None, budget: Budget) -> Pairs:
 
 
 def _form(raw: bytes) -> Pairs:
-    """The fields of a form, each once unless several are allowed."""
+    """Return the fields of a form, each once unless several are allowed."""
     # Some servers end a field at a `;` too, and would find fields that are not checked here.
     if b";" in raw:
         raise Malformed("the form has a bare `;`: write it as `%3B`")
@@ -166,7 +167,7 @@ def _refuse_key(values: Iterable[str], where: str) -> None:
 
 
 def _basic(fields: FieldIterable) -> list[str]:
-    """The name and password of HTTP Basic."""
+    """Return the name and password of HTTP Basic."""
     found: list[str] = []
     for name, value in fields:
         if name.lower() == b"authorization" and _is_basic(value):
@@ -184,7 +185,8 @@ def _is_basic(value: bytes) -> bool:
 
 
 def _chosen(fields: FieldIterable, *, client: bool) -> Fields:
-    """The header fields that are forwarded; with `client`, the client's own authentication too."""
+    """Return the header fields that are forwarded; with `client`, the client's own authentication
+    too."""
     return [
         (name, value)
         for name, value in fields

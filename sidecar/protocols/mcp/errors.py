@@ -38,7 +38,7 @@ class NotJson(NamedTuple):
 def message_body(
     raw: bytes, media_type: str | None, budget: Budget | None = None
 ) -> dict[str, Any] | NotJson:
-    """One JSON object, as `json_object` reads it, or `NotJson`."""
+    """Return one JSON object, as `json_object` reads it, or `NotJson`."""
     try:
         return json_object(raw, media_type, budget)
     except OverBudget:
@@ -54,7 +54,8 @@ def message_body(
 def unreadable(
     refusal: RefusalResponse, message: Any, fault: HeaderFault | None
 ) -> FetchedResponse:
-    """The response to a message that can't be read, or whose header fields disagree with it."""
+    """Return the response to a message that can't be read, or whose header fields disagree with
+    it."""
     code = PARSE_ERROR if isinstance(message, NotJson) else headers.INVALID_REQUEST
     data: dict[str, Any] = {**refusal.decision}
     if fault is not None:
@@ -66,16 +67,16 @@ def unreadable(
 def unknown_method(
     refusal: RefusalResponse, message: dict[str, Any], fields: FieldIterable
 ) -> FetchedResponse:
-    """The response to a request whose method is closed: 404 where the specification has it so. In
-    older versions a 404 ends the session, so there it is 200."""
+    """Return the response to a request with a closed method: 404 where the specification says so.
+    In older versions a 404 ends the session, so there it is 200."""
     status = 404 if headers.version_of(fields) == headers.MODERN else 200
     return _error(status, METHOD_NOT_FOUND, refusal.message, {**refusal.decision}, message)
 
 
 def refused(refusal: RefusalResponse, message: dict[str, Any]) -> FetchedResponse:
-    """The response to a denied request: with status 200, so that agent frameworks show the error to
-    their model (`protocols/RULES.md`, MCP). An outage or an error of the sidecar is no permission:
-    it keeps its status, and clients may try again."""
+    """Return the response to a denied request. Its status is 200, so that agent frameworks show the
+    error to their model (`protocols/RULES.md`, MCP). An outage or an error of the sidecar keeps its
+    own status, so that clients may try again."""
     if not refusal.decision:
         data = {"error": HTTPStatus(refusal.status).phrase, "code": refusal.status}
         return _error(refusal.status, INTERNAL, refusal.message, data, message)
@@ -84,14 +85,15 @@ def refused(refusal: RefusalResponse, message: dict[str, Any]) -> FetchedRespons
 
 
 def wrong_method(refusal: RefusalResponse, allowed: str) -> FetchedResponse:
-    """The response to an HTTP method that the endpoint doesn't have; `allowed` are those that it
-    has."""
+    """Return the response to an HTTP method that the endpoint doesn't have; `allowed` are those
+    that it has."""
     body = {**error_body(405, refusal.message), "decision": refusal.decision}
     return FetchedResponse(405, "", [(b"Allow", allowed.encode()), _JSON], orjson.dumps(body))
 
 
 def oauth(refusal: RefusalResponse) -> FetchedResponse:
-    """The response to a request for registration or a token (RFC 6749 sections 4.1.2.1 and 5.2)."""
+    """Return the response to a request for registration or a token (RFC 6749 sections 4.1.2.1 and
+    5.2)."""
     error = _OAUTH_ERRORS.get(refusal.status, "server_error")
     body: dict[str, Any] = {"error": error, "error_description": refusal.message}
     if refusal.decision:

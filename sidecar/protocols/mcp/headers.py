@@ -42,7 +42,8 @@ class ServerVersions:
 
     def learn(self, listed: Any) -> list[str]:
         """Remember the versions that the server `listed`, and return those of them that the sidecar
-        knows: a client that chose another would be refused here. Empty for what is no list."""
+        knows, since it would refuse clients that choose another. Empty if `listed` is not a
+        list."""
         named = listed if isinstance(listed, list) else []
         known = [each for each in named if each == MODERN or each in OLDER_VERSIONS]
         if known:
@@ -61,8 +62,8 @@ class HeaderFault(NamedTuple):
 def fault(
     fields: FieldIterable, message: dict[str, Any], supported: list[str]
 ) -> HeaderFault | None:
-    """How a well-formed message and its header fields disagree; None if they agree. `supported` are
-    the server's versions."""
+    """Return the contradiction between a well-formed message and its header fields; None if they
+    agree. `supported` are the server's versions."""
     headers = _mcp_fields(fields)
     # Checked in every version: of a field that occurs twice, a server may read either value.
     for name in (_VERSION, SESSION):
@@ -89,15 +90,15 @@ def fault(
 
 
 def version_of(fields: FieldIterable) -> str | None:
-    """The version that a request states in its header. Only valid after `fault` found that it
-    states at most one."""
+    """Return the version that a request states in its header. Only valid after `fault` found that
+    it states at most one."""
     versions = _mcp_fields(fields).get(_VERSION)
     return versions[0] if versions else None
 
 
 def session_id(fields: FieldIterable) -> str | None:
-    """The session that a request states. Only valid after `fault` found that it states at most
-    one."""
+    """Return the session that a request states. Only valid after `fault` found that it states at
+    most one."""
     sessions = _mcp_fields(fields).get(SESSION)
     return sessions[0] if sessions else None
 
@@ -105,8 +106,8 @@ def session_id(fields: FieldIterable) -> str | None:
 def _fault_without_response(
     headers: dict[str, list[str]], message: dict[str, Any]
 ) -> HeaderFault | None:
-    """The fault of a message that gets no response: a response itself, or a notification, whose
-    fields the specification leaves open."""
+    """Return the fault of a message that gets no response: a response itself, or a notification,
+    whose fields the specification leaves open."""
     if "method" not in message:
         return HeaderFault(
             INVALID_REQUEST, f"version {MODERN} does not allow posting a response", {}
@@ -134,8 +135,8 @@ def _request_fault(headers: dict[str, list[str]], message: dict[str, Any]) -> He
 
 
 def _argument_fault(headers: dict[str, list[str]], arguments: Any) -> HeaderFault | None:
-    """Each `Mcp-Param-…` must repeat the value of some argument. Which one follows from the tool's
-    definition, which the sidecar doesn't have; the server checks that."""
+    """Check that each `Mcp-Param-…` repeats the value of some argument. Which argument it must be
+    follows from the tool's definition, which the sidecar doesn't have; the server checks that."""
     values: set[str] | None = None
     for name, lines in headers.items():
         if not name.startswith(_PARAM):
@@ -152,8 +153,8 @@ def _argument_fault(headers: dict[str, list[str]], arguments: Any) -> HeaderFaul
 
 
 def decoded(value: str) -> str | None:
-    """A field's value, decoded if it has the form `=?base64?…?=`; None if that is not canonical
-    base64 of UTF-8."""
+    """Return a field's value, decoded if it has the form `=?base64?…?=`; None if that is not
+    canonical base64 of UTF-8."""
     # A lenient decoder skips characters outside Base64, so two texts could stand for one value.
     found = _ENCODED(value)
     if found is None:
@@ -166,7 +167,7 @@ def decoded(value: str) -> str | None:
 
 
 def _mcp_fields(fields: FieldIterable) -> dict[str, list[str]]:
-    """The protocol's fields by lower-case name."""
+    """Return the protocol's fields by lower-case name."""
     # `Mcp_Name` counts as `Mcp-Name`, since CGI and WSGI don't tell them apart.
     found: dict[str, list[str]] = {}
     # Keep all values of a field that occurs several times: the callers refuse those.

@@ -39,7 +39,7 @@ _ESCAPED_AGAIN = re.compile(r"%[0-9A-Fa-f]{2}").search
 
 
 def canonical_uri(text: object) -> str:
-    """The canonical form of a URI. Raises `Unresolved` if two parsers could disagree on its
+    """Return the canonical form of a URI. Raises `Unresolved` if two parsers could disagree on its
     meaning.
 
     A canonical URI is returned unchanged. Case is significant, except in the scheme, and in the
@@ -88,7 +88,8 @@ def _canonical_authority(scheme: str, authority: str) -> str:
 
 
 def _is_unusual_ipv4(host: str) -> bool:
-    """Whether a browser reads the host as an IPv4 address in an unusual spelling, like `0x7f.1`."""
+    """Return whether a browser reads the host as an IPv4 address in an unusual spelling, like
+    `0x7f.1`."""
     if not _NUMBER(host.rpartition(".")[2]):
         return False
     try:
@@ -98,8 +99,8 @@ def _is_unusual_ipv4(host: str) -> bool:
 
 
 def _canonical_path(path: str) -> str:
-    """The path by the rules of `request_target.canonical`: no dot segments, no empty segments, no
-    escaped slashes, no double escapes."""
+    """Return the path by the rules of `request_target.canonical`: no dot segments, no empty
+    segments, no escaped slashes, no double escapes."""
     if not path:
         return ""
     absolute = path.startswith("/")
@@ -221,20 +222,21 @@ class McpObjects:
         return self._naming.of("prompt", _expect_text(name, "prompt"))
 
     def resource(self, uri: object) -> SourceRef:
-        """A resource, or a resource template."""
+        """Return the source of a resource, or of a resource template."""
         # Named as a path: its slashes divide the source id, so that policies can allow a folder.
         return self._naming.of_path("/resource/" + canonical_uri(uri))
 
     def authorization(self) -> SourceRef:
-        """The server's own authorization server."""
+        """Return the source of the server's own authorization server."""
         return self._naming.of("authorization")
 
     def vendor(self, method: object) -> SourceRef:
-        """A method that the configuration adds. Its slashes divide the source id."""
+        """Return the source of a method that the configuration adds. The method's slashes divide
+        the source id."""
         return self._naming.of_path(f"/method/{method}")
 
     def tool_sources(self, params: dict[str, Any]) -> tuple[SourceRef, ...]:
-        """The tool of a call, and the data sources that its arguments name."""
+        """Return the tool of a call, and the data sources that its arguments name."""
         # The tool is judged too: a policy may allow the data but not this way to it.
         tool = self.tool(params.get("name"))
         path = self._arguments.get(params["name"])
@@ -243,7 +245,7 @@ class McpObjects:
         return (tool, *(self._naming.of("data", name) for name in _argument_names(params, path)))
 
     def completion_sources(self, params: dict[str, Any]) -> tuple[SourceRef, ...]:
-        """The prompt or resource template whose argument is completed."""
+        """Return the prompt or resource template whose argument is completed."""
         ref = params.get("ref")
         if not isinstance(ref, dict):
             raise Unresolved("the completion has no `ref`")
@@ -264,7 +266,7 @@ def params_of(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def expect_texts(value: object, what: str) -> list[str]:
-    """The strings in a list; empty if it is absent. Raises `Unresolved`."""
+    """Return the strings in a list; empty if it is absent. Raises `Unresolved`."""
     if value is None:
         return []
     if not isinstance(value, list):
@@ -279,7 +281,7 @@ def _expect_text(value: object, what: str) -> str:
 
 
 def _argument_names(params: dict[str, Any], path: list[str]) -> list[str]:
-    """The names at `path` in the arguments."""
+    """Return the names at `path` in the arguments."""
     node: Any = params.get("arguments")
     dotted = ".".join(path)
     for step in path:

@@ -47,11 +47,11 @@ class McpMethods(SourceProtocol):
         self._sse = SseSessions(source)
 
     def authorization_source(self) -> SourceRef:
-        """What a decision about the server's own tokens is about."""
+        """Return the source that a decision about the server's own tokens is about."""
         return self._objects.authorization()
 
     def row_of(self, message: dict[str, Any]) -> ProtocolRoute | None:
-        """The row of a well-formed message; None if its method is closed."""
+        """Return the row of a well-formed message; None if its method is closed."""
         if "method" not in message:
             return CLIENT_RESPONSE
         # The same method may be known as a request and unknown as a notification.
@@ -74,8 +74,8 @@ class McpMethods(SourceProtocol):
         return (self._objects.resource(params.get("uri")),)
 
     def of_listen(self, params: dict[str, Any], request: RoutedRequest) -> Sources:
-        """Every resource and task that the agent subscribes to. What the server pushes is judged
-        again when it arrives."""
+        """Return every resource and task that the agent subscribes to. Messages that the server
+        pushes are judged again when they arrive."""
         wanted = params.get("notifications")
         if not isinstance(wanted, dict):
             raise Unresolved("the subscription must state `notifications`")
@@ -91,7 +91,7 @@ class McpMethods(SourceProtocol):
         return tuple(sources)
 
     def of_task(self, params: dict[str, Any], request: RoutedRequest) -> Sources:
-        """The sources that the task was issued for."""
+        """Return the sources that the task was issued for."""
         [task] = expect_texts([params.get("taskId")], "task")
         return self._tokens.tasks.sources_of(task, request.attribution)
 
@@ -141,11 +141,12 @@ class McpMethods(SourceProtocol):
         return (self.vendor_source(request),)
 
     def vendor_source(self, request: RoutedRequest) -> SourceRef:
-        """The source of a method that the configuration adds."""
+        """Return the source of a method that the configuration adds."""
         return self._objects.vendor(request.body["method"])
 
     def _state_sources(self, params: dict[str, Any], request: RoutedRequest) -> Sources:
-        """The sources behind the `requestState` of a request that is repeated with more input."""
+        """Return the sources behind the `requestState` of a request that is repeated with more
+        input."""
         # Judged in addition to what the request names: the agent could repeat another request.
         if params.get("requestState") is None:
             return ()
@@ -157,8 +158,8 @@ _FindByParams = Callable[[McpMethods, dict[str, Any], RoutedRequest], Sources]
 
 
 def _row(method: str, class_: RouteClass, find: _FindByParams | None = None) -> ProtocolRoute:
-    """A row whose pattern is a JSON-RPC method. Every response is filtered: a server may push a
-    message of any kind in any stream."""
+    """Return a row whose pattern is a JSON-RPC method. Every response is filtered: a server may
+    push a message of any kind in any stream."""
     find_sources = None if find is None else without_waiting(partial(_distinct_sources, find))
     named = class_ is _RETRIEVE  # the elements of a list are named by the response alone
     plan = McpMethods.plan_response
@@ -172,7 +173,7 @@ def _distinct_sources(find: _FindByParams, mcp: McpMethods, request: RoutedReque
 
 
 def _vendor_row(method: VendorMethod) -> ProtocolRoute:
-    """The row of a method that the configuration adds, for requests and notifications."""
+    """Return the row of a method that the configuration adds, for requests and notifications."""
     row = _row(method.name, RouteClass(method.class_), McpMethods.of_vendor)
     return replace(row, hint_source=McpMethods.vendor_source)
 

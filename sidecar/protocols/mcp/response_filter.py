@@ -56,7 +56,7 @@ class AllowedCall(NamedTuple):
 
 
 def call_token(session: str, identity: str | int) -> str:
-    """A token for a call. Ids are unique within a session, and `1` differs from `"1"`."""
+    """Return a token for a call. Ids are unique within a session, and `1` differs from `"1"`."""
     # JSON escapes quotes, and a number holds no space, so the two parts can't run together.
     return f"{session} {orjson.dumps(identity).decode()}"
 
@@ -95,7 +95,7 @@ class ResponseFilter:
         return passed
 
     def filter_message(self, data: bytes) -> ForwardedPart | None:
-        """One message as the agent may see it; None to drop it. Raises `UpstreamFailed`."""
+        """Return one message as the agent may see it; None to drop it. Raises `UpstreamFailed`."""
         # Empty: the response to a notification, or an event that only keeps the connection open.
         if not data.strip():
             return ForwardedPart(data)
@@ -115,7 +115,7 @@ class ResponseFilter:
         return ForwardedPart(to_json(message) if self._changed else data, self._withheld)
 
     def _may_send(self, message: dict[str, Any]) -> bool:
-        """Whether the agent may get this request or notification from the server."""
+        """Return whether the server may send this request or notification to the agent."""
         method, params = message["method"], params_of(message)
         if not isinstance(method, str) or not isinstance(params, dict):
             return False
@@ -166,8 +166,8 @@ class ResponseFilter:
             self._changed = True
 
     def _call_from_session(self, identity: Any, result: dict[str, Any]) -> bool:
-        """Whether this result answers an earlier call of the same session whose sources the
-        policies still allow."""
+        """Return whether this result answers an earlier call of the same session, and the policies
+        still allow the sources of that call."""
         if self._session is None or type(identity) not in (str, int):
             return False
         token = call_token(self._session, identity)
@@ -209,7 +209,7 @@ class ResponseFilter:
 
     def _withhold_resources(self, node: Any, depth: int = 0) -> bool:
         """Withhold the resources that the agent may not read from every list in `node`. Returns
-        False if one of them is not in a list, so that it can't be left out."""
+        False if such a resource is not in a list, so that it can't be left out."""
         # Bounds the recursion: Python's own stack allows about a thousand calls.
         if depth > _MAX_DEPTH:
             raise UpstreamFailed(f"the data source's response has more than {_MAX_DEPTH} levels")
@@ -232,7 +232,8 @@ class ResponseFilter:
         return True
 
     def _may_see_block(self, node: dict[str, Any]) -> bool:
-        """Whether the agent may see `node`. Only content blocks of resources may be hidden."""
+        """Return whether the agent may see `node`. Only content blocks of resources may be
+        hidden."""
         kind = node.get("type")
         if kind == "resource_link":
             return self._may_see(self._objects.resource, node.get("uri"))
@@ -254,7 +255,7 @@ class ResponseFilter:
         return self._permits(source)
 
     def _may_see_token(self, tokens: Continuations, token: object) -> bool:
-        """Whether the policies still allow all sources behind a token."""
+        """Return whether the policies still allow all sources behind a token."""
         if not isinstance(token, str):
             return False
         try:

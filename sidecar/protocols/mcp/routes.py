@@ -68,13 +68,14 @@ class Mcp(McpMethods):
         return self._sse.plan(request.attribution, filter_of)
 
     def refine_posted(self, request: RoutedRequest) -> ProtocolRoute | None:
-        """The row of a message to a stream; None if no stream of this caller takes it."""
+        """Return the row of a message to a stream; None if this caller has no stream that takes the
+        message."""
         if self._sse.session_of(request.target, request.attribution) is None:
             return None
         return self.refine_by_method(request)
 
     def refine_by_method(self, request: RoutedRequest) -> ProtocolRoute | None:
-        """The row of the message's method."""
+        """Return the row of the message's method."""
         # `message_body` has refused an array, which only versions up to 2025-03-26 read as a batch.
         message = request.body
         if isinstance(message, NotJson):
@@ -90,7 +91,7 @@ class Mcp(McpMethods):
     def render_refusal(
         self, request: RoutedRequest | None, refusal: RefusalResponse
     ) -> FetchedResponse | None:
-        """A JSON-RPC error. A denied notification or response gets none, since JSON-RPC only
+        """Return a JSON-RPC error. A denied notification or response gets none, since JSON-RPC only
         answers requests; but any unreadable message (400) gets one."""
         if request is None:
             return None
@@ -107,8 +108,9 @@ class Mcp(McpMethods):
     def _posted_refusal(
         self, request: RoutedRequest, refusal: RefusalResponse
     ) -> FetchedResponse | None:
-        """The refusal of a message to a stream, which gets it: clients read no other response, and
-        some give up at a status such as 403."""
+        """Send the refusal of a message to the stream that takes it, and return the response to the
+        POST; None if the message is not for such a stream. Clients read no other response, and some
+        give up at a status such as 403."""
         target, who = request.target, request.attribution
         if refusal.status != 403 or self._sse.session_of(target, who) is None:
             return None
@@ -133,7 +135,8 @@ class Mcp(McpMethods):
         return headers.fault(request.fields, message, self._versions.supported)
 
     def _readable_fault(self, request: RoutedRequest) -> headers.HeaderFault | None:
-        """How the header fields and a message disagree that is well formed; None for any other."""
+        """Return the contradiction between the header fields and a well-formed message; None if
+        they agree, or if the message is not well formed."""
         if not isinstance(request.body, dict):
             return None
         try:

@@ -46,8 +46,8 @@ class SseSessions:
         self._open: dict[str, _Session] = {}
 
     def session_of(self, target: Target, who: Attribution) -> str | None:
-        """The name of the session whose messages are posted to `target`; None if no stream of this
-        user and session has named it."""
+        """Return the name of the session whose messages are posted to `target`; None if no stream
+        of this user and session has named it."""
         found = self._open.get(target.forwarded)
         return f"sse {target.forwarded}" if found is not None and found.is_for(who) else None
 
@@ -69,8 +69,8 @@ class SseSessions:
         )
 
     def named(self, data: bytes) -> tuple[Target, bytes]:
-        """The target that the server names in its first event, and how the agent is told of it.
-        Raises `UpstreamFailed`."""
+        """Return the target that the server names in its first event, and the event as the agent
+        gets it. Raises `UpstreamFailed`."""
         try:
             text = data.decode("ascii").strip()
             parts = urlsplit(text)
@@ -119,7 +119,8 @@ class _Stream:
         return self._end
 
     def filter_event(self, data: bytes) -> ForwardedPart | None:
-        """The first event names the address; the others are messages. Raises `UpstreamFailed`."""
+        """Filter one event: the first names the address; the others are messages. Raises
+        `UpstreamFailed`."""
         if self._filter is not None:
             return self._filter(data)
         if not data.strip():
@@ -149,4 +150,5 @@ def _dropped(_data: bytes) -> None:
 
 
 POSTED = ForwardPlan(filter_response=_without_body, filter_event=_dropped)
-"""The plan of a message: its response comes on the stream, so nothing of this one is needed."""
+"""The plan of a message: its response comes on the stream, so the response to the POST is not
+needed."""

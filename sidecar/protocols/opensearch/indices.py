@@ -38,7 +38,7 @@ _EXPAND_WILDCARDS = frozenset(("all", "open", "closed", "hidden", "none"))
 
 
 def parse_names(value: object) -> tuple[str, ...]:
-    """The names in an index expression, each once: a string with commas, or a list."""
+    """Return the names in an index expression, each once: a string with commas, or a list."""
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, list) or not parts:
         raise Malformed("an index is not given as a name")
@@ -51,7 +51,7 @@ def parse_names(value: object) -> tuple[str, ...]:
 
 
 def parse_name(value: object) -> str:
-    """One name, where the server takes only one."""
+    """Return one name, where the server takes only one."""
     # The server reads a number as text, and there may be an index of that name.
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
@@ -80,7 +80,8 @@ def is_pattern(name: str) -> bool:
 
 
 def parse_expand_wildcards(value: object) -> str | None:
-    """A request's `expand_wildcards`, which says what a pattern covers; None if it isn't given."""
+    """Return a request's `expand_wildcards`, which says what a pattern covers; None if it isn't
+    given."""
     if value is None:
         return None
     parts = value if isinstance(value, list) else str(value).split(",")
@@ -103,7 +104,7 @@ _NOT_IDENTITY = frozenset((
 
 
 class Indices:
-    """What the names of one server stand for, as far as that is certain."""
+    """The indices that the names of one server stand for, as far as that is certain."""
 
     def __init__(self, source_names: SourceNames, monotonic: Callable[[], float]) -> None:
         self._source_names = source_names
@@ -118,10 +119,10 @@ class Indices:
         expand_wildcards: str | None = None,
         strict: bool = False,
     ) -> tuple[SourceRef, ...]:
-        """The sources that `names` stand for, which come from `parse_names`. A plain name that
-        doesn't exist is its own source: its policy says whether the agent may know that, and a
-        write may create it. With `strict` it is `Unresolved`: a query language may have kinds of
-        names that are unknown here."""
+        """Return the sources that `names` (from `parse_names`) stand for. A plain name that doesn't
+        exist is its own source: its policy says whether the agent may know that, and a write may
+        create it. With `strict` such a name raises `Unresolved`, since a query language may have
+        kinds of names that are unknown here."""
         found: dict[str, SourceRef] = {}
         for name in dict.fromkeys(names):
             resolved = await self._resolve(name, request, expand_wildcards)
@@ -159,8 +160,9 @@ class Indices:
 
 
 def _identity_fields(request: RoutedRequest) -> Iterator[tuple[bytes, bytes]]:
-    """The fields that may identify the caller. A server's answer depends on who asks, and plugins
-    read that from fields of their own, so every field counts except those known not to matter."""
+    """Yield the fields that may identify the caller. A server's answer depends on who asks, and
+    plugins read that from fields of their own, so every field counts except those known not to
+    matter."""
     for name, value in request.fields:
         lower = name.lower()
         if lower not in _NOT_IDENTITY:
@@ -168,7 +170,7 @@ def _identity_fields(request: RoutedRequest) -> Iterator[tuple[bytes, bytes]]:
 
 
 async def resolve(name: str, request: RoutedRequest, expand_wildcards: str | None) -> Resolution:
-    """What the server says `name` stands for. Raises `Unresolved`."""
+    """Return the server's resolution of `name`. Raises `Unresolved`."""
     path = f"/_resolve/index/{encode_segment(name)}"
     if expand_wildcards is not None:
         path += f"?expand_wildcards={expand_wildcards}"
@@ -201,20 +203,21 @@ def parse_resolution(body: Any) -> Resolution:
 
 
 def _has_local_name(entry: Any) -> bool:
-    """Whether an entry has a name, and it isn't in another cluster."""
+    """Return whether an entry has a name that isn't in another cluster."""
     return (
         isinstance(entry, dict) and isinstance(entry.get("name"), str) and ":" not in entry["name"]
     )
 
 
 def source_name(index: dict[str, Any]) -> str:
-    """The name of an index in policies: its data stream's if it is part of one, else its own."""
+    """Return the name by which policies know an index: the name of its data stream if it is part of
+    one, else its own."""
     name: str = index.get("data_stream") or index["name"]
     return name
 
 
 def alias_targets(alias: dict[str, Any]) -> list[str]:
-    """The indices that an alias points to."""
+    """Return the indices that an alias points to."""
     found = alias.get("indices", [])
     if isinstance(found, str):
         found = [found]

@@ -62,7 +62,7 @@ _ADMIN_PLUGINS = frozenset((
 
 
 def blocked(method: str, target: Target) -> RouteMatch | None:
-    """The row of an API that is denied as a whole; None for any other."""
+    """Return the row of an API that is denied as a whole; None for any other."""
     name = target.segments[0]
     path, bulk, admin = f"/{name}", _BULK_APIS, _ADMIN_APIS
     if name in _PLUGIN_PREFIXES and len(target.segments) > 1:
@@ -92,8 +92,8 @@ class OpenSearch(OpenSearchServer):
 
 
 def _has_index(found: RouteMatch) -> bool:
-    """Whether the segment matched by `{index}` can be an index. No index begins with `_`, so such a
-    segment is a part of the API that the table doesn't have."""
+    """Return whether the segment matched by `{index}` can be an index. No index begins with `_`, so
+    such a segment is a part of the API that the table doesn't have."""
     if not found.route.pattern.startswith("/{index}"):
         return True
     return found.path_params[0][:1] != "_" or found.path_params[0] == "_all"

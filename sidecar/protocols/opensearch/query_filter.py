@@ -18,18 +18,18 @@ from sidecar.protocols.shared.responses import DEFAULT_LEVEL
 
 
 class ShownFields(NamedTuple):
-    """What the caller asked to see of a document. Anything else that the response contains was
-    added by the sidecar, which takes it out again."""
+    """The parts of a document that the caller asked to see. Anything else in the response is there
+    because the sidecar added it to the request, and is removed again."""
 
     source: bool = True
-    """Whether the response shows `_source` at all."""
+    """True if the response shows `_source` at all."""
     level: bool = True
-    """Whether `_source` shows the document's level."""
+    """True if `_source` shows the document's level."""
 
 
 def shown_fields(given: Any, field: str) -> ShownFields | None:
-    """The fields that the `_source` of a search asks for, or None if the level in `field` can't be
-    added to them."""
+    """Return the fields that the `_source` of a search asks for, or None if the level in `field`
+    can't be added to them."""
     if given is None or given is True:
         return ShownFields()
     if given is False:
@@ -54,7 +54,7 @@ def shown_fields(given: Any, field: str) -> ShownFields | None:
 
 
 def include_field(given: Any, field: str) -> Any:
-    """`_source` with `field` included."""
+    """Return `_source` with `field` included."""
     if isinstance(given, dict):
         key = "includes" if "includes" in given else "include"
         return {**given, key: [*(_names(given[key]) or ()), field]}
@@ -70,7 +70,7 @@ def _names(value: Any) -> list[str] | None:
 
 
 def _covers(name: str, field: str) -> bool:
-    """Whether a name in `_source` covers `field` or an object around it. `*` is the only
+    """Return whether a name in `_source` covers `field` or an object around it. `*` is the only
     wildcard."""
     parts = field.split(".")
     # `fnmatchcase` has two more wildcards: escape them.
@@ -107,8 +107,8 @@ _RETRIEVERS = frozenset(("knn", "linear", "rrf", "standard", "text_similarity_re
 def can_filter(
     body: dict[str, Any] | None, query: dict[str, str], field: str, budget: Budget
 ) -> bool:
-    """Whether the search can withhold documents by their levels in `field`. The caller has checked
-    that it names no further index."""
+    """Return whether the search can withhold documents by their levels in `field`. The caller must
+    have checked that the search names no further index."""
     if body is None or not PREVENTS_FILTERING.isdisjoint(query):
         return False
     if not body.keys() <= _MEMBERS or not isinstance(body.get("search_pipeline", ""), str):
@@ -120,7 +120,7 @@ def can_filter(
 
 
 def _objects(body: dict[str, Any], budget: Budget) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Every object in a search, with its depth. `_source` holds names of fields only."""
+    """Yield every object in a search, with its depth. `_source` holds names of fields only."""
     pending: list[tuple[int, Any]] = [(1, body[key]) for key in body if key != "_source"]
     while pending:
         budget.check()
@@ -132,7 +132,8 @@ def _objects(body: dict[str, Any], budget: Budget) -> Iterator[tuple[int, dict[s
 
 
 def _stays_within(at: tuple[int, dict[str, Any]]) -> bool:
-    """Whether an object reveals only documents that match the query, and can be serialized."""
+    """Return whether an object reveals only documents that match the query. False if it is nested
+    too deeply to be serialized."""
     depth, node = at
     if depth > _MAX_DEPTH or not _REACHES_BEYOND.isdisjoint(node):
         return False
@@ -156,7 +157,8 @@ def _each_object(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def add_filter(body: dict[str, Any], visibility: Visibility) -> tuple[dict[str, Any], ShownFields]:
-    """The search with the condition in it, and what the caller asked to see of its documents."""
+    """Return the search with the condition in it, and the parts of its documents that the caller
+    asked to see."""
     assert visibility.levels is not None
     filtered = dict(body)
     condition = level_condition(visibility.field, visibility.levels)
@@ -194,7 +196,7 @@ def level_condition(field: str, levels: tuple[str, ...]) -> dict[str, Any]:
 
 
 def filter_query(query: Any, condition: dict[str, Any]) -> dict[str, Any]:
-    """`query`, limited to documents that `condition` matches."""
+    """Return `query`, limited to documents that `condition` matches."""
     if isinstance(query, dict) and list(query) == ["hybrid"] and isinstance(query["hybrid"], dict):
         # A hybrid query must be outermost (OpenSearch, hybrid search) and can't contain another,
         # so the condition goes around each of its parts instead.
@@ -213,8 +215,8 @@ def _with_condition(query: Any, condition: dict[str, Any]) -> dict[str, Any]:
 
 
 def _filter_vectors(query: Any, condition: dict[str, Any], depth: int = 0) -> Any:
-    """`query` with the condition also inside the vector searches that select documents. If hidden
-    neighbours were dropped only afterwards, too few would be left."""
+    """Return `query` with the condition also inside the vector searches that select documents. If
+    hidden neighbours were dropped only afterwards, too few would be left."""
     if not isinstance(query, dict) or depth > _MAX_QUERY_DEPTH:
         return query
     filtered = dict(query)
@@ -241,7 +243,7 @@ def _filter_vectors(query: Any, condition: dict[str, Any], depth: int = 0) -> An
 
 
 def _filter_knn(clause: Any, condition: dict[str, Any]) -> Any:
-    """Elasticsearch's `filter` is one query, or a list of which all must match."""
+    """Elasticsearch's `filter` is one query, or a list whose queries must all match."""
     if not isinstance(clause, dict):
         return clause
     own = clause.get("filter", [])
@@ -258,14 +260,16 @@ def _filter_opensearch_knn(clause: Any, condition: dict[str, Any]) -> Any:
 
 
 def _filter_retriever(retriever: dict[str, Any], condition: dict[str, Any]) -> dict[str, Any]:
-    """`retriever` with the condition in its `filter`, which applies to every retriever within."""
+    """Return `retriever` with the condition in its `filter`, which applies to every retriever
+    within."""
     # It has one member, as `_retrievers_keep_filter` has checked. Its `filter` is like `knn`'s.
     [(kind, inner)] = retriever.items()
     return {kind: _filter_knn(inner, condition)}
 
 
 def _retrievers_keep_filter(body: dict[str, Any]) -> bool:
-    """Whether the outermost retriever's filter applies to every retriever of a search."""
+    """Return whether the filter of the outermost retriever applies to every retriever of a
+    search."""
     if "retriever" in body and ("query" in body or "knn" in body):
         return False
     pending = [body["retriever"]] if "retriever" in body else []

@@ -25,7 +25,7 @@ _PAIR = re.compile(r"([A-Za-z_][A-Za-z0-9_.]*)(?:=([^;]*))?").fullmatch
 
 
 def parse_query(query: str | None) -> dict[str, str]:
-    """The parameters' names and decoded values. Raises `Malformed` where two readers could
+    """Return the parameters' names and decoded values. Raises `Malformed` where two readers could
     differ."""
     found: dict[str, str] = {}
     for part in (query or "").split("&"):
@@ -43,7 +43,7 @@ def parse_query(query: str | None) -> dict[str, str]:
 
 
 def parse_known(query: str | None, names: frozenset[str]) -> dict[str, str]:
-    """`parse_query`, for a query that may only have the parameters `names`."""
+    """Like `parse_query`, for a query that may only have the parameters `names`."""
     found = parse_query(query)
     for name in found:
         if name not in names:
@@ -130,12 +130,12 @@ _VENDOR = re.compile(
 
 
 def optional_json(raw: bytes, media_type: str | None, budget: Budget) -> dict[str, Any] | None:
-    """One JSON object, or None if there is no body."""
+    """Return one JSON object, or None if there is no body."""
     return optional_json_object(raw, _standard(media_type), budget)
 
 
 def ndjson(raw: bytes, media_type: str | None, budget: Budget) -> list[dict[str, Any]]:
-    """One JSON object per line."""
+    """Return one JSON object per line."""
     return json_lines(raw, _standard(media_type), budget)
 
 
@@ -170,8 +170,8 @@ _RENDERED_ON_SERVER = {
 
 
 def names_in_search(body: dict[str, Any] | None, budget: Budget) -> set[str]:
-    """The names in a search's body. Raises `Unresolved` and `Malformed`, as soon as the request of
-    this budget has ended too."""
+    """Return the names in a search's body. Raises `Unresolved` and `Malformed`, the latter also as
+    soon as the request of this budget has ended."""
     if body is None:
         return set()
     for key in body:
@@ -187,7 +187,7 @@ def names_in_search(body: dict[str, Any] | None, budget: Budget) -> set[str]:
 
 
 def names_in_query(body: Any, budget: Budget) -> set[str]:
-    """The names in a query, or in anything that contains queries."""
+    """Return the names in a query, or in anything that contains queries."""
     found: set[str] = set()
     pending = [body]
     while pending:

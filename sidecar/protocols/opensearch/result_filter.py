@@ -29,7 +29,7 @@ class ResultFilter:
         """The number of documents withheld so far."""
 
     def filter_search(self, response: Any, shown: ShownFields) -> None:
-        """Removes from a search's response, in place, what the agent may not see."""
+        """Removes from a search's response, in place, everything that the agent may not see."""
         if not isinstance(response, dict):
             raise UpstreamFailed(_UNREADABLE)
         # Suggestions reveal terms of documents that the query doesn't match.
@@ -47,7 +47,7 @@ class ResultFilter:
                 raise UpstreamFailed("the data source's aggregations count withheld documents")
 
     def filter_document(self, response: Any) -> Any:
-        """A document requested by its id. A hidden one looks like one that doesn't exist."""
+        """Return a document requested by its id. A hidden one looks like one that doesn't exist."""
         if not isinstance(response, dict):
             raise UpstreamFailed(_UNREADABLE)
         # A missing document has no level, and passes as it is.
@@ -119,8 +119,9 @@ def _hit_list(hits: Any) -> list[Any]:
 
 
 def _values(node: Any, parts: list[str], depth: int = 0) -> list[Any]:
-    """All values that a document has at a path. A name may contain dots, since the server indexes
-    `{"a.b": 1}` like `{"a": {"b": 1}}`. Lists nested too deeply count as an unknown value."""
+    """Return all values that a document has at a path. A name may contain dots, since the server
+    indexes `{"a.b": 1}` like `{"a": {"b": 1}}`. Lists nested too deeply count as an unknown
+    value."""
     if isinstance(node, list):
         if depth > _MAX_LIST_DEPTH:
             return [None]

@@ -42,7 +42,7 @@ def read_route(
 
 
 def filtered(row: ProtocolRoute, plan: PlanForward) -> ProtocolRoute:
-    """`row`, with `plan` for an agent that may not see every document."""
+    """Return `row`, with `plan` for an agent that may not see every document."""
     unfiltered = row.plan_forward
 
     def forward(
@@ -62,7 +62,8 @@ def filtering_route(
     plan: PlanForward,
     can_filter: Callable[[OpenSearchServer, RoutedRequest], bool],
 ) -> ProtocolRoute:
-    """A row that withholds documents by their levels if the request allows it, else `row`."""
+    """Return a row that withholds documents by their levels if the request allows it, else
+    `row`."""
     filtering = filtered(row, plan)
 
     def refine(server: OpenSearchServer, request: RoutedRequest) -> ProtocolRoute:
@@ -73,13 +74,13 @@ def filtering_route(
 
 
 def search_route(methods: str, pattern: str, plan: PlanForward) -> ProtocolRoute:
-    """A search. `plan` is for an agent that may see every document."""
+    """Return the row of a search. `plan` is for an agent that may see every document."""
     row = read_route(methods, pattern, search.sources_of_search, plan)
     return filtering_route(row, search.filter_search, search.can_filter)
 
 
 def language_route(pattern: str, find_sources: FindSources) -> ProtocolRoute:
-    """A query in a query language, whose response may have a cursor."""
+    """Return the row of a query in a query language, whose response may have a cursor."""
     return read_route("GET POST", pattern, find_sources, search.remember)
 
 
@@ -88,13 +89,13 @@ def metadata_route(methods: str, pattern: str, find_sources: FindSources) -> Pro
 
 
 def composed_route(methods: str, pattern: str, compose: ComposeResponse) -> ProtocolRoute:
-    """A list, filtered by what the agent may see."""
+    """Return the row of a list, filtered by what the agent may see."""
     return ProtocolRoute(methods, pattern, RouteClass.METADATA, compose_response=compose)
 
 
 def listing_route(pattern: str) -> ProtocolRoute:
-    """A response with a member per index: authorized by the names in the path, or filtered if they
-    are patterns."""
+    """Return the row of a response with a member per index: authorized by the names in the path, or
+    filtered if they are patterns."""
     row = metadata_route("GET HEAD", pattern, reads_and_writes.sources_of_metadata)
     composed = composed_route("GET HEAD", pattern, lists.list_by_index)
 
@@ -113,7 +114,7 @@ def write_route(
 
 
 def renaming_route(methods: str, pattern: str) -> ProtocolRoute:
-    """A write that creates or deletes a name."""
+    """Return the row of a write that creates or deletes a name."""
     # Forget names before and after: a look-up in between could have cached either meaning.
     return replace(
         write_route(methods, pattern),
@@ -123,7 +124,7 @@ def renaming_route(methods: str, pattern: str) -> ProtocolRoute:
 
 
 def release_route(pattern: str) -> ProtocolRoute:
-    """Gives continuations back to the server."""
+    """Return the row of a request that gives continuations back to the server."""
     # Open, since it reads no source. `release` checks that the continuations are the caller's own.
     return ProtocolRoute(
         "DELETE", pattern, RouteClass.OPEN, search.release, parse_body=optional_json

@@ -63,7 +63,7 @@ _ADMIN_APIS = (
 
 
 async def _health(_server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """No sources, since the health of the cluster alone reveals nothing about an index."""
+    """Return no sources, since the health of the cluster alone reveals nothing about an index."""
     level = request_parts.parse_query(request.target.query).get("level", "cluster")
     if level != "cluster":
         raise Malformed(f"`level={level[:64]}` shows indices: use `level=cluster`")

@@ -50,7 +50,7 @@ class OpenSearchServer(SourceProtocol):
         query: dict[str, str],
         default_expand: str | None = None,
     ) -> Sources:
-        """The sources of index names. What patterns cover is stated in `query`, or else in
+        """Return the sources of index names. What patterns cover is stated in `query`, or else in
         `default_expand`."""
         expand = parse_expand_wildcards(query.get("expand_wildcards", default_expand))
         return await self.indices.sources(names, request, expand_wildcards=expand)
@@ -61,15 +61,16 @@ class OpenSearchServer(SourceProtocol):
     def remember_continuations(
         self, response: Any, request: RoutedRequest, sources: Sources, *, level_added: bool = False
     ) -> None:
-        """Records which sources the continuations in a response stand for; and with `level_added`,
-        that the sidecar, and not the caller, requested the level in later pages."""
+        """Records which sources the continuations in a response stand for. `level_added` also
+        records that the sidecar, not the caller, requested the level in later pages."""
         for token in _tokens(response):
             self.continuations.remember(token, request.attribution, sources)
             if level_added:
                 self.continuations.remember(token + _LEVEL_ADDED, request.attribution, sources)
 
     def is_level_added(self, token: str, who: Attribution) -> bool:
-        """Whether the level must be removed from the pages of `token`."""
+        """Return whether the sidecar must remove the level from the pages of `token`, because only
+        it asked for the level."""
         try:
             self.continuations.sources_of(token + _LEVEL_ADDED, who)
         except Unresolved:
@@ -87,12 +88,12 @@ def _tokens(response: Any) -> list[str]:
 
 
 def path_names(request: RoutedRequest) -> tuple[str, ...]:
-    """The index names in the pattern's first parameter."""
+    """Return the index names in the pattern's first parameter."""
     return parse_names(request.path_params[0])
 
 
 def requested_names(request: RoutedRequest) -> tuple[str, ...]:
-    """The index names of a path; all indices if it names none."""
+    """Return the index names of a path; all indices if it names none."""
     if request.path_params:
         return path_names(request)
     # Only `_INDEX_IN_QUERY` may have this parameter: it is refused with any other path.
@@ -101,7 +102,7 @@ def requested_names(request: RoutedRequest) -> tuple[str, ...]:
 
 
 def hint_source(server: OpenSearchServer, request: RoutedRequest) -> SourceRef | None:
-    """The index that a write's path names, or None if the path alone doesn't show it."""
+    """Return the index that a write's path names, or None if the path alone doesn't show it."""
     names = request.path_params[0].split(",")
     if len(names) == 1 and not is_pattern(names[0]):
         return server.source_names.of(names[0])
@@ -110,7 +111,7 @@ def hint_source(server: OpenSearchServer, request: RoutedRequest) -> SourceRef |
 
 
 def parse_json(response: FetchedResponse) -> Any:
-    """The JSON of a response; None if it has another format."""
+    """Return the JSON of a response; None if it has another format."""
     try:
         return orjson.loads(response.body)
     except orjson.JSONDecodeError:
@@ -119,8 +120,9 @@ def parse_json(response: FetchedResponse) -> Any:
 
 
 def read_parameters(request: RoutedRequest) -> dict[str, str]:
-    """The parameters of a request that reads. `index` is allowed only where the path has no place
-    for an index: elsewhere the server could read a different index from the one that was judged."""
+    """Return the parameters of a request that reads. `index` is allowed only where the path has no
+    place for an index: elsewhere the server could read a different index from the one that was
+    judged."""
     names = request_parts.READ_PARAMETERS
     if request.target.segments == _INDEX_IN_QUERY:
         names |= {"index"}
@@ -128,7 +130,7 @@ def read_parameters(request: RoutedRequest) -> dict[str, str]:
 
 
 def string_member(body: Any, member: str) -> str:
-    """A member that must be a non-empty string. Raises `Malformed`."""
+    """Return a member that must be a non-empty string. Raises `Malformed`."""
     value = body.get(member) if isinstance(body, dict) else None
     if not isinstance(value, str) or not value:
         raise Malformed(f"`{member}` must be a non-empty string")
@@ -140,7 +142,8 @@ def union(one: Sources, other: Sources) -> Sources:
 
 
 def object_list(body: Any, member: str, error: type[Exception] = Malformed) -> list[dict[str, Any]]:
-    """A member that must be a list of objects. In a request it may be absent, which means empty."""
+    """Return a member that must be a list of objects. In a request it may be absent, which means
+    empty."""
     found = body.get(member) if isinstance(body, dict) else None
     if found is None and error is Malformed:
         return []

@@ -48,15 +48,15 @@ class QueryForm(NamedTuple):
     metadata: str | None
     """The member of a record that holds its metadata; None if it is the record itself."""
     by_id: bool = False
-    """Whether the records are an object keyed by id, instead of a list."""
+    """True if the records are an object keyed by id, instead of a list."""
     filterable: Callable[[Any], bool] = lambda _body: True
-    """Whether a request with this body can be narrowed."""
+    """Returns whether a request with this body can be narrowed."""
     paged: bool = False
-    """Whether the response may name a next page."""
+    """True if the response may name a next page."""
 
 
 def withhold(form: QueryForm, levels: DocumentLevels, forwarded: FilteredQuery) -> ResponseStep:
-    """A step that withholds the records that the agent may not see."""
+    """Return a step that withholds the records that the agent may not see."""
     *outer, last = form.records_at
 
     def step(whole: Body) -> tuple[int, bool]:
@@ -96,7 +96,7 @@ def _check_form(whole: Body, form: QueryForm) -> None:
 
 
 def filtered(response: FetchedResponse, *steps: ResponseStep) -> ForwardedPart:
-    """A response after `steps`; the data source's own bytes if none of them changed it."""
+    """Return a response after `steps`; the data source's own bytes if none of them changed it."""
     whole = response_object(response)
     results = [step(whole) for step in steps]
     body = to_json(whole) if any(changed for _, changed in results) else response.body
@@ -124,13 +124,13 @@ def _narrow_search(body: Body, levels: DocumentLevels) -> FilteredQuery:
 
 
 def _narrow_document_search(body: Body, levels: DocumentLevels) -> FilteredQuery:
-    """A search of documents, which returns no fields by default."""
+    """Narrow a search of documents, which returns no fields by default."""
     narrowed = _with_condition(body, levels)
     return _requesting_level(narrowed, "include_fields", levels, lambda document: document)
 
 
 def _narrow_document_fetch(body: Body, levels: DocumentLevels) -> FilteredQuery:
-    """Documents by id or by filter, which return every field by default."""
+    """Narrow a fetch of documents by id or by filter, which returns every field by default."""
     # A fetch by ids takes no filter, so only the check of the response withholds documents.
     narrowed = dict(body) if body.get("filter") is None else _with_condition(body, levels)
     if not narrowed.get("include_fields"):
@@ -156,8 +156,8 @@ def _with_condition(body: Body, levels: DocumentLevels) -> Body:
 def _requesting_level(
     body: Body, member: str, levels: DocumentLevels, fields_of: Callable[[Body], Any]
 ) -> FilteredQuery:
-    """`body` with the level's field among those that `member` requests. `fields_of` finds the
-    fields of a record in the response, from which the level is removed again."""
+    """Return `body` with the level's field among those that `member` requests. `fields_of` finds
+    the fields of a record in the response, from which the level is removed again."""
     level, requested = ".".join(levels.path), body.get(member) or []
     if "*" in requested or level in requested:
         return FilteredQuery(body, _strip_nothing)

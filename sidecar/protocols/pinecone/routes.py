@@ -138,8 +138,8 @@ class Pinecone(PineconeSources, SourceProtocol):
         return ForwardPlan(filter_response=lambda response: filtered(response, step))
 
     def refine_stats(self, request: RoutedRequest) -> ProtocolRoute:
-        """The row of index statistics. With a filter they would reveal what is in every namespace,
-        so that is refused."""
+        """Return the row of index statistics. With a filter they would reveal what is in every
+        namespace, so that is refused."""
         [given] = read_members(request.body or {}, "filter")
         [stated] = read_parameters(request.target.query, "filter")
         if given or stated:
@@ -169,7 +169,7 @@ _CHAT, _FILES = "/assistant/chat/{assistant}", "/assistant/files/{assistant}"
 def _row(
     methods: str, path: str, class_: RouteClass, find: FindSources, hint: Any = None, **more: Any
 ) -> ProtocolRoute:
-    """A row whose sources are found in the request itself, without a look-up."""
+    """Return a row whose sources are found in the request itself, without a look-up."""
     return ProtocolRoute(
         methods, path, class_, without_waiting(find), hint, find_sources_now=find, **more
     )
@@ -178,7 +178,7 @@ def _row(
 def _unfiltered_route(
     methods: str, path: str, find: FindSources, *, paged: bool = False
 ) -> ProtocolRoute:
-    """A retrieval that doesn't filter records."""
+    """Return the row of a retrieval that doesn't filter records."""
     parse_body = None if methods == "GET" else json_object
     plan = Pinecone.plan_paged if paged else None
     return _row(
@@ -193,7 +193,7 @@ def _unfiltered_route(
 
 
 def _filtered_route(unfiltered: ProtocolRoute, form: QueryForm) -> ProtocolRoute:
-    """The same retrieval, but with its records filtered."""
+    """Return the row of the same retrieval, but with its records filtered."""
 
     def plan(
         pinecone: Pinecone, request: RoutedRequest, sources: Sources, visibility: Visibility

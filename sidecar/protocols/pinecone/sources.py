@@ -26,23 +26,24 @@ class PineconeSources:
         self._pages = Continuations(monotonic)
 
     def of_path(self, request: RoutedRequest) -> Sources:
-        """The namespace that the path names."""
+        """Return the namespace that the path names."""
         return (self._of(request.path_params[0]),)
 
     def of_query(self, request: RoutedRequest) -> Sources:
-        """The namespace that the query names, and those of its page token."""
+        """Return the namespace that the query names, and those of its page token."""
         # Both are judged, since the agent could state another namespace beside a token.
         name, token = read_parameters(request.target.query, "namespace", "paginationToken")
         return _distinct(self._of(name), *self._page_sources(request, token))
 
     def of_body(self, request: RoutedRequest) -> Sources:
-        """The namespace that the body names, and those of its page token."""
+        """Return the namespace that the body names, and those of its page token."""
         name, token = read_members(request.body, "namespace", "paginationToken")
         _check_filter(request.body)
         return _distinct(self._of(name), *self._page_sources(request, token))
 
     def of_queries(self, request: RoutedRequest) -> Sources:
-        """The namespaces of a query, and of each of its `queries`, which an older API accepts."""
+        """Return the namespaces of a query, and of each of its `queries`, which an older API
+        accepts."""
         name, queries = read_members(request.body, "namespace", "queries")
         names = [name]
         if not isinstance(queries, list | None):
@@ -57,7 +58,7 @@ class PineconeSources:
         return _distinct(*map(self._of, names))
 
     def of_records(self, request: RoutedRequest) -> Sources:
-        """The namespace of a search of records."""
+        """Return the namespace of a search of records."""
         [query] = read_members(request.body, "query")
         if not isinstance(query, dict):
             raise Malformed("`query` must be an object")
@@ -66,19 +67,19 @@ class PineconeSources:
         return (self._of(request.path_params[0]),)
 
     def of_documents(self, request: RoutedRequest) -> Sources:
-        """The namespace of a search of documents, and those of its page token."""
+        """Return the namespace of a search of documents, and those of its page token."""
         [token] = read_members(request.body, "pagination_token")
         _check_filter(request.body, "score_by", "ids")
         _check_names(request.body, "include_fields")
         return _distinct(self._of(request.path_params[0]), *self._page_sources(request, token))
 
     def of_created(self, request: RoutedRequest) -> Sources:
-        """The namespace that the body creates."""
+        """Return the namespace that the body creates."""
         [name] = read_members(request.body, "name")
         return (self._of(name),)
 
     def of_assistant(self, request: RoutedRequest) -> Sources:
-        """The assistant that the path names, which stands for all its files."""
+        """Return the assistant that the path names, which stands for all its files."""
         return (self._naming.of(ASSISTANT, request.path_params[0]),)
 
     def hint(self, request: RoutedRequest) -> SourceRef | None:
@@ -106,7 +107,7 @@ class PineconeSources:
     def _remember_page(
         self, request: RoutedRequest, sources: Sources, whole: Body
     ) -> tuple[int, bool]:
-        """A `ResponseStep` that remembers the next page's token."""
+        """Return a `ResponseStep` that remembers the next page's token."""
         pagination = whole.get("pagination")
         if pagination is not None:
             token = expect_object(pagination, "page").get("next")

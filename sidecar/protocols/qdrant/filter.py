@@ -20,15 +20,15 @@ from sidecar.protocols.shared.responses import (
 
 
 class Payload(NamedTuple):
-    """The `with_payload` that is sent so that the response holds the level's field, and the part
-    that the agent didn't request, which is removed from each point again."""
+    """The `with_payload` that is sent so that the response holds the level's field, and the parts
+    to remove from each point again because the agent didn't request them."""
 
     requested: Any
     added: tuple[tuple[str, ...], ...] = ()
     none: bool = False
-    """Whether the agent requested no payload at all."""
+    """True if the agent requested no payload at all."""
     prune: bool = False
-    """Whether to remove an object, too, if it is empty without `added`."""
+    """True if an object that is empty without `added` is removed too."""
 
 
 class FilteredRequest(NamedTuple):
@@ -48,7 +48,7 @@ class PayloadFilter:
         self.changed = False
 
     def points(self, value: Any, request: FilteredRequest) -> list[Any]:
-        """The visible points or records of a list."""
+        """Return the visible points or records of a list."""
         return [
             point
             for point in expect_list(value, "list of points")
@@ -56,13 +56,13 @@ class PayloadFilter:
         ]
 
     def page(self, value: Any, request: FilteredRequest) -> dict[str, Any]:
-        """The visible part of `{"points": […]}`."""
+        """Return the visible part of `{"points": […]}`."""
         page = _only(value, "points", "next_page_offset")
         return {**page, "points": self.points(page.get("points"), request)}
 
     def groups(self, value: Any, request: FilteredRequest) -> dict[str, Any]:
-        """The visible part of `{"groups": [{"hits": […], "lookup": …}]}`. A group without visible
-        hits is dropped."""
+        """Return the visible part of `{"groups": [{"hits": […], "lookup": …}]}`. A group without
+        visible hits is dropped."""
         whole = _only(value, "groups")
         visible = []
         for group in expect_list(whole.get("groups"), "list of groups"):
@@ -98,9 +98,9 @@ class RequestForm(NamedTuple):
 
     filter_result: Callable[[PayloadFilter, Any, FilteredRequest], Any]
     payload_by_default: bool = False
-    """Whether Qdrant returns payloads to a request without `with_payload`."""
+    """True if Qdrant returns payloads to a request without `with_payload`."""
     has_filter: bool = True
-    """Whether the request can have conditions. Points requested by id can only be checked."""
+    """True if the request can have conditions. Points requested by id can only be checked."""
 
 
 PAGE = RequestForm(PayloadFilter.page)
@@ -111,7 +111,7 @@ RECORDS = RequestForm(PayloadFilter.points, payload_by_default=True, has_filter=
 
 
 def narrow(request: Request, levels: DocumentLevels, form: RequestForm) -> FilteredRequest:
-    """`request` with the condition on levels, and with the level's field in its payload."""
+    """Return `request` with the condition on levels, and with the level's field in its payload."""
     payload = _payload(request.get("with_payload"), levels.path, default=form.payload_by_default)
     # Where documents without a level are visible, no condition matches exactly the visible ones:
     # only the response is filtered.
@@ -155,7 +155,7 @@ def response_filter(
 
 
 def _only(value: Any, *members: str) -> dict[str, Any]:
-    """An object with no other members: an unknown one might hold points."""
+    """Return an object that must have no other members: an unknown one might hold points."""
     checked = expect_object(value, "result")
     unknown = checked.keys() - set(members)
     if unknown:
@@ -166,7 +166,7 @@ def _only(value: Any, *members: str) -> dict[str, Any]:
 
 
 def _filtered(part: Request, levels: DocumentLevels) -> Request:
-    """`part` with the condition added to the caller's own, here and in every `prefetch`."""
+    """Return `part` with the condition added to the caller's own, here and in every `prefetch`."""
     condition = {"key": ".".join(levels.path), "match": {"any": list(levels.levels)}}
     own = part.get("filter") or {}
     # `must` applies whatever else the filter has. Qdrant accepts one condition or a list.
@@ -183,7 +183,8 @@ def _filtered(part: Request, levels: DocumentLevels) -> Request:
 
 
 def _payload(value: Any, path: tuple[str, ...], *, default: bool) -> Payload:
-    """The caller's `with_payload` (`value`), widened so that it covers the level's `path`."""
+    """Return the caller's `with_payload` (`value`), widened so that it covers the level's
+    `path`."""
     if value is None:
         value = default
     if isinstance(value, bool):

@@ -76,8 +76,8 @@ class Qdrant(QdrantSources, SourceProtocol):
         return self._table.match(method, target)
 
     def refine_creation(self, request: RoutedRequest) -> ProtocolRoute:
-        """The row of a creation. A collection made from another (`init_from`) is a copy, which
-        would be judged by a different name."""
+        """Return the row of a creation. A collection made from another (`init_from`) is a copy,
+        which would be judged by a different name."""
         copies = request.body is not None and request.body.get("init_from") is not None
         return _COPY if copies else _CREATE
 
@@ -85,7 +85,7 @@ class Qdrant(QdrantSources, SourceProtocol):
 def _retrieval(
     path: str, form: RequestForm, uses_point: UsesPoint = never_by_point
 ) -> ProtocolRoute:
-    """A row that filters documents. A request that uses a stored point as a vector gets an
+    """Return a row that filters documents. A request that uses a stored point as a vector gets an
     unfiltered row, which is judged at `critical`."""
 
     def plan(
@@ -115,7 +115,7 @@ def _retrieval(
 
 
 def _unfiltered(path: str) -> ProtocolRoute:
-    """A retrieval that doesn't filter documents."""
+    """Return the row of a retrieval that doesn't filter documents."""
     return ProtocolRoute(
         "POST",
         path,
@@ -127,13 +127,14 @@ def _unfiltered(path: str) -> ProtocolRoute:
 
 
 def _without_levels(route: ProtocolRoute) -> ProtocolRoute:
-    """The row for a data source without `sensitivity_field`. Nothing is filtered there, so the row
-    needs no `refine`."""
+    """Return the row for a data source without `sensitivity_field`. Nothing is filtered there, so
+    the row needs no `refine`."""
     return _unfiltered(route.pattern) if route.filters_documents else route
 
 
 def _list(path: str, member: str, name: str) -> ProtocolRoute:
-    """A list, filtered by the collection that each element of `result.<member>` has in `name`."""
+    """Return the row of a list, filtered by the collection that each element of `result.<member>`
+    has in `name`."""
 
     def plan(
         qdrant: Qdrant, _request: RoutedRequest, _sources: object, visibility: Visibility

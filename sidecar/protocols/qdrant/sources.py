@@ -36,8 +36,8 @@ MAX_DEPTH = 32
 
 Request = dict[str, Any]
 UsesPoint = Callable[[Request], bool]
-"""Whether a request uses a stored point in place of a vector: its response then reveals what that
-point is similar to, even if the agent may not see the point itself. True if in doubt."""
+"""Returns whether a request uses a stored point in place of a vector: its response then reveals
+what that point is similar to, even if the agent may not see the point itself. True if in doubt."""
 
 # Members of a query that hold no point: conditions, weights, vectors by value, texts to embed.
 _WITHOUT_POINTS = frozenset((
@@ -47,13 +47,13 @@ _WITHOUT_POINTS = frozenset((
 
 
 def is_batch(request: RoutedRequest) -> bool:
-    """Whether the body is a list of requests."""
+    """Return whether the body is a list of requests."""
     # The path alone says so: each route accepts only one form.
     return request.target.segments[-1] == "batch"
 
 
 def requests_of(request: RoutedRequest) -> list[Request]:
-    """The requests in a body: those of a batch, else the body itself. Raises `Malformed`."""
+    """Return the requests in a body: those of a batch, else the body itself. Raises `Malformed`."""
     if not is_batch(request):
         return [request.body]
     found = request.body.get("searches")
@@ -63,7 +63,7 @@ def requests_of(request: RoutedRequest) -> list[Request]:
 
 
 def parts(request: Request) -> Iterator[Request]:
-    """The request, and every `prefetch` in it at any depth. Raises `Malformed`."""
+    """Yield the request, and every `prefetch` in it at any depth. Raises `Malformed`."""
     # A list instead of recursion: the caller chooses the depth.
     pending: list[tuple[Any, int]] = [(request, 0)]
     while pending:
@@ -77,7 +77,7 @@ def parts(request: Request) -> Iterator[Request]:
 
 
 def prefetches(part: Request) -> list[Any]:
-    """The requests directly in a part's `prefetch`, which is one request or a list."""
+    """Return the requests directly in a part's `prefetch`, which is one request or a list."""
     found = part.get("prefetch")
     if found is None:
         return []
@@ -85,8 +85,8 @@ def prefetches(part: Request) -> list[Any]:
 
 
 def collections(request: Request, budget: Budget) -> Iterator[str]:
-    """The collections that a request names besides the one in its path. Raises `Malformed` for a
-    member whose form could hide a name or a condition."""
+    """Yield the collections that a request names besides the one in its path. Raises `Malformed`
+    for a member whose form could hide a name or a condition."""
     for part in parts(request):
         # Each `prefetch` is a search of its own, so it counts as a sub-request.
         budget.charge_parts(1)
@@ -133,19 +133,19 @@ def never_by_point(_request: Request) -> bool:
 
 
 def queries_by_point(request: Request) -> bool:
-    """Whether a `points/query` uses a stored point, itself or in any `prefetch`."""
+    """Return whether a `points/query` uses a stored point, itself or in any `prefetch`."""
     return any(_query_uses_point(part.get("query")) for part in parts(request))
 
 
 def recommends_by_point(value: Any) -> bool:
-    """Whether a `points/recommend`, or `recommend` in a query, uses a stored point."""
+    """Return whether a `points/recommend`, or `recommend` in a query, uses a stored point."""
     if not isinstance(value, dict):
         return True
     return any(_has_point(value.get(name)) for name in ("positive", "negative"))
 
 
 def discovers_by_point(value: Any) -> bool:
-    """Whether a `points/discover`, or `discover` in a query, uses a stored point."""
+    """Return whether a `points/discover`, or `discover` in a query, uses a stored point."""
     return (
         not isinstance(value, dict)
         or _is_point(value.get("target"))
@@ -164,7 +164,7 @@ def _query_uses_point(query: Any) -> bool:
 
 
 def _is_point(value: Any) -> bool:
-    """Whether `value` is a point's id where a vector is allowed too."""
+    """Return whether `value` is a point's id where a vector is allowed too."""
     # An id is a number or a UUID; a vector is a list, or an object if it is sparse or a document
     # to embed.
     return value is not None and not isinstance(value, (list, dict))
@@ -246,12 +246,12 @@ class QdrantSources:
         self._aliases = Aliases(monotonic, "/aliases", parse_aliases)
 
     async def of_path(self, request: RoutedRequest) -> Sources:
-        """The collection that the path names."""
+        """Return the collection that the path names."""
         # The path's second parameter is a point, a field or a vector.
         return self._sources(request.path_params[:1], await self._aliases.fetch(request))
 
     async def of_body(self, request: RoutedRequest) -> Sources:
-        """The collections that the path and the body name."""
+        """Return the collections that the path and the body name."""
         # Read the body before the look-up: a malformed one then costs Qdrant no request.
         names = _names(request)
         return self._sources(names, await self._aliases.fetch(request))

@@ -17,7 +17,7 @@ from sidecar.protocols.strict_body import MAX_BRACKETS, has_too_many_brackets
 Visible = Callable[[str], bool]
 
 Cut = tuple[int, int, bytes]
-"""Where a cut begins and ends, and what replaces it."""
+"""The start and end of a cut, and the bytes that replace it."""
 
 # The elements of a list's entries, and the element in each that holds the name.
 _ENTRIES = {
@@ -47,8 +47,8 @@ _MAX_TOKEN = 4096
 
 
 def filter_keys(body: bytes, visible: Visible) -> ForwardedPart:
-    """The list of keys without those that the agent may not see. Raises `UpstreamFailed` if the
-    list can't be read, or its next page starts at a hidden name."""
+    """Return the list of keys without those that the agent may not see. Raises `UpstreamFailed` if
+    the list can't be read, or its next page starts at a hidden name."""
     root = _parse(body, _LISTS)
     encoding = root.one("EncodingType")
     url = encoding is not None and encoding.text == "url"
@@ -83,7 +83,8 @@ def filter_keys(body: bytes, visible: Visible) -> ForwardedPart:
 
 
 def filter_buckets(body: bytes, visible: Visible) -> bytes:
-    """The list of buckets without those that the agent may not see. Raises `UpstreamFailed`."""
+    """Return the list of buckets without those that the agent may not see. Raises
+    `UpstreamFailed`."""
     cuts: list[Cut] = []
     for child in _parse(body, _BUCKET_LISTS).children:
         if child.name != "Buckets":
@@ -99,7 +100,7 @@ def filter_buckets(body: bytes, visible: Visible) -> bytes:
 
 
 def keys_to_delete(raw: bytes, _media: str | None, budget: Budget) -> list[str]:
-    """The keys that a body asks to delete; a `BodyParser`. Raises `Malformed`."""
+    """Return the keys that a body asks to delete; a `BodyParser`. Raises `Malformed`."""
     if has_too_many_brackets(raw):
         raise OverBudget(f"the body has more than {MAX_BRACKETS} tags")
     try:
@@ -152,7 +153,8 @@ def _expect_text(element: Element) -> None:
 
 
 def _possible_names(text: str, *, url: bool) -> set[str]:
-    """The names that a text in a list may stand for. With `url`, the text is percent-encoded."""
+    """Return the names that a text in a list may stand for. With `url`, the text is
+    percent-encoded."""
     if not url:
         return {text}
     # Parsers differ on whether `+` is a space, so both names must be visible.
@@ -161,7 +163,7 @@ def _possible_names(text: str, *, url: bool) -> set[str]:
 
 
 def _next_page_reveals(root: Element, visible: Visible, hidden: set[str], *, url: bool) -> bool:
-    """Whether the marker or token of the next page reveals a hidden name."""
+    """Return whether the marker or token of the next page reveals a hidden name."""
     for marker in _MARKERS:
         found = root.one(marker)
         if found is not None and not all(
@@ -186,8 +188,8 @@ def _next_page_reveals(root: Element, visible: Visible, hidden: set[str], *, url
 
 
 def _has_next_page(root: Element) -> bool | None:
-    """True if there is a next page and the list says where it starts, False if there is none. None
-    if there is one, but the client has to continue from the last name that it sees."""
+    """Return True if there is a next page and the list says where it starts, False if there is
+    none. None if there is one, but the client has to continue from the last name that it sees."""
     # Version 1 of the list states `NextMarker` only if the request has a delimiter.
     more = root.one("IsTruncated")
     if more is None or more.text.strip() != "true":

@@ -31,7 +31,7 @@ from sidecar.protocols.shared.strict_queries import parse_query
 from sidecar.settings.model import Source
 
 S3Resource = Literal["service", "bucket", "object"]
-"""What the path of a request names."""
+"""The kind of resource that the path of a request names."""
 
 _PATTERNS: dict[S3Resource, str] = {
     "service": "/",
@@ -48,7 +48,7 @@ class S3Operation(NamedTuple):
     resource: S3Resource
     required: frozenset[str]
     allowed: frozenset[str]
-    """Includes `required`."""
+    """All parameters that the query may have, including `required`."""
 
 
 def operation(
@@ -59,8 +59,8 @@ def operation(
     route_class: RouteClass,
     **more: Any,
 ) -> S3Operation:
-    """`required` and `optional` are parameters separated by spaces; `more` is passed to
-    `ProtocolRoute`."""
+    """Return an operation. `required` and `optional` are parameters separated by spaces; `more` is
+    passed to `ProtocolRoute`."""
     needed = required.split()
     pattern = _PATTERNS[resource] + ("?" + "&".join(needed) if needed else "")
     route = ProtocolRoute(methods, pattern, route_class, **more)
@@ -79,8 +79,8 @@ class S3Operations:
                 self._rows.setdefault((method, each.resource), []).append(each)
 
     def match(self, method: str, target: Target) -> RouteMatch | None:
-        """The matching row, with the bucket and the key as path parameters; "" for one that the
-        path does not name. Raises `Malformed` for an ambiguous query."""
+        """Return the matching row, with the bucket and the key as path parameters; "" for one that
+        the path does not name. Raises `Malformed` for an ambiguous query."""
         bucket, *rest = target.segments
         # A trailing slash is part of a key (`reports/`), but `/lake/` is the bucket.
         key = "/".join(rest)
@@ -136,8 +136,8 @@ class S3(S3Sources, SourceProtocol):
         return _TABLE.match(method, target)
 
     def refine_write(self, request: RoutedRequest) -> ProtocolRoute | None:
-        """The row of a write; a closed one if a header changes more than the object, such as who
-        may read it."""
+        """Return the row of a write; a closed one if a header changes more than the object, such as
+        who may read it."""
         # The headers of an upload do what `?acl` and `?tagging` do, which are closed.
         if any(grants_access(name.lower(), value) for name, value in request.fields):
             return _GRANTING_WRITE
@@ -155,7 +155,7 @@ class S3(S3Sources, SourceProtocol):
         return FetchedResponse(refusal.status, "", [(b"Content-Type", b"application/xml")], body)
 
     def _lacks_body(self, request: RoutedRequest | None) -> bool:
-        """Whether the request was refused because its list of keys can't be read."""
+        """Return whether the request was refused because its list of keys can't be read."""
         if request is None or request.body is not None:
             return False
         found = self.match(request.method, request.target)

@@ -82,14 +82,14 @@ class S3Name(NamedTuple):
 
 
 def expect_bucket(text: str) -> str:
-    """`text`, if it is a bucket's own name. Raises `Unresolved`."""
+    """Return `text`, if it is a bucket's own name. Raises `Unresolved`."""
     if not _BUCKET(text) or text.endswith(_OTHER_NAMES):
         raise Unresolved("the bucket must be named by its own name, not by an alias")
     return text
 
 
 def expect_key(text: str) -> str:
-    """`text`, if a path could name it. Raises `Malformed`."""
+    """Return `text`, if a path could name it. Raises `Malformed`."""
     # A policy can only name what a path can: any other key would be judged as something else.
     if canonical("/" + quote(text, safe="/")).segments != tuple(text.split("/")):
         raise Malformed("the key holds something that a path may not hold")
@@ -97,7 +97,7 @@ def expect_key(text: str) -> str:
 
 
 def passes(name: bytes) -> bool:
-    """Whether an `x-amz…` field, its name in lower case, is forwarded to S3."""
+    """Return whether an `x-amz…` field is forwarded to S3. `name` is in lower case."""
     return (
         name in _KNOWN
         or name in _KNOWN_VALUES
@@ -134,7 +134,8 @@ def check_fields(fields: FieldIterable, *, writes: bool = False) -> None:
 
 
 def grants_access(name: bytes, value: bytes) -> bool:
-    """Whether a field of a write changes more than the object, such as who may read it."""
+    """Return whether a field of a write changes more than the object, such as the permissions to
+    read it."""
     if name == b"x-amz-acl":
         return value not in _HARMLESS_ACL
     return name.startswith(_GRANTING)
@@ -161,8 +162,8 @@ def check_framing(fields: FieldIterable) -> None:
 
 
 def copy_sources(fields: FieldIterable) -> tuple[S3Name, ...]:
-    """The key that `x-amz-copy-source` names, and every other that a server might read there; none
-    without this header. Raises `Malformed` and `Unresolved`.
+    """Return the key that `x-amz-copy-source` names, and every other key that a server might read
+    instead; none without this header. Raises `Malformed` and `Unresolved`.
 
     The header's form is `[/]bucket/key[?versionId=…]`, percent-encoded.
     """
@@ -195,18 +196,18 @@ class S3Sources:
         self._naming = SourceNames(source)
 
     async def of_object(self, request: RoutedRequest) -> Sources:
-        """The key that the path names."""
+        """Return the key that the path names."""
         check_fields(request.fields)
         return (self._source_of(*request.path_params),)
 
     async def of_bucket(self, request: RoutedRequest) -> Sources:
-        """The bucket that the path names."""
+        """Return the bucket that the path names."""
         check_fields(request.fields)
         # The bucket itself is the source with an empty key: `s3://<alias>/<bucket>/`.
         return (self._source_of(request.path_params[0], ""),)
 
     async def of_prefix(self, request: RoutedRequest) -> Sources:
-        """The prefix whose keys are listed."""
+        """Return the prefix whose keys are listed."""
         # Only the prefix: the keys below it are judged one by one in the response.
         check_fields(request.fields)
         prefix = parse_query(request.target.query).get("prefix", "")
@@ -215,20 +216,20 @@ class S3Sources:
         return (self._source_of(request.path_params[0], key),)
 
     async def of_written(self, request: RoutedRequest) -> Sources:
-        """The key that is written, and for a copy the key that is read."""
+        """Return the key that is written, and for a copy the key that is read."""
         check_fields(request.fields, writes=True)
         check_framing(request.fields)
         read = copy_sources(request.fields)
         return tuple(self._source_of(*each) for each in (request.path_params, *read))
 
     async def of_deleted(self, request: RoutedRequest) -> Sources:
-        """The keys that the body names."""
+        """Return the keys that the body names."""
         check_fields(request.fields)
         bucket = request.path_params[0]
         return tuple(self._source_of(bucket, expect_key(key)) for key in request.body)
 
     def hint(self, request: RoutedRequest) -> SourceRef | None:
-        """The key or bucket that would be written."""
+        """Return the key or bucket that would be written."""
         # Unchecked, since it only names a denial: an alias of a bucket is recorded as it was sent.
         return self._naming.of(request.path_params[0], *request.path_params[1].split("/"))
 
@@ -244,7 +245,7 @@ class S3Sources:
         return ForwardPlan(filter_response=lambda response: filter_keys(response.body, visible))
 
     async def list_buckets(self, request: RoutedRequest, permits: Permits) -> FetchedResponse:
-        """The buckets that the agent may see."""
+        """Return the buckets that the agent may see."""
         check_fields(request.fields)
         response = await request.fetch(request.target.forwarded)
         # An error names only buckets that the request names.

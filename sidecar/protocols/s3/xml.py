@@ -18,16 +18,16 @@ class Element(NamedTuple):
 
     name: str
     start: int
-    """Where its start tag begins."""
+    """The offset at which the start tag begins."""
     close: int
-    """Where its end tag begins, if it has one."""
+    """The offset at which the end tag begins, if there is one."""
     text: str
     children: list["Element"]
     attributes: tuple[str, ...] = ()
     """The names of its attributes, without those that declare a namespace."""
 
     def one(self, name: str) -> "Element | None":
-        """The child of this name, if there is exactly one."""
+        """Return the child of this name, if there is exactly one."""
         # Readers differ on which of two counts.
         found = [child for child in self.children if child.name == name]
         return found[0] if len(found) == 1 else None
@@ -38,18 +38,19 @@ class UnreadableXml(Exception):
 
 
 def read(body: bytes) -> Element:
-    """The root element. Raises `UnreadableXml`."""
+    """Return the root element. Raises `UnreadableXml`."""
     return _ElementBuilder(body).root()
 
 
 def span(body: bytes, element: Element) -> tuple[int, int]:
-    """Where the element begins and ends in `body`, the text it was parsed from."""
+    """Return the offsets in `body`, the text it was parsed from, at which the element begins and
+    ends."""
     _, close = content_span(body, element)
     return element.start, close if _is_empty(body, element) else _tag_end(body, close)
 
 
 def content_span(body: bytes, element: Element) -> tuple[int, int]:
-    """Where the element's content begins and ends."""
+    """Return the offsets at which the element's content begins and ends."""
     start = _tag_end(body, element.start)
     return start, start if _is_empty(body, element) else element.close
 
@@ -67,8 +68,8 @@ def _tag_end(body: bytes, at: int) -> int:
 
 
 def error_response(code: str, message: str, decision: dict[str, str]) -> bytes:
-    """An error in S3's form, the only one its clients read: they show the code and the message.
-    `decision` may be empty."""
+    """Return an error in S3's form, the only one its clients read: they show the code and the
+    message. `decision` may be empty."""
 
     def element(name: str, text: str) -> str:
         # XML 1.0 can't hold these characters, not even escaped.

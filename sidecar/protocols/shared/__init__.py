@@ -1,2 +1,2 @@
-"""What several protocols share: caches of what a data source said, names of sources, strict readers
-of queries and members, JSON responses, document levels, and AWS signatures."""
+"""The common parts of several protocols: caches of data sources' answers, names of sources, strict
+readers of queries and members, JSON responses, document levels, and AWS signatures."""

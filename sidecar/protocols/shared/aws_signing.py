@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 
 # botocore renews expiring credentials some ten minutes ahead, so these never expire in between.
 KEPT_SECONDS = 60.0
-"""How long credentials are used before botocore is asked for them again. A changed credentials file
-takes effect within this time."""
+"""The seconds that credentials are used before botocore is asked for them again. A changed
+credentials file takes effect within this time."""
 
 STREAMING = b"STREAMING-UNSIGNED-PAYLOAD-TRAILER"
 """The only framing of a streamed upload that carries no signature by the agent."""
@@ -62,10 +62,10 @@ class AwsSigner:
         self._lookup = asyncio.Lock()
 
     async def sign(self, outgoing: OutgoingRequest, passes: Callable[[bytes], bool]) -> Fields:
-        """The fields to send: those of `outgoing` without credentials and without `x-amz…` fields
-        whose lower-case name `passes` rejects, plus a signature over method, target, body, host,
-        content type and MD5, and every `x-amz-…` field. Raises `UpstreamFailed` if there are no
-        credentials."""
+        """Return the fields to send: those of `outgoing` without credentials and without `x-amz…`
+        fields whose lower-case name `passes` rejects, plus a signature over method, target, body,
+        host, content type and MD5, and every `x-amz-…` field. Raises `UpstreamFailed` if there are
+        no credentials."""
         keys = await self._current()
         kept = [field for field in outgoing.fields if _kept(field[0].lower(), passes)]
         return kept + self._signature(outgoing, kept, keys)
@@ -109,7 +109,7 @@ class AwsSigner:
             return self._keys
 
     def _find(self) -> _Keys:
-        """Blocks. Raises `UpstreamFailed`."""
+        """Find the credentials. Blocks. Raises `UpstreamFailed`."""
         failure = import_module("botocore.exceptions").BotoCoreError
         try:
             return self._from_botocore()
@@ -159,7 +159,7 @@ def _payload(outgoing: OutgoingRequest, *, simple: bool) -> dict[str, Any]:
 
 
 def is_streaming(fields: Fields) -> bool:
-    """Whether the body has the framing `STREAMING`."""
+    """Return whether the fields say that the body has the framing `STREAMING`."""
     return any(
         name.lower() == b"x-amz-content-sha256" and value == STREAMING for name, value in fields
     )

@@ -33,7 +33,7 @@ Value = TypeVar("Value")
 
 
 class LookupStart(NamedTuple):
-    """When a look-up began. Take it before the look-up, and pass it to `put` with the result."""
+    """The start of a look-up. Take it before the look-up, and pass it to `put` with the result."""
 
     generation: int
     at: float
@@ -74,8 +74,8 @@ class DigestCache(Generic[Value]):
         return LookupStart(self._generation, self._monotonic())
 
     def clear(self) -> None:
-        """Forgets everything, and the result of every look-up under way too. For when names are
-        about to change: what is cached may then be wrong."""
+        """Forgets everything, and discards the results of all look-ups under way. Call it when
+        names are about to change: cached values may then be wrong."""
         with self._lock:
             # `put` compares this with the generation in which its look-up began.
             self._generation += 1
@@ -83,7 +83,8 @@ class DigestCache(Generic[Value]):
             self.bytes = 0
 
     def get(self, key: bytes, *, include_expired: bool = False) -> Value | None:
-        """The value under a digest unless it has expired; with `include_expired`, even then."""
+        """Return the value under a digest unless it has expired; with `include_expired`, also
+        then."""
         # Needs no lock: a single look-up in a dict is atomic.
         found = self._entries.get(key)
         if found is None:
@@ -113,14 +114,14 @@ class DigestCache(Generic[Value]):
             self.bytes += size
 
     def _remove(self, key: bytes) -> None:
-        """The caller holds the lock."""
+        """Remove an entry. The caller holds the lock."""
         former = self._entries.pop(key, None)
         if former is not None:
             self.bytes -= former.size
 
 
 def digest(*parts: bytes) -> bytes:
-    """A cache key for these parts. Different lists of parts have different keys."""
+    """Return a cache key for these parts. Different lists of parts have different keys."""
     made = sha256()
     for part in parts:
         # The length separates the parts: ("ab", "c") and ("a", "bc") must not collide.
@@ -130,7 +131,7 @@ def digest(*parts: bytes) -> bytes:
 
 
 def digest_of_fields(name: str, fields: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """A cache key for the meaning of `name` to the sender of these header fields."""
+    """Return a cache key for the meaning of `name` to the sender of these header fields."""
     parts = [part for field in fields for part in field]
     return digest(name.encode("utf-8", "surrogatepass"), *parts)
 
@@ -139,7 +140,8 @@ MAX_TOKENS = 16_384
 TOKEN_SECONDS = 24 * 3600.0
 MAX_TOKEN_BYTES = 16 * 1024 * 1024
 MAX_SOURCES = 64
-"""The most sources of a token. One with more is forgotten: a request can't name more either."""
+"""The most sources of a token. A token with more is forgotten, since a request can't name more
+sources either."""
 
 
 # The token itself is not kept: its digest is the key.
@@ -162,8 +164,8 @@ class Continuations:
 
     def remember(self, token: str, who: Attribution, sources: tuple[SourceRef, ...]) -> None:
         """Records that a response from these sources contained `token`. If the same user and
-        session got it before, it now stands for the sources of both responses: for them, a token
-        never comes to stand for less."""
+        session got it before, it now stands for the sources of both responses: for this user and
+        session, a token never loses a source."""
         key = _key(token)
         # An expired entry counts too, or the token would come to stand for less.
         known = self._issued.get(key, include_expired=True)
@@ -179,7 +181,7 @@ class Continuations:
         self._issued.put(key, issued, size, self._issued.start_lookup())
 
     def sources_of(self, token: str, who: Attribution) -> tuple[SourceRef, ...]:
-        """The sources that `token` was issued for. Raises `Unresolved`."""
+        """Return the sources that `token` was issued for. Raises `Unresolved`."""
         # This grants nothing: the policy is asked about these sources at every use.
         known = self._issued.get(_key(token))
         if known is None:
@@ -234,11 +236,11 @@ class Aliases:
         self.clear = self._known.clear
 
     def cached(self, request: RoutedRequest) -> Table | None:
-        """The aliases, if they are cached."""
+        """Return the aliases, if they are cached."""
         return self._known.get(credential_key(request, self._target))
 
     async def fetch(self, request: RoutedRequest) -> Table:
-        """The aliases, from the cache or the data source. Raises `Unresolved`."""
+        """Return the aliases, from the cache or the data source. Raises `Unresolved`."""
         known = self.cached(request)
         if known is not None:
             return known
@@ -263,6 +265,6 @@ class Aliases:
 
 
 def credential_key(request: RoutedRequest, name: str) -> bytes:
-    """A cache key for the meaning of `name` under the request's credentials."""
+    """Return a cache key for the meaning of `name` under the request's credentials."""
     lowered = ((name.lower(), value) for name, value in request.fields)
     return digest_of_fields(name, (field for field in lowered if field[0] in _CREDENTIALS))

@@ -30,8 +30,8 @@ class PathPattern:
         self._first, *self._others = runs
 
     def match(self, path: str) -> Values | None:
-        """The values of the names in `path`; None if the pattern doesn't match. Where there is a
-        choice, each wildcard, from left to right, takes as much as it can."""
+        """Return the values of the names in `path`; None if the pattern doesn't match. Where there
+        is a choice, each wildcard, from left to right, takes as much as it can."""
         # The caller chooses the path, so nothing here backtracks, as a regular expression with
         # several wildcards would.
         segments = path[1:].split("/")

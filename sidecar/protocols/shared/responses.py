@@ -14,7 +14,7 @@ from sidecar.protocols.messages import FetchedResponse, Fields, RefusalResponse,
 
 
 def response_json(response: FetchedResponse) -> Any:
-    """The JSON of a response. Raises `UpstreamFailed`."""
+    """Return the JSON of a response. Raises `UpstreamFailed`."""
     try:
         return orjson.loads(response.body)
     except orjson.JSONDecodeError as error:
@@ -23,12 +23,13 @@ def response_json(response: FetchedResponse) -> Any:
 
 
 def response_object(response: FetchedResponse) -> dict[str, Any]:
-    """The JSON object of a response. Raises `UpstreamFailed`."""
+    """Return the JSON object of a response. Raises `UpstreamFailed`."""
     return expect_object(response_json(response), "response")
 
 
 def to_json(value: Any) -> bytes:
-    """`value` as JSON. Raises `UpstreamFailed` if it is nested deeper than orjson can write."""
+    """Return `value` as JSON. Raises `UpstreamFailed` if it is nested deeper than orjson can
+    write."""
     try:
         return orjson.dumps(value)
     except orjson.JSONEncodeError as error:
@@ -37,21 +38,21 @@ def to_json(value: Any) -> bytes:
 
 
 def expect_object(value: Any, what: str) -> dict[str, Any]:
-    """`value` if it is a JSON object. Raises `UpstreamFailed` otherwise."""
+    """Return `value` if it is a JSON object. Raises `UpstreamFailed` otherwise."""
     if not isinstance(value, dict):
         raise UpstreamFailed(f"the data source's {what} is not a JSON object")
     return value
 
 
 def expect_list(value: Any, what: str) -> list[Any]:
-    """`value` if it is a JSON array. Raises `UpstreamFailed` otherwise."""
+    """Return `value` if it is a JSON array. Raises `UpstreamFailed` otherwise."""
     if not isinstance(value, list):
         raise UpstreamFailed(f"the data source's {what} is not a JSON array")
     return value
 
 
 def expect_text(element: Any, member: str) -> str:
-    """A member of a list's element that must be a non-empty string. Raises `UpstreamFailed`
+    """Return a member of a list's element that must be a non-empty string. Raises `UpstreamFailed`
     otherwise."""
     value = expect_object(element, "list").get(member)
     if not isinstance(value, str) or not value:
@@ -71,12 +72,12 @@ class DocumentLevels(NamedTuple):
 
     @property
     def filterable(self) -> bool:
-        """Whether the condition "level is one of `levels`" matches every visible document. It
-        doesn't if the agent may see documents without a level."""
+        """True if the condition "level is one of `levels`" matches every visible document. False if
+        the agent may see documents without a level."""
         return not self.may_see_default
 
     def may_see(self, metadata: Any) -> bool:
-        """Whether the agent may see the document with this metadata."""
+        """Return whether the agent may see the document with this metadata."""
         for name in self.path:
             if not isinstance(metadata, dict):
                 return self.may_see_default
@@ -92,8 +93,8 @@ class DocumentLevels(NamedTuple):
 
 
 def levels_of(visibility: Visibility, *, flat: bool = False) -> DocumentLevels | None:
-    """The levels that the agent may see, and where to find a document's; None if it may see every
-    document. In `flat` metadata a dot is part of a name."""
+    """Return the levels that the agent may see, and the path to a document's level; None if it may
+    see every document. In `flat` metadata a dot is part of a name."""
     if visibility.levels is None:
         return None
     path = (visibility.field,) if flat else tuple(visibility.field.split("."))
@@ -106,9 +107,9 @@ _JSON = (b"Content-Type", b"application/json")
 def error_response(
     refusal: RefusalResponse, own: Mapping[str, Any], *fields: tuple[bytes, bytes]
 ) -> FetchedResponse:
-    """A JSON response of the refusal's status. `own` are the members that the data source's clients
-    read; `fields` are more header fields. `message`, `code` and `decision` stand beside them, each
-    unless `own` uses that name."""
+    """Return a JSON response of the refusal's status. `own` are the members that the data source's
+    clients read; `fields` are more header fields. `message`, `code` and `decision` stand beside
+    them, each unless `own` uses that name."""
     # The client's own members come first: some clients show only the beginning of a body.
     body: dict[str, Any] = {**own}
     body.setdefault("message", refusal.message)

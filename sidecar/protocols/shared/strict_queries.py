@@ -17,7 +17,8 @@ _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})").search
 
 
 def decode_escapes(text: str) -> str:
-    """`text`, decoded once. Raises `Malformed` for an escape that readers treat differently."""
+    """Return `text`, decoded once. Raises `Malformed` for an escape that readers treat
+    differently."""
     # A lenient reader keeps a lone `%` as it is, a strict one refuses the request.
     if _BAD_ESCAPE(text):
         raise Malformed("the query has a `%` without two hex digits")
@@ -32,8 +33,8 @@ _MAX_NAME = 256
 
 
 def read_members(body: dict[str, Any], *names: str) -> list[Any]:
-    """The values of these members, None for absent ones. Raises `Malformed` for a name that is too
-    long, or that only a lenient reader would take for one of them."""
+    """Return the values of these members, None for absent ones. Raises `Malformed` for a name that
+    is too long, or that only a lenient reader would take for one of them."""
     wanted = _by_folded(names)
     for key in body:
         # Any other member passes, unless a lenient reader would take it for a wanted one.
@@ -43,8 +44,8 @@ def read_members(body: dict[str, Any], *names: str) -> list[Any]:
 
 
 def read_parameters(query: str | None, *names: str) -> list[str | None]:
-    """The values of these query parameters, None for absent ones. Raises `Malformed` for one that
-    occurs twice, or that readers understand differently."""
+    """Return the values of these query parameters, None for absent ones. Raises `Malformed` for one
+    that occurs twice, or that readers understand differently."""
     found: dict[str, str] = {}
     wanted = _by_folded(names)
     # For some readers a `;` ends a parameter, like `&`.
@@ -87,8 +88,9 @@ _CREDENTIALS = frozenset(("signature", "awsaccesskeyid", "expires"))
 
 
 def parse_query(query: str | None) -> dict[str, str]:
-    """Names and values, decoded once; a name without `=` has the value "". Raises `Malformed` for
-    a query that two readers could understand differently, and for a presigned request."""
+    """Return the names and values, decoded once; a name without `=` has the value "". Raises
+    `Malformed` for a query that two readers could understand differently, and for a presigned
+    request."""
     found: dict[str, str] = {}
     for pair in query.split("&") if query else ():
         name, _, value = (_decode(part) for part in pair.partition("="))

@@ -69,7 +69,7 @@ class FilteredBody(NamedTuple):
 
 
 def can_filter(query: GraphqlQuery, field: str) -> bool:
-    """Whether objects can be withheld from this request by their levels in `field`."""
+    """Return whether objects can be withheld from this request by their levels in `field`."""
     roots = query.operation.selection_set.selections
     if not _NAME.match(field) or query.fragments or len(roots) != 1:
         return False
@@ -88,8 +88,8 @@ def can_filter(query: GraphqlQuery, field: str) -> bool:
 
 
 def add_filter(query: GraphqlQuery, levels: DocumentLevels) -> FilteredBody:
-    """The body of `query` with the condition and the level in each search. Only for a query for
-    which `can_filter` is true."""
+    """Return the body of `query` with the condition and the level in each search. Only for a query
+    for which `can_filter` is true."""
     [root] = query.operation.selection_set.selections
     assert isinstance(root, ast.FieldNode)
     assert root.selection_set is not None
@@ -186,7 +186,7 @@ def _is_plain_selection(node: ast.SelectionNode, level: str) -> bool:
 
 
 def _filter_search(field: ast.FieldNode, levels: DocumentLevels) -> tuple[ast.FieldNode, bool]:
-    """The search with the condition and the level, and whether the level had to be added."""
+    """Return the search with the condition and the level, and whether the level had to be added."""
     # One element: `can_filter` has checked that the field is a plain name.
     [level] = levels.path
     assert field.selection_set is not None
@@ -236,7 +236,7 @@ def _level_condition(levels: DocumentLevels) -> ast.ValueNode:
 
 
 def _key(field: ast.FieldNode) -> str:
-    """The key of a field in the response."""
+    """Return the key of a field in the response."""
     return field.name.value if field.alias is None else field.alias.value
 
 
@@ -254,8 +254,8 @@ class WeaviateForwarding(WeaviateSources):
         self._level_field = source.sensitivity_field
 
     def can_filter(self, queries: list[GraphqlQuery]) -> bool:
-        """Whether objects can be withheld from all these queries. If not, the queries are judged at
-        `critical`, as if they returned everything."""
+        """Return whether objects can be withheld from all these queries. If not, the queries are
+        judged at `critical`, as if they returned everything."""
         field = self._level_field
         return field is not None and all(can_filter(each, field) for each in queries)
 
@@ -300,12 +300,12 @@ class WeaviateForwarding(WeaviateSources):
 
 
 def parse_graphql(raw: bytes, media_type: str | None, budget: Budget) -> list[GraphqlQuery]:
-    """A body that is one GraphQL request."""
+    """Parse a body that is one GraphQL request."""
     return [parse_query(json_object(raw, media_type), budget)]
 
 
 def parse_graphql_batch(raw: bytes, media_type: str | None, budget: Budget) -> list[GraphqlQuery]:
-    """A body that is an array of GraphQL requests."""
+    """Parse a body that is an array of GraphQL requests."""
     return [parse_query(each, budget) for each in json_array(raw, media_type, budget)]
 
 

@@ -34,7 +34,7 @@ class GraphqlQuery(NamedTuple):
     fragments: Fragments
 
     def to_body(self, document: ast.DocumentNode | None = None) -> dict[str, Any]:
-        """The body to forward, with `document` instead of the query's own if given."""
+        """Return the body to forward, with `document` instead of the query's own if given."""
         # Printed anew rather than passed on, without comments, block strings and escapes, which two
         # readers of GraphQL could understand differently.
         return {"query": print_ast(document or self.document), **self.other_members}
@@ -68,7 +68,7 @@ class GraphqlSearch(NamedTuple):
 
 
 def searches(query: GraphqlQuery) -> Iterator[GraphqlSearch]:
-    """Every search of a request, each once however often its fragment is spread. Raises
+    """Yield every search of a request, each once however often its fragment is spread. Raises
     `Unresolved` for a root field that reads all collections."""
     # By root field: one fragment may be spread under both, and is read under each.
     visited: dict[str, set[str]] = {"Get": set(), "Aggregate": set()}
@@ -91,7 +91,7 @@ def searches(query: GraphqlQuery) -> Iterator[GraphqlSearch]:
 
 
 def collections(query: GraphqlQuery, budget: Budget) -> Iterator[CollectionName]:
-    """Every collection of a request: those searched, those that filters cross, and those that
+    """Yield every collection of a request: those searched, those that filters cross, and those that
     references in the response lead to."""
     # One object for all searches, so that a variable used by many of them is walked once.
     references = References(budget, query.variables.values())
@@ -109,7 +109,7 @@ def collections(query: GraphqlQuery, budget: Budget) -> Iterator[CollectionName]
 
 
 def to_json_value(node: ast.ValueNode, variables: dict[str, Any]) -> Any:
-    """A value in its JSON form. Raises `Unresolved` for a variable without a value."""
+    """Return a value in its JSON form. Raises `Unresolved` for a variable without a value."""
     match node:
         case ast.VariableNode():
             if node.name.value not in variables:

@@ -22,8 +22,8 @@ _PLACEHOLDER = "sluice-set-aside-"
 
 
 def parse_text(text: str, budget: Budget) -> ast.DocumentNode:
-    """The tree, with block strings turned into plain ones. Raises `Malformed` for a text that is
-    not GraphQL, or has an argument twice: readers differ in which of the two they take."""
+    """Return the tree, with block strings turned into plain ones. Raises `Malformed` for a text
+    that is not GraphQL, or has an argument twice: readers differ in which of the two they take."""
     strings = _LongStrings()
     # The lexer spends as much time on a long string as on other text, but nothing in it matters
     # here. A text that contains the placeholder itself is parsed as it is, at full cost.
@@ -117,8 +117,9 @@ class Fragments:
         return len(self._definitions)
 
     def fields(self, selected: SelectionSet, visited: set[str]) -> list[ast.FieldNode]:
-        """The selected fields, including those of fragments. Skips the fragments in `visited`, and
-        adds those it meets: a fragment's fields are listed once, however often it is spread."""
+        """Return the selected fields, including those of fragments. Skips the fragments in
+        `visited`, and adds those it meets: a fragment's fields are listed once, however often it is
+        spread."""
         found: list[ast.FieldNode] = []
         pending = [selected]
         while pending:
@@ -134,7 +135,7 @@ class Fragments:
         return found
 
     def types(self, selected: SelectionSet) -> list[str]:
-        """The type conditions of all fragments in a selection, at any depth, each once."""
+        """Return the type conditions of all fragments in a selection, at any depth, each once."""
         own, spread = _direct_types(selected)
         for name in spread:
             self._definition(name)
@@ -179,8 +180,8 @@ class Fragments:
 
 
 def _direct_types(selected: SelectionSet) -> tuple[list[str], list[str]]:
-    """The type conditions of the inline fragments in a selection, at any depth, and the names of
-    the fragments that are spread there, each once."""
+    """Return the type conditions of the inline fragments in a selection, at any depth, and the
+    names of the fragments that are spread there, each once."""
     types: dict[str, None] = {}
     spread: dict[str, None] = {}
     pending = [selected]

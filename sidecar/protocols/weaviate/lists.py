@@ -19,7 +19,7 @@ ResponseFilter = Callable[[FetchedResponse], ForwardedPart]
 
 
 def parse_aliases(body: Any) -> dict[str, str]:
-    """The collection of each alias, from the response to `GET /v1/aliases`."""
+    """Return the collection of each alias, from the response to `GET /v1/aliases`."""
     found = expect_object(body, "list of aliases").get("aliases")
     return {
         expect_text(each, "alias"): expect_text(each, "class")

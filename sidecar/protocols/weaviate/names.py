@@ -29,14 +29,14 @@ class CollectionName(NamedTuple):
 
 
 def parse_collection(name: object) -> str:
-    """A collection's name as Weaviate reads it. Raises `Unresolved`."""
+    """Return a collection's name as Weaviate reads it. Raises `Unresolved`."""
     if not isinstance(name, str) or not _CLASS.match(name):
         raise Unresolved("a collection's name must have the form [A-Za-z][_0-9A-Za-z]*")
     return name[0].upper() + name[1:]
 
 
 def parse_tenant(name: object) -> str | None:
-    """A tenant's name; None if it is absent. Raises `Unresolved`."""
+    """Return a tenant's name; None if it is absent. Raises `Unresolved`."""
     # Weaviate takes an empty name for an absent one.
     if name is None or name == "":
         return None
@@ -46,8 +46,8 @@ def parse_tenant(name: object) -> str | None:
 
 
 def object_collection(body: Any, default: str | None = None) -> CollectionName:
-    """The collection and tenant of an object in a body. `default` is the collection that the path
-    names, for an object that names none."""
+    """Return the collection and tenant of an object in a body. `default` is the collection that the
+    path names, for an object that names none."""
     if not isinstance(body, dict):
         raise Malformed("the body has something else where an object is expected")
     name, tenant = read_members(body, "class", "tenant")
@@ -55,7 +55,7 @@ def object_collection(body: Any, default: str | None = None) -> CollectionName:
 
 
 def beacon_collection(text: object) -> str:
-    """The collection that a beacon points into. Raises `Unresolved`."""
+    """Return the collection that a beacon points into. Raises `Unresolved`."""
     found = _BEACON.match(text) if isinstance(text, str) else None
     if found is None:
         raise Unresolved("a beacon must have the form weaviate://localhost/<collection>/<id>")
@@ -63,7 +63,8 @@ def beacon_collection(text: object) -> str:
 
 
 def json_array(raw: bytes, media_type: str | None, budget: Budget) -> list[dict[str, Any]]:
-    """A body that is one JSON array of objects, with no key twice. Each object is a sub-request."""
+    """Return the objects of a body that is one JSON array, with no key twice. Each object is a
+    sub-request."""
     # Wrapped in an object, so that `json_object` checks it for duplicate keys. If the body adds
     # members to that object (`[], "x": 1`), it has more than one.
     wrapped = json_object(b'{"":' + raw + b"}", media_type)
@@ -89,7 +90,7 @@ class _Role(Enum):
 
     ANY = "any"
     PATH = "path"
-    """Every other element, from the second on, is a collection."""
+    """A path, in which every other element, from the second on, is a collection."""
     MOVE = "move"
     """The value of `moveTo` or `moveAwayFrom`, which has a member `objects`."""
     MOVE_OBJECTS = "move objects"
@@ -121,11 +122,12 @@ class References:
         self._known: dict[tuple[int, _Role], tuple[str, ...]] = {}
 
     def in_arguments(self, value: Any) -> tuple[str, ...]:
-        """The collections that `value` names, each once. Raises `Malformed` and `Unresolved`."""
+        """Return the collections that `value` names, each once. Raises `Malformed` and
+        `Unresolved`."""
         return self._walk(value, _Role.ANY)
 
     def in_path(self, value: Any) -> tuple[str, ...]:
-        """The collections that a path crosses."""
+        """Return the collections that a path crosses."""
         if id(value) in self._shared:
             return self._walk_once(value, _Role.PATH)
         return self._walk(value, _Role.PATH)
@@ -152,7 +154,7 @@ class References:
         return tuple(found)
 
     def _children(self, node: _Node) -> list[_Node]:
-        """The values inside a value that may name collections."""
+        """Return the values inside a value that may name collections."""
         value, role, depth = node
         if isinstance(value, dict):
             self._budget.charge_arguments(len(value))
@@ -181,13 +183,13 @@ class References:
 
 
 def references_in(value: Any, budget: Budget) -> tuple[str, ...]:
-    """The collections that one value names."""
+    """Return the collections that one value names."""
     return References(budget).in_arguments(value)
 
 
 def _own_names(node: _Node) -> Iterator[str]:
-    """The collections that a value itself names. Raises `Unresolved` for a value that may be an
-    object in any collection."""
+    """Yield the collections that a value itself names. Raises `Unresolved` for a value that may be
+    an object in any collection."""
     value, role, _ = node
     if role is _Role.PATH and isinstance(value, list):
         # `["inLibrary", "Library", "name"]`: a reference, the collection it leads to, a property.

@@ -114,7 +114,8 @@ def _refine_mcp(_weaviate: Weaviate, request: RoutedRequest) -> ProtocolRoute | 
 
 
 def _list(path: str, member: str) -> ProtocolRoute:
-    """A list in `member`, filtered by the collection that each element has in `class`."""
+    """Return the row of a list in `member`, filtered by the collection that each element has in
+    `class`."""
 
     def plan(
         weaviate: Weaviate, _request: RoutedRequest, _sources: object, visibility: Visibility
@@ -134,7 +135,7 @@ def _write(
 def _renaming(
     methods: str, path: str, find_sources: FindSources = _path, parse_body: BodyParser | None = None
 ) -> ProtocolRoute:
-    """A write that creates or deletes a name."""
+    """Return the row of a write that creates or deletes a name."""
     # Names are forgotten before and after: a look-up in between could have cached either meaning.
     row = _write(methods, path, find_sources, parse_body)
     return replace(row, before_forward=_change, after_forward=_change)

@@ -53,7 +53,7 @@ _OPEN = frozenset(("initialize", "ping", "tools/list", "notifications/initialize
 
 
 def class_of_tool_call(message: Any) -> RouteClass | None:
-    """The class of what a message does; None if that is unknown."""
+    """Return the class of the tool call in a message; None if it is unknown."""
     method, params = read_members(message, "method", "params")
     # Called only because it refuses other spellings of these names.
     read_members(message, "id", "jsonrpc")
@@ -67,7 +67,7 @@ def class_of_tool_call(message: Any) -> RouteClass | None:
 
 
 def collections_of_tool_call(message: Any, budget: Budget) -> Iterator[CollectionName]:
-    """The collections that a tool call concerns: its own, and those its filters refer to."""
+    """Yield the collections that a tool call concerns: its own, and those its filters refer to."""
     arguments = message["params"].get("arguments")
     if not isinstance(arguments, dict):
         raise Malformed("`arguments` must be an object")
@@ -83,7 +83,8 @@ def collections_of_tool_call(message: Any, budget: Budget) -> Iterator[Collectio
 
 
 def render_tool_refusal(message: Any, refusal: RefusalResponse) -> FetchedResponse | None:
-    """A JSON-RPC error, as of any MCP server; None for a notification, which has no response."""
+    """Return a JSON-RPC error, as of any MCP server; None for a notification, which has no
+    response."""
     # The message is None if the request was denied before its body was read.
     if not isinstance(message, dict) or not isinstance(message.get("id"), (str, int)):
         return None
@@ -99,8 +100,8 @@ class CollectionDefinitions:
         self.clear = self._known.clear
 
     async def own_name(self, name: str, request: RoutedRequest) -> str:
-        """The name in the definition of the collection `name`, or `name` itself if it has none.
-        Raises `Unresolved`."""
+        """Return the name in the definition of the collection `name`, or `name` itself if it has
+        none. Raises `Unresolved`."""
         key = credential_key(request, name)
         known = self._known.get(key)
         if known is not None:
@@ -147,14 +148,14 @@ class WeaviateSources:
         self._definitions = CollectionDefinitions(monotonic, f"{_V1}/schema")
 
     async def of_queries(self, request: RoutedRequest) -> Sources:
-        """The collections of a GraphQL request, or of every request in a batch."""
+        """Return the collections of a GraphQL request, or of every request in a batch."""
         return await self._sources(
             request,
             (each for query in request.body for each in graphql.collections(query, request.budget)),
         )
 
     async def of_search(self, request: RoutedRequest) -> Sources:
-        """The collection of a REST search, and those that its filter crosses."""
+        """Return the collection of a REST search, and those that its filter crosses."""
         # Other spellings that Weaviate accepts, such as `Tenant`, are unknown too.
         unknown = request.body.keys() - _SEARCH_MEMBERS
         if unknown:
@@ -167,29 +168,30 @@ class WeaviateSources:
         return await self._sources(request, names)
 
     async def of_path(self, request: RoutedRequest) -> Sources:
-        """The collection in the path, with the tenant in the query."""
+        """Return the collection in the path, with the tenant in the query."""
         name = CollectionName(request.path_params[0], _query_tenant(request))
         return await self._sources(request, [name])
 
     async def of_name(self, request: RoutedRequest) -> Sources:
-        """The collection in the path, or the one that an alias there stands for, with the tenant if
-        the path has one."""
+        """Return the collection in the path, or the one that an alias there stands for, with the
+        tenant if the path has one."""
         name, *tenant = request.path_params
         return await self._sources(request, [CollectionName(name, *map(parse_tenant, tenant))])
 
     async def of_listing(self, request: RoutedRequest) -> Sources:
-        """The collection in the query."""
+        """Return the collection in the query."""
         name, tenant = read_parameters(request.target.query, "class", "tenant")
         if name is None:
             raise Unresolved("without `class`, the request lists objects of every collection")
         return await self._sources(request, [CollectionName(name, parse_tenant(tenant))])
 
     async def of_id(self, _request: RoutedRequest) -> Sources:
-        """Raises `Unresolved`: an object named by its id alone may be in any collection."""
+        """Refuse an object that is named by its id alone, since it may be in any collection. Raises
+        `Unresolved`."""
         raise Unresolved("the request names an object by its id alone: name its collection too")
 
     async def of_object(self, request: RoutedRequest) -> Sources:
-        """The collection of the object in the body, and the one in the path."""
+        """Return the collection of the object in the body, and the one in the path."""
         in_path = request.path_params[0] if request.path_params else None
         tenant = _query_tenant(request)
         names = [object_collection(request.body, in_path)]
@@ -199,7 +201,7 @@ class WeaviateSources:
         return await self._sources(request, names)
 
     async def of_objects(self, request: RoutedRequest) -> Sources:
-        """The collection of each object of a batch."""
+        """Return the collection of each object of a batch."""
         # Each object names its own collection: one batch may write to many.
         [objects] = read_members(request.body, "objects")
         if not isinstance(objects, list):
@@ -208,7 +210,7 @@ class WeaviateSources:
         return await self._sources(request, [object_collection(each) for each in objects])
 
     async def of_matches(self, request: RoutedRequest) -> Sources:
-        """The collection of a deletion by filter, and those that the filter crosses."""
+        """Return the collection of a deletion by filter, and those that the filter crosses."""
         [match] = read_members(request.body, "match")
         matched = object_collection(match)
         # The tenant may be in the query or in the body: both are judged.
@@ -217,7 +219,7 @@ class WeaviateSources:
         return await self._sources(request, [*names, *crossed])
 
     async def of_references(self, request: RoutedRequest) -> Sources:
-        """The collections that hold the references of a batch."""
+        """Return the collections that hold the references of a batch."""
         names = []
         for each in request.body:
             # `to` only stores where the reference leads; following it is a read of its own.
@@ -226,7 +228,7 @@ class WeaviateSources:
         return await self._sources(request, names)
 
     async def of_tool(self, request: RoutedRequest) -> Sources:
-        """The collection that a tool of Weaviate's own MCP server is called for."""
+        """Return the collection that a tool of Weaviate's own MCP server is called for."""
         return await self._sources(request, collections_of_tool_call(request.body, request.budget))
 
     def hint_source(self, request: RoutedRequest) -> SourceRef | None:
@@ -261,7 +263,7 @@ class WeaviateSources:
         return tuple(dict.fromkeys(found))
 
     def _cached_target(self, name: str, request: RoutedRequest) -> str:
-        """The collection that `name` stands for, as far as that is known without a look-up."""
+        """Return the collection that `name` stands for, if that is known without a look-up."""
         return (self._aliases.cached(request) or {}).get(name, name)
 
 

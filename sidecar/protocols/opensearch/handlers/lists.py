@@ -23,7 +23,7 @@ from sidecar.protocols.shared.responses import expect_list, expect_object, to_js
 async def list_by_index(
     server: OpenSearchServer, request: RoutedRequest, permits: Permits
 ) -> FetchedResponse:
-    """An object with a member per index: mappings, settings, aliases."""
+    """Return an object with a member per index: mappings, settings, aliases."""
     request_parts.parse_known(request.target.query, request_parts.METADATA_PARAMETERS)
     # Called only for its checks: the list is filtered by index, whatever the names stand for.
     if request.path_params:
@@ -47,7 +47,7 @@ async def list_by_index(
 async def list_resolution(
     server: OpenSearchServer, request: RoutedRequest, permits: Permits
 ) -> FetchedResponse:
-    """The indices, aliases and data streams that a name stands for."""
+    """Return the indices, aliases and data streams that a name stands for."""
     request_parts.parse_known(request.target.query, request_parts.METADATA_PARAMETERS)
     parse_names(request.path_params[0])
     if request.body:
@@ -93,8 +93,8 @@ async def list_data_streams(
 async def list_cat_table(
     server: OpenSearchServer, request: RoutedRequest, permits: Permits
 ) -> FetchedResponse:
-    """A table of `_cat` with a column `index`. Only JSON can be filtered: in other formats it isn't
-    clear where a row ends."""
+    """Return a table of `_cat` with a column `index`. Only JSON can be filtered: in other formats
+    it isn't clear where a row ends."""
     query = request_parts.parse_known(request.target.query, request_parts.CAT_PARAMETERS)
     if query.get("format") != "json":
         raise Malformed("this list is filtered, so request it with `format=json`")
@@ -110,7 +110,7 @@ async def _fetch(request: RoutedRequest) -> tuple[FetchedResponse, Any]:
 
 
 def _visible_rows(server: OpenSearchServer, found: Any, column: str, permits: Permits) -> list[Any]:
-    """The rows whose index the agent may see. A row that names no index is hidden."""
+    """Return the rows whose index the agent may see. A row that names no index is hidden."""
     return [
         row
         for row in expect_list(found, "list")

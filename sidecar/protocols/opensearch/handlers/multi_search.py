@@ -48,7 +48,7 @@ _HEAD_MEMBERS = frozenset((
 
 
 def parse_searches(request: RoutedRequest, query: dict[str, str]) -> list[SearchLine]:
-    """The searches of a body of lines, which alternate between head and body."""
+    """Return the searches of a body of lines, which alternate between head and body."""
     if not request.body or len(request.body) % 2:
         raise Malformed("the last search of the body has a head but no body")
     searches = []
@@ -95,7 +95,7 @@ async def sources_of_searches(server: OpenSearchServer, request: RoutedRequest) 
 
 
 def can_filter_searches(server: OpenSearchServer, request: RoutedRequest) -> bool:
-    """Whether every search can withhold documents by their levels."""
+    """Return whether every search can withhold documents by their levels."""
     query, field = read_parameters(request), server.level_field
     return field is not None and all(
         not names_in_search(line.body, request.budget)
@@ -129,7 +129,7 @@ def filter_searches(
 
 
 async def sources_of_documents(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """The sources of a request for several documents by id."""
+    """Return the sources of a request for several documents by id."""
     # Refuse unknown members, any of which could name an index.
     query, body = read_parameters(request), request.body or {}
     if not body.keys() <= {"docs", "ids", "parameters"}:
@@ -158,7 +158,7 @@ async def sources_of_documents(server: OpenSearchServer, request: RoutedRequest)
 
 
 def can_filter_documents(_server: OpenSearchServer, request: RoutedRequest) -> bool:
-    """Whether the response to a request by id will contain the documents' levels."""
+    """Return whether the response to a request by id will contain the documents' levels."""
     if not request_parts.PREVENTS_FILTERING.isdisjoint(read_parameters(request)):
         return False
     documents = object_list(request.body or {}, "docs")

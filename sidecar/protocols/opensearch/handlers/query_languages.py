@@ -38,7 +38,7 @@ _EXPAND = "open,hidden"
 
 
 async def sources_of_sql(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """The sources of a SQL query, or of the query that its cursor was issued for."""
+    """Return the sources of a SQL query, or of the query that its cursor was issued for."""
     if isinstance(request.body, dict) and "cursor" in request.body:
         return await sources_of_cursor(server, request)
     query = _query_text(request)
@@ -46,7 +46,7 @@ async def sources_of_sql(server: OpenSearchServer, request: RoutedRequest) -> So
 
 
 async def sources_of_cursor(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """The sources of the query that the cursor was issued for."""
+    """Return the sources of the query that the cursor was issued for."""
     read_parameters(request)
     # A query beside the cursor could be the one that the server runs.
     if not request.body.keys() <= _CURSOR_MEMBERS:
@@ -56,7 +56,8 @@ async def sources_of_cursor(server: OpenSearchServer, request: RoutedRequest) ->
 
 
 async def close_cursor(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """No sources, since closing a cursor reads nothing. The cursor must be the caller's own."""
+    """Return no sources, since closing a cursor reads nothing. The cursor must be the caller's
+    own."""
     string_member(request.body, "cursor")
     await sources_of_cursor(server, request)
     return ()
@@ -67,7 +68,8 @@ async def sources_of_ppl(server: OpenSearchServer, request: RoutedRequest) -> So
 
 
 async def sources_of_esql(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """The sources of an ES|QL query, and the indices that its enrich policies were made from."""
+    """Return the sources of an ES|QL query, and the indices that its enrich policies were made
+    from."""
     expressions, policies = indices_of_esql(_query_text(request))
     names = [name for each in expressions for name in parse_names(each)]
     if any(map(is_pattern, names)):
@@ -105,7 +107,7 @@ async def _sources(
 
 
 async def _policy_indices(policy: str, request: RoutedRequest) -> tuple[str, ...]:
-    """The indices that an enrich policy was made from. Raises `Unresolved`."""
+    """Return the indices that an enrich policy was made from. Raises `Unresolved`."""
     try:
         response = await request.fetch(f"/_enrich/policy/{encode_segment(policy)}")
         if response.status != 200:

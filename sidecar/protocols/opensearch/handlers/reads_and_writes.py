@@ -22,18 +22,18 @@ _TEMPLATE = "a search template becomes a search on the server, so its indices ar
 
 
 async def sources_of_path(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """The sources in the path, for a request whose body names no further index."""
+    """Return the sources in the path, for a request whose body names no further index."""
     return await server.sources(requested_names(request), request, read_parameters(request))
 
 
 async def sources_of_query(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """The sources in the path, and in a body that contains queries but is not a search."""
+    """Return the sources in the path, and in a body that contains queries but is not a search."""
     names = [*requested_names(request), *sorted(names_in_query(request.body, request.budget))]
     return await server.sources(names, request, read_parameters(request))
 
 
 async def sources_of_ranking(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """The sources of a ranking evaluation's searches, which must not be templates."""
+    """Return the sources of a ranking evaluation's searches, which must not be templates."""
     searches = object_list(request.body, "requests")
     request.budget.charge_parts(len(searches))
     for each in [request.body or {}, *searches]:
@@ -55,7 +55,8 @@ async def refuse_template(_server: OpenSearchServer, _request: RoutedRequest) ->
 
 
 async def sources_of_term_vectors(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """The sources of a document's terms. The body may name an index instead of the path's."""
+    """Return the sources of a document's terms. The body may name an index instead of the
+    path's."""
     body = request.body or {}
     names = list(requested_names(request))
     if "_index" in body:
@@ -67,7 +68,7 @@ async def sources_of_term_vectors(server: OpenSearchServer, request: RoutedReque
 
 
 async def sources_of_metadata(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """The sources of a request about the path's indices, or about all indices."""
+    """Return the sources of a request about the path's indices, or about all indices."""
     known = request_parts.METADATA_PARAMETERS | request_parts.CAT_PARAMETERS
     query = request_parts.parse_known(request.target.query, known)
     # With `all`, every index that a pattern could cover is judged, whatever the API's own default.
@@ -87,13 +88,13 @@ _UPDATE_RETURNS = "an update with `_source` returns the document, whose level is
 
 
 async def sources_of_write(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """The sources in the path; all indices if it names none."""
+    """Return the sources in the path; all indices if it names none."""
     # With `all`, every index that a pattern could cover is judged, whatever the API's own default.
     return await server.sources(requested_names(request), request, _query(request), "all")
 
 
 async def sources_of_update(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """The sources of an update, whose response may contain the document."""
+    """Return the sources of an update, whose response may contain the document."""
     query = _query(request)
     # An agent may be allowed to write a document whose level it may not see.
     if server.level_field is not None and _returns_document(query, request.body or {}):
@@ -106,14 +107,14 @@ def _returns_document(query: dict[str, str], body: dict[str, Any]) -> bool:
 
 
 async def sources_of_write_by_query(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """The sources in the path, and those that the query names."""
+    """Return the sources in the path, and those that the query names."""
     named = names_in_search(request.body, request.budget)
     names = [*requested_names(request), *sorted(named)]
     return await server.sources(names, request, _query(request), "all")
 
 
 async def sources_of_bulk(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """The sources of many writes in one body."""
+    """Return the sources of many writes in one body."""
     query = _query(request)
     names: list[str] = []
     # Each action except a deletion is followed by its document. Only its place says whether a line
@@ -137,7 +138,7 @@ async def sources_of_bulk(server: OpenSearchServer, request: RoutedRequest) -> S
 
 
 def _parse_action(line: dict[str, Any]) -> tuple[str, Any]:
-    """A line's action, and the index that it names."""
+    """Return a line's action, and the index that it names."""
     if len(line) != 1:
         raise Malformed("a line of the body must have exactly one action")
     [(action, target)] = line.items()

@@ -36,7 +36,7 @@ from sidecar.protocols.shared.responses import expect_object, to_json
 
 
 async def sources_of_search(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """The sources in the path or behind the point in time, and those that the body names."""
+    """Return the sources in the path or behind the point in time, and those that the body names."""
     query, body = read_parameters(request), request.body
     names = sorted(names_in_search(body, request.budget))
     if body is None or body.get("pit") is None:
@@ -51,7 +51,7 @@ async def sources_of_search(server: OpenSearchServer, request: RoutedRequest) ->
 
 
 def can_filter(server: OpenSearchServer, request: RoutedRequest) -> bool:
-    """Whether the search can withhold documents by their levels."""
+    """Return whether the search can withhold documents by their levels."""
     field = server.level_field
     # A look-up in another index may reveal what that index contains.
     if field is None or names_in_search(request.body, request.budget):
@@ -78,7 +78,8 @@ def filter_search(
 
 
 async def sources_of_scroll(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """The sources of the search that began the scroll. The token is in the body or in the path."""
+    """Return the sources of the search that began the scroll. The token is in the body or in the
+    path."""
     if request.path_params:
         # With both, the server could continue a different scroll from the one that is judged.
         if request.body is not None:
@@ -92,7 +93,7 @@ async def sources_of_scroll(server: OpenSearchServer, request: RoutedRequest) ->
 
 
 async def sources_of_id(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """The sources of the search whose id is in the path."""
+    """Return the sources of the search whose id is in the path."""
     # Called only for its checks: an unknown parameter could name another search.
     read_parameters(request)
     return server.continuations.sources_of(request.path_params[0], request.attribution)
@@ -101,7 +102,7 @@ async def sources_of_id(server: OpenSearchServer, request: RoutedRequest) -> Sou
 def filter_page(
     server: OpenSearchServer, request: RoutedRequest, sources: Sources, visibility: Visibility
 ) -> ForwardPlan:
-    """The next page of a scroll, or the result of a search begun earlier."""
+    """Return the next page of a scroll, or the result of a search begun earlier."""
     # `sources_of_scroll` has checked that there is only one token.
     token = request.path_params[0] if request.path_params else request.body["scroll_id"]
     # If the search began while the agent could see everything, its pages may lack the levels. Their
@@ -112,8 +113,8 @@ def filter_page(
 
 
 async def release(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """No sources, since giving continuations back reads nothing. They must be the caller's own:
-    otherwise one agent could end the searches of another."""
+    """Return no sources, since giving continuations back reads nothing. They must be the caller's
+    own: otherwise one agent could end the searches of another."""
     read_parameters(request)
     # The servers accept several continuations in each of these places.
     tokens: list[Any] = request.path_params[0].split(",") if request.path_params else []

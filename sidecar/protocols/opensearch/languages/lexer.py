@@ -57,21 +57,21 @@ class Token(NamedTuple):
 
     kind: Kind
     text: str
-    """In lower case, except for the contents of quotes."""
+    """The text, in lower case except for the contents of quotes."""
     start: int
     end: int
 
     def is_word(self, *texts: str) -> bool:
-        """Whether this is one of the words `texts`, or any word if there are no `texts`."""
+        """Return whether this is one of the words `texts`, or any word if there are no `texts`."""
         return self.kind is Kind.WORD and (not texts or self.text in texts)
 
     def is_mark(self, *texts: str) -> bool:
-        """Whether this is one of the marks `texts`."""
+        """Return whether this is one of the marks `texts`."""
         return self.kind is Kind.MARK and self.text in texts
 
 
 def tokenize(text: str) -> list[Token]:
-    """The tokens of `text`, without white space. Raises `Unresolved`."""
+    """Return the tokens of `text`, without white space. Raises `Unresolved`."""
     if len(text) > _MAX_CHARACTERS:
         raise Unresolved(f"the query is longer than {_MAX_CHARACTERS} characters")
     found: list[Token] = []

@@ -16,8 +16,8 @@ _UNQUOTED = re.compile(UNQUOTED_NAME).fullmatch
 
 
 def last_tables(text: str, tokens: Sequence[Token]) -> list[str]:
-    """The index expressions, as written, at the end of `tokens`: the tokens of `text` after `join`.
-    Raises `Unresolved` if they don't end in a list of tables."""
+    """Return the index expressions, as written, at the end of `tokens`: the tokens of `text` after
+    `join`. Raises `Unresolved` if they don't end in a list of tables."""
     # Read from the right, since the condition may contain almost anything, and no mark ends it.
     end = len(tokens)
     if end > 2 and _is_alias(tokens[-3:]):
@@ -47,8 +47,8 @@ def _is_alias(last: Sequence[Token]) -> bool:
 
 
 def _name_begin(tokens: Sequence[Token], end: int) -> int:
-    """The index of the first token of the name that ends before `end`: a quoted token, or the first
-    of several adjacent tokens that may form an unquoted name."""
+    """Return the index of the first token of the name that ends before `end`. The name is a quoted
+    token, or several adjacent tokens that may form an unquoted name."""
     if end == 0:
         raise _unreadable()
     begin = end - 1
@@ -79,8 +79,8 @@ def _part_of_name(token: Token) -> bool:
 
 
 def _continues(token: Token) -> bool:
-    """Whether what follows this token is part of a larger expression, so that no list of tables can
-    begin there."""
+    """Return whether the text after this token continues a larger expression, so that no list of
+    tables can begin there."""
     return token.is_mark(".", ",", ":", "=", "-") or token.is_word("as")
 
 
@@ -106,7 +106,7 @@ _AFTER_INDEX = "the query has something unknown after an index name"
 
 
 def indices_of_ppl(query: str) -> list[str]:
-    """The index expressions of a PPL query, as written. Raises `Unresolved`."""
+    """Return the index expressions of a PPL query, as written. Raises `Unresolved`."""
     cursor = TokenCursor(query)
     _check_depth(cursor.tokens)
     found: list[str] = []
@@ -232,7 +232,7 @@ _READING_WORDS = frozenset(("from", "ts", "lookup", "join", "enrich", "fork", "p
 
 
 def indices_of_esql(query: str) -> tuple[list[str], list[str]]:
-    """The index expressions of an ES|QL query, and the enrich policies it uses. Raises
+    """Return the index expressions of an ES|QL query, and the enrich policies it uses. Raises
     `Unresolved`."""
     cursor = TokenCursor(query)
     # ES|QL has no single quotes, but a name may contain them; three double quotes begin another

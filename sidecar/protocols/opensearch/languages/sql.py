@@ -31,7 +31,7 @@ _AFTER_TABLE = "the query has something unknown after an index name"
 
 
 def indices_of_sql(query: str) -> list[str]:
-    """The index expressions of `query`, as written. Raises `Unresolved`."""
+    """Return the index expressions of `query`, as written. Raises `Unresolved`."""
     cursor = TokenCursor(query)
     if not cursor.is_word("select"):
         raise Unresolved("the query is not a SELECT")
