@@ -62,7 +62,8 @@ class Proxy:
         self._limits = shared.limits
         self.endpoints = [SourceEndpoint(source, shared) for source in sources]
         self.listeners: dict[str, ProxyListener] = {}
-        """By the alias of each source that they lead to, or by `FORWARD_PROXY` or `TRANSPARENT`."""
+        """The listeners, by the alias of each source that they lead to, or by `FORWARD_PROXY` or
+        `TRANSPARENT`."""
         for listen, endpoints in self._by_port():
             listener = self._reverse(listen, endpoints)
             self.listeners |= {each.source.alias: listener for each in endpoints}
@@ -78,17 +79,18 @@ class Proxy:
             self._shared.own_ports.add(await listener.start())
 
     def port(self, name: str) -> int:
-        """The port of a source, by its alias, or that of `FORWARD_PROXY` or `TRANSPARENT`."""
+        """Return the port of a source, by its alias, or that of `FORWARD_PROXY` or
+        `TRANSPARENT`."""
         return self.listeners[name].port
 
     @property
     def agent_connections(self) -> int:
-        """How many connections from agents are open."""
+        """The number of open connections from agents."""
         return sum(each.connections for each in set(self.listeners.values()))
 
     @property
     def source_connections(self) -> int:
-        """How many connections to data sources are open, in use or idle."""
+        """The number of open connections to data sources, in use or idle."""
         return sum(each.connections for each in self.endpoints)
 
     @property
@@ -113,7 +115,8 @@ class Proxy:
             self._shared.worker.close()
 
     def _counting(self) -> list[ProxyListener | Passthrough]:
-        """The parts that count bytes: listeners, and connections that bypass their parsers."""
+        """Return the parts that count bytes: listeners, and connections that bypass their
+        parsers."""
         return [*set(self.listeners.values()), *(each.passthrough for each in self.endpoints)]
 
     def _by_port(self) -> list[tuple[ListenAddress, Sequence[SourceEndpoint]]]:

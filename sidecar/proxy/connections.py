@@ -32,7 +32,7 @@ class BufferedConnection(DialledProtocol):
         self._arrived: asyncio.Future[None] | None = None
         self._paused = False
         self.ended = False
-        """Whether nothing more will arrive."""
+        """True if nothing more will arrive."""
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the connection is lost."""
 
@@ -58,7 +58,7 @@ class BufferedConnection(DialledProtocol):
         return bytes(self._buffer)
 
     def buffered_from(self, at: int) -> bytes:
-        """The buffer without its first `at` bytes."""
+        """Return the buffer without its first `at` bytes."""
         return bytes(self._buffer[at:])
 
     async def wait_for_more(self) -> bool:
@@ -74,7 +74,7 @@ class BufferedConnection(DialledProtocol):
         return len(self._buffer) > size
 
     def hand_to(self, inner: asyncio.Protocol) -> None:
-        """Lets `inner` run the connection from now on, starting with what is buffered."""
+        """Lets `inner` run the connection from now on, starting with the buffered bytes."""
         # This object stays the transport's protocol and passes every callback on, so `closed` and
         # `on_lost` work for whatever runs the connection.
         self._inner = inner
@@ -140,19 +140,19 @@ class BufferedConnection(DialledProtocol):
 
 
 def take_over(request: HttpRequest, limit: int) -> tuple[BufferedConnection, ConnectionFactory]:
-    """The connection of `request` as one end of a tunnel, with the bytes that followed the request,
-    and a factory of HTTP connections inside of it. Raises `ConnectionResetError` if the agent is
-    gone."""
+    """Return the connection of `request` as one end of a tunnel, with the bytes that followed the
+    request, and a factory of HTTP connections inside of it. Raises `ConnectionResetError` if the
+    agent is gone."""
     given = request.hand_over()
     outer = given.transport.get_protocol()
-    # What runs the connection that the request came inside of has to learn of its end as well.
+    # The protocol that runs the connection around this request has to learn of the end as well.
     on_lost = outer.connection_lost if isinstance(outer, BufferedConnection) else given.on_lost
     agent = BufferedConnection(limit, on_lost)
     return agent.adopt(given.transport, given.data, ended=given.ended), given.nested
 
 
 class Ended(Enum):
-    """How a splice ended."""
+    """The way in which a splice ended."""
 
     BOTH = "both"
     """Both sides ended in an orderly way."""
@@ -163,8 +163,9 @@ class Ended(Enum):
 
 
 class SpliceDirection(asyncio.Protocol):
-    """One direction: what `source` sends goes out on `sink`. It is the protocol of `source`, so it
-    also hears when that takes no more of what comes the other way, by `back`."""
+    """One direction: the bytes that `source` sends go out on `sink`. It is the protocol of
+    `source`, so it also hears when `source` takes no more of the bytes that come the other way, by
+    `back`."""
 
     back: "SpliceDirection"
 
@@ -175,7 +176,7 @@ class SpliceDirection(asyncio.Protocol):
         self.source = source
         self._sink = sink
         self.count = 0
-        """How many bytes have passed."""
+        """The number of bytes that have passed."""
         self.ended = False
 
     def data_received(self, data: bytes) -> None:
@@ -213,7 +214,7 @@ class SpliceDirection(asyncio.Protocol):
 
     @property
     def over(self) -> bool:
-        """Whether nothing more passes."""
+        """True if nothing more passes."""
         return self.ended or self._splice.how is not None
 
 
@@ -235,7 +236,7 @@ class Splice:
         self._last = self._loop.time()
         self._timer = self._loop.call_later(idle_seconds, self._check_idle)
         self.how: Ended | None = None
-        """How it ended; None while it lasts."""
+        """The way in which the splice ended; None while it lasts."""
         self.finished: asyncio.Future[None] = self._loop.create_future()
         self.up = SpliceDirection(self, agent, upstream)
         self.down = SpliceDirection(self, upstream, agent)
@@ -254,7 +255,7 @@ class Splice:
 
     def abort(self, how: Ended = Ended.LOST) -> None:
         """Breaks both sides, because one is lost or has to be cut off: the other side must not take
-        that for an orderly end."""
+        this for an orderly end."""
         if self._finish(how):
             for transport in self._transports:
                 reset(transport)

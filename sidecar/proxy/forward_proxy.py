@@ -113,13 +113,14 @@ class Connect:
         return Destination(where, group, who)
 
     async def _decide(self, destination: Destination) -> AllowedTunnel | None:
-        """The decision about the whole tunnel; None if each request in it will be decided."""
+        """Return the decision about the whole tunnel; None if each request in it will be
+        decided."""
         endpoint = self._dispatch.passthrough_endpoint(destination.group)
         return None if endpoint is None else await endpoint.passthrough.open(destination.who)
 
 
 def _granted(tunnel: AllowedTunnel | None) -> bytes:
-    """The response that grants a tunnel. It names a denial that was only reported."""
+    """Return the response that grants a tunnel. It names a denial that was only reported."""
     reported = [] if tunnel is None else [each for each in tunnel.decisions if each.report_only]
     fields = event_fields(reported[0].event_id, report_only=True) if reported else ()
     lines = b"".join(b"%b: %b\r\n" % field for field in fields)
@@ -127,7 +128,8 @@ def _granted(tunnel: AllowedTunnel | None) -> bytes:
 
 
 def _requested_authority(request: HttpRequest, head: RequestHead) -> Authority:
-    """Where a CONNECT leads. Raises `Malformed` unless its framing can be trusted."""
+    """Return the authority that a CONNECT asks for. Raises `Malformed` unless its framing can be
+    trusted."""
     version = request.version
     if version not in (HTTP_10, HTTP_11):
         raise Malformed(f"HTTP version {version} is not 1.0 or 1.1")
@@ -146,7 +148,8 @@ def _requested_authority(request: HttpRequest, head: RequestHead) -> Authority:
 
 
 def _refusal(request: HttpRequest, response: LocalResponse) -> LocalResponse:
-    """The response ends the connection: what follows a refused CONNECT may be for the tunnel."""
+    """Return the response that refuses a CONNECT. It ends the connection: the bytes after a refused
+    CONNECT may be meant for the tunnel."""
     request.stop_reading()
     response.close = True
     error_type = _ERROR_TYPES.get(response.status)
@@ -212,7 +215,7 @@ class ForwardProxy(SourceRouter):
 
 
 def _at_least_as_safe(group: SourceGroup, scheme: str) -> SourceGroup:
-    """The sources that speak HTTP, with TLS if the agent asked for TLS."""
+    """Return the sources that speak HTTP, with TLS if the agent asked for TLS."""
     # Never the other way: an agent that asked for TLS must not be served over plain HTTP.
     return SourceGroup(
         tuple(

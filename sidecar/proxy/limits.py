@@ -16,17 +16,18 @@ class ProxyLimits:
     """The largest request body that is read for a decision; a request with a larger one is denied,
     never passed on unread."""
     inspected_seconds: float = 30.0
-    """How long a body that is read for a decision may take to arrive."""
+    """The seconds that a body that is read for a decision may take to arrive."""
     upload_idle_seconds: float = 60.0
-    """How long an agent may pause in the middle of a body that is passed on as it comes."""
+    """The seconds that an agent may pause in the middle of a body that is forwarded as it
+    arrives."""
     stream_idle_seconds: float = 600.0
-    """How long a data source may pause in the middle of a response or take nothing of a body, and
-    how long an agent may take nothing of a response."""
+    """The seconds that a data source may pause in the middle of a response or take nothing of a
+    body, and that an agent may take nothing of a response."""
     inspected_response_bytes: int = 4 * 1024 * 1024
     """The largest response that is read whole because it has to be checked or filtered."""
 
     lookup_seconds: float = 30.0
-    """How long all look-ups of one request may take together."""
+    """The seconds that all look-ups of one request may take together."""
 
     line_bytes: int = 16 * 1024
     """The longest request line."""
@@ -37,30 +38,31 @@ class ProxyLimits:
     response_field_bytes: int = 64 * 1024
     """The longest status line or header field of a response; a longer one fails the response."""
     buffer_bytes: int = 64 * 1024
-    """How much is read ahead of a slow reader, in each direction, before reading stops. A read that
-    is under way may bring 256 KiB more (uvloop's), so up to 512 KiB of a response are held."""
+    """The bytes that are read ahead of a slow reader, in each direction, before reading stops. A
+    read that is under way may bring 256 KiB more (uvloop's), so up to 512 KiB of a response are
+    held."""
 
     idle_seconds: float = 75.0
-    """How long a client's connection may wait for a complete request head."""
+    """The seconds that a client's connection may wait for a complete request head."""
     handshake_seconds: float = 10.0
-    """How long a TLS handshake with the sidecar may take."""
+    """The seconds that a TLS handshake with the sidecar may take."""
     opening_seconds: float = 10.0
-    """How long the first bytes of a tunnel may take to show what it carries."""
+    """The seconds that the first bytes of a tunnel may take to show which protocol it carries."""
     tunnel_idle_seconds: float = 600.0
-    """How long a connection that is passed through unread may carry nothing."""
+    """The seconds that a connection that is passed through unread may carry nothing."""
     reauthorize_seconds: float = 1.0
     """The time between two decisions on a connection that is passed through unread."""
     lingering_seconds: float = 2.0
-    """How long the rest of a refused body is read and dropped, so that the agent can read the
-    refusal."""
+    """The seconds for which the rest of a refused body is read and dropped, so that the agent can
+    read the refusal."""
     half_close_seconds: float = 10.0
-    """How long a client that closed its sending side is assumed to wait for the head of the
-    response, on a listener with `half_close: wait`; then it counts as gone."""
+    """The seconds for which a client that closed its sending side is assumed to wait for the head
+    of the response, on a listener with `half_close: wait`; then it counts as gone."""
 
     connect_seconds: float = 5.0
-    """How long a connection to the data source may take to open."""
+    """The seconds that a connection to the data source may take to open."""
     upstream_idle_seconds: float = 15.0
-    """How long an unused connection to the data source is kept."""
+    """The seconds for which an unused connection to the data source is kept."""
     connections: int = 512
     """The most connections to one data source at once; further requests wait for a free one."""
 

@@ -20,14 +20,14 @@ _JSON = (b"Content-Type", b"application/json")
 _EVENT_ID = b"X-Sluice-Event-Id"
 _UNAVAILABLE = 503
 _RETRY_SECONDS = 5
-"""When an agent may try again after an outage of the sidecar: a policy set or a record that lags
-usually catches up within a few seconds."""
+"""The seconds after which an agent may try again when the sidecar can't decide or record: a policy
+set or a record that lags usually catches up within a few seconds."""
 _OWN_FIELDS = ((b"Cache-Control", b"no-store"), (b"Server", b"sluice"))
 
 
 def event_fields(event_id: str, *, report_only: bool = False) -> Fields:
-    """The header fields about the decision on a request that was forwarded. `report_only` means a
-    denial by a source in mode `report`."""
+    """Return the header fields about the decision on a request that was forwarded. `report_only`
+    means a denial by a source in mode `report`."""
     fields = ((_EVENT_ID, event_id.encode()),)
     return (*fields, (b"X-Sluice-Decision", b"DENY")) if report_only else fields
 
@@ -52,8 +52,8 @@ class LocalResponse:
     def of_error(
         cls, error: SluiceError, *, event: Fields = (), close: bool = False
     ) -> "LocalResponse":
-        """The response to a request that failed. `event` are the fields about the decision, if the
-        request failed after it; the message then ends with the event's id."""
+        """Return the response to a request that failed. `event` are the fields about the decision,
+        if the request failed after it; the message then ends with the event's id."""
         message, body = error.message, error.body()
         for name, value in event:
             if name == _EVENT_ID:
@@ -71,7 +71,8 @@ class LocalResponse:
     def of_denial(
         cls, status: int, decision: Decision, event_id: str, *, close: bool = False
     ) -> "LocalResponse":
-        """The error body with one more member: `decision`, the four fields of an evaluation."""
+        """Return the response to a denied request: the error body with one more member, `decision`,
+        the four fields of an evaluation."""
         outage = is_outage(decision)
         if outage:
             status = _UNAVAILABLE
@@ -99,8 +100,8 @@ class LocalResponse:
     def in_format_of(
         self, protocol: SourceProtocol, request: RoutedRequest | None
     ) -> "LocalResponse":
-        """The same response in the format of the data source's protocol, if it has one. The request
-        is None if it could not be read far enough."""
+        """Return the same response in the format of the data source's protocol, if it has one. The
+        request is None if it could not be read far enough."""
         refusal = RefusalResponse.of(self.status, self.message, self.decision)
         own = protocol.render_refusal(request, refusal)
         if own is None:
@@ -114,8 +115,8 @@ class LocalResponse:
         self.close = True
 
     def encode(self, *, keep_alive: bool, omit_body: bool, http10: bool) -> bytes:
-        """The whole response, without its body if it answers a HEAD (`omit_body`). HTTP/1.0 closes
-        connections unless told otherwise, HTTP/1.1 keeps them."""
+        """Return the whole response, without its body if it answers a HEAD (`omit_body`). HTTP/1.0
+        closes connections unless told otherwise, HTTP/1.1 keeps them."""
         lines = [b"HTTP/1.1 %d %b" % (self.status, HTTPStatus(self.status).phrase.encode())]
         lines += [b"%b: %b" % field for field in self.fields]
         # For a HEAD too: it is told the length that a GET would get (RFC 9110 section 8.6).

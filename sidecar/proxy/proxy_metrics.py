@@ -12,7 +12,7 @@ UNDECIDED = "none"
 """The decision label of a request that needs no decision, or never got that far."""
 
 _STATUS_CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx", "other", "other", "other", "other")
-"""Indexed by the first of a status' three digits. Data sources may use any digit."""
+"""The classes by the first digit of a three-digit status. Data sources may use any digit."""
 
 
 class UpstreamUnreachable(UpstreamFailed):
@@ -51,8 +51,8 @@ class ProxyMetrics:
         self._kind = kind
 
     def start(self) -> None:
-        """Show failures, and what an allowed request usually ends with, at 0: with a quiet agent,
-        the first event is one of few."""
+        """Show failures, and the usual results of an allowed request, from 0 on: with a quiet
+        agent, the first event is one of few."""
         for cause in (*CAUSES.values(), _UNJUDGED):
             self._failures.start(self._kind, cause)
         for status in ("2xx", "5xx"):

@@ -24,7 +24,7 @@ from sidecar.protocols.budget import Budget
 from sidecar.protocols.messages import FetchedResponse, RoutedRequest
 
 LONGEST_INLINE = 64 * 1024
-"""Up to this many bytes are walked on the loop: switching to the thread would take longer."""
+"""The most bytes that are walked on the loop: switching to the thread would take longer."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -34,7 +34,7 @@ Refresh = Callable[[], None]
 
 
 def no_refresh() -> None:
-    """For a computation that needs nothing from the loop."""
+    """A `Refresh` that does nothing, for a computation that needs nothing from the loop."""
 
 
 class _Done(NamedTuple):
@@ -174,7 +174,8 @@ async def _look_up(
     target: str,
     size: int,
 ) -> tuple[Callable[[], Any], int]:
-    """A function that resumes `coroutine` with its look-up's result, and the bytes it walks."""
+    """Return a function that resumes `coroutine` with its look-up's result, and the number of bytes
+    that it walks."""
     try:
         response = await fetch(target)
     except SluiceError as error:

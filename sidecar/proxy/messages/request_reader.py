@@ -30,8 +30,8 @@ UPGRADE_LINES = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
 
 
 def asks_websocket(head: RequestHead) -> bool:
-    """Whether a request asks for WebSocket, in whatever form; `check_websocket` checks the form. An
-    offer of any other protocol is ignored (RFC 9110 section 7.8), never granted."""
+    """Return whether a request asks for WebSocket, well formed or not; `check_websocket` checks the
+    form. An offer of any other protocol is ignored (RFC 9110 section 7.8), never granted."""
     if b"upgrade" not in head.read:
         return False
     return any(protocol.startswith(b"websocket") for protocol in _protocols(head))
@@ -58,14 +58,14 @@ def check_websocket(method: str, version: str, head: RequestHead) -> None:
 
 
 def _protocols(head: RequestHead) -> list[bytes]:
-    """The protocols that the header names, in lower case, over all its lines."""
+    """Return the protocols that the header names, in lower case, over all its lines."""
     lines = head.read.get(b"upgrade", ())
     return [each.strip(b" \t").lower() for line in lines for each in line.split(b",")]
 
 
 def switching_head(message: ResponseMessage, event: Fields, alias: str) -> bytes:
-    """The head of the 101 response that the agent gets, for the data source's. Raises
-    `UpstreamNoResponse` if the data source `alias` did not grant what was asked for."""
+    """Return the head of the 101 response that the agent gets, made from the data source's. Raises
+    `UpstreamNoResponse` if the data source `alias` did not grant the upgrade."""
     if [protocol.lower() for protocol in message.upgrade] != [b"websocket"]:
         raise UpstreamNoResponse(
             f"the data source `{alias}` answered 101, but did not switch to WebSocket"
@@ -85,7 +85,7 @@ class Tunnelling(Malformed):
 
 
 def check_frame(method: str, version: str, head: RequestHead) -> None:
-    """Raises `Malformed`, or `Tunnelling` if what follows on the connection may not be HTTP."""
+    """Raises `Malformed`, or `Tunnelling` if the next bytes on the connection may not be HTTP."""
     read = head.read
     # RFC 9931: a server that refuses CONNECT or Upgrade must not read on. An optimistic client may
     # have sent tunnelled bytes already, which would be taken for requests.
@@ -142,10 +142,10 @@ _WELCOME_LINES = b"Connection: TE\r\nTE: trailers\r\n"
 
 
 def read_head(request: HttpRequest) -> RequestHead:
-    """The head of a request. Raises `Malformed` unless its framing can be trusted.
+    """Return the head of a request. Raises `Malformed` unless its framing can be trusted.
 
-    The head is kept as long as its request, since both the routing and the pipeline ask for it. It
-    isn't kept any longer, because it holds credentials: of these, a template holds none.
+    The head is kept as long as its request, since both the routing and the pipeline ask for it, but
+    no longer, because it holds credentials. Only a template, which holds none, may live longer.
     """
     if request.known:
         template: HeadTemplate = request.head
@@ -172,9 +172,9 @@ def read_head(request: HttpRequest) -> RequestHead:
 async def read_body(
     request: HttpRequest, head: RequestHead, limits: ProxyLimits, lease: Lease
 ) -> tuple[bytes, str | None]:
-    """The body as sent, and its media type. Raises `Malformed` if no decision can be based on it
-    (`protocols/RULES.md`, Bodies and Unreadable bodies), and `BodyBudgetExceeded` if `lease` can't
-    grow that far."""
+    """Return the body as sent, and its media type. Raises `Malformed` if no decision can be based
+    on it (`protocols/RULES.md`, Bodies and Unreadable bodies), and `BodyBudgetExceeded` if `lease`
+    can't grow that far."""
     media = body_media(head)
     body, limit = request.body, limits.inspected_bytes
     if not body.complete:
@@ -195,7 +195,7 @@ async def read_body(
 
 
 def body_media(head: RequestHead) -> str | None:
-    """The media type of a body that is read. Raises `Malformed` if the body is encoded."""
+    """Return the media type of a body that is read. Raises `Malformed` if the body is encoded."""
     coding = head.one(b"content-encoding")
     if coding is not None and coding.lower() != b"identity":
         raise Malformed("the body is encoded, so it can't be inspected")
@@ -213,10 +213,11 @@ def forwarded_request(
     upgrade: bool = False,
     trailers: bool = False,
 ) -> UpstreamRequest:
-    """The request as the data source gets it. `body` is the whole body if it was read for the
-    decision. With `readable`, the response must come whole and unencoded, so that the sidecar can
-    read it. With `upgrade`, it asks for WebSocket. With `trailers`, those of its body are sent too,
-    unless one of the former holds. Raises `BadTrailers` as `check_trailers` does."""
+    """Return the request as the data source gets it. `body` is the whole body if it was read for
+    the decision. With `readable`, the response must come whole and unencoded, so that the sidecar
+    can read it. With `upgrade`, the request asks for WebSocket. With `trailers`, the body's
+    trailers are sent too, unless `readable` or `upgrade` holds. Raises `BadTrailers` as
+    `check_trailers` does."""
     stream = None
     if body is None:
         # The decision didn't need the body, so the agent is asked for it only now.
@@ -242,8 +243,8 @@ def forwarded_request(
 
 
 def check_trailers(request: HttpRequest, head: RequestHead) -> None:
-    """Raises `BadTrailers` if the request announces trailers that may not be forwarded, or has
-    them, as far as it has arrived."""
+    """Raises `BadTrailers` if the request announces trailers that may not be forwarded, or if the
+    part that has arrived contains such trailers."""
     said = _trailer_head(head)
     said.announcement()
     if request.body.complete:
@@ -277,8 +278,8 @@ def _trailer_head(head: RequestHead) -> TrailerHead:
 
 
 def lookup_request(head: RequestHead, target: str) -> UpstreamRequest:
-    """A GET that the sidecar makes itself, with the agent's credentials and no other field that
-    would change the response."""
+    """Return a GET that the sidecar makes itself, with the agent's credentials and no other field
+    that would change the response."""
     return UpstreamRequest("GET", target, _readable_lines(head, _CONDITIONS | _BODY_FIELDS))
 
 

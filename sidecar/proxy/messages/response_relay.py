@@ -22,18 +22,18 @@ _NO_CONTENT = 204
 
 
 class RelayedResponse:
-    """What the agent got of a response."""
+    """The response as the agent got it."""
 
     status = 0
     size = 0
     """The number of bytes of the body."""
     started = False
     withheld = 0
-    """How many documents were left out."""
+    """The number of documents that were left out."""
     retries = 0
-    """How many times the request was sent again."""
+    """The number of times the request was sent again."""
     outcome: str | None = None
-    """How it ended, if that is known already."""
+    """The outcome of the response, if it is known already."""
     _digest: Any = None
     _sha256: str | None = None
 
@@ -70,9 +70,10 @@ async def relay(
     *,
     refused_upgrade: bool = False,
 ) -> ResponseSent:
-    """Writes `response` to the agent; of a stream of `events`, only what the filter lets through.
-    With `refused_upgrade`, it answers a request to switch protocols by something else.
-    Raises `UpstreamFailed` if the data source breaks off, `ConnectionError` if the agent does."""
+    """Writes `response` to the agent; of a stream of `events`, only the parts that the filter lets
+    through. With `refused_upgrade`, it is a response other than 101 to a request to switch
+    protocols. Raises `UpstreamFailed` if the data source breaks off, `ConnectionError` if the agent
+    does."""
     message = response.message
     status, body, empty = message.status, message.body, message.empty or request.method == "HEAD"
     # The filter leaves bytes out, so the length that the data source stated is wrong.

@@ -22,7 +22,7 @@ _POSITION_FIELDS = re.compile(rb"\n(?:id|retry)(?::[^\n]*)?(?=\n)")
 
 
 def is_event_stream(fields: Fields) -> bool:
-    """Whether a response with these header fields is a stream of events."""
+    """Return whether a response with these header fields is a stream of events."""
     kinds = [value for name, value in fields if name.lower() == b"content-type"]
     return bool(kinds) and all(
         kind.partition(b";")[0].strip().lower() == b"text/event-stream" for kind in kinds
@@ -55,7 +55,8 @@ class EventParser:
         return len(self._buffer)
 
     def feed(self, data: bytes) -> bytes:
-        """The bytes that may be forwarded once `data` has arrived. Raises `UpstreamFailed`."""
+        """Return the bytes that may be forwarded once `data` has arrived. Raises
+        `UpstreamFailed`."""
         data = self._without_bom(self._with_plain_lines(data))
         buffer = self._buffer
         searched = len(buffer) - 1
@@ -72,8 +73,8 @@ class EventParser:
         return bytes(forwarded)
 
     def _with_plain_lines(self, data: bytes) -> bytes:
-        """`data` with `\\n` for each line end. A `\\r` ends a line at once: a `\\n` that follows,
-        in this piece or the next, belongs to the same line end."""
+        """Return `data` with `\\n` for each line end. A `\\r` ends a line at once: a `\\n` that
+        follows, in this piece or the next, belongs to the same line end."""
         if not data:
             return data
         if self._after_cr:
@@ -99,7 +100,8 @@ class EventParser:
             raise UpstreamFailed(f"an event of the response is larger than {self._limit} bytes")
 
     def _filtered(self, event: bytes) -> bytes:
-        """The forwarded part of `event`, which is `\\n`, then its lines, each with its `\\n`."""
+        """Return the forwarded part of `event`, which is `\\n`, then its lines, each with its
+        `\\n`."""
         data = _DATA.findall(event)
         if not data:
             # A comment that keeps the connection alive, or an `id` by itself.
@@ -136,13 +138,13 @@ class FilteredStream:
 
     @property
     def withheld(self) -> int:
-        """How many documents have been left out so far."""
+        """The number of documents that have been left out so far."""
         return self._events.withheld
 
     @contextmanager
     def open(self, insert: InsertEvent) -> Iterator[None]:
-        """Makes `insert` known while the response lasts. What `feed` returns ends with an event, so
-        others fit in before the next."""
+        """Makes `insert` available while the response lasts. The bytes that `feed` returns end with
+        an event, so other events can be inserted before the next one."""
         ended = None if self._on_begin is None else self._on_begin(insert)
         try:
             yield
@@ -151,7 +153,8 @@ class FilteredStream:
                 ended()
 
     async def feed(self, data: bytes) -> bytes:
-        """The bytes that may be forwarded once `data` has arrived. Raises `UpstreamFailed`."""
+        """Return the bytes that may be forwarded once `data` has arrived. Raises
+        `UpstreamFailed`."""
         size = self._events.held + len(data)
         if size > LONGEST_INLINE:
             self._refresh()

@@ -132,15 +132,16 @@ class Authorizer:
         return decisions
 
     async def reauthorize(self, sources: Iterable[SourceRef], who: Attribution) -> None:
-        """Raises `Denied`, recorded, if one of the sources is no longer allowed, or the caller
-        itself, where there are none."""
+        """Raises `Denied`, recorded, if one of the sources is no longer allowed; or, if there are
+        no sources, if the caller itself is no longer allowed."""
         permits, named = await self.permission(who), tuple(sources)
         denied = [source for source in named if not permits(source)]
         if not named and not permits.admits():
             denied = [self.whole]
         # Only a denial is recorded: this runs every second for each tunnel and lasting response.
         if denied:
-            # What was allowed goes on until then: an agent must not put that off by texts of its.
+            # Until then the allowed traffic goes on: an agent must not delay this by texts that
+            # take long to mask.
             await self.allow(denied, who, urgent=True)
 
     async def permission(self, who: Attribution) -> "Permission":
@@ -150,11 +151,12 @@ class Authorizer:
         return Permission(self, who)
 
     def passes_all(self) -> bool:
-        """Whether a denied request would go on."""
+        """Return whether a denied request would be forwarded."""
         return self._enforcer.may_report(self.reports)
 
     def outlook(self, who: Attribution) -> Facts | None:
-        """The facts that decide about this caller's requests now; None if nothing is permitted."""
+        """Return the facts that decide about this caller's requests now; None if nothing is
+        permitted."""
         return self._enforcer.outlook(self.retrieval(self.whole, who), self._agent.key())
 
     async def refuse(self, refused: Refused, method: str = "", target: str = "") -> Denied:
@@ -202,7 +204,7 @@ class Authorizer:
 
 
 class Permission:
-    """Whether one caller may see a source.
+    """Answers whether one caller may see a source.
 
     On the event loop it consults the policy set anew for each source: a stream may last for hours,
     and the key may be revoked before it ends. In the worker thread, which must not touch the policy
@@ -220,12 +222,12 @@ class Permission:
         self._loop = get_ident()
 
     def refresh(self) -> None:
-        """Consults the policy set. Only on the event loop."""
+        """Consults the policy set. Call it only on the event loop."""
         self._all = self._authorizer.passes_all()
         self._facts = self._authorizer.outlook(self._who)
 
     def admits(self) -> bool:
-        """True if the caller may ask at all, whatever for. Only on the event loop."""
+        """Return whether the caller may ask for anything at all. Call it only on the event loop."""
         self.refresh()
         if self._all:
             return True
@@ -233,8 +235,8 @@ class Permission:
         return self._facts is not None and admitted(retrieval, self._facts)
 
     def admits_below(self, start: SourceRef, named: Iterable[SourceRef]) -> bool:
-        """Whether the caller may see all of `named`, and every source whose id begins with that of
-        `start`. Only on the event loop."""
+        """Return whether the caller may see all sources in `named`, and every source whose id
+        begins with the id of `start`. Call it only on the event loop."""
         self.refresh()
         retrieval = self._authorizer.retrieval(start, self._who)
         allowed = self._facts is not None and allows_below(retrieval, self._facts)

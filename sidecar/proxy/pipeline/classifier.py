@@ -43,7 +43,7 @@ _LONGEST_KEPT = 64 * 1024
 
 
 class Lookups:
-    """Call it with a target of the data source. `fetch` asks for one with the credentials in
+    """Looks up targets of the data source: call it with one. `fetch` asks with the credentials in
     `head`. `seconds` is the time for all look-ups together, counted from the first; `watch` says
     when the client leaves. Raises `OverBudget` and `UpstreamFailed`."""
 
@@ -95,12 +95,12 @@ class Lookups:
         return response
 
     def _end(self) -> None:
-        """The client has left: breaks the look-up under way off, and allows no other one."""
+        """Break off the current look-up, and allow no other: the client has left."""
         self._left = True
         self._budget.end()
         loop = asyncio.get_running_loop()
         self._deadline = loop.time()
-        # One whose time has just ended ends already, and can't be given another.
+        # A look-up whose time is up is ending already, and its deadline can't be changed.
         if self._under_way is not None and not self._under_way.expired():
             self._under_way.reschedule(self._deadline)
 
@@ -112,23 +112,23 @@ _RESTRICTED = (*ALWAYS_DENIED, RouteClass.WRITE)
 
 
 class SourceRules(NamedTuple):
-    """What the settings of a source say about its requests."""
+    """The settings of a source about its requests."""
 
     default: Attribution
-    """Who makes a request that names no user."""
+    """The attribution of a request that names no user."""
     writes: bool
-    """Whether writes are decided like reads; otherwise all of them are denied."""
+    """True if writes are decided like reads; otherwise all of them are denied."""
     level_field: str | None
     """The field in which the data source states each document's level, if it does."""
     opaque: bool = False
-    """Whether an escaped slash in the path is part of its segment; otherwise it is refused."""
+    """True if an escaped slash in the path is part of its segment; otherwise it is refused."""
     trailers: bool = False
-    """Whether trailers are forwarded; otherwise they are dropped."""
+    """True if trailers are forwarded; otherwise they are dropped."""
 
 
 class _Meaning(NamedTuple):
-    """What a head means to one classifier. It follows from the head alone, and `raw` is the target
-    as the routing left it."""
+    """The meaning of a head to one classifier. It follows from the head alone, and `raw` is the
+    target as the routing left it."""
 
     classifier: "RequestClassifier"
     raw: str
@@ -200,8 +200,8 @@ class RequestClassifier:
     def check_row(
         self, route: ProtocolRoute | None, routed: RoutedRequest, asked: str
     ) -> ProtocolRoute:
-        """The row to which the head or the body led. Raises `Refused` if it is closed, or if no row
-        covers what was `asked`."""
+        """Return the row that the head or the body led to. Raises `Refused` if it is closed, or if
+        no row covers what was `asked`."""
         who = routed.attribution
         if route is None:
             reason = f"no known route of the data source covers {asked}"
@@ -231,8 +231,8 @@ class RequestClassifier:
 
 
 def _streams(route: ProtocolRoute) -> bool:
-    """Whether neither the request's body nor the response's has to be read, so that a connection
-    may go on in any protocol."""
+    """Return whether neither the request's body nor the response's has to be read, so that a
+    connection may continue in any protocol."""
     reads = (
         route.parse_body,
         route.refine,

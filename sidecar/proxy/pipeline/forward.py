@@ -71,7 +71,7 @@ class UpstreamSender:
             await response.finish()
 
     async def signed(self, upstream_request: UpstreamRequest) -> UpstreamRequest:
-        """The request as it is sent, with its signature if the protocol signs requests."""
+        """Return the request as it is sent, with its signature if the protocol signs requests."""
         if not self.protocol.signs_requests:
             return upstream_request
         # The body is part of the signature, unless it is still arriving.

@@ -69,8 +69,8 @@ def judged_again(
 async def judge_again(
     allowed: AllowedRequest, authorizer: Authorizer, response: UpstreamResponse
 ) -> None:
-    """Judge a `response` whose head came late. Raises `NoLongerAllowed`. Whatever it raises, the
-    response is finished: the agent may also leave while this waits."""
+    """Judge a `response` whose head came late. Raises `NoLongerAllowed`. If it raises anything, the
+    response is finished first: the agent may also leave while this waits."""
     try:
         await _judge(allowed, authorizer)
     except BaseException:
@@ -108,8 +108,8 @@ async def _watch(
 
 
 class TunnelResult(NamedTuple):
-    """How a tunnel ended, the bytes from the agent (`up`) and to it (`down`), and the SHA-256 of
-    the latter in hex."""
+    """The end of a tunnel: the way it ended, the bytes from the agent (`up`) and to it (`down`),
+    and the SHA-256 in hex of the bytes to the agent."""
 
     outcome: str
     up: int
@@ -126,8 +126,8 @@ async def run_tunnel(
     open_splices: set[Splice],
 ) -> None:
     """Joins the two connections until both have ended, one is lost, nothing passes for
-    `tunnel_idle_seconds`, or `reauthorize` raises `Denied`. That denial has been recorded; only the
-    end of the connection can tell the agent.
+    `tunnel_idle_seconds`, or `reauthorize` raises `Denied`. That denial has been recorded; the
+    agent can learn of it only from the end of the connection.
 
     Calls `done` with the result, even when cancelled. `open_splices` holds the splice until then.
     """

@@ -36,7 +36,7 @@ class LineageRecorder:
         outcome: str,
         started: float,
     ) -> None:
-        """Adds what an allowed retrieval returned, once for each of its decisions."""
+        """Adds the result of an allowed retrieval, once for each of its decisions."""
         # Made once: a request about several sources has one response.
         detail: dict[str, int | str] = {
             "status": relayed.status,

@@ -148,8 +148,8 @@ class ProxyPipeline(RequestJudge[HttpRequest]):
         return routed
 
     async def _prepare(self, judged: Judged) -> tuple[ForwardPlan, Refresh]:
-        """Does what has to come before an allowed request is forwarded, and returns how it and its
-        response are to be changed."""
+        """Do the work that must precede forwarding an allowed request. Returns the changes to the
+        request and its response, and the function to call before the worker reads the response."""
         route, routed, sources, decisions, size = judged
         if route.route_class is RouteClass.WRITE:
             # A write can't be undone, so its record must be on disk before it is sent.
@@ -181,7 +181,7 @@ class ProxyPipeline(RequestJudge[HttpRequest]):
         routed: RoutedRequest,
         prepared: ForwardPlan,
     ) -> UpstreamRequest:
-        """The allowed request as the data source gets it."""
+        """Return the allowed request as the data source gets it."""
         head = context.head
         assert head is not None
         if route.replacement_target is not None:

@@ -1,5 +1,5 @@
-"""What the pipeline has learnt about a request so far, and the request it allows in the end.
-Decides nothing."""
+"""The pipeline's knowledge of a request so far, and the request that it allows in the end. Decides
+nothing."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -80,7 +80,7 @@ class RequestContext:
     def forward_unchanged(
         self, request: HttpRequest, recorded: RecordedDecision, *, trailers: bool
     ) -> AllowedRequest:
-        """The request as it came, although it was refused: its source only reports (`mode:
+        """Return the request as it came, although it was refused: its source only reports (`mode:
         report`). The record of `recorded` is durable. Raises `Malformed` if the request wasn't read
         far enough to forward it. `trailers` is the source's setting."""
         head, routed = self.head, self.from_head
@@ -108,7 +108,7 @@ class RequestContext:
 
 
 def decision_label(decisions: Iterable[RecordedDecision]) -> str:
-    """The metrics label for decisions that all let the request pass."""
+    """Return the metrics label for decisions that all let the request pass."""
     label = UNDECIDED
     for recorded in decisions:
         if recorded.report_only:
@@ -118,8 +118,8 @@ def decision_label(decisions: Iterable[RecordedDecision]) -> str:
 
 
 def _without_inspection(route: ProtocolRoute | None) -> ProtocolRoute:
-    """The route, without anything that reads the response. `before_forward` and `after_forward`
-    stay: the request may still change what names mean."""
+    """Return the route, without anything that reads the response. `before_forward` and
+    `after_forward` stay: the request may still change what names mean."""
     if route is None:
         return ProtocolRoute("*", "/**", RouteClass.RETRIEVE)
     class_ = RouteClass.WRITE if route.route_class is RouteClass.WRITE else RouteClass.RETRIEVE

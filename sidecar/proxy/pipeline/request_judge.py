@@ -58,7 +58,7 @@ class ProtocolCalls:
     async def composed(
         self, route: ProtocolRoute, routed: RoutedRequest, size: int
     ) -> FetchedResponse:
-        """The response that the protocol composes itself. Raises what
+        """Return the response that the protocol composes itself. Raises what
         `ProtocolRoute.compose_response` raises."""
         permits = await self._authorizer.permission(routed.attribution)
         composed = route.compose_response
@@ -70,8 +70,8 @@ class ProtocolCalls:
         return await self._worker.drive(routed, size, compose, permits.refresh)
 
     async def sources(self, route: ProtocolRoute, routed: RoutedRequest, size: int) -> Sources:
-        """The sources that the request concerns, charged to its budget; empty if the route names
-        none. Raises `OverBudget`, and what the route's function raises."""
+        """Return the sources that the request concerns, charged to its budget; empty if the route
+        names none. Raises `OverBudget`, and what the route's function raises."""
         sources: Sources | None = None
         if route.find_sources_now is not None and size <= LONGEST_INLINE:
             # Most requests name their sources themselves: nothing has to be looked up.
@@ -99,8 +99,8 @@ class ProtocolCalls:
     async def prepared(
         self, route: ProtocolRoute, routed: RoutedRequest, sources: Sources, size: int
     ) -> tuple[ForwardPlan, Refresh]:
-        """How the request and its response are to be changed, and what to call before the worker
-        reads the response."""
+        """Return the changes to the request and its response, and the function to call before the
+        worker reads the response."""
         assert route.plan_forward is not None
         # This may fetch policy documents. The worker thread, where the filter may run, can't.
         permits = await self._authorizer.permission(routed.attribution)
@@ -129,7 +129,7 @@ class ProtocolCalls:
 UNRESOLVED = "unresolved_source"
 
 Asked = TypeVar("Asked")
-"""The form in which a request arrives."""
+"""The request, in the form in which it arrives at the proxy or at a check door."""
 
 
 class Judged(NamedTuple):
@@ -147,12 +147,13 @@ class RequestJudge(ABC, Generic[Asked]):
     """Judges the requests of one agent to one data source. `fetch` makes look-ups there."""
 
     composes: ClassVar[bool]
-    """Whether a response that the protocol composes can be given instead of forwarding."""
+    """True if a response that the protocol composes can be given instead of forwarding the
+    request."""
     # Attributes, because a method in between would cost each request a call.
     classify: Callable[[Asked, RequestContext], tuple[ProtocolRoute, RoutedRequest]]
     """Reads the head and finds the route. Raises `Refused`."""
     find_sources: Callable[[ProtocolRoute, RoutedRequest, int], Coroutine[Any, Any, Sources]]
-    """The sources to decide about; the last argument is the size of the body. Raises what
+    """Finds the sources to decide about; the last argument is the size of the body. Raises what
     `ProtocolCalls.sources` raises."""
 
     def __init__(
@@ -176,17 +177,17 @@ class RequestJudge(ABC, Generic[Asked]):
     async def read_body(
         self, request: Asked, context: RequestContext, parse: BodyParser
     ) -> RoutedRequest:
-        """The request with the body that the decision needs, which `context` then holds too. Raises
-        `Malformed`."""
+        """Return the request with the body that the decision needs; `context` then holds the body
+        too. Raises `Malformed`."""
 
     def unreadable(self, _request: Asked, error: Malformed, who: Attribution) -> Refused:
-        """The refusal of a request whose body or sources make no sense."""
+        """Return the refusal of a request with a body or sources that make no sense."""
         return Refused(400, UNREADABLE, error.message, who)
 
     async def judge(self, request: Asked, context: RequestContext) -> Judged | FetchedResponse:
-        """The request as it may happen, or the response that was composed instead. Raises `Denied`
-        if its denial is recorded, `Refused` if that is still to be done, and `SluiceError` if
-        nothing was decided.
+        """Return the request as it may happen, or the response that was composed instead. Raises
+        `Denied` if its denial is recorded, `Refused` if that is still to be done, and `SluiceError`
+        if nothing was decided.
 
         INVARIANT: each step relies on the ones before it. Nothing is sent to the data source
         before every source is decided, except look-ups with the agent's own credentials."""
@@ -207,7 +208,8 @@ class RequestJudge(ABC, Generic[Asked]):
                 return await calls.composed(route, routed, size)
             sources = await self.find_sources(route, routed, size)
         except UnknownObject as error:
-            # That it doesn't exist is said only to an agent that may read whatever does.
+            # Only an agent that may read every possible source of this name learns that there is
+            # none.
             known = (await self.authorizer.permission(who)).admits_below(error.below, error.named)
             raise Refused(404 if known else 403, UNRESOLVED, str(error), who) from error
         except Unresolved as error:
@@ -232,8 +234,8 @@ class RequestJudge(ABC, Generic[Asked]):
 def _at_highest_level(
     route: ProtocolRoute, sources: tuple[SourceRef, ...]
 ) -> tuple[SourceRef, ...]:
-    """The sources of a request to a data source that labels its documents, at the level that the
-    decision is about."""
+    """Return the sources of a request to a data source that labels its documents, each at the level
+    to decide at."""
     if route.route_class is not RouteClass.RETRIEVE or route.filters_documents:
         return sources
     # The response may hold any document, so the decision assumes the most sensitive one.

@@ -37,8 +37,8 @@ class ResponseInspector:
         response: UpstreamResponse,
         identify: Callable[[bytes], SourceRef | None],
     ) -> ResponseSent:
-        """Relays a response that describes a source, if `identify` finds the source that was
-        decided, or another that is allowed as well: a name may have spellings that only the data
+        """Relays a response that describes a source, if `identify` finds in it the source that was
+        decided, or another one that is also allowed: a name may have spellings that only the data
         source knows."""
         decisions = allowed.decisions
         try:
@@ -67,7 +67,8 @@ class ResponseInspector:
         response: UpstreamResponse,
         relayed: RelayedResponse,
     ) -> ResponseSent:
-        """Relays what the agent may see of the response, filtered as a whole or event by event."""
+        """Relays the parts of the response that the agent may see, filtered as a whole or event by
+        event."""
         prepared, event = allowed.prepared, decision_fields(allowed.decisions)
         message = response.message
         try:
@@ -104,8 +105,8 @@ class ResponseInspector:
 
 
 def decision_fields(decisions: list[RecordedDecision]) -> Fields:
-    """The header fields that tell the agent about the decision. If there are several, they show a
-    denial in report mode first: that is what the agent has to hear about."""
+    """Return the header fields that tell the agent about the decision. Of several decisions, a
+    denial in report mode is shown first, since the agent has to learn of it."""
     if not decisions:
         return ()
     shown = decisions[-1]
@@ -117,7 +118,7 @@ def decision_fields(decisions: list[RecordedDecision]) -> Fields:
 
 
 async def read_response(response: UpstreamResponse, limits: ProxyLimits) -> FetchedResponse:
-    """The whole of a response that the sidecar has to read. Raises `UpstreamFailed`, and
+    """Return the whole of a response that the sidecar has to read. Raises `UpstreamFailed`, and
     `ResponseTooLarge` for one that would take too long to parse."""
     whole = await response.read(limits.inspected_response_bytes)
     refuse_encoded(whole.fields)

@@ -36,7 +36,7 @@ _LEVEL: Sensitivity = "critical"
 
 
 def requested_source(scheme: str, where: Authority | str) -> SourceRef:
-    """The requested destination, as the audit trail names it."""
+    """Return the requested destination, as the audit trail names it."""
     return SourceRef(f"{scheme}://{where}", _LEVEL)
 
 
@@ -47,19 +47,21 @@ class UnknownDestination:
         self._metrics = ProxyMetrics(enforcer.metrics, _KIND)
         self._authorizer = Authorizer(_KIND, requested_source(_KIND, port_name), agent, enforcer)
         self.default = Attribution(agent.default_user, None, None, None)
-        """Who makes a request that names no user."""
+        """The attribution of a request that names no user."""
 
     def who(
         self, head: RequestHead, source: SourceRef | None = None, default: Attribution | None = None
     ) -> Attribution:
-        """Who makes the request; `default` if it names no user. Raises `Refused`."""
+        """Return the attribution of the request; `default` if it names no user. Raises
+        `Refused`."""
         try:
             return attribution(head, default or self.default)
         except Malformed as error:
             raise self.unreadable(error.message, source) from error
 
     def unreadable(self, reason: str, source: SourceRef | None = None) -> Refused:
-        """The refusal closes the connection: where the next request begins is no longer certain."""
+        """Return the refusal of a request that can't be read. It closes the connection: it is no
+        longer certain where the next request begins."""
         return Refused(400, UNREADABLE, reason, self.default, source=source, close=True)
 
     def no_source(self, reason: str, who: Attribution, source: SourceRef | None = None) -> Refused:
@@ -95,7 +97,8 @@ log = logging.getLogger(__name__)
 def names_of_port(
     listen: ListenAddress, sources: Sequence[Source], hosts: Iterable[str]
 ) -> PortNames:
-    """The names of the port `listen`, which leads to `sources`; `hosts` are the sidecar's."""
+    """Return the names of the port `listen`, which leads to `sources`; `hosts` are the
+    sidecar's."""
     named = [host for source in sources for host in source.hosts]
     buckets = any(source.kind == "s3" for source in sources)
     return PortNames(listen, [*hosts, *named], buckets=buckets)
@@ -103,7 +106,7 @@ def names_of_port(
 
 class NamedPort:
     """Passes a request on to `serve` if it is for the port by one of `names`. `refused` counts the
-    others by their cause; `whole` is what a request may be for that can't be read, None if the port
+    others by their cause. `whole` is the source of requests that can't be read, None if the port
     leads to several sources."""
 
     def __init__(

@@ -50,7 +50,7 @@ class SharedParts:
     connections: ConnectionBudget = field(
         default_factory=lambda: ConnectionBudget(DEFAULT_CONNECTIONS)
     )
-    """Limits the connections from agents, and what they hold of unfinished heads."""
+    """Limits the number of connections from agents, and the bytes of their unfinished heads."""
     worker: WorkerThread = field(default_factory=WorkerThread)
     hosts: tuple[str, ...] = ()
     """The sidecar's own names, by which agents may call the sources' ports."""
@@ -114,7 +114,7 @@ class SourceEndpoint:
 
 
 def upstream_client(source: Source, shared: SharedParts) -> UpstreamClient:
-    """Connections to the data source."""
+    """Return connections to the data source."""
     parts = upstream_parts(source.upstream)
     host, port = parts.authority
     name = f"[{host}]" if ":" in host else host
@@ -141,7 +141,7 @@ def _guard(source: Source, shared: SharedParts) -> EgressGuard:
 
 
 def _resolved_name(url: str) -> str:
-    """The host of `url` as the resolver gets it: a final dot, which `authority` leaves out, keeps
-    search domains from being tried."""
+    """Return the host of `url` as it is given to the resolver, with a final dot, which `authority`
+    leaves out: it keeps search domains from being tried."""
     host = upstream_parts(url).authority.host
     return f"{host}." if (urlsplit(url).hostname or "").endswith(".") else host

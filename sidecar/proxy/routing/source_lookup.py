@@ -36,7 +36,8 @@ class _Row(NamedTuple):
     host: HostPattern | None
     below: Segments
     exact: str | None = None
-    """The one path of the row, in its canonical form; None for all below `below`."""
+    """The only path of the row, in its canonical form; None if the row covers all paths below
+    `below`."""
 
 
 class SharedPort:
@@ -44,8 +45,8 @@ class SharedPort:
     has none, an exact name before a wildcard, and a longer path before a shorter one."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
-        # A source that is alone on its address gets every request that the port takes: which names
-        # those are is decided before (`port_names.py`).
+        # A source that is alone on its address gets every request that the port takes:
+        # `port_names.py` has checked the names before.
         alone = len(sources) == 1
         self.opaque = any_opaque(sources)
         rows = [
@@ -57,8 +58,8 @@ class SharedPort:
         self._rows = sorted(rows, key=_order)
 
     def find(self, host: Authority | None, target: Target) -> FoundSource | None:
-        """`host` is the server that the request names, with port 0 if it names none; None if the
-        request names no host."""
+        """Find the source of a request. `host` is the server that it names, with port 0 if it
+        states none; None if it names no host."""
         for source, pattern, below, exact in self._rows:
             if pattern is not None and (host is None or not pattern.matches(host)):
                 continue
@@ -88,7 +89,8 @@ class SourceGroup(NamedTuple):
 
     @property
     def is_tcp(self) -> bool:
-        """Whether the source speaks a protocol other than HTTP, in which it may speak first."""
+        """True if the source speaks a protocol other than HTTP, in which the server may speak
+        first."""
         return self.rows[0].source.kind == "tcp"
 
     def find(self, target: Target) -> FoundSource | None:
@@ -117,7 +119,7 @@ class SourceTable:
         self._wild = {name: _group(rows) for name, rows in wild.items()}
 
     def at(self, requested: Authority) -> SourceGroup | None:
-        """The sources at `requested`, or None if there are none."""
+        """Return the sources at `requested`, or None if there are none."""
         found = self._exact.get(requested)
         name = requested.host
         # The nearest wildcard wins: `*.a.test` before `*.test`.
@@ -127,7 +129,7 @@ class SourceTable:
         return found
 
     def clashes(self) -> Iterator[tuple[Source, Source, Authority]]:
-        """Pairs of sources that nothing tells apart, with the name they share."""
+        """Yield pairs of sources that can't be told apart, with the name they share."""
         for groups in (self._exact, self._wild):
             for name, group in groups.items():
                 seen: dict[Segments, Source] = {}
@@ -153,8 +155,8 @@ def upstream_parts(url: str) -> UpstreamParts:
 
 
 def any_opaque(sources: Iterable[Source]) -> bool:
-    """Whether an escaped slash may pass the routing. The source that is found decides again, by its
-    own setting."""
+    """Return whether the routing may accept an escaped slash. The source that is found decides
+    again, by its own setting."""
     return any(source.opaque for source in sources)
 
 
@@ -163,12 +165,12 @@ def patterns(source: Source) -> list[HostPattern]:
 
 
 def has_only_exact_paths(source: Source) -> bool:
-    """Whether nothing but its exact paths leads to a source on its `listen`."""
+    """Return whether the exact paths of a source are the only way to it on its `listen`."""
     return bool(source.exact_paths) and source.path is None
 
 
 def path_segments(path: str | None) -> Segments:
-    """The segments of a path that leads to a source; empty for `/` or None."""
+    """Return the segments of a path that leads to a source; empty for `/` or None."""
     # `/a/` leads to the same source as `/a`.
     segments = canonical(path or "/").segments
     return segments[:-1] if segments[-1] == "" else segments
@@ -186,7 +188,7 @@ def _rows_of(source: Source, pattern: HostPattern | None) -> Iterator[_Row]:
 
 
 def names_of(source: Source) -> Iterator[tuple[Authority, bool]]:
-    """The names and ports of a source. True marks a wildcard: all names below this one."""
+    """Yield the names and ports of a source. True marks a wildcard: all names below this one."""
     own = upstream_parts(source.upstream).authority
     yield own, False
     for pattern in patterns(source):
@@ -210,7 +212,7 @@ def _order(row: _Row) -> tuple[int, int, int, int]:
 
 
 def _below(segments: Segments, target: Target) -> str | None:
-    """The target without its first `segments`; None if it isn't below them."""
+    """Return the target without its first `segments`; None if it isn't below them."""
     if not segments:
         return target.forwarded
     count = len(segments)
@@ -239,8 +241,8 @@ class TcpSources:
                     self._others.setdefault(port, source)
 
     def at(self, original: Authority) -> SourceGroup | None:
-        """The source for a connection that was going to `original`; None if no source of the kind
-        has that port. The address matters only if several have it."""
+        """Return the source for a connection that was going to `original`; None if no source of the
+        kind has that port. The address matters only if several have it."""
         sources = self._by_port.get(original.port)
         if sources is None:
             return None
@@ -250,7 +252,8 @@ class TcpSources:
         return SourceTable(sources).at(upstream_parts(sources[0].upstream).authority)
 
     def clashes(self) -> Iterator[tuple[Source, Source, int]]:
-        """Pairs of sources that nothing tells apart, one or both of them `tcp`, and their port."""
+        """Yield pairs of sources that can't be told apart, one or both of them `tcp`, and their
+        port."""
         for port, sources in self._by_port.items():
             # Every redirected connection to this port goes to the `tcp` source.
             if port in self._others:
@@ -263,6 +266,6 @@ class TcpSources:
 
 
 def _has_address(source: Source, port: int) -> bool:
-    """Whether one of the source's names at this port is an address."""
+    """Return whether one of the source's names at this port is an address."""
     hosts = [name.host for name, _ in names_of(source) if name.port == port]
     return any(":" in host or host.rpartition(".")[2].isdigit() for host in hosts)

@@ -36,7 +36,7 @@ from sidecar.proxy.routing.source_lookup import FoundSource, SharedPort, SourceG
 
 class SourceRouter:
     """Routes the requests of one port or connection to `endpoints`, by the alias of their source.
-    `source` is where a request leads that can't be read; None where that is unknown."""
+    `source` is the source of requests that can't be read; None if it is unknown."""
 
     def __init__(
         self,
@@ -64,13 +64,13 @@ class SourceRouter:
         return self._endpoints[found.source.alias].pipeline.serve(request)
 
     def _find(self, request: HttpRequest, head: RequestHead, who: Attribution) -> FoundSource:
-        """The source, and the target below its path. Raises `Malformed` and `Refused`."""
+        """Return the source, and the target below its path. Raises `Malformed` and `Refused`."""
         raise NotImplementedError
 
 
 def requested_host(head: RequestHead, default_port: int) -> Authority | None:
-    """The server in the header `host`, with `default_port` if it states none; None without the
-    header. Raises `Malformed`."""
+    """Return the server in the header `host`, with `default_port` if it states none; None without
+    the header. Raises `Malformed`."""
     raw = head.one(b"host")
     return None if raw is None else authority(raw.decode("latin-1"), default_port)
 
@@ -114,7 +114,7 @@ class VirtualHosts(SourceRouter):
 
 
 class Destination(NamedTuple):
-    """Where a connection leads: the sources of `group` at `where`, on behalf of `who`."""
+    """The destination of a connection: the sources of `group` at `where`, on behalf of `who`."""
 
     where: Authority
     group: SourceGroup
@@ -128,7 +128,7 @@ class NamedDestinations(NamedTuple):
     endpoints: Mapping[str, SourceEndpoint]
 
     def sole_endpoint(self, group: SourceGroup) -> SourceEndpoint | None:
-        """The endpoint if the group has only one source; None if the path has to decide."""
+        """Return the endpoint if the group has only one source; None if the path has to decide."""
         return None if group.sole is None else self.endpoints[group.sole.alias]
 
 

@@ -75,7 +75,7 @@ class HelloReader:
         return len(message) >= 4 and len(message) >= 4 + int.from_bytes(message[1:4])
 
     def _record_size(self, at: int) -> int | None:
-        """The length of the record that starts at `at`; None if its header is incomplete."""
+        """Return the length of the record that starts at `at`; None if its header is incomplete."""
         head = self._unread[at : at + _RECORD_HEADER]
         if head and head[0] != HANDSHAKE:
             raise Malformed("the connection does not begin with a TLS hello")
@@ -149,7 +149,8 @@ def _server_name(extension: bytes | None) -> str | None:
 
 
 def _is_address(host: str) -> bool:
-    """Addresses aren't permitted as server names (RFC 6066 section 3)."""
+    """Return whether the name is an address. Addresses aren't permitted as server names (RFC 6066
+    section 3)."""
     try:
         ip_address(host)
     except ValueError:

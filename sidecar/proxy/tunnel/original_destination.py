@@ -15,7 +15,8 @@ from typing import Protocol
 from sidecar.http.authority import Authority, compressed
 
 RESERVED = {4: "192.0.2.20", 6: "2001:db8::20"}
-"""By IP version. From the ranges for documentation (RFC 5737, RFC 3849): no source is there."""
+"""The reserved address of each IP version, from the ranges for documentation (RFC 5737, RFC 3849):
+no source is there."""
 RESERVED_PORT = 1
 
 
@@ -37,8 +38,9 @@ class SocketLike(Protocol):
 
 
 def original_destination(sock: SocketLike) -> Authority | None:
-    """The original address and port, in the form of the configuration; None if the system tracks no
-    redirection. For a connection that came straight here it may be the sidecar's own port."""
+    """Return the original address and port, in the form of the configuration; None if the system
+    tracks no redirection. For a connection that came straight here it may be the sidecar's own
+    port."""
     if sock.family == socket.AF_INET6:
         found = _query(sock, socket.IPPROTO_IPV6, _IPV6)
         if found is not None:

@@ -24,19 +24,21 @@ log = logging.getLogger(__name__)
 
 CHALLENGE_BYTES = 32
 ARRIVE_SECONDS = 3.0
-"""How long a challenge may take through the kernel, and through an event loop that is busy."""
+"""The seconds that a challenge may take through the kernel, and through a busy event loop."""
 ATTEMPTS = 2
-"""How many checks in a row must fail. A sidecar that is wrongly not ready is an outage."""
+"""The number of checks in a row that must fail. A sidecar that is wrongly not ready is an
+outage."""
 
 _FAMILIES = {4: socket.AF_INET, 6: socket.AF_INET6}
 _NO_ROUTE = (ENETUNREACH, EADDRNOTAVAIL, EAFNOSUPPORT)
-"""The pod has no network of this IP version, so there is nothing to redirect."""
+"""Errors which mean that the pod has no network of this IP version, so there is nothing to
+redirect."""
 _PLACES = frozenset(Authority(address, RESERVED_PORT) for address in RESERVED.values())
 
 
 class RedirectCheck:
     """Checks every `seconds`. `changed` is called when the result changes. `problem` is None while
-    the rules work; until the first check has succeeded they are not known to."""
+    the rules work; before the first success it says that they are not checked yet."""
 
     def __init__(
         self,
@@ -61,11 +63,12 @@ class RedirectCheck:
         self._listening = asyncio.Event()
 
     async def start(self) -> None:
-        """The ports are open: from now on, a connection must arrive."""
+        """Expect connections to arrive from now on: the ports are open."""
         self._listening.set()
 
     async def close(self, _seconds: float) -> None:
-        """The ports close, so a connection that no longer arrives is no fault of the rules."""
+        """Stop expecting connections: the ports close, so one that does not arrive is not the
+        rules' fault."""
         self._listening.clear()
 
     async def run(self) -> None:
@@ -93,8 +96,8 @@ class RedirectCheck:
             self._changed()
 
     async def takes(self, agent: BufferedConnection, original: Authority, seconds: float) -> bool:
-        """Whether the connection is one of this check. If not, nothing of it is consumed, and it is
-        handled like any other."""
+        """Return whether the connection belongs to this check. If not, nothing is read from it, and
+        it is handled like any other."""
         if original not in _PLACES:
             return False
         # An agent's connection may come here too. It can't know a challenge, and gets no answer
@@ -114,7 +117,7 @@ class RedirectCheck:
         return False
 
     async def _attempt(self) -> str | None:
-        """What is wrong at the moment."""
+        """Return the present fault; None if there is none."""
         tried = await asyncio.gather(*(self._version(version) for version in RESERVED))
         problems = [each for each in tried if each]
         if problems:
@@ -123,7 +126,7 @@ class RedirectCheck:
         return None if "" in tried else "this network has no route, so nothing can be checked"
 
     async def _version(self, version: int) -> str | None:
-        """What is wrong with one IP version: empty if it works, None without such a network."""
+        """Return the fault of one IP version: empty if it works, None without such a network."""
         try:
             if not _udp_is_refused(version):
                 return f"UDP over IPv{version} is not rejected"

@@ -49,8 +49,8 @@ def socket_destination(transport: asyncio.Transport) -> Authority | None:
 
 
 def ipv6_twin(listen: ListenAddress) -> str | None:
-    """The IPv6 counterpart of the host in `listen`, to which the packet filter redirects IPv6
-    connections; None if it has none."""
+    """Return the IPv6 counterpart of the host in `listen`, to which the packet filter redirects
+    IPv6 connections; None if it has none."""
     twin = _IPV6_TWINS.get(listen.host)
     # With port 0, the system would choose a different port for each of the two.
     if twin is None or not listen.port:

@@ -69,13 +69,14 @@ class TunnelDispatch:
         }
 
     def termination(self, group: SourceGroup) -> ssl.SSLContext | None:
-        """The context with which TLS to these sources ends here; None if TLS doesn't end here."""
+        """Return the context with which TLS to these sources ends here; None if TLS doesn't end
+        here."""
         # Sources at one name share one handshake, so all of them have to terminate TLS.
         found = [self._contexts.get(alias) for alias in group.aliases]
         return found[0] if all(found) else None
 
     def passthrough_endpoint(self, group: SourceGroup) -> SourceEndpoint | None:
-        """The source to which TLS is passed through unread; None if that is not possible."""
+        """Return the source to which TLS is passed through unread; None if that is not possible."""
         endpoint = self.destinations.sole_endpoint(group)
         if endpoint is None or self.termination(group) is not None:
             return None
@@ -110,7 +111,7 @@ class TunnelDispatch:
     async def _is_unread_tls(
         self, agent: BufferedConnection, within: ConnectionFactory, destination: Destination
     ) -> bool:
-        """True if the connection is TLS to pass through. Otherwise it has been handed to a
+        """Return True if the connection is TLS to pass through. Otherwise it has been handed to a
         protocol, or refused."""
         where = destination.where
         try:
@@ -160,7 +161,8 @@ class TunnelDispatch:
         await tunnel.run(agent)
 
     def name_problem(self, hello: Hello) -> tuple[str, str] | None:
-        """Why the hello's name can't be used: a policy name and a reason."""
+        """Return why the hello's name can't be used, as a policy name and a reason; None if it
+        can."""
         # Checked first: if the real name is hidden, the visible one means nothing.
         if hello.encrypted and not self._allow_encrypted_hello:
             return ENCRYPTED_HELLO, "the name in the TLS hello is encrypted"
@@ -169,7 +171,8 @@ class TunnelDispatch:
         return None
 
     def _hello_problem(self, hello: Hello, destination: Destination) -> tuple[str, str] | None:
-        """Why the hello doesn't fit the destination: a policy name and a reason."""
+        """Return why the hello doesn't fit the destination, as a policy name and a reason; None if
+        it fits."""
         problem = self.name_problem(hello)
         if problem is not None or hello.server_name is None:
             return problem
@@ -194,8 +197,9 @@ class TunnelDispatch:
 
 
 async def read_hello(agent: BufferedConnection, seconds: float) -> Hello | None:
-    """The TLS hello that the connection starts with; None if it starts with something else. Raises
-    `Malformed`, also if the hello isn't complete after `seconds` or when the connection ends."""
+    """Return the TLS hello that the connection starts with; None if it starts with something else.
+    Raises `Malformed`, also if the hello isn't complete after `seconds` or when the connection
+    ends."""
     try:
         async with asyncio.timeout(seconds):
             return await _read_hello(agent)

@@ -36,7 +36,7 @@ _NO_SUCH_NAME = (socket.EAI_NONAME, socket.EAI_NODATA)
 
 
 class Reachability:
-    """Whether the data source `alias` at `address` can be reached. `monotonic` is a clock in
+    """The reachability of the data source `alias` at `address`. `monotonic` is a clock in
     seconds."""
 
     def __init__(self, alias: str, address: str, monotonic: Callable[[], float]) -> None:
@@ -49,7 +49,7 @@ class Reachability:
         )
 
     async def connected(self, connecting: Awaitable[Connected]) -> Connected:
-        """The connection that a dialler or a pool opens. Raises `UpstreamUnverified` or
+        """Return the connection that a dialler or a pool opens. Raises `UpstreamUnverified` or
         `UpstreamUnreachable`."""
         try:
             return await connecting
@@ -61,14 +61,14 @@ class Reachability:
             raise UpstreamUnreachable(f"the data source `{self.alias}` can't be reached") from error
 
     def answered(self) -> None:
-        """Note that it has answered. Costs next to nothing while nothing is wrong."""
+        """Note that the data source has answered. Costs next to nothing while nothing is wrong."""
         if self._state.ongoing:
             self._state.recovered()
 
 
 class TunnelDialler:
-    """Opens connections for tunnels, whose bytes are not read: a connection is all that can be seen
-    of an answer. `free` gives a connection's place back."""
+    """Opens connections for tunnels. A tunnel's bytes are not read, so the data source counts as
+    answering once it is connected. `free` gives a connection's place back."""
 
     def __init__(self, dialler: Dialler[BufferedConnection], reachability: Reachability) -> None:
         self._dialler = dialler
@@ -76,14 +76,14 @@ class TunnelDialler:
         self.free = dialler.free
 
     async def connect(self) -> BufferedConnection:
-        """Raises like `Reachability.connected`."""
+        """Open a connection. Raises what `Reachability.connected` raises."""
         connection = await self._reachability.connected(self._dialler.connect())
         self._reachability.answered()
         return connection
 
 
 def cause(error: OSError) -> str:
-    """Why no connection was made, in words."""
+    """Return, in words, why no connection was made."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
@@ -114,14 +114,14 @@ class UpstreamRequest(NamedTuple):
     body: bytes = b""
     stream: BodyStream | None = None
     upgrade: bool = False
-    """Whether it asks to switch to another protocol."""
+    """True if the request asks to switch to another protocol."""
     last_chunk: bytes = LAST_CHUNK
     """The end of a chunked body that is at hand."""
     trailers: TrailerHead | None = None
-    """What the head says of the trailers of `stream`, if they are forwarded."""
+    """The fields of the head about the trailers of `stream`, if they are forwarded."""
 
     def with_body(self, body: bytes) -> "UpstreamRequest":
-        """The same request with another body, which is at hand."""
+        """Return the same request with another body, which is at hand."""
         length = None if self.chunked else b"%d" % len(body)
         return self._replace(
             body=body, length=length, stream=None, last_chunk=LAST_CHUNK, trailers=None
@@ -212,11 +212,11 @@ class UpstreamClient:
             retries = 1
 
     def path(self, request: UpstreamRequest) -> str:
-        """The target on the request line to the data source."""
+        """Return the target on the request line to the data source."""
         return self._prefix + request.target
 
     def _encode(self, request: UpstreamRequest) -> bytes:
-        """The bytes of `request`, with its body if that is at hand."""
+        """Return the bytes of `request`, with its body if that is at hand."""
         method, target, lines, length, chunked, body, stream, _, last_chunk, _ = request
         line = f"{method} {self._prefix}{target}".encode()
         framing = b"" if length is None else b"Content-Length: %b\r\n" % length
@@ -228,5 +228,5 @@ class UpstreamClient:
 
 
 def _repeatable(request: UpstreamRequest) -> bool:
-    """Whether the request may be sent twice (RFC 9110 section 9.2.2)."""
+    """Return whether the request may be sent twice (RFC 9110 section 9.2.2)."""
     return request.method in ("GET", "HEAD") and request.stream is None and not request.body

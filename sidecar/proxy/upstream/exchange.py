@@ -21,8 +21,8 @@ BROKEN = (BadResponse, OSError)
 
 
 class BodySender:
-    """One body on its way, with its trailers if `trailers` says what its head says of them. Runs in
-    a task that the exchange owns, and always stops."""
+    """One body on its way, and its trailers if `trailers` is given: the fields of the head about
+    them. Runs in a task that the exchange owns, and always stops."""
 
     __slots__ = (
         "_chunked", "_connection", "_limits", "_stream", "_task", "_trailers", "done",
@@ -43,7 +43,7 @@ class BodySender:
         self._connection = connection
         self._chunked = chunked
         self.done = False
-        """Whether the whole body was sent."""
+        """True if the whole body was sent."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
@@ -92,7 +92,7 @@ class BodySender:
 
 
 class UpstreamResponse:
-    """Must always be finished (`finish`), or its connection leaks."""
+    """A response, which must always be finished (`finish`), or its connection leaks."""
 
     __slots__ = ("_body_sender", "_connection", "_limits", "_pool", "message", "retries")
 
@@ -114,7 +114,7 @@ class UpstreamResponse:
         """The number of times that the request was sent again."""
 
     async def next(self) -> bytes:
-        """The part of the body that has arrived, as soon as there is any; empty at the end. Raises
+        """Return the next bytes of the body, as soon as there are any; empty at the end. Raises
         `UpstreamBrokeOff` if the body breaks off, or nothing comes for `stream_idle_seconds`."""
         body, seconds = self.message.body, self._limits.stream_idle_seconds
         try:
@@ -126,8 +126,8 @@ class UpstreamResponse:
             raise UpstreamBrokeOff from error
 
     async def read(self, limit: int) -> FetchedResponse:
-        """The whole response. Raises `UpstreamBrokeOff`, and `ResponseTooLarge` if its body has
-        more than `limit` bytes."""
+        """Return the whole response. Raises `UpstreamBrokeOff`, and `ResponseTooLarge` if its body
+        has more than `limit` bytes."""
         body = bytearray()
         while part := await self.next():
             body += part
@@ -139,7 +139,7 @@ class UpstreamResponse:
 
     async def finish(self) -> None:
         """Returns the connection to the pool if both bodies were carried to their end. Otherwise
-        breaks it, which tells the data source that the response is no longer wanted."""
+        breaks it off, which tells the data source that the response is no longer wanted."""
         sender = self._body_sender
         # Both bodies: a data source may answer before it has read all of the request.
         if self.message.body.taken and (sender is None or sender.done):
