@@ -77,7 +77,7 @@ def _plan(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Redirect
 
 
 def _exemptions(plan: RedirectPlan, api: str | None) -> Iterator[str]:
-    """What leaves past the sidecar, for the container's log."""
+    """Yield the exemptions from the redirection, for the container's log."""
     named = {
         "DNS passes to": plan.resolvers,
         "not redirected, networks": plan.skip_networks,

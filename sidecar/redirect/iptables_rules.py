@@ -16,8 +16,8 @@ _ANY_USER = "-m owner --uid-owner 0-4294967294"
 
 
 def script(plan: RedirectPlan, version: int, table: str, *, hooked: bool) -> str:
-    """The input for one table, which is replaced in one transaction. `hooked`: `OUTPUT` has our
-    rule from an earlier run."""
+    """Return the input for one table, which is replaced in one transaction. `hooked`: `OUTPUT` has
+    our rule from an earlier run."""
     hook = " ".join(HOOKS[table])
     rules = _redirect(plan, version) if table == "nat" else _refuse(plan, version)
     lines = [
@@ -26,7 +26,7 @@ def script(plan: RedirectPlan, version: int, table: str, *, hooked: bool) -> str
         f":{CHAIN} - [0:0]",
         *(f"-A {CHAIN} {rule}" for rule in rules),
         *([f"-D OUTPUT {hook}"] if hooked else []),
-        # First again, whatever was inserted before it since.
+        # Makes our rule the first again, if another one was inserted before it.
         f"-I OUTPUT 1 {hook}",
         "COMMIT",
     ]

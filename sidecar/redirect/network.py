@@ -33,7 +33,7 @@ class Ipv6Address(NamedTuple):
 
 
 def ipv6_addresses(proc: Path = PROC) -> list[Ipv6Address]:
-    """The pod's own IPv6 addresses; empty where the kernel has no IPv6."""
+    """Return the pod's own IPv6 addresses; empty where the kernel has no IPv6."""
     rows = [line.split() for line in _lines(proc / "if_inet6")]
     return [
         Ipv6Address(IPv6Address(bytes.fromhex(row[0])), row[3] == _LINK_LOCAL)
@@ -43,12 +43,13 @@ def ipv6_addresses(proc: Path = PROC) -> list[Ipv6Address]:
 
 
 def has_ipv4_route(proc: Path = PROC) -> bool:
-    """Whether IPv4 packets can leave by any interface other than loopback."""
+    """Return whether IPv4 packets can leave by any interface other than loopback."""
     return any(line.split()[0] != _LOOPBACK for line in _lines(proc / "route")[1:])
 
 
 def owner_of_accepted(peer: tuple[str, int], port: int, version: int) -> int | None:
-    """The user of the local socket on `port` that is connected to `peer`; None if there is none."""
+    """Return the user of the local socket on `port` that is connected to `peer`; None if there is
+    none."""
     wanted = f"{_hex(peer[0], version)}:{peer[1]:04X}"
     for line in _lines(PROC / ("tcp" if version == 4 else "tcp6"))[1:]:
         # `sl local_address rem_address st … uid …`, as in proc(5).
@@ -84,8 +85,8 @@ class Unresolved(Exception):
 
 
 def kubernetes_api(text: str) -> tuple[Endpoint, ...]:
-    """The addresses of `text`, such as `kubernetes.default.svc.cluster.local:443`, with its port.
-    Empty if there is no such name. Raises `UnusablePlan`, and `Unresolved` where another try may
+    """Return the addresses of `text`, such as `kubernetes.default.svc.cluster.local:443`, with its
+    port. Empty if there is no such name. Raises `UnusablePlan`, and `Unresolved` if another try may
     succeed."""
     host, _, port_text = text.rpartition(":")
     port = number(port_text, KUBERNETES_API_OPTION, 1, MAX_PORT)

@@ -14,11 +14,11 @@ _ANY_USER = "meta skuid 0-4294967294"
 
 
 def script(plan: RedirectPlan) -> str:
-    """The input of `nft -f -`."""
+    """Return the input of `nft -f -`."""
     redirect = "\n    ".join(_redirect(plan))
     refuse = "\n    ".join(_refuse(plan))
-    # `add` makes `delete` possible where no table is there yet; both and the new table are one
-    # transaction, so that at no time a packet finds no rules.
+    # `add` lets `delete` succeed even if there is no table yet. Both and the new table are one
+    # transaction, so that rules are in force at every moment.
     return f"""add table inet {TABLE}
 delete table inet {TABLE}
 table inet {TABLE} {{

@@ -13,12 +13,12 @@ from sidecar.redirect import iptables_rules, nft_rules
 from sidecar.redirect.plan import RedirectPlan
 
 FOLDERS = "/usr/sbin:/sbin:/usr/local/sbin:/usr/bin:/bin"
-"""Where programs are looked for. Fixed, because a `PATH` can be set by others."""
+"""The folders in which programs are looked for. Fixed, because others could set a `PATH`."""
 TOOLS = ("nft", "iptables")
 _SECONDS = 30.0
 MAX_ERROR_CHARS = 500
 _LOCK_SECONDS = "20"
-"""How long iptables waits for its lock, which another program may hold."""
+"""The seconds that iptables waits for its lock, which another program may hold."""
 
 
 class RulesFailed(Exception):
@@ -26,7 +26,7 @@ class RulesFailed(Exception):
 
 
 class Ran(NamedTuple):
-    """How a program ended."""
+    """The result of a program that was run."""
 
     code: int
     error: str
@@ -54,15 +54,15 @@ def run(arguments: Sequence[str], given: str) -> Ran:
 
 
 def find(name: str) -> str | None:
-    """The absolute name of a program."""
+    """Return the absolute name of a program."""
     return shutil.which(name, path=FOLDERS)
 
 
 def apply(
     plan: RedirectPlan, tool: str | None, *, has_ipv6: bool, run: Run = run
 ) -> tuple[str, list[str]]:
-    """Set the rules with `tool`, or with the first one installed. Returns its name and what an
-    operator should know. Raises `RulesFailed`; then what was set stays, and lets nothing by."""
+    """Set the rules with `tool`, or with the first one installed. Returns its name and notes for an
+    operator. Raises `RulesFailed`; the rules set so far then stay, and let nothing by."""
     chosen = next((each for each in TOOLS if tool in (None, each) and find(each)), None)
     if chosen is None:
         wanted = tool or " or ".join(TOOLS)

@@ -1,4 +1,5 @@
-"""What the packet filter is to do: where connections go, whose are exempt, what else may leave.
+"""Plans the packet filter's rules: where connections go, whose connections are exempt, and what
+else may leave.
 
 Reads the texts of arguments and of `resolv.conf`. Knows no tool and no rule's syntax.
 """
@@ -26,11 +27,11 @@ MAX_PORT = 65535
 MAX_SKIPPED = 64
 """The most ports or ranges, or the most networks, that an annotation may exempt."""
 WIDEST = {4: 8, 6: 32}
-"""The shortest prefix of a skipped network, by IP version: of an annotation that exempts nearly all
-addresses, only the name would be left of the redirection."""
+"""The shortest prefix of a skipped network, by IP version. An annotation that exempts nearly all
+addresses would leave the redirection in name only."""
 DNS = 53
 
-# What proves the rules is in these ranges: the reserved address and the proof's own.
+# The addresses that prove the rules are in these ranges: the reserved ones and those of `proof.py`.
 _DOCUMENTATION: dict[int, Network] = {
     4: IPv4Network("192.0.2.0/24"),
     6: IPv6Network("2001:db8::/32"),
@@ -79,7 +80,7 @@ class RedirectPlan:
     skip_networks: tuple[Network, ...] = ()
     """Networks to which TCP connections are not redirected, and so not judged."""
     kubernetes_api: tuple[Endpoint, ...] = ()
-    """Where the cluster's API server is reached without the sidecar."""
+    """The addresses of the cluster's API server, which is reached without the sidecar."""
     resolvers: tuple[Address, ...] = ()
     """The addresses that take DNS queries, over UDP and TCP."""
 
@@ -89,24 +90,24 @@ class RedirectPlan:
         return (*self.kubernetes_api, *(Endpoint(each, DNS) for each in self.resolvers))
 
     def skips_address(self, address: Address) -> bool:
-        """Whether no connection to `address` is redirected."""
+        """Return whether connections to `address` are exempt from the redirection."""
         return any(address in each for each in self.skip_networks)
 
     def skips(self, port: int) -> bool:
-        """Whether connections to `port` are not redirected."""
+        """Return whether connections to `port` are exempt from the redirection."""
         return any(each.first <= port <= each.last for each in self.skip_ports)
 
 
 def number(text: str, name: str, least: int, most: int) -> int:
-    """`text` as a number in that range. Raises `UnusablePlan`."""
+    """Return `text` as a number in that range. Raises `UnusablePlan`."""
     if not (text.isascii() and text.isdigit() and least <= int(text[:12]) <= most):
         raise UnusablePlan(f"{name}: `{text[:40]}` is not a number from {least} to {most}")
     return int(text)
 
 
 def port_ranges(text: str) -> tuple[PortRange, ...]:
-    """Ports and ranges with commas between them, such as `5432,8080-8090`, in order and merged.
-    Raises `UnusablePlan`."""
+    """Parse ports and ranges with commas between them, such as `5432,8080-8090`; the result is in
+    order and merged. Raises `UnusablePlan`."""
     items = [each.strip() for each in text.split(",") if each.strip()]
     if len(items) > MAX_SKIPPED:
         raise UnusablePlan(f"skipped ports: {len(items)} items; at most {MAX_SKIPPED} are possible")
@@ -139,8 +140,8 @@ def _merged(ranges: Iterable[PortRange]) -> tuple[PortRange, ...]:
 
 
 def networks(text: str) -> tuple[Network, ...]:
-    """Networks with commas between them, such as `10.20.0.0/16,2001:db8:7::/48`, merged. Raises
-    `UnusablePlan`."""
+    """Parse networks with commas between them, such as `10.20.0.0/16,2001:db8:7::/48`; the result
+    is merged. Raises `UnusablePlan`."""
     items = [each.strip() for each in text.split(",") if each.strip()]
     if len(items) > MAX_SKIPPED:
         raise UnusablePlan(
@@ -181,7 +182,7 @@ def _keep_provable(network: Network, name: str) -> None:
 
 
 def endpoints(found: Iterable[Address], port: int, name: str) -> tuple[Endpoint, ...]:
-    """One port of several addresses. Raises `UnusablePlan`."""
+    """Parse one port of several addresses. Raises `UnusablePlan`."""
     unique = tuple(dict.fromkeys(found))
     for each in unique:
         _keep_provable(ip_network(each), name)
@@ -189,7 +190,7 @@ def endpoints(found: Iterable[Address], port: int, name: str) -> tuple[Endpoint,
 
 
 def addresses(text: str) -> tuple[Address, ...]:
-    """Addresses with commas between them. Raises `UnusablePlan`."""
+    """Parse addresses with commas between them. Raises `UnusablePlan`."""
     # `ip_address` takes any text after a `%` for a zone, and that would end up in a script.
     if "%" in text:
         raise UnusablePlan("resolvers: an address must be given without its zone")
@@ -201,7 +202,8 @@ def addresses(text: str) -> tuple[Address, ...]:
 
 
 def name_servers(resolv_conf: str) -> tuple[Address, ...]:
-    """The name servers in the text of a `resolv.conf`. Lines that no resolver reads are ignored."""
+    """Return the name servers in the text of a `resolv.conf`. Lines that no resolver reads are
+    ignored."""
     found = []
     for line in resolv_conf.splitlines():
         words = line.split()

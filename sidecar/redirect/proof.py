@@ -27,7 +27,7 @@ _FAMILY = {4: socket.AF_INET, 6: socket.AF_INET6}
 _SECONDS = 5.0
 _CHALLENGE_BYTES = 32
 _STRANGERS = 8
-"""How many other connections may arrive before ours."""
+"""The number of other connections that may arrive before ours."""
 _TRIES, _PAUSE = 20, 0.2
 """A new IPv6 address can't be used before the kernel knows that it is unique, about a second."""
 _NO_WAY = (ENETUNREACH, EHOSTUNREACH, EADDRNOTAVAIL, EAFNOSUPPORT)
@@ -38,7 +38,7 @@ class NotProven(Exception):
 
 
 def prove(plan: RedirectPlan) -> Iterator[str]:
-    """Try everything, and say what is proven. Raises `NotProven`."""
+    """Try everything, and yield what is proven. Raises `NotProven`."""
     proven = 0
     with ExitStack() as stack:
         listeners = {version: _listen(stack, plan.port, version) for version in (4, 6)}
@@ -59,7 +59,7 @@ def prove(plan: RedirectPlan) -> Iterator[str]:
 
 
 def _listen(stack: ExitStack, port: int, version: int) -> socket.socket | None:
-    """A listener where redirected connections arrive; None if the sidecar has the port."""
+    """Return a listener to which connections are redirected; None if the sidecar has the port."""
     try:
         # A kernel that was started without IPv6 has not even the sockets.
         listener = stack.enter_context(closing(socket.socket(_FAMILY[version])))
@@ -75,8 +75,8 @@ def _listen(stack: ExitStack, port: int, version: int) -> socket.socket | None:
 
 
 def _somewhere(version: int, plan: RedirectPlan) -> str | None:
-    """An address that the pod has a route to and that only a redirected connection reaches; None
-    if no packet of this version can leave."""
+    """Return an address that the pod has a route to, and that only a redirected connection can
+    reach; None if no packet of this version can leave."""
     for _ in range(_TRIES):
         if _has_route(version):
             return NOWHERE[version]
@@ -111,7 +111,7 @@ def _own_ipv6() -> list[str]:
 
 
 def _port(plan: RedirectPlan) -> int:
-    """A port that no rule names."""
+    """Return a port that no rule names."""
     free = [port for port in range(1, MAX_PORT + 1) if port != plan.port and not plan.skips(port)]
     if not free:
         raise NotProven("every port is skipped, so no rule can be tried out")
@@ -151,8 +151,8 @@ def _prove_tcp(way: Way, listener: socket.socket | None) -> None:
 
 
 def _brings(listener: socket.socket, challenge: bytes, to: tuple[str, int]) -> bool:
-    """Whether the next connection brings `challenge`, and the kernel knows that it was going `to`
-    another address: the sidecar depends on both."""
+    """Return whether the next connection brings `challenge`, and the kernel knows that it was going
+    `to` another address: the sidecar depends on both."""
     try:
         accepted = listener.accept()[0]
         with closing(accepted):
@@ -166,12 +166,13 @@ def _brings(listener: socket.socket, challenge: bytes, to: tuple[str, int]) -> b
 
 
 def expect_sidecar(stack: ExitStack, way: Way, connection: socket.socket) -> None:
-    """After a restart of the init container alone, the sidecar has the port: the kernel's table of
-    connections tells whether ours arrived there.
+    """Prove that connections reach the sidecar, which has the port after a restart of the init
+    container alone: the kernel's table of connections tells whether ours arrived there.
 
-    Where another redirected connection of this pod has the same port as ours, the kernel gives ours
-    a new one on its way, and the table shows that. So each try adds a connection from another
-    port."""
+    If another redirected connection of this pod has the same port as ours, the kernel changes our
+    port on the way, and the table shows the new one. So each try adds a connection from another
+    port.
+    """
     plan, ours = way.plan, []
     for _ in range(_TRIES):
         address, port, *_ = connection.getsockname()
