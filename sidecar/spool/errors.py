@@ -1,5 +1,5 @@
-"""Why a record was not stored, or the spool not opened. A request whose record is not stored gets a
-503: without its record there is no decision.
+"""The reasons why a record was not stored, or the spool not opened. A request whose record is not
+stored gets a 503: without its record there is no decision.
 
 That message reaches a caller, so it shows no path; operators find the details in the log.
 """

@@ -69,14 +69,14 @@ class Instance:
         return max(0, self.end - self.acked)
 
     def start(self) -> RecordPosition:
-        """A position at or before the first unacknowledged record."""
+        """Return a position at or before the first unacknowledged record."""
         first = self.segments[self.retained].first
         # The cursor may lie in a segment that has since been deleted or is only retained.
         return self.cursor if self.cursor.first >= first else RecordPosition(first, 0, first)
 
     def before(self, n: int) -> RecordPosition | None:
-        """A position at or before record `n`, acknowledged or not; None if it is no longer on
-        disk."""
+        """Return a position at or before record `n`, acknowledged or not; None if it is no longer
+        on disk."""
         found = [segment.first for segment in self.segments if segment.first <= n]
         return RecordPosition(found[-1], 0, found[-1]) if found and n <= self.end else None
 

@@ -132,7 +132,7 @@ class Spool:
         await self._backlog.wait()
 
     async def batch(self, max_bytes: int, max_records: int = 512) -> RecordBatch | None:
-        """The oldest unacknowledged records of one instance: at least one, otherwise at most
+        """Return the oldest unacknowledged records of one instance: at least one, otherwise at most
         `max_bytes`; None without any. Raises `OSError` if the disk fails to read."""
         while True:
             try:
@@ -143,8 +143,8 @@ class Spool:
                 await self._backlog.retire()
 
     async def hash_of(self, instance: str, n: int) -> bytes | None:
-        """The core hash of a record that is still on disk, acknowledged or not, else None. Raises
-        `OSError` if the disk fails to read."""
+        """Return the core hash of a record that is still on disk, acknowledged or not, else None.
+        Raises `OSError` if the disk fails to read."""
         try:
             return await self._backlog.hash_of(instance, n)
         except UnreadableRecord as damage:
@@ -202,18 +202,18 @@ class Spool:
 
     @property
     def refusal(self) -> str | None:
-        """Why the spool takes no records; None if it takes some."""
+        """The reason why the spool takes no records; None if it takes some."""
         return self._rotation.refusal
 
     @property
     def disk_fault(self) -> str | None:
-        """What the disk fails with, such as `ENOSPC (no space left on device)`; None if it takes
+        """The fault of the disk, such as `ENOSPC (no space left on device)`; None if the disk takes
         records and has room for more."""
         return self._rotation.disk_fault or self._maintenance.disk_fault
 
     @property
     def occupied_by(self) -> str:
-        """What fills the room up to `max_bytes`."""
+        """A description of what fills the room up to `max_bytes`."""
         return self._maintenance.occupied_by()
 
     @property
@@ -232,7 +232,8 @@ class Spool:
         return self._appender.waiting
 
     def oldest_age(self) -> float:
-        """Seconds that the oldest unshipped record has been on disk; 0 if all are shipped."""
+        """Return the seconds that the oldest unshipped record has been on disk; 0 if all are
+        shipped."""
         return self._backlog.oldest_age()
 
     @property

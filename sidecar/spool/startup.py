@@ -22,7 +22,7 @@ from sidecar.spool.writing.instance_rotation import InstanceRotation
 from sidecar.spool.writing.maintenance import Maintenance
 
 RETAINED_FRACTION = 8
-"""Acknowledged segments may take `max_bytes` divided by this."""
+"""The fraction of `max_bytes` (one in this many) that acknowledged segments may take."""
 
 
 class SpoolComponents(NamedTuple):

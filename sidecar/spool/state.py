@@ -1,4 +1,4 @@
-"""Names what a spool takes at the moment."""
+"""Names the kinds of records that a spool takes at the moment."""
 
 from enum import StrEnum
 

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Reusable(NamedTuple):
-    """A segment of which `used` bytes were written, and the name that it gets as a spare."""
+    """A segment with `used` written bytes, and the name that it gets as a spare."""
 
     segment: Segment
     used: int
@@ -71,8 +71,8 @@ class Backlog:
         return max(sizes, default=0)
 
     def occupied_by(self, spare_bytes: int) -> str:
-        """What fills the room up to `max_bytes`, besides `spare_bytes` of segments that are ready.
-        It has no numbers: they would be another text each second."""
+        """Return what fills the room up to `max_bytes`, besides `spare_bytes` of segments that are
+        ready. The text has no numbers, which would change it each second."""
         own = sum(segment.size for each in self.instances for segment in each.segments)
         parts = []
         if self.depth:
@@ -85,12 +85,13 @@ class Backlog:
         return "; ".join(parts) or "the segments in use and those that are ready take it"
 
     def oldest_age(self) -> float:
-        """Seconds since the oldest unacknowledged record reached the disk, or since the start if it
-        was there before; 0 if nothing waits."""
+        """Return the seconds since the oldest unacknowledged record reached the disk, or since the
+        start if it was there before; 0 if nothing waits."""
         return self._oldest.seconds()
 
     def quiet_seconds(self) -> float:
-        """Seconds since records became durable, were receipted or had to be sent again."""
+        """Return the seconds since records became durable, were receipted or had to be sent
+        again."""
         return self._monotonic() - self._touched
 
     def notify(self) -> None:
@@ -119,8 +120,8 @@ class Backlog:
             await self._new_records.wait()
 
     async def read(self, max_bytes: int, max_records: int) -> RecordBatch | None:
-        """The oldest unacknowledged records; None if there are none. Raises `UnreadableRecord`, or
-        `OSError` if the disk fails to read."""
+        """Return the oldest unacknowledged records; None if there are none. Raises
+        `UnreadableRecord`, or `OSError` if the disk fails to read."""
         for instance in self.instances:
             if instance.unshipped:
                 reader = InstanceReader.of(self._disk, instance, instance.start())
@@ -131,8 +132,8 @@ class Backlog:
         return None
 
     async def hash_of(self, instance_id: str, n: int) -> bytes | None:
-        """The core hash of a record that is still on disk, acknowledged or not, else None. Raises
-        the same errors as `read`."""
+        """Return the core hash of a record that is still on disk, acknowledged or not, else None.
+        Raises the same errors as `read`."""
         instance = self.find(instance_id)
         cursor = None if instance is None or n >= instance.end else instance.before(n)
         if instance is None or cursor is None:
@@ -166,11 +167,12 @@ class Backlog:
         return freed
 
     async def drop(self, instance: Instance, reusable: Reusable | None) -> bool:
-        """Delete all retained segments, but turn `reusable` into a spare. Returns whether it is."""
+        """Delete all retained segments, but turn `reusable` into a spare. Returns whether it became
+        one."""
         self._retained.retain(instance)
         reused = False
-        # Out of the list in the step in which the thread gets its work: a read that was submitted
-        # before still finds the file, and a later one does not look for it.
+        # Removed from the list in the same step in which the thread gets its work: a read that was
+        # submitted before still finds the file, and a later one does not look for it.
         while (owner := self._retained.pop_expired(everything=True)) is not None:
             segment = owner.segments.popleft()
             if reusable is not None and segment is reusable.segment:

@@ -47,7 +47,7 @@ class OldestAge:
             self._spacing = MARK_SECONDS
 
     def seconds(self) -> float:
-        """The age of the oldest item; 0 without items."""
+        """Return the age of the oldest item; 0 without items."""
         if not self._marks:
             return 0.0
         # The second mark is at or before the oldest item left: the first describes none any more.

@@ -18,7 +18,7 @@ WINDOW = 1024 * 1024
 """The most bytes read at once. Any frame fits."""
 
 _LIKELY = 2048
-"""Most frames are smaller: so many bytes for each record asked for are enough to read at first."""
+"""The bytes to read at first for each record asked for: most frames are smaller."""
 
 RUN = 512
 """The records handled in one step."""
@@ -46,7 +46,7 @@ class UnreadableRecord(Exception):
         self.n = n
 
     def not_before(self, n: int) -> "UnreadableRecord":
-        """The same damage, reported at record `n` if it lies before it."""
+        """Return the same damage, reported at record `n` if it lies before it."""
         return UnreadableRecord(self.instance, max(self.n, n), str(self))
 
 
@@ -100,7 +100,7 @@ class InstanceReader:
         return RecordBatch(source, instance, found, first, last, digest), after
 
     def read_hash(self, n: int) -> bytes | None:
-        """The core hash of record `n`."""
+        """Return the core hash of record `n`."""
         try:
             for at, run in self._runs(n + 1, RUN):
                 if at.n <= n < at.n + len(run):
@@ -111,8 +111,8 @@ class InstanceReader:
         return None
 
     def _runs(self, end: int, limit: int) -> Iterator[tuple[RecordPosition, list[bytes]]]:
-        """The payloads up to record `end`, in runs of at most `limit`, each with the position of
-        its first."""
+        """Yield the payloads up to record `end`, in runs of at most `limit`, each with the position
+        of its first."""
         by_first = {segment.first: segment for segment in self.segments}
         first, offset, n = self.start
         while n < end:
@@ -170,11 +170,11 @@ class InstanceReader:
 
 
 def payload_hash(payload: bytes) -> bytes:
-    """The core hash of a record as it was spooled. Trusts the payload, whose frame had the right
-    checksum."""
+    """Return the core hash of a record as it was spooled. Trusts the payload, whose frame had the
+    right checksum."""
     return core_hash(encode(orjson.loads(payload)["core"]))
 
 
 def _span(run: list[bytes]) -> int:
-    """The bytes that these payloads take in their segment."""
+    """Return the bytes that these payloads take in their segment."""
     return FRAME * len(run) + sum(map(len, run))

@@ -13,7 +13,8 @@ from typing import NamedTuple
 from sidecar.spool.instance import Instance
 
 RETAIN_SECONDS = 900.0
-"""How long a fully acknowledged segment stays: not for long, since it may hold personal data."""
+"""The seconds for which a fully acknowledged segment stays: not for long, since it may hold
+personal data."""
 
 
 class _RetainedSegment(NamedTuple):
@@ -54,8 +55,8 @@ class RetainedInstances:
         self._retained = deque(each for each in self._retained if each.instance is not instance)
 
     def pop_expired(self, *, everything: bool) -> Instance | None:
-        """Stop retaining the oldest segment if it is due. Returns its instance, of which it is the
-        first segment, or None if no segment is due."""
+        """Stop retaining the oldest segment if it is due. Returns the instance that it is the first
+        segment of, or None if no segment is due."""
         if not self._retained:
             return None
         # In order of acknowledgement, so the first is the oldest over all instances.

@@ -25,7 +25,8 @@ class ShippedFiles:
     def __init__(self, disk: Disk, monotonic: Callable[[], float]) -> None:
         self._disk = disk
         self._left: deque[Segment] = deque()
-        # One for each thing that can fail: that another one works again ends no outage.
+        # One for each operation that can fail: when one works again, the outage of another has not
+        # ended.
         self._removing, self._emptying, self._noting, self._retiring = (
             RepeatingOutageLogger(log, "tidying the spool", back, monotonic)
             for back in (
@@ -38,7 +39,7 @@ class ShippedFiles:
 
     def remove(self, instance: Instance, acked: int, finished: Iterable[Segment]) -> int:
         """Delete segments and note how far the instance is acknowledged. Returns the bytes freed,
-        those of segments included that could not be removed before."""
+        including those of segments that could not be removed earlier."""
         # Delete first: a full disk may have no room for the note.
         freed = self._remove(finished)
         try:
@@ -66,7 +67,7 @@ class ShippedFiles:
         return freed
 
     def reuse(self, segment: Segment, used: int, spare: Path) -> bool:
-        """Turn a segment of which `used` bytes were written into a spare. Returns whether it is."""
+        """Turn a segment with `used` written bytes into a spare. Returns whether it became one."""
         try:
             reuse(self._disk, segment.path, used, spare)
         except OSError as error:

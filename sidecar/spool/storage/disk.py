@@ -34,8 +34,8 @@ class Disk:
             os.close(directory)
 
     def lock(self, path: Path) -> int | None:
-        """A descriptor that holds the lock until it is closed or the process ends; None if another
-        process holds it."""
+        """Return a descriptor that holds the lock until it is closed or the process ends; None if
+        another process holds it."""
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
         try:
             # The kernel releases it however the process ends: no stale lock to clean up.
@@ -150,7 +150,7 @@ class Disk:
             doomed.rmdir()
 
     def list(self, path: Path) -> list[Path]:
-        """The directory's entries, sorted by name."""
+        """Return the directory's entries, sorted by name."""
         return sorted(path.iterdir())
 
     def size(self, path: Path) -> int:

@@ -37,7 +37,7 @@ crc32c = google_crc32c.value
 
 
 class Header(NamedTuple):
-    """What a segment says about itself: whose it is, and its place in the chain."""
+    """The header of a segment: the instance it belongs to, and its place in the chain."""
 
     source: str
     instance: str
@@ -83,7 +83,7 @@ def header_bytes(header: Header) -> bytes:
 
 
 def read_header(data: bytes) -> tuple[Header, int] | None:
-    """The header and the offset after it; None if it is missing or bad."""
+    """Return the header and the offset after it; None if it is missing or bad."""
     if len(data) < _HEADER.size:
         return None
     magic, length, checksum = _HEADER.unpack_from(data)
@@ -96,7 +96,7 @@ def read_header(data: bytes) -> tuple[Header, int] | None:
 
 
 def frame_at(data: bytes, offset: int) -> Frame | None:
-    """The frame at `offset`; None if it is missing, bad or incomplete."""
+    """Return the frame at `offset`; None if it is missing, bad or incomplete."""
     start = offset + FRAME
     if start > len(data):
         return None
@@ -111,8 +111,8 @@ def frame_at(data: bytes, offset: int) -> Frame | None:
 
 
 def payloads(data: bytes, offset: int, n: int, limit: int) -> list[bytes]:
-    """The payloads of the frames from `offset` on, the first of which must be number `n`: at most
-    `limit`, and only good, complete frames."""
+    """Return the payloads of the frames from `offset` on, at most `limit`. The first must be
+    number `n`. Stops at a frame that is bad or incomplete."""
     # Duplicates `frame_at` for speed: this runs for every record that ships.
     found: list[bytes] = []
     size = len(data)
@@ -129,7 +129,7 @@ def payloads(data: bytes, offset: int, n: int, limit: int) -> list[bytes]:
 
 
 def scan(data: bytes, offset: int, n: int) -> Scan:
-    """Scan the frames from `offset` on, the first of which must be number `n`."""
+    """Scan the frames from `offset` on. The first must be number `n`."""
     first = n
     whole, last = offset, None
     group: list[Frame] = []
@@ -151,7 +151,8 @@ def scan(data: bytes, offset: int, n: int) -> Scan:
 
 
 def _highest_beyond(data: bytes, offset: int, n: int) -> int | None:
-    """One more than the highest number of a good frame after `offset`; None if there is none."""
+    """Return one more than the highest number of a good frame after `offset`; None if there is
+    none."""
     # Search wherever a payload may begin: the length in a bad frame can't be trusted to lead to the
     # next frame.
     beyond: int | None = None

@@ -39,7 +39,7 @@ _ACKED = Struct(">QI")
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Why an instance takes no more records.
+    """The reason why an instance takes no more records.
 
     The records from number `first` on are lost to the log, `lost` of them (None: not known).
     `aside` names the directory that keeps its files once the rest has shipped; if empty, nothing is
@@ -62,7 +62,7 @@ def instance_directory(root: Path, ordinal: int, instance: str) -> Path:
 
 
 def parse_instance(path: Path) -> tuple[int, str] | None:
-    """The ordinal and id of an instance in use."""
+    """Return the ordinal and id of an instance in use."""
     found = _INSTANCE.match(path.name)
     return (int(found[1]), found[2]) if found else None
 
@@ -106,7 +106,7 @@ def write_acked(disk: Disk, directory: Path, acked: int) -> None:
 
 
 def read_acked(disk: Disk, directory: Path) -> int:
-    """The number that was noted; 0 if it is unknown."""
+    """Return the number that was noted; 0 if it is unknown."""
     try:
         data = disk.read(directory / "acked")
     except FileNotFoundError:

@@ -49,7 +49,8 @@ class SegmentPool:
     ) -> None:
         self.size = size
         self.disk_fault: str | None = None
-        """Why the disk has no room for another spare, without its path; None if it has."""
+        """The reason why the disk has no room for another spare, without its path; None if it has
+        room."""
         self._root = root
         self._disk = disk
         # Its own thread: queued behind reads, a spare would come too late.
@@ -99,7 +100,7 @@ class SegmentPool:
         return path
 
     def next_name(self) -> Path:
-        """Where another spare belongs."""
+        """Return the path for another spare."""
         self._last_ordinal += 1
         return spare_file(self._root, self._last_ordinal)
 
@@ -119,7 +120,7 @@ class SegmentPool:
 
 def reuse(disk: Disk, segment: Path, used: int, spare: Path) -> None:
     """Turn a segment whose first `used` bytes were written into a spare. Blocks. Raises `OSError`;
-    then neither file is left, unless the disk does not even remove them."""
+    then neither file is left, unless the disk can't even remove them."""
     unfinished = _unfinished(spare)
     try:
         disk.rename(segment, unfinished)

@@ -21,7 +21,7 @@ from sidecar.spool.writing.batcher import Batcher
 from sidecar.spool.writing.writer import Start, WriteJob
 
 RESERVE_FRACTION = 8
-"""The bytes of a segment divided by this are kept for denials."""
+"""The fraction of a segment (one byte in this many) that is kept for denials."""
 
 _HEADER_BYTES = 4096
 """A segment header is smaller than this."""
@@ -43,7 +43,7 @@ class Appender:
         self.spares: deque[Path] = deque()
         """Segments of zeros, ready for use."""
         self.starved = False
-        """Whether no spare can be made. All room left is then for denials."""
+        """True if no spare can be made. All room left is then for denials."""
         self.n = 0
         """The next record's number."""
         self.room = 0
@@ -82,7 +82,7 @@ class Appender:
         return self.durable()
 
     def durable(self) -> asyncio.Future[None]:
-        """A future that is done once everything added so far is on disk. It fails with
+        """Return a future that is done once everything added so far is on disk. It fails with
         `SpoolUnwritable` if that won't happen."""
         future: asyncio.Future[None] = self._loop.create_future()
         self.batches.current.waiters.append(future)
@@ -132,7 +132,7 @@ class Appender:
             _fail(job)
 
     def on_written(self, job: WriteJob, error: OSError | None) -> None:
-        """The writer has finished a job."""
+        """Note that the writer has finished a job."""
         self.waiting -= job.size
         if error is None:
             if job.start is not None:

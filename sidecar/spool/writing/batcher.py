@@ -14,7 +14,7 @@ MAX_TURNS = 64
 sync costs more than a record: under load one sync serves many; a lone record waits one turn."""
 
 LAZY_SECONDS = 0.02
-"""How long a record that is not urgent may wait for one that is."""
+"""The seconds that a record that is not urgent may wait for an urgent one."""
 
 
 class Batcher:

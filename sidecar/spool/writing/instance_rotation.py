@@ -151,7 +151,7 @@ class InstanceRotation:
     def _end_earlier(
         self, instance: Instance, former: Ending, reason: str, first: int, aside: Aside
     ) -> None:
-        """End an instance that has already ended, but can ship even less than was known then."""
+        """End an instance that has already ended, at an earlier record than was known then."""
         if first < former.first:
             lost = None if former.lost is None else former.lost + former.first - first
             self._record_loss(instance, Ending(reason, first, lost, aside or former.aside))

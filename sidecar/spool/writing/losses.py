@@ -39,7 +39,7 @@ class Losses:
         self._dropped: dict[str, int] = {}
 
     def __len__(self) -> int:
-        """The number of gap records needed to declare all losses."""
+        """Return the number of gap records needed to declare all losses."""
         return len(self._instances) + len(self._dropped)
 
     def ended(self, instance: Instance, ending: Ending) -> None:
@@ -71,7 +71,7 @@ class Losses:
         return Declaration(endings, dropped, records)
 
     def confirmed(self, declaration: Declaration) -> None:
-        """The gap records are on disk."""
+        """Note that the gap records are on disk."""
         self.gaps += len(declaration.records)
         for instance, ending in declaration.endings:
             # If more was lost since, the instance is in the list again and is declared again.
@@ -79,7 +79,7 @@ class Losses:
                 instance.ending = replace(ending, declared=True)
 
     def failed(self, declaration: Declaration) -> None:
-        """The gap records are not on disk: declare them again."""
+        """Note that the gap records are not on disk, so that the losses are declared again."""
         again = [instance for instance, _ in declaration.endings]
         self._instances = again + [each for each in self._instances if each not in again]
         for reason, count in declaration.dropped.items():

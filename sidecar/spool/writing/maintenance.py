@@ -27,7 +27,7 @@ SPARE_SEGMENTS = 2
 """The number of spares to hold. With only one, requests would be denied under load if the disk were
 slow to make the next."""
 DECLARE_AFTER_SECONDS = 1.0
-"""How long to count dropped records before a gap record declares them."""
+"""The seconds for which dropped records are counted before a gap record declares them."""
 
 
 class Maintenance:
@@ -49,16 +49,16 @@ class Maintenance:
 
     @property
     def disk_fault(self) -> str | None:
-        """Why the disk has no room for another segment; None if it has."""
+        """The reason why the disk has no room for another segment; None if it has room."""
         return self._spares.disk_fault
 
     def occupied_by(self) -> str:
-        """What fills the room up to `max_bytes`."""
+        """Return what fills the room up to `max_bytes`."""
         return self._backlog.occupied_by(len(self._appender.spares) * self._spares.size)
 
     async def start(self, rotation: InstanceRotation, found: Recovered) -> None:
-        """Begin with what recovery found. A disk that takes nothing does not prevent the start: the
-        spool then refuses every record, and `run` retries."""
+        """Begin with the results of recovery. A disk that takes nothing does not prevent the start:
+        the spool then refuses every record, and `run` retries."""
         self._rotation = rotation
         self._appender = rotation.appender
         self._quiet = QuietSpool(self._spares, self._backlog, self._appender, self._quiet_seconds)

@@ -27,7 +27,7 @@ from sidecar.spool.storage.segment_pool import SegmentPool
 from sidecar.spool.writing.appender import Appender
 
 QUIET_SECONDS = 60.0
-"""How long nothing must be written or receipted."""
+"""The seconds during which nothing may have been written or receipted for the spool to be quiet."""
 
 
 class QuietSpool:
@@ -42,7 +42,7 @@ class QuietSpool:
         self._seconds = seconds
 
     def pause(self) -> float:
-        """Seconds until `drop` may have something to do."""
+        """Return the seconds until `drop` may have something to do."""
         left = self._seconds - self._backlog.quiet_seconds()
         # Due already, and `drop` could do nothing: records wait for their receipt, or for room.
         return left if left > 0 else self._seconds

@@ -23,7 +23,7 @@ from sidecar.spool.storage.disk import Disk
 
 FAST_SECONDS = 0.001
 FAST_SYNCS = 16
-"""The disk is fast if each of so many syncs, the last ones, took less than that."""
+"""The disk is fast if each of the last `FAST_SYNCS` syncs took less than `FAST_SECONDS`."""
 
 
 class Start(NamedTuple):
@@ -89,9 +89,9 @@ class Writer:
         return not self._thread.is_alive()
 
     def write_at_once(self, job: WriteJob) -> bool:
-        """Write the job in the caller's thread, if the disk is fast, and report it before the
-        return. Returns whether that was done. Call only while no submitted job is unreported: the
-        thread then touches nothing."""
+        """Write the job in the caller's thread, if the disk is fast, and report it before
+        returning. Returns whether it was written. Call only while no submitted job is unreported:
+        the thread then touches nothing."""
         if self._fast_syncs < FAST_SYNCS:
             return False
         try:
