@@ -74,7 +74,7 @@ class Durations:
         registry.register(self)
 
     def count(self) -> int:
-        """The number of observations."""
+        """Return the number of observations."""
         return sum(self._counts)
 
     def observe(self, seconds: float) -> None:

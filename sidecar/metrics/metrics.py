@@ -123,7 +123,7 @@ class Metrics:
 
 
 def denied_by(decision: Decision) -> str:
-    """The check or the refusal that denied."""
+    """Return the check or the refusal that denied."""
     # Outside the ten checks, the refusal's name is where a policy's would be. That may be a
     # tenant's text, which must not become a label.
     check = decision.check or decision.policy_name

@@ -1,9 +1,9 @@
-"""Whether this sidecar can work, and if not, why. Knows no HTTP."""
+"""Reports whether this sidecar can work, and if not, why. Knows no HTTP."""
 
 from collections.abc import Callable
 
 Probe = Callable[[], str | None]
-"""Returns what is wrong at the moment, without paths or secrets; None if all is well."""
+"""Returns the present fault, without paths or secrets; None if all is well."""
 
 _PROCESS = "process"
 
@@ -20,17 +20,17 @@ class Readiness:
         self.draining = False
 
     def facts(self) -> dict[str, str]:
-        """What an operator should know about a sidecar that is ready."""
+        """Return the facts that an operator should know about a sidecar that is ready."""
         return {name: fact() for name, fact in self._facts.items()}
 
     def problems(self) -> dict[str, str]:
-        """What is not ready, and why; empty if everything is."""
+        """Return each part that is not ready, with the reason; empty if everything is ready."""
         found = {name: why for name, probe in self._probes.items() if (why := probe()) is not None}
         if self.draining:
             found[_PROCESS] = "the sidecar is stopping and takes no new requests"
         return found
 
     def not_ready(self) -> dict[str, float]:
-        """1 for each name of `problems` that is not ready, 0 for the others."""
+        """Return 1 for each name of `problems` that is not ready, 0 for the others."""
         problems = self.problems()
         return {name: float(name in problems) for name in (*self._probes, _PROCESS)}

@@ -27,11 +27,12 @@ from sidecar.spool import Spool, State
 log = logging.getLogger(__name__)
 
 SECONDS = 1.0
-"""The most time from the beginning of a state to its line."""
+"""The most seconds from the beginning of a state to its line in the log."""
 PAUSE_SECONDS = 0.1
-"""The least time between two looks, however often the policy set changes."""
+"""The least seconds between two looks, however often the policy set changes."""
 START_SECONDS = 5.0
-"""How long a sidecar that starts may be without a policy set or a spool before that is told."""
+"""The seconds that a starting sidecar may be without a policy set or a spool before it reports
+that."""
 
 
 class _NotKnown(Exception):
@@ -83,7 +84,8 @@ class StandingDenials:
                     lambda: _agent_key_problem(policies, agent),
                     "every proxied request is denied for the agent's key",
                     "the agent's key is valid, and proxied requests are decided",
-                    # One wrong key after another: each cause is told at once.
+                    # An operator may try one wrong key after the other: each cause is logged at
+                    # once.
                     pause=0.0,
                 )
             )
@@ -111,7 +113,7 @@ class StandingDenials:
                     await self._wanted.wait()
 
     def look(self) -> None:
-        """Tell what has begun, ended or changed its cause since the last look."""
+        """Log which states have begun, ended or changed their cause since the last look."""
         for probe, state, pause in self._states:
             before = state.problem
             try:
@@ -135,9 +137,9 @@ class StandingDenials:
         if not self._policies.stale():
             return None
         if freshness.expired:
-            # At once, and not for its age: the sidecar's key was refused, say.
+            # Expired at any age, for instance because the sidecar's key was refused.
             return self._unless_starting(freshness.expired)
-        # Not its age, which is another text each second.
+        # Without the age, which would change the text each second.
         why = f"no policy set was confirmed within {freshness.limit:g} s"
         cause = self._follower.refused or self._follower.problem
         return self._unless_starting(f"{why}: {cause}" if cause else why)
@@ -147,7 +149,8 @@ class StandingDenials:
 
 
 def frozen_since(policy_set: PolicySet) -> int | None:
-    """When the tenant was frozen, in microseconds; None if it is not, or if that is not known."""
+    """Return the time at which the tenant was frozen, in microseconds; None if it is not frozen, or
+    if the time is not known."""
     try:
         return policy_set.settings().frozen_at
     except Exception:  # noqa: BLE001  # a document of a later format can raise anything
@@ -156,7 +159,7 @@ def frozen_since(policy_set: PolicySet) -> int | None:
 
 
 def frozen_problem(policy_set: PolicySet) -> str | None:
-    """Why everything is denied if the tenant is frozen; None if it is not."""
+    """Return why everything is denied if the tenant is frozen; None if it is not."""
     since = frozen_since(policy_set)
     if since is None:
         return None
@@ -164,7 +167,8 @@ def frozen_problem(policy_set: PolicySet) -> str | None:
 
 
 def spool_problem(spool: Spool) -> str | None:
-    """Why nothing can be allowed, or not even denied, for want of a place for the record."""
+    """Return why nothing can be allowed, or not even denied: there is no place for the record. None
+    if there is."""
     # Anyone may read this, so it names the setting and not the path; the log has the path.
     where = "" if spool.disk_fault is None else f": {spool.disk_fault} at `spool.dir`"
     if spool.refusal is not None:
@@ -201,8 +205,8 @@ def _agent_key_problem(policies: PolicyView, agent: AgentIdentity) -> str | None
 
 
 def agent_role_problem(policies: PolicyView, agent: AgentIdentity) -> str | None:
-    """Why every proxied request is denied for the role in the settings; None if the agent may act
-    in it, or if that can't be known, which other probes explain."""
+    """Return why every proxied request is denied because of the role in the settings; None if the
+    agent may act in it, or if that can't be known, which other probes explain."""
     if policies.stale():
         return None
     try:
@@ -222,7 +226,7 @@ def probes(
     identity: Identity,
     agent: AgentIdentity | None,
 ) -> dict[str, Probe]:
-    """The probes by name. `agent` is the one whose key is in a file, None without one."""
+    """Return the probes by name. `agent` is the one whose key is in a file, None without one."""
     found: dict[str, Probe] = {
         "policy_set": lambda: _policy_set_problem(policies, follower),
         "spool": lambda: spool_problem(spool),

@@ -72,7 +72,7 @@ class SidecarStatus:
         }
 
     def _who(self) -> dict[str, str | None]:
-        """The agent. An enrolled one's workload too, and until when it is enrolled."""
+        """Return the agent; for an enrolled one also its workload, and when its enrolment ends."""
         if isinstance(self._identity, EnrolledIdentity):
             answer = self._identity.answer
             return {
@@ -156,7 +156,8 @@ class StatusReporter:
             "run_id": self._run_id,
             "version": __version__,
             "forked": self._forked(),
-            # It applies the levels that the tenant states of sources. Others don't say so.
+            # Says that this sidecar applies the source levels that the tenant states. Older
+            # versions don't send it.
             "source_levels": True,
         }
         if (size := self._pinned.wanted()) is not None:

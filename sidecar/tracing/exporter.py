@@ -22,7 +22,7 @@ _SCOPE = {"name": "sluice", "version": __version__}
 
 
 def encoded(spans: Sequence[Span], instance: str) -> bytes:
-    """The body of one export. `instance` names this sidecar."""
+    """Return the body of one export. `instance` names this sidecar."""
     resource = {
         "service.name": "sluice-sidecar",
         "service.version": __version__,

@@ -36,13 +36,13 @@ class TraceContext(NamedTuple):
     sampled: bool
 
     def header(self) -> bytes:
-        """The value of `traceparent` for a request that this span makes."""
+        """Return the value of `traceparent` for a request that this span makes."""
         return f"00-{self.trace_id}-{self.span_id}-{int(self.sampled):02x}".encode()
 
 
 def parse_traceparent(values: Sequence[bytes]) -> TraceContext | None:
-    """The context in a request's `traceparent` headers. None without exactly one that is valid:
-    then the request starts a trace of its own, as the specification asks."""
+    """Return the context in a request's `traceparent` headers. None without exactly one that is
+    valid: then the request starts a trace of its own, as the specification asks."""
     found = _FORM(values[0]) if len(values) == 1 else None
     if found is None:
         return None
@@ -56,7 +56,8 @@ def parse_traceparent(values: Sequence[bytes]) -> TraceContext | None:
 
 
 def with_traceparent(lines: bytes, context: TraceContext) -> bytes:
-    """The header lines of a request, each ended by CRLF, with `context` in place of theirs."""
+    """Return the header lines of a request, each ended by CRLF, with `context` in place of the
+    caller's own."""
     kept = [line for line in lines.split(b"\r\n") if line and not _is_traceparent(line)]
     return b"\r\n".join([*kept, HEADER + b": " + context.header(), b""])
 
@@ -142,7 +143,8 @@ class Trace:
         attributes: dict[str, str | int] = {"sluice.decision": decision}
         name = "retrieval"
         if self._sources:
-            # A request about several sources has a span of each decision; its own has the first.
+            # With several sources, each decision has a span of its own; the request's span names
+            # the first source.
             attributes |= _about(self._sources[0])
             name = f"retrieval {self._sources[0].source_id}"
         if status:
@@ -170,7 +172,7 @@ current_trace = _current.get
 
 @contextmanager
 def within(trace: Trace | None) -> Iterator[None]:
-    """What runs inside belongs to `trace`."""
+    """Make `trace` the current trace for the code inside."""
     token = _current.set(trace)
     try:
         yield
@@ -209,7 +211,8 @@ class Tracer:
         """Spans dropped because the collector took none."""
 
     def begin(self, traceparent: Sequence[bytes], *, proxied: bool) -> Trace | None:
-        """The trace of a request with these `traceparent` headers; None if it is not sampled."""
+        """Return the trace of a request with these `traceparent` headers; None if it is not
+        sampled."""
         parent = parse_traceparent(traceparent)
         if parent is not None:
             if not parent.sampled:
@@ -219,7 +222,7 @@ class Tracer:
         return Trace(parent, self._now, self._random, self._finished, proxied=proxied)
 
     def take(self, most: int) -> list[Span]:
-        """The oldest finished spans, which are then the caller's."""
+        """Return the oldest finished spans, which are then the caller's."""
         taken, self._spans = self._spans[:most], self._spans[most:]
         return taken
 
@@ -235,8 +238,9 @@ class Tracer:
         return self._ratio > 0
 
     def _draw(self) -> int:
-        """The number of requests until the next sampled one. Drawn at random for each, so that a
-        client's rhythm can't fall in step with it; far cheaper than a draw for each request."""
+        """Return the number of requests until the next sampled one. Drawn at random for each, so
+        that a client's rhythm can't fall in step with it; far cheaper than a draw for each
+        request."""
         if self._ratio >= 1:
             return 1
         if self._ratio <= 0:
