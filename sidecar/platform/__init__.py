@@ -1,2 +1,2 @@
-"""What the sidecar needs of the operating system and the runtime: memory, key files, log lines.
-Knows nothing of Sluice's own concepts."""
+"""The sidecar's access to the operating system and the runtime: memory, key files, log lines. Knows
+nothing of Sluice's own concepts."""

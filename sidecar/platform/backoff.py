@@ -12,7 +12,7 @@ class Backoff:
         self._failed_in_a_row = 0
 
     def next_pause(self) -> float:
-        """The seconds to wait after another failed attempt."""
+        """Return the seconds to wait after another failed attempt."""
         # The exponent is bounded: an outage of days must not compute a huge power.
         ceiling = min(self._longest, self._first * (1 << min(self._failed_in_a_row, 10)))
         self._failed_in_a_row += 1
@@ -24,6 +24,6 @@ class Backoff:
 
 
 def jittered(seconds: float) -> float:
-    """A random time between half of `seconds` and all of it: a fleet that lost its control API or
-    its Redis must not come back in step."""
+    """Return a random time between half of `seconds` and all of it: a fleet that lost its control
+    API or its Redis must not come back in step."""
     return seconds * random.uniform(0.5, 1.0)  # noqa: S311  # spreads load, guards nothing

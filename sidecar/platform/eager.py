@@ -35,7 +35,7 @@ class _Rest(Coroutine[Any, Any, None]):
     def throw(self, *error: Any) -> Any:
         if not self._begun:
             self._begun = True
-            # The task knows nothing yet of what it would wait for, so it can't cancel that itself.
+            # The task doesn't know yet what it would wait for, so it can't cancel that itself.
             if isinstance(self._awaited, asyncio.Future):
                 self._awaited.cancel()
         return self._coroutine.throw(*error)
@@ -48,14 +48,15 @@ class _Rest(Coroutine[Any, Any, None]):
 
 
 class _Running:
-    """What runs in the process now, of which only one thread has an event loop."""
+    """The state of the coroutine that runs in this process now. Only one thread has an event
+    loop."""
 
     __slots__ = ("at_once",)
 
     def __init__(self) -> None:
         self.at_once = False
-        """Whether it is a coroutine that has not waited yet. Not `current_task() is None`: the code
-        that started it may run in a task of its own."""
+        """True while a coroutine runs that has not waited yet. Not `current_task() is None`: the
+        code that started it may run in a task of its own."""
 
 
 _running = _Running()
@@ -65,8 +66,8 @@ def start(
     coroutine: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop
 ) -> "asyncio.Task[None] | None":
     """Runs `coroutine` to its end, or until it waits for the first time. Then it returns the task
-    of `loop`, the running one, that goes on with it. What it raises before it waits is raised here.
-    """
+    of `loop`, the running one, that continues the coroutine. An error before the first wait is
+    raised here."""
     # A context of its own, so that a variable that it sets before it waits is still set afterwards,
     # and can be reset.
     context = copy_context()
@@ -81,8 +82,8 @@ def start(
 
 
 async def within_task() -> None:
-    """Returns in a task of the coroutine's own: at once where it has waited before, else in the
-    next turn of the event loop."""
+    """Returns inside a task of the coroutine's own: at once if the coroutine has waited before,
+    else in the next turn of the event loop."""
     if _running.at_once:
         await asyncio.sleep(0)
 
@@ -92,7 +93,7 @@ Watch = Callable[[Callable[[], None]], None]
 
 
 def unwatched(_on_left: Callable[[], None]) -> None:
-    """For a caller that stays."""
+    """A `Watch` for a caller that never leaves."""
 
 
 class Departed(Exception):
@@ -101,8 +102,8 @@ class Departed(Exception):
 
 @asynccontextmanager
 async def until_departed(watch: Watch) -> AsyncIterator[None]:
-    """Cancels what runs within when the client leaves, and raises `Departed`. Use it in a task
-    (`eager.within_task`), and only around what may end at any point."""
+    """Cancels the block when the client leaves, and raises `Departed`. Use it in a task
+    (`eager.within_task`), and only around work that may end at any point."""
     loop = asyncio.get_running_loop()
     over = False
 

@@ -1,4 +1,4 @@
-"""Tunes how this process keeps memory."""
+"""Tunes the memory management of this process."""
 
 import ctypes
 import gc
@@ -20,7 +20,7 @@ def return_large_buffers() -> None:
 
 
 GC_THRESHOLD = 20_000
-"""So many more objects are allocated than freed before the collector looks for cycles."""
+"""The collector looks for cycles once this many more objects have been allocated than freed."""
 
 
 def freeze_startup_objects() -> None:

@@ -1,4 +1,4 @@
-"""What an operator may set for AuthZEN, with a sentence per field. Knows no files and no YAML."""
+"""The settings for AuthZEN, with a sentence per field. Knows no files and no YAML."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What an operator may set for check doors, with a sentence per field. Knows no files."""
+"""The settings for check doors, with a sentence per field. Knows no files."""
 
 from dataclasses import dataclass, field
 from pathlib import Path

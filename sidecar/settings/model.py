@@ -1,4 +1,4 @@
-"""What an operator may set for a sidecar, with a sentence per field. Knows no files and no YAML.
+"""The settings of a sidecar, with a sentence per field. Knows no files and no YAML.
 
 `sidecar.config.file` fills these from the settings file (`CONTRACT.md`, Settings). The sentences
 appear in `sluice sidecar --help` and in the example file.
@@ -220,12 +220,12 @@ class Source:
 
     @property
     def opaque(self) -> bool:
-        """Whether an escaped slash is part of its segment."""
+        """True if an escaped slash is part of its segment."""
         return self.paths == "opaque"
 
     @property
     def forwards_trailers(self) -> bool:
-        """Whether the fields behind a chunked body are forwarded."""
+        """True if the fields behind a chunked body are forwarded."""
         return self.trailers == "forward"
 
 
@@ -345,7 +345,7 @@ class SidecarSettings:
 
     @property
     def given_least_documents(self) -> bool:
-        """Whether the sidecar's replica has only its own agent's documents and the tenant's."""
+        """True if the sidecar's replica has only its own agent's documents and the tenant's."""
         return self.enrol is not None and self.redis is None
 
     @property
@@ -356,10 +356,10 @@ class SidecarSettings:
 
     @property
     def compresses(self) -> bool:
-        """Whether records are sent compressed, with `auto` resolved."""
+        """True if records are sent compressed, with `auto` resolved."""
         return self.compress == "always" or (self.compress == "auto" and not self.control_is_here)
 
     @property
     def control_is_here(self) -> bool:
-        """Whether the control API runs on this host."""
+        """True if the control API runs on this host."""
         return urlsplit(self.control).hostname in ("localhost", "127.0.0.1", "::1")

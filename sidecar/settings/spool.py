@@ -1,5 +1,4 @@
-"""What an operator may set for the spool, with a sentence per field. Knows nothing of files or
-YAML."""
+"""The settings for the spool, with a sentence per field. Knows no files and no YAML."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -17,7 +17,7 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 
 PAUSE_SECONDS = 0.2
 TRY_SECONDS = 2.0
-"""How long one answer may take."""
+"""The seconds that one answer may take."""
 MAX_ANSWER = 65_536
 
 
@@ -31,7 +31,8 @@ def main() -> int:
 
 
 def wait(port: int, deadline: float, now: Callable[[], float], *, https: bool = False) -> str:
-    """Ask until the sidecar is ready; the last reason why not if it is not until `deadline`."""
+    """Ask until the sidecar is ready, and return ""; return the last reason why not if it is not
+    ready by `deadline`."""
     while True:
         problem = ask(port, https=https)
         if not problem or now() + PAUSE_SECONDS >= deadline:
@@ -40,7 +41,7 @@ def wait(port: int, deadline: float, now: Callable[[], float], *, https: bool = 
 
 
 def ask(port: int, *, https: bool = False) -> str:
-    """Why the sidecar is not ready; empty if it is."""
+    """Return why the sidecar is not ready; empty if it is."""
     connection = _connection(port, https)
     try:
         connection.request("GET", "/health/ready")
@@ -64,7 +65,7 @@ def _connection(port: int, https: bool) -> HTTPConnection:
 
 
 def _reason(body: bytes) -> str:
-    """What the error in `body` says."""
+    """Return the message of the error in `body`."""
     try:
         error = json.loads(body)
         return str(error.get("details") or error["message"])
