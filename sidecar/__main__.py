@@ -150,7 +150,8 @@ def _set_up_log(environ: Mapping[str, str]) -> list[str]:
 def _serve(settings: SidecarSettings) -> int:
     # Before any thread exists, and before the first large buffer makes glibc raise the threshold.
     return_large_buffers()
-    # Not the log's form, and with what a client sent; read by grpcio when a door imports it.
+    # Keeps grpcio from logging: its lines have another form, and contain clients' data. grpcio
+    # reads this when a door imports it.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

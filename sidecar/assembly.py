@@ -182,7 +182,8 @@ class Components:
         self.cache_file.close()
 
     def loops(self) -> dict[str, Awaitable[None]]:
-        """What must run until the process stops, besides the spool and the shipping."""
+        """Return the coroutines that must run until the process stops, besides the spool and the
+        shipping."""
         loops: dict[str, Awaitable[None]] = {
             "policy set": self.follower.run(),
             "reports": self.reporter.run(),
@@ -268,7 +269,8 @@ class Components:
     def _stop_servers(
         self, settings: SidecarSettings, stop: Callable[[], None]
     ) -> list[HttpServer]:
-        # A port of its own: that of the API is open to the kubelet, and so to the cluster.
+        # It has a port of its own, because the API's port is open to the kubelet, and so to the
+        # cluster.
         listen = settings.quit_listen
         return [] if listen is None else [self._server(listen, ApiPort(stop_routes(stop), None))]
 
@@ -299,7 +301,8 @@ class Components:
         return self._keys.now(key)
 
     def _find_agent(self, settings: SidecarSettings) -> None:
-        """Find who speaks through the proxy's ports, and whether the key is in a file."""
+        """Find the agent that sends requests to the proxy's ports, and whether its key is in a
+        file."""
         identity, policies = self.identity, self.policies
         self._speaks_for = partial(identity.speaks_for, policies.policy_set)
         self._keys = keys = LiveKeys(policies.policy_set, self.clock, self._speaks_for)

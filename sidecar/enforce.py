@@ -55,15 +55,15 @@ log = logging.getLogger(__name__)
 # fetch is necessary only if the set changes in between, or if the retrievals differ.
 _MAX_FETCHES = 3
 SLICE = 64
-"""How many retrievals of one request are decided in one turn of the event loop."""
+"""The number of retrievals of one request that are decided in one turn of the event loop."""
 _SLICED_ATTEMPTS = 3
-"""How often a request of many retrievals begins anew because the policy set changed between its
-slices, before it is decided in one turn."""
+"""The number of times that a request of many retrievals begins anew because the policy set changed
+between its slices, before it is decided in one turn."""
 EVALUATE, PROXY = "evaluate_context", "proxy"
-"""Ways in, as metrics call them. Others are the operations of the sidecar's own port, and the
-protocols of check doors."""
+"""The ways in, as metrics name them. Other ways are the operations of the sidecar's own port, and
+the protocols of check doors."""
 _LONG_QUERY = 256
-"""Characters. Masking a shorter query ends soon."""
+"""The characters up to which a query is short: masking it ends soon."""
 
 
 def _no_level(_source_id: str) -> None:
@@ -93,14 +93,17 @@ class Enforcer:
         self.candidate_roles = CandidateRoles(policies)
         self.note_retrieval = recorder.note_retrieval
         self.withheld: Callable[[], tuple[str, str] | None] = _nothing
-        """Returns under which name everything is denied, and why; None if nothing is withheld."""
+        """Returns the policy name and the reason by which everything is denied; None if nothing is
+        withheld."""
         self.key_now: Callable[[Key], Key | None] = lambda key: key
-        """Returns a key as it is now, None if it is not valid any more. Raises `MissingDocument`.
-        """
+        """Returns a key in its current state, None if it is no longer valid. Raises
+        `MissingDocument`."""
         self.speaks_for: Callable[[str | None], bool] = lambda _: True
-        """Whether the sidecar's own key speaks for an agent; None is a call without one."""
+        """Returns whether the sidecar's own key speaks for an agent; None stands for a call without
+        one."""
         self.enrolled = False
-        """Whether the sidecar enrols, so that it may have its own agent's documents alone."""
+        """True if the sidecar got its keys by enrolling: it may then have only its own agent's
+        documents."""
         self._sessions = sessions
         self._recorder = recorder
         self._configured_level = configured_level
@@ -226,12 +229,12 @@ class Enforcer:
 
     def _still_valid(self, key: Key | None) -> Key | None:
         # INVARIANT: looked up after each wait. Texts that take seconds to mask, or a slow claim,
-        # must not put off that a revoked key stops working.
+        # must not delay the moment when a revoked key stops working.
         return None if key is None else self.key_now(key)
 
     def must_claim(self, retrieval: Retrieval, key: Key | None) -> bool:
-        """Whether the call names a session that is new here and that it may claim. If so, `submit`
-        has to ask the control API first; otherwise `decide` can answer at once. Raises
+        """Return whether the call names a session that is new here and that it may claim. If so,
+        `submit` has to ask the control API first; otherwise `decide` can answer at once. Raises
         `MissingDocument`."""
         session_id = retrieval.session_id
         if session_id is None or key is None or self._sessions.holds(session_id):
@@ -252,8 +255,8 @@ class Enforcer:
     def decide(
         self, retrieval: Retrieval, key: Key | None, *, report_mode: bool = False
     ) -> RecordedDecision:
-        """Decide by what is known here and now, and hand the record to the spool. Raises
-        `MissingDocument`, and decides nothing, if it needs a document that is not here yet."""
+        """Decide by what is known at this moment, and hand the record to the spool. Raises
+        `MissingDocument`, and decides nothing, if a document that it needs is not here yet."""
         return self._decide_together((retrieval,), key, report_mode)[0]
 
     def _decide_together(
@@ -285,7 +288,7 @@ class Enforcer:
     async def _decide_in_slices(
         self, retrievals: Sequence[Retrieval], key: Key | None, report_mode: bool
     ) -> list[RecordedDecision] | None:
-        """Decide slice by slice. None, and nothing is recorded, if it has to begin anew."""
+        """Decide slice by slice. Returns None, and records nothing, if it has to begin anew."""
         monotonic, policy_set = self.policies.monotonic, self.policies.policy_set
         revision, took = policy_set.revision, 0.0
         report_mode = self.may_report(report_mode)
@@ -341,9 +344,9 @@ class Enforcer:
             # The details stay in the log: the agent reads the reason. The gathered facts did not
             # lead to this answer, so they stay out of the record.
             return _denied(retrieval, "evaluation_error", "a check failed; see the sidecar's log")
-        # INVARIANT: no record says ALLOW for an agent that is not of the sidecar's own key. The
-        # control API refuses such a record, so the retrieval would leave no trace. Its facts stay
-        # out of the record: the documents of other agents may not be here.
+        # INVARIANT: no record says ALLOW for an agent that the sidecar's own key does not speak
+        # for. The control API refuses such a record, so the retrieval would leave no trace. Its
+        # facts stay out of the record: the documents of other agents may not be here.
         if foreign and facts.settings.frozen_at is not None:
             return _denied(retrieval, decision.policy_name, decision.reason)
         if foreign:
@@ -355,7 +358,7 @@ class Enforcer:
             return _denied(retrieval, "evaluation_error", "the session is not claimed")
         if not facts.settings.candidates:
             return Verdict(retrieval, decision, facts)
-        # After the decision, which stands whatever comes of this.
+        # This comes after the decision, which stands whatever the candidates say.
         differing = differences(self.candidate_roles, retrieval, facts, decision)
         return Verdict(retrieval, decision, facts, differing)
 
@@ -412,15 +415,15 @@ class Enforcer:
         await self.policies.document_fetcher.fetch(names)
 
     def permits(self, retrieval: Retrieval, key: Key | None) -> bool:
-        """Whether `evaluate` would allow this now, by the documents that are here (see `prepare`).
-        Records nothing and claims no session: this filters lists, and by itself lets no data out.
-        """
+        """Return whether `evaluate` would allow this now, by the documents that are here (see
+        `prepare`). Records nothing and claims no session: use it only to filter lists, since it
+        lets no data out."""
         facts = self.outlook(retrieval, key)
         return facts is not None and allows(self.at_configured_level(retrieval), facts)
 
     def outlook(self, retrieval: Retrieval, key: Key | None) -> Facts | None:
-        """The facts that `permits` uses, the same for every source that this caller may ask for;
-        None if nothing is permitted."""
+        """Return the facts that `permits` uses, which are the same for every source that this
+        caller may ask for; None if nothing is permitted."""
         if key is None or self.policies.stale():
             return None
         try:
@@ -440,7 +443,7 @@ class Enforcer:
         return explain(self.at_configured_level(retrieval), facts, decision)
 
     def at_configured_level(self, retrieval: Retrieval) -> Retrieval:
-        """The retrieval at the level that the settings give to its source, at least."""
+        """Return the retrieval, raised to the level that the settings give to its source."""
         # INVARIANT: a source that the settings know has its level at every way in. The proxy knows
         # it from the request's route, and says so in `levels`.
         if retrieval.levels is not None:
@@ -452,7 +455,7 @@ class Enforcer:
         return retrieval._replace(sensitivity_level=levels.held, levels=levels)
 
     def may_report(self, report_mode: bool) -> bool:
-        """Whether a source in mode `report` forwards denied requests now."""
+        """Return whether a source in mode `report` forwards denied requests now."""
         # An administrator who freezes a tenant means that nothing is read.
         return report_mode and not self.policies.policy_set.frozen()
 
@@ -464,8 +467,8 @@ class Enforcer:
 
 
 def allows(retrieval: Retrieval, facts: Facts) -> bool:
-    """Whether the facts allow a retrieval. Records nothing: it filters the names in a list. Pure,
-    so another thread may call it."""
+    """Return whether the facts allow a retrieval. Records nothing: it filters the names in a list.
+    Pure, so another thread may call it."""
     try:
         return evaluate(retrieval, facts).decision == "ALLOW"
     except Exception:
@@ -474,7 +477,7 @@ def allows(retrieval: Retrieval, facts: Facts) -> bool:
 
 
 def _with_own_role(facts: Facts, retrieval: Retrieval) -> Facts:
-    """The facts without a role that the agent may not act in."""
+    """Return the facts, without the role if the agent may not act in it."""
     # INVARIANT: a decision is the same with the documents of one agent as with all of the tenant's.
     # Checks 2 and 3 deny such a call, whatever the policies of the role are.
     agent = facts.agent
@@ -493,5 +496,5 @@ def _nothing() -> None:
 
 
 def _denied(retrieval: Retrieval, policy_name: str, reason: str) -> Verdict:
-    """A denial outside the ten checks, which rests on no facts."""
+    """Return a denial outside the ten checks, which rests on no facts."""
     return Verdict(retrieval, refuse(policy_name, reason), None)

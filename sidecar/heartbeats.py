@@ -12,7 +12,7 @@ from sidecar.recorder import Recorder
 SECONDS = 1.0
 """The least time between two heartbeats, and the most from a change to its heartbeat."""
 COALESCE_SECONDS = 0.5
-"""How long a decision has time to make the heartbeat needless."""
+"""The seconds that a heartbeat waits for a decision, which would make it needless."""
 
 
 class Heartbeats:
@@ -27,7 +27,7 @@ class Heartbeats:
         self._changed = asyncio.Event()
 
     def wake(self) -> None:
-        """The policy set has changed."""
+        """Note that the policy set has changed."""
         self._changed.set()
 
     async def run(self) -> None:
@@ -36,7 +36,7 @@ class Heartbeats:
         while True:
             await self._changed.wait()
             await asyncio.sleep(max(COALESCE_SECONDS, last + SECONDS - self._monotonic()))
-            # Cleared before the record: a change during it gets its own.
+            # Cleared before recording: a change meanwhile gets a record of its own.
             self._changed.clear()
             last = self._monotonic()
             if not self._recorder.note_revision(self._policy_set.revision):

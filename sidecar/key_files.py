@@ -45,7 +45,7 @@ class _KeyFile(ABC):
 
     @property
     def problem(self) -> str | None:
-        """Why the file's key is not in use; None if it is."""
+        """The reason why the file's key is not in use; None if it is."""
         return self._state.problem
 
     async def run(self) -> None:
@@ -55,7 +55,8 @@ class _KeyFile(ABC):
             await asyncio.sleep(SECONDS)
 
     async def follow(self) -> None:
-        """Use the key that the file holds now, unless the one in use is the better."""
+        """Use the key that the file holds now, unless the file's key does not fit and the key in
+        use does."""
         try:
             try:
                 self._read_if_changed()
@@ -67,7 +68,7 @@ class _KeyFile(ABC):
         except FetchFailed as error:
             self._state.failing(str(error))
         except ValueError as error:
-            # Another wrong key is told at once: an operator who tries keys reads the log.
+            # Another wrong key is logged at once: an operator who tries keys reads the log.
             self._state.failing(str(error), pause=0.0)
         else:
             # The file's key is in use, even if it does not fit: `_replace` has told that.
@@ -77,7 +78,8 @@ class _KeyFile(ABC):
                 self._state.superseded()
 
     def _read_if_changed(self) -> None:
-        """Raises `ValueError` for a file that can't be read, or holds no key."""
+        """Read the file if it has changed. Raises `ValueError` if it can't be read, or holds no
+        key."""
         try:
             status = self._path.stat()
         except OSError as error:
@@ -90,7 +92,8 @@ class _KeyFile(ABC):
             self._digest = key_digest(self._key)
 
     async def _replace(self) -> None:
-        """Raises `ValueError` for a key that does not fit while the one in use does."""
+        """Put the file's key in use. Raises `ValueError` if it does not fit while the key in use
+        does."""
         # A key that was created a moment ago may not be in the policy set yet, and one that was
         # mistyped, or is another's, never fits. Neither is a reason to lose what works.
         fault = await self._fault_of_new()
@@ -108,7 +111,8 @@ class _KeyFile(ABC):
             )
 
     async def _fault_of_new(self) -> str | None:
-        """Why the file's key does not fit. Raises `FetchFailed` if that can't be known yet."""
+        """Return why the file's key does not fit; None if it does. Raises `FetchFailed` if that
+        can't be known yet."""
         try:
             try:
                 return self._fault(self._digest)
@@ -119,7 +123,7 @@ class _KeyFile(ABC):
             raise FetchFailed(str(error)) from error
 
     def _works(self) -> bool:
-        """Whether the key in use fits, as far as that is known."""
+        """Return whether the key in use fits, as far as that can be known now."""
         try:
             return self._fault(self._in_use()) is None
         except (NoPolicySet, MissingDocument, CacheDamaged):
@@ -127,11 +131,12 @@ class _KeyFile(ABC):
 
     @abstractmethod
     def _in_use(self) -> bytes:
-        """The digest of the key in use."""
+        """Return the digest of the key in use."""
 
     @abstractmethod
     def _fault(self, digest: bytes) -> str | None:
-        """Why a key does not fit its place; None if it does. Raises what `LiveKeys.find` raises."""
+        """Return why a key can't be used in its place; None if it can. Raises what `LiveKeys.find`
+        raises."""
 
     @abstractmethod
     def _use(self) -> None:
@@ -190,7 +195,8 @@ class OwnKeyFile(_KeyFile):
         return self._identity.own_digest
 
     async def _fault_of_new(self) -> str | None:
-        # Nothing can be asked with a key that is refused, and then there is nothing to lose.
+        # While the policy set is stale, as after a refusal of the key in use, nothing can be looked
+        # up, and there is nothing to lose.
         return None if self._policies.stale() else await super()._fault_of_new()
 
     def _fault(self, digest: bytes) -> str | None:

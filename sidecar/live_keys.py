@@ -55,19 +55,19 @@ class LiveKeys:
         self._speaks_for = speaks_for
         self._now = clock.now
         self.monotonic = clock.monotonic
-        """Seconds, for those who tell now and then of keys that were refused."""
+        """A clock in seconds, for repeated log lines about refused keys."""
 
     def find(self, digest: bytes) -> Key | None:
-        """The key with this SHA-256 digest, None if it is unknown, revoked or expired. Raises
-        `NoPolicySet`, `MissingDocument` or `CacheDamaged` if that can't be determined."""
+        """Return the key with this SHA-256 digest, None if it is unknown, revoked or expired.
+        Raises `NoPolicySet`, `MissingDocument` or `CacheDamaged` if that can't be determined."""
         # INVARIANT: looked up for every request, also on a connection that was good a moment ago.
         # Nothing above may remember the result: this is where a revoked key stops working.
         key = self.policy_set.key(digest)
         return key if key is not None and key.live(self._now()) else None
 
     def now(self, key: Key) -> Key | None:
-        """What has become of a key that was found: None if it was revoked or has expired, lost its
-        scope, or can't be looked up. Raises `MissingDocument`."""
+        """Return the current state of a key that was found before: None if it was revoked or has
+        expired, lost its scope, or can't be looked up. Raises `MissingDocument`."""
         try:
             found = self.find(key.digest)
         except (NoPolicySet, CacheDamaged):
@@ -75,12 +75,12 @@ class LiveKeys:
         return found if found is not None and found.scope == key.scope else None
 
     def expired(self, digest: bytes) -> bool:
-        """Whether a key that `find` did not find was known, and has expired."""
+        """Return whether a key that `find` did not return is known, and has expired."""
         return self.policy_set.key(digest) is not None
 
     def of_caller(self, digest: bytes | None) -> Key:
-        """Like `find`, for a key that a caller presents; None if it presents none. Raises
-        `Unauthorized` then, `InvalidKey` for one that is not found, and `ForeignKey`."""
+        """Like `find`, for the key that a caller presents. Raises `Unauthorized` if it presents
+        none (`digest` is None), `InvalidKey` if the key is not found, and `ForeignKey`."""
         # 401 without a key, 403 with one that is not valid (`CONTRACT.md`, Errors).
         if digest is None:
             raise Unauthorized
@@ -96,7 +96,8 @@ class LiveKeys:
 
 
 class KeyFault(NamedTuple):
-    """Why a key does not serve an agent, and what the denials are called that follow from it."""
+    """The reason why a key does not serve an agent, and the name of the denials that follow from
+    it."""
 
     why: str
     denial: str
@@ -127,12 +128,12 @@ class AgentIdentity:
 
     @property
     def default_user(self) -> str:
-        """Who a request is for that names no user."""
+        """The user of a request that names none: the agent's id, or its role."""
         return self._id or self._role
 
     def key(self) -> Key | None:
-        """The agent's key, or None if it may not evaluate: it is not live, lacks the scope, or
-        can't be looked up at the moment. Every retrieval is then denied."""
+        """Return the agent's key, or None if it may not evaluate: it is not live, lacks the scope,
+        or can't be looked up at the moment. Every retrieval is then denied."""
         try:
             return self.known_key()
         except (NoPolicySet, MissingDocument, CacheDamaged):
@@ -140,8 +141,8 @@ class AgentIdentity:
             return None
 
     def fault_of(self, digest: bytes) -> KeyFault | None:
-        """Why a key may not evaluate for this agent and role, whatever is read; None if it may.
-        Raises what `LiveKeys.find` raises."""
+        """Return why a key may not evaluate for this agent and role, for any source; None if it
+        may. Raises what `LiveKeys.find` raises."""
         key = self._keys.find(digest)
         if key is None:
             expired = self._keys.expired(digest)
@@ -149,7 +150,8 @@ class AgentIdentity:
             return KeyFault(why, "key_not_valid")
         if key.scope not in EVALUATING_SCOPES:
             return KeyFault("has another scope than `evaluate` or `admin`", "key_not_valid")
-        # As checks 3 and 4 judge each request. Without ids: `/health/ready` shows it to anyone.
+        # The same conditions as in checks 3 and 4 of each request. The texts have no ids, since
+        # `/health/ready` shows them to anyone.
         if key.permitted_roles and self._role not in key.permitted_roles:
             return KeyFault("is not for the role `agent.role`", "key_role_restriction")
         if key.bound_agent_id is not None and key.bound_agent_id != self._id:
@@ -160,10 +162,10 @@ class AgentIdentity:
         return None
 
     def role_fault(self) -> str | None:
-        """Why the agent may not act in its role, with whatever key; None if it may, or is not
+        """Return why the agent may not act in its role, with any key; None if it may, or is not
         registered. Raises what `PolicySet.agent` raises."""
         agent = None if self._id is None else self._keys.policy_set.agent(self._id)
-        # As check 3 judges each request. Without ids, as above.
+        # The same condition as in check 3 of each request. Without ids, as above.
         if agent is None or self._role in agent.permitted_roles:
             return None
         return "`agent.role` is not among the roles that `agent.id` is registered with"
@@ -177,7 +179,7 @@ class AgentIdentity:
 
 class EnrolledAgent(AgentIdentity):
     """The agent that this sidecar enrolled as. Its id, role and key may change with each renewal.
-    `user` is whom requests are for that name no user."""
+    `user` is the user of requests that name none."""
 
     def __init__(self, identity: EnrolledIdentity, user: str, keys: LiveKeys) -> None:
         super().__init__(None, NOT_ENROLLED, b"", keys)
@@ -200,8 +202,8 @@ class EnrolledAgent(AgentIdentity):
         return self._user
 
     def known_key(self) -> Key | None:
-        """The agent's key. It has no document of its own: its agent's enrolment says whether it is
-        alive."""
+        """Return the agent's key. It has no document of its own: its agent's enrolment says whether
+        it is alive."""
         live = self._identity.live(self._keys.policy_set)
         return None if live is None else live.agent_key
 
@@ -215,12 +217,13 @@ REFUSAL_REASONS = {
     "scope": "its scope does not allow this",
     "foreign": "it is bound to an agent for which this sidecar may not decide",
 }
-"""Why a key is refused: the label in the metric, and the words in the log."""
+"""The reasons for which a key is refused: the label in the metric, and the words in the log."""
 
 
 class RefusedKeys:
-    """`count` counts by the way in and the reason. `what` is what the log calls that which refuses,
-    such as "check door". `monotonic` is a clock in seconds."""
+    """Counts and logs refused keys. `count` counts by the way in and the reason. `what` is the
+    log's name for the part that refuses, such as "check door". `monotonic` is a clock in
+    seconds."""
 
     def __init__(self, count: Counter, what: str, monotonic: Callable[[], float]) -> None:
         self._count = count

@@ -30,8 +30,8 @@ _SALT_BYTES = 32
 
 
 def is_outage(decision: Decision) -> bool:
-    """Whether the sidecar could not decide or record, so that the same request may be allowed
-    later."""
+    """Return whether the sidecar could not decide or record, so that the same request may be
+    allowed later."""
     # A policy may have such a name too. What it denies has gone through the checks.
     return decision.policy_name in _OUTAGES and decision.check is None
 
@@ -48,15 +48,15 @@ class RecordedDecision(NamedTuple):
     stored: bool = True
     """False if mode `best_effort` had to drop the record: nothing may cite it."""
     report_only: bool = False
-    """Whether this is a denial that the source's mode `report` forwards."""
+    """True for a denial that the source's mode `report` forwards."""
 
     @property
     def passes(self) -> bool:
-        """Whether the request may be forwarded."""
+        """True if the request may be forwarded."""
         return self.report_only or self.decision.decision == "ALLOW"
 
     def evaluation(self) -> dict[str, str]:
-        """The four members of an evaluation's answer."""
+        """Return the four members of an evaluation's answer."""
         decision, policy_name, reason = self.decision[:3]
         return {
             "decision": decision,
@@ -189,7 +189,7 @@ class Recorder:
     def note_retrieval(
         self, pending: RecordedDecision, detail: dict[str, int | str], outcome: str
     ) -> None:
-        """Record what an allowed retrieval returned, as lineage on its event. The caller already
+        """Record the result of an allowed retrieval, as lineage on its event. The caller already
         has its answer, so lineage that does not fit is counted and changes nothing."""
         if not pending.stored:
             # The log will never have the event, so nothing could cite it.

@@ -32,8 +32,8 @@ T = TypeVar("T")
 
 
 class SharedCall(Generic[T]):
-    """Runs `call` in a task of its own: a task that is cancelled while it waits leaves the call to
-    the others. When the last one has left, the call is cancelled."""
+    """Runs `call` in a task of its own. A task that is cancelled while it waits leaves the call
+    running for the others. When no task waits any more, the call is cancelled."""
 
     __slots__ = ("_task", "_waiting")
 
@@ -43,11 +43,11 @@ class SharedCall(Generic[T]):
 
     @property
     def awaited(self) -> bool:
-        """Whether a task waits for the result. If none does any more, none may begin to."""
+        """True if a task waits for the result. Once no task waits any more, none may begin to."""
         return self._waiting > 0
 
     async def result(self) -> T:
-        """What the call returns. Raises what it raises."""
+        """Return the result of the call. Raises what the call raises."""
         self._waiting += 1
         try:
             # Not `await self._task`, which would pass on a cancellation of this waiter.
@@ -69,8 +69,8 @@ MAX_ON_DISK = 100_000
 
 _FIND = "SELECT state, agent_role, agent_id, expires_at FROM sessions WHERE session_id = ?"
 _STORE = "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?)"
-# The session that expires first goes first. If an expired one is named again, the control API is
-# asked again: it forgets no session, and answers that this one has expired.
+# The session that expires first is removed first. If an expired one is named again, the control API
+# is asked again: it forgets no session, and answers that this one has expired.
 _TRIM = (
     "DELETE FROM sessions WHERE session_id IN"
     " (SELECT session_id FROM sessions ORDER BY expires_at LIMIT max(0,"
@@ -79,7 +79,8 @@ _TRIM = (
 _TRIM_EVERY = 1000  # `_TRIM` counts all rows, so it doesn't run for every claim
 
 FOREIGN_SECONDS = 1.0
-"""How long a session of another agent is remembered where its revocation would not arrive."""
+"""The seconds for which a session of another agent is remembered if its revocation would not arrive
+here."""
 
 _Claim = tuple[Session, int]
 PublishedClaim = Callable[[str], Awaitable[Claim | None]]
@@ -105,7 +106,7 @@ class SessionRegistry:
         self.claims = dict.fromkeys(STATES, 0)
         self.failures = 0
         self.hears_of: Callable[[str | None], bool] = lambda _: True
-        """Whether a revocation of this agent's sessions arrives here."""
+        """Returns whether a revocation of this agent's sessions arrives here."""
         self._control = control
         self._file = file
         self._fetch = fetch
@@ -118,7 +119,8 @@ class SessionRegistry:
         self._stored_count = 0
 
     def known(self, session_id: str) -> Session | None:
-        """The session in its current state, None if it was never claimed through this sidecar."""
+        """Return the session in its current state, None if it was never claimed through this
+        sidecar."""
         claim = self._recent.get(session_id)
         # A remembered claim needs no look at the policy set: `changed` drops it if it was revoked.
         if claim is not None:
@@ -137,7 +139,7 @@ class SessionRegistry:
         return claim if self._monotonic() < until else None
 
     def holds(self, session_id: str) -> bool:
-        """Whether the session was claimed through this sidecar, in whatever state it is."""
+        """Return whether the session was claimed through this sidecar, whatever its state."""
         return session_id in self._recent or self.known(session_id) is not None
 
     async def claim(self, retrieval: Retrieval, *, masking: bool) -> Session:
@@ -244,7 +246,10 @@ class SessionRegistry:
         return self._apply_revocation((Session(session_id, *row[:3]), row[3]))
 
     def _apply_revocation(self, claim: _Claim) -> _Claim:
-        """INVARIANT: a session with a document in the policy set is revoked."""
+        """Mark the claim as revoked if the policy set has a document of the session.
+
+        INVARIANT: a session with a document in the policy set is revoked.
+        """
         session, expires_at = claim
         if self._fetch(session_name(session.session_id)) is None:
             return claim

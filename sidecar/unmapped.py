@@ -36,7 +36,7 @@ class Unmapped(ValueError):
         self._names = (agent_role, user_id, agent_id)
 
     def retrieval(self, door: str) -> Retrieval:
-        """What is recorded, where `door` is the source type of its events."""
+        """Return the retrieval that is recorded; `door` is the source type of its events."""
         role, user, agent = map(_readable, self._names)
         # The highest level: what could not be read is not known to be harmless.
         return Retrieval(
@@ -45,12 +45,12 @@ class Unmapped(ValueError):
 
 
 def _readable(name: str | None) -> str:
-    """`name`, if a record may hold it."""
+    """Return `name` if a record may hold it, else `UNKNOWN`."""
     return UNKNOWN if name is None or identifier_fault(name) else name
 
 
 def agent_of(key: Key) -> str | None:
-    """The agent that the key is tied to, None if it is tied to none."""
+    """Return the agent that the key is bound to, None if it is bound to none."""
     return key.bound_agent_id
 
 
@@ -60,11 +60,11 @@ def role_of(
     policy_set: PolicySet,
     speaks_for: Callable[[str | None], bool],
 ) -> str | None:
-    """The registered agent's own role, else the one role that the key permits; None if there is
-    neither. Raises `MissingDocument` while the agent's document is not here. For an agent that the
-    sidecar's own key does not speak for: the key's one role, or `UNKNOWN`."""
+    """Return the registered agent's own role, else the one role that the key permits; None if there
+    is neither. Raises `MissingDocument` while the agent's document is not here. For an agent that
+    the sidecar's own key does not speak for: the key's one role, or `UNKNOWN`."""
     if not speaks_for(agent_id):
-        # Every such call is denied for that. The agent's document may not be here.
+        # Such a call is denied in any case. The agent's document may not be here.
         return key.permitted_roles[0] if len(key.permitted_roles) == 1 else UNKNOWN
     agent = None if agent_id is None else policy_set.agent(agent_id)
     if agent is not None:

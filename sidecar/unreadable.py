@@ -9,9 +9,9 @@ from policies.ground.masking import MaskingTurns
 from policies.ground.output import printable
 
 SECONDS = 1.0
-"""From one line to the next: an agent chooses how many such requests it sends."""
+"""The least seconds between two lines: an agent chooses how many such requests it sends."""
 LONGEST = 200
-"""Characters of a path in a line, before they are escaped."""
+"""The most characters of a path in a line, before they are escaped."""
 log = logging.getLogger(__name__)
 
 
@@ -29,8 +29,8 @@ class UnreadableRequests:
         self._left_out = 0
 
     async def note(self, method: str, target: str, event_id: str) -> None:
-        """Log a refused request. `target` is what was asked for, as it arrived; its query, which
-        may hold keys and texts, is left out."""
+        """Log a refused request. `target` is its target as it arrived; the query, which may hold
+        keys and texts, is left out."""
         now = self._monotonic()
         if now < self._next:
             self._left_out += 1
@@ -47,7 +47,7 @@ class UnreadableRequests:
     async def _shown(self, whole: str) -> str:
         path = whole[:LONGEST]
         if self._masks():
-            # Half an address would not be recognized, and an escaped one neither.
+            # Masking would not recognize half an address, or an escaped one.
             path = path if path == whole else path.rpartition("/")[0]
             plain = unquote(path)
             masked = (await self._masking.text(plain)).text
@@ -56,7 +56,8 @@ class UnreadableRequests:
 
 
 def _path(target: str) -> str:
-    """The path of a target, without the authority, whose user may have a password, or the query."""
+    """Return the path of a target, without the authority, which may contain a password, and without
+    the query."""
     before = target.partition("?")[0]
     _, mark, rest = before.partition("://")
     return "/" + rest.partition("/")[2] if mark and not before.startswith("/") else before
