@@ -190,8 +190,8 @@ class Spool:
 
     @property
     def state(self) -> State:
-        """What the spool takes at the moment. It is full once the largest denial might not fit;
-        smaller ones may still."""
+        """The kinds of records that the spool takes at the moment. It is full once the largest
+        denial might not fit; smaller ones may still."""
         appender = self._appender
         if self._rotation.refusal is not None:
             return State.UNWRITABLE

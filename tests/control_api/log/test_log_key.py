@@ -40,8 +40,9 @@ def shared(tmp_path: Path, migrated_url: str) -> Iterator[ControlApi]:
         yield started
 
 
-def key_of(api: ControlApi) -> Any:
-    return api.admin("GET", "/v1/sidecars/policy-set")
+def key_of(api: ControlApi, wait: int = 0) -> Any:
+    """What a sidecar learns that asks at once, or that waits for a change, in seconds."""
+    return api.admin("GET", f"/v1/sidecars/policy-set?wait={wait}")
 
 
 def sibling(api: ControlApi, directory: Path) -> ControlApi:
@@ -237,7 +238,9 @@ def test_in_a_rolling_rotation_the_old_replica_continues_until_its_restart(
     try:
         old.evaluate()
         shared.evaluate()
-        assert key_of(old)["log_key"] == key_of(shared)["log_key_history"][0]["from"]
+        newest = key_of(shared)
+        assert key_of(old, wait=1)["log_key"] == newest["log_key_history"][0]["from"]
+        assert key_of(old)["log_key"] == newest["log_key"]
         aged_and_purged(shared)
         for replica in (old, shared):
             assert replica.verified()["anchor"] is not None
