@@ -204,7 +204,8 @@ FIELDS = {
     "if it was too large to be kept.",
     "records": "The records as in the spool, in order and without gaps.",
     "redacted": "How many entries lost their personal values.",
-    "refusing": "Why the sidecar denies every request: it is not ready, or its tenant is frozen."
+    "refusing": "Why the sidecar denies every request: it is not ready, its tenant is frozen, "
+    "or its own key was revoked (`key revoked`)."
     " `null` if it does not.",
     "released_at": "When the hold was released. `null` while it is active.",
     "released_by": "The id of the key that released the hold. `null` while it is active.",

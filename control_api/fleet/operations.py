@@ -42,6 +42,7 @@ from control_api.fleet.set_pages import EncodedPage, encoded
 from control_api.log.proofs import prove_growth
 from control_api.registry.enrolment.pods import LIFETIME_SECONDS, Enrolled
 from control_api.registry.enrolment.token import MAX_TOKEN
+from control_api.registry.sidecar_owner_queries import refused_for_key
 from control_api.store.queries import documents, log_keys, sidecar_rows
 from control_api.store.queries.checkpoints import readable_latest
 from control_api.store.queries.sidecar_rows import StoredSidecar
@@ -129,15 +130,14 @@ async def list_sidecars(
         rows = await _wait_for_revision(fleet, caller, request.wait_for, request.timeout)
         return Page([_sidecar(row, fleet.clock.now()) for row in rows])
     async with fleet.store.reading(caller.tenant_id) as connection:
-        rows = await sidecar_rows.page(
-            connection, caller.tenant_id, request.after(int, str), request.limit + 1
-        )
-    now = fleet.clock.now()
+        after = request.after(int, str)
+        rows = await sidecar_rows.page(connection, caller.tenant_id, after, request.limit + 1)
+        rows = await refused_for_key(connection, caller.tenant_id, rows)
     return page_of(
         rows,
         request.limit,
         lambda row: (row.first_seen, row.sidecar_id),
-        lambda row: _sidecar(row, now),
+        lambda row: _sidecar(row, fleet.clock.now()),
     )
 
 

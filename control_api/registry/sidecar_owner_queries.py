@@ -1,11 +1,14 @@
 """Queries over which key uses which sidecar id. Does not know what that permits."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import orjson
 from sqlalchemy import Connection, delete, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from control_api.store.queries.sidecar_rows import StoredSidecar
 from control_api.store.schema.statements import insert_if_absent, of_tenant
 from control_api.store.schema.tables import api_keys, documents, sidecar_owners, sidecars
 from policies.sets.policy_set import enrolment_name
@@ -15,6 +18,8 @@ OF_PODS = "agent/"
 pod gets a new key every half hour, so no single key is the owner."""
 FORGOTTEN_AT_ONCE = 1000
 """The most ids that one transaction forgets: on SQLite, evaluations wait for it."""
+KEY_REVOKED = "key revoked"
+"""Why a sidecar refuses whose own key was revoked."""
 SHOWN = 100
 """The most sidecars that are listed for one owner."""
 
@@ -92,6 +97,30 @@ async def used_by(connection: AsyncConnection, tenant_id: str, owner: str) -> li
         .limit(SHOWN)
     )
     return list((await connection.execute(query)).scalars())
+
+
+async def refused_for_key(
+    connection: AsyncConnection, tenant_id: str, rows: Sequence[StoredSidecar]
+) -> list[StoredSidecar]:
+    """The sidecars, with `refusing` for those whose key was revoked, if no other key has their id
+    since: they can't say so by themselves, as their reports are refused."""
+    query = (
+        select(sidecar_owners.c.sidecar_id)
+        .join(
+            api_keys,
+            (api_keys.c.tenant_id == sidecar_owners.c.tenant_id)
+            & (api_keys.c.key_id == sidecar_owners.c.owner),
+        )
+        .where(
+            sidecar_owners.c.tenant_id == tenant_id,
+            sidecar_owners.c.sidecar_id.in_([row.sidecar_id for row in rows]),
+            api_keys.c.revoked_at.is_not(None),
+        )
+    )
+    revoked = set((await connection.execute(query)).scalars())
+    return [
+        replace(row, refusing=KEY_REVOKED) if row.sidecar_id in revoked else row for row in rows
+    ]
 
 
 def forget(connection: Connection, tenant_id: str, before: int) -> int:

@@ -68,6 +68,17 @@ def test_a_report_is_listed_as_it_was_sent(either_tenant: ControlApi) -> None:
     assert (again["revision"], again["refusing"], again["forked"]) == (4, None, None)
     assert again["first_seen"] == first["first_seen"]
     assert again["last_seen"] > first["last_seen"]
+    # One whose key is revoked can't report that it refuses.
+    made = either_tenant.admin(
+        "POST", "/v1/keys", {"name": "s-3", "scope": "sidecar", "agent_ids": ["*"]}
+    )
+    report = {"run_id": "r", "version": "1.0.0", "revision": 0, "spool_depth": 0}
+    body = {"sidecar_id": "s-3", "epoch": epoch(either_tenant), **report}
+    assert either_tenant.call("POST", REPORT, body, key=made["key"]).status == 200
+    assert either_tenant.admin("GET", LIST)[0]["refusing"] is None
+    either_tenant.admin("DELETE", f"/v1/keys/{made['key_id']}")
+    refusing = {row["sidecar_id"]: row["refusing"] for row in either_tenant.admin("GET", LIST)}
+    assert refusing == {"s-1": None, "s-2": None, "s-3": "key revoked"}
 
 
 def test_unknown_fields_of_a_newer_sidecar_are_ignored(api: ControlApi) -> None:
