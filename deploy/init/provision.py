@@ -11,10 +11,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from deploy.commands.client.connection import ApiUnreachable, RequestRefused
-from deploy.commands.client.credentials import UnusableArguments, connect
 from deploy.local.provision import FirstStart
 from deploy.local.provision import provision as create
+from policies.ground.process.api_client import ServiceUnusable, UnusableArguments, connect
 
 TENANT = "default"
 
@@ -31,17 +30,16 @@ def provision(arguments: list[str], environ: Mapping[str, str]) -> int:
     add("--url", help="address of the control API (SLUICE_URL)")
     add("--key-file", metavar="FILE", help="a file with an admin key (SLUICE_KEY_FILE)")
     add("--ca", metavar="FILE", help="certificate authority to trust, for https (SLUICE_CA)")
-    parser.set_defaults(cert=None, cert_key=None)
     options = parser.parse_args(arguments)
     try:
-        control, key = connect(options, environ)
-        if key.value is None:
+        control = connect(environ, options.url, options.key_file, options.ca)
+        if control.key is None:
             raise UnusableArguments("an admin key is needed: --key-file or SLUICE_KEY_FILE")
-        create(control, FirstStart(TENANT, key.value, None), options.dir)
+        create(control, FirstStart(TENANT, control.key, None), options.dir)
     except UnusableArguments as problem:
         print(f"sluice: {problem}", file=sys.stderr)
         return 2
-    except (ApiUnreachable, RequestRefused, OSError) as problem:
+    except (ServiceUnusable, OSError) as problem:
         print(f"sluice: {problem}", file=sys.stderr)
         return 1
     print(f"{options.dir}: agent.key and sidecar.key are there")

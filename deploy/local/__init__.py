@@ -10,6 +10,6 @@
     welcome     the text that is printed when everything is up
     up          the whole sequence
 
-Requests to the children go through `deploy.commands.client.connection`, as the operator's do. No
+Requests to the children go through `policies.ground.process.api_client`, as the operator's do. No
 service imports this package, and it imports no service.
 """

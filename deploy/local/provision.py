@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from deploy.commands.client.connection import ApiConnection, RequestRefused
+from policies.ground.process.api_client import ControlApiClient, RequestRefused
 
 AGENT_ID = "agt_support"
 ROLE = "support_assistant"
@@ -45,7 +45,7 @@ class AdminKeyMissing(Exception):
     """an admin key is needed, and the data directory has none"""
 
 
-def provision(control: ApiConnection, first: FirstStart | None, data_dir: Path) -> str:
+def provision(control: ControlApiClient, first: FirstStart | None, data_dir: Path) -> str:
     """Create the keys and the agent if they are missing, and return the agent's key. Raises
     `AdminKeyMissing` if something is missing and `first` is None."""
     state = data_dir / "up.json"
@@ -78,7 +78,7 @@ def provision(control: ApiConnection, first: FirstStart | None, data_dir: Path) 
     return (data_dir / "agent.key").read_text()
 
 
-def _agent(control: ApiConnection) -> Any:
+def _agent(control: ControlApiClient) -> Any:
     try:
         return control.request("GET", f"/v1/agents/{AGENT_ID}").body
     except RequestRefused as refused:
@@ -87,7 +87,7 @@ def _agent(control: ApiConnection) -> Any:
         raise
 
 
-def _approve(control: ApiConnection) -> None:
+def _approve(control: ControlApiClient) -> None:
     """Register the agent if it is missing, and approve it from the status that an earlier start
     left."""
     registration = {

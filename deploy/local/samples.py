@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from deploy.commands.client.connection import ApiConnection
+from policies.ground.process.api_client import ControlApiClient
 
 DATABASE = "/api/v2/tenants/default_tenant/databases/default_database"
 
@@ -60,7 +60,7 @@ NEAREST = [1.0, 0.0, 0.0, 0.0]
 """An embedding for queries: each collection's first document is the nearest to it."""
 
 
-def seed(chroma: ApiConnection) -> int:
+def seed(chroma: ControlApiClient) -> int:
     """Create the missing collections and fill the empty ones. Returns the number filled."""
     filled = 0
     for collection in COLLECTIONS:

@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from deploy.commands.client.connection import ApiConnection, ApiUnreachable, RequestRefused
 from deploy.local import sidecar, welcome
 from deploy.local.console_address import console_url
 from deploy.local.listening import Listener, listener
@@ -27,6 +26,7 @@ from deploy.local.sample_policies import policy_folder
 from deploy.local.samples import seed
 from deploy.local.settings import Address, UnusableSettings, UpSettings, read
 from deploy.module_command import module_command
+from policies.ground.process.api_client import ControlApiClient, RequestRefused, ServiceUnusable
 
 READY_SECONDS = 60.0
 PORTS = {
@@ -69,7 +69,7 @@ def _run(held: HeldPorts) -> int:
         except PortsTaken as problem:
             # It explains why a child has ended, or why another server's answer was refused.
             code = _fail(f"{problem}\nstopping the rest", code=1)
-        except (ProcessFailed, AdminKeyMissing, RequestRefused, ApiUnreachable, OSError) as problem:
+        except (ProcessFailed, AdminKeyMissing, ServiceUnusable, OSError) as problem:
             # If a child has ended, report that: it explains why a request failed.
             code = _fail(f"{children.ended() or problem}\nstopping the rest", code=1)
     for name in children.killed:
@@ -152,7 +152,7 @@ def _await(children: ChildProcesses, held: HeldPorts, name: str, path: str) -> N
                     pass
         try:
             connection.request("GET", path, seconds=REQUEST_SECONDS)
-        except (ApiUnreachable, RequestRefused):
+        except ServiceUnusable:
             return False  # it is still starting; `wait` gives up at its deadline
         return True
 
@@ -165,8 +165,8 @@ def _await(children: ChildProcesses, held: HeldPorts, name: str, path: str) -> N
     print(f"  {name} ready after {time.monotonic() - began:.1f} s", flush=True)
 
 
-def _connection(address: Address, key: str | None = None) -> ApiConnection:
-    return ApiConnection(f"http://{address}", key)
+def _connection(address: Address, key: str | None = None) -> ControlApiClient:
+    return ControlApiClient(f"http://{address}", key)
 
 
 def _chroma(settings: UpSettings) -> list[str]:

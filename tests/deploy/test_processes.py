@@ -254,6 +254,7 @@ from deploy.local.ports import hold_ports
 from deploy.local.processes import ChildProcesses
 from deploy.local.provision import FirstStart
 from deploy.local.settings import read
+from policies.ground.process.api_client import ControlApiClient
 
 start = ChildProcesses.start
 drains = ["/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 0.1; done"]
@@ -289,7 +290,6 @@ def test_sigterm_drains_every_child_and_none_has_the_operators_key(tmp_path: Pat
 
 STARTS = """
 import sys
-from deploy.commands.client.connection import ApiConnection
 from deploy.local import up
 from deploy.local.ports import hold_ports
 from deploy.local.processes import ChildProcesses
@@ -301,7 +301,7 @@ ChildProcesses.start = lambda self, name, *_, drain_seconds, **more: start(
     self, name, drains, {}, drain_seconds
 )
 up._await, up.seed = lambda *_: None, lambda _: 0
-up._connection = lambda _, key=None: ApiConnection(sys.argv[2], key)
+up._connection = lambda _, key=None: ControlApiClient(sys.argv[2], key)
 settings = read({"data_dir": sys.argv[1]}, {}, free_ports=True)
 for _ in range(2):
     with hold_ports(settings) as held:

@@ -5,11 +5,12 @@ Each command has a file of the same name (`export` a folder). The other files se
 
     run           parses the arguments, runs a command and reports errors
     client        a command's connection, output and common options
-    connection    requests over HTTP, and pages of lists
-    credentials   finds the key and the TLS files
     output        tables and JSON
     policy_file   reads policies from a file, for `policies apply`
     follow        reads the audit trail as it grows, for `events --follow`
+
+Requests go through `policies.ground.process.api_client`, as those of `sluice policy` and
+`sluice verify --url` do.
 
 Imports only the standard library (and PyYAML, to read a policy file), so that a command starts in
 about a tenth of a second. Imports nothing of the services: knows only their API.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from deploy.commands.client.client import Client, Commands, add_fields, given
-from deploy.commands.client.connection import segment
+from policies.ground.process.api_client import segment
 
 PATH = "/v1/agents"
 COLUMNS = (

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from deploy.commands.client.connection import ApiConnection, ApiResponse
 from deploy.commands.client.output import Columns, Output
+from policies.ground.process.api_client import ApiResponse, ControlApiClient
 from policies.ground.typed_time import ACCEPTED, UnreadableTime, read_time_text
 
 ROWS = 100
@@ -20,7 +20,7 @@ ROWS = 100
 class Client:
     """A connection to one control API, and the output for its responses."""
 
-    api: ApiConnection
+    api: ControlApiClient
     out: Output
 
     def list(

@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import http.client
 import json
 import os
 import zlib
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import IO, Any, BinaryIO, Protocol, cast
+
+from policies.ground.process.api_client import ResponseBody
 
 ENTRIES = (b'{"entry":', b'{"damaged":')
 POLICY = b'{"policy":'
@@ -170,8 +171,8 @@ def _seq(line: bytes, path: Path) -> int:
 
 PIECE = 1024 * 1024
 MAX_LINE = 16 * 1024 * 1024
-FAULTS = (OSError, EOFError, http.client.HTTPException, zlib.error)
-"""What reading a response raises when its connection breaks."""
+FAULTS = (OSError, EOFError, zlib.error)
+"""What decompressing a response raises that is damaged or cut off."""
 
 
 class Readable(Protocol):
@@ -189,7 +190,7 @@ def codings() -> str:
     return "zstd, gzip;q=0.5" if find_spec("zstandard") else "gzip"
 
 
-def decoded(response: http.client.HTTPResponse) -> Readable:
+def decoded(response: ResponseBody) -> Readable:
     """The response's body without its compression."""
     coding = response.headers.get("Content-Encoding", "")
     if coding == "gzip":
@@ -197,7 +198,7 @@ def decoded(response: http.client.HTTPResponse) -> Readable:
     if coding == "zstd":
         from zstandard import ZstdDecompressor  # an extra
 
-        reader: Readable = ZstdDecompressor().stream_reader(response)
+        reader: Readable = ZstdDecompressor().stream_reader(cast("IO[bytes]", response))
         return reader
     return response
 

@@ -16,15 +16,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from deploy.commands.client.client import Client, add_fields, common, given, paged
-from deploy.commands.client.connection import (
+from deploy.commands.client.output import Columns, TextTable, cell, safe
+from policies.ground.process.api_client import (
     PAGE,
     ApiResponse,
-    ApiUnreachable,
     RequestRefused,
+    ServiceUnusable,
+    UnusableArguments,
+    first_line,
     segment,
 )
-from deploy.commands.client.credentials import UnusableArguments
-from deploy.commands.client.output import Columns, TextTable, cell, safe
 
 INTERVAL = 1.0
 """Seconds between two requests for new events."""
@@ -44,13 +45,13 @@ def follow(client: Client, path: str, query: Query, most: int | None, columns: C
             try:
                 for page in follower.new():
                     client.out.page(table, page)
-            except (ApiUnreachable, RequestRefused) as problem:
+            except ServiceUnusable as problem:
                 # Try again only after an error that passes: a revoked key won't work again.
                 if isinstance(problem, RequestRefused) and problem.status not in TRANSIENT:
                     raise
                 # Report an outage once: one that lasts an hour must not fill the terminal.
                 if not failing:
-                    _print(f"{problem}; trying again")
+                    _print(f"{first_line(problem)}; trying again")
                 failing = True
             else:
                 if failing:

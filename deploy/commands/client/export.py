@@ -19,13 +19,6 @@ from typing import Any, TextIO, TypeVar
 from urllib.parse import urlsplit
 
 from deploy.commands.client.client import Client, common, moment
-from deploy.commands.client.connection import (
-    LOOPBACK,
-    ApiConnection,
-    ApiUnreachable,
-    RequestRefused,
-)
-from deploy.commands.client.credentials import UnusableArguments
 from deploy.commands.client.download import (
     FAULTS,
     PIECE,
@@ -39,6 +32,14 @@ from deploy.commands.client.download import (
     open_private,
 )
 from policies.ground.output import plural
+from policies.ground.process.api_client import (
+    LOOPBACK,
+    ControlApiClient,
+    RequestRefused,
+    ServiceUnusable,
+    UnusableArguments,
+    first_line,
+)
 from policies.ground.typed_time import ACCEPTED
 
 FORMATS = ("ocsf", "ecs", "cloudevents", "otel", "csv")
@@ -208,7 +209,7 @@ def _export_decisions(
 
 
 def _download_decisions(
-    api: ApiConnection, file: DecisionFile, options: argparse.Namespace
+    api: ControlApiClient, file: DecisionFile, options: argparse.Namespace
 ) -> None:
     asked = {
         "format": options.format,
@@ -256,17 +257,17 @@ def _complete(
         try:
             download(file)
             return file
-        except (Broken, ApiUnreachable, RequestRefused) as problem:
+        except (Broken, ServiceUnusable) as problem:
             file.close()
             if isinstance(problem, RequestRefused) and problem.status != BUSY:
                 raise
             pauses = iter(PAUSES) if file.entries > before else pauses
             if (pause := next(pauses, None)) is None:
                 raise CannotContinue(
-                    f"{problem}; {plural(file.entries, 'entry')} so far in `{file.path}`: the "
-                    "same command continues"
+                    f"{first_line(problem)}; {plural(file.entries, 'entry')} so far in "
+                    f"`{file.path}`: the same command continues"
                 ) from problem
-            progress.note(f"{problem}; continuing in {pause:.0f} s")
+            progress.note(f"{first_line(problem)}; continuing in {pause:.0f} s")
             time.sleep(pause)
         except BaseException:
             file.close()
@@ -274,7 +275,7 @@ def _complete(
 
 
 def _download(
-    api: ApiConnection, file: PartialFile, options: argparse.Namespace, progress: Progress
+    api: ControlApiClient, file: PartialFile, options: argparse.Namespace, progress: Progress
 ) -> None:
     continued = file.header is not None
     asked = {"from": options.first, "to": options.until}
@@ -290,7 +291,7 @@ def _download(
         Download(decoded(response), file, progress.update).run(continued=continued)
 
 
-def _coding(api: ApiConnection) -> dict[str, str]:
+def _coding(api: ControlApiClient) -> dict[str, str]:
     # Between processes of one machine, compressing takes longer than sending.
     near = urlsplit(api.url).hostname in LOOPBACK
     return {"Accept-Encoding": "identity" if near else codings()}

@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from deploy.commands.client.client import Client, common, paged, positive
-from deploy.commands.client.connection import PAGE, SECONDS, ApiUnreachable
+from policies.ground.process.api_client import PAGE, RequestRefused, ServiceUnusable
 
 PATH = "/v1/sidecars"
 COLUMNS = (
@@ -109,13 +109,14 @@ def _wait(client: Client, revision: int, seconds: int) -> list[dict[str, Any]]:
         # The API answers at once if no sidecar is behind, else after `timeout` at the latest.
         query = {"wait_for": revision, "timeout": left, "limit": PAGE}
         try:
-            behind: list[dict[str, Any]] = client.api.request(
-                "GET", PATH, query, seconds=left + SECONDS
-            ).body
+            response = client.api.request("GET", PATH, query, held=left)
+            behind: list[dict[str, Any]] = response.body
             # In the last second, `timeout` would be 0, since it is a whole number.
             if not behind or time.monotonic() + 1 > end:
                 return behind
-        except ApiUnreachable:
+        except RequestRefused:
+            raise
+        except ServiceUnusable:
             # The control API may be restarting; only a failure at the end counts.
             if time.monotonic() + PAUSE > end:
                 raise

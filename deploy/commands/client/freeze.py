@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from deploy.commands.client.client import Client, common
-from deploy.commands.client.credentials import UnusableArguments
+from policies.ground.process.api_client import UnusableArguments
 
 PATH = "/v1/freeze"
 

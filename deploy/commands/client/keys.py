@@ -9,9 +9,8 @@ import sys
 from typing import Any
 
 from deploy.commands.client.client import Client, Commands, positive
-from deploy.commands.client.connection import ApiResponse, segment
-from deploy.commands.client.credentials import UnusableArguments
 from deploy.commands.client.output import new_file
+from policies.ground.process.api_client import ApiResponse, UnusableArguments, segment
 
 PATH = "/v1/keys"
 COLUMNS = (

@@ -8,7 +8,7 @@ import hashlib
 import sys
 
 from deploy.commands.client.client import Client, common
-from deploy.commands.client.connection import ApiUnreachable
+from policies.ground.process.api_client import ServiceUnusable
 
 PATH = "/v1/audit/log-keys"
 
@@ -28,7 +28,7 @@ def _log_key(client: Client, options: argparse.Namespace) -> int:
         text = keys["log_key"]
         fingerprint = hashlib.sha256(base64.b64decode(text, validate=True)).hexdigest()
     except (KeyError, TypeError, ValueError) as problem:
-        raise ApiUnreachable(f"`{client.api.url}` answers without a public key") from problem
+        raise ServiceUnusable(f"`{client.api.url}` answers without a public key") from problem
     client.out.document({**keys, "sha256": fingerprint}, text)
     if not options.json:
         print(f"sluice: its SHA-256 fingerprint is {fingerprint}", file=sys.stderr)

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from deploy.commands.client.credentials import UnusableArguments
+from policies.ground.process.api_client import UnusableArguments
 
 BOLD, RED = "1", "31"
 ALARMING = frozenset({"DENY", "suspended", "revoked"})

@@ -15,8 +15,7 @@ from typing import Any
 import yaml
 
 from deploy.commands.client.client import Client, Commands
-from deploy.commands.client.connection import ApiResponse, segment
-from deploy.commands.client.credentials import UnusableArguments
+from policies.ground.process.api_client import ApiResponse, UnusableArguments, segment
 
 MAX_FILE = 1024 * 1024
 

@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from deploy.commands.client.client import Client, common
-from deploy.commands.client.connection import ApiUnreachable, RequestRefused
-from deploy.commands.client.credentials import UnusableArguments
 from deploy.commands.client.output import new_file
+from policies.ground.process.api_client import ServiceUnusable, UnusableArguments
 
 MAX_EVENTS = 1000
 """The API's limit for the events of one request: with several, a legal hold on some of them would
@@ -227,7 +226,7 @@ def _redact(client: Client, options: argparse.Namespace) -> int:
         problem: Exception | KeyboardInterrupt | None = None
         try:
             erasure.run()
-        except (RequestRefused, ApiUnreachable, KeyboardInterrupt) as stopped:
+        except (ServiceUnusable, KeyboardInterrupt) as stopped:
             problem = stopped
         report = erasure.report(complete=problem is None)
         if problem is not None and not report.redactions:
@@ -260,7 +259,7 @@ class _Erasure:
             # Another request may have erased the same meanwhile, but not again and again.
             idle = 0 if answer["seq"] is not None else idle + 1
             if more and idle == MAX_IDLE:
-                raise ApiUnreachable(
+                raise ServiceUnusable(
                     "the control API says that more is left, but erases none of it"
                 )
 

@@ -6,7 +6,7 @@ import argparse
 
 from deploy.commands.client import agents, keys, sessions
 from deploy.commands.client.client import Client, Commands, add_fields, given
-from deploy.commands.client.credentials import UnusableArguments
+from policies.ground.process.api_client import UnusableArguments
 
 PATH = "/v1/sessions/revoke"
 FILTERS = {

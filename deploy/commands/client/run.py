@@ -13,9 +13,8 @@ from collections.abc import Mapping
 from importlib import import_module
 
 from deploy.commands.client.client import Client
-from deploy.commands.client.connection import ApiUnreachable, RequestRefused
-from deploy.commands.client.credentials import Credential, UnusableArguments, connect
 from deploy.commands.client.output import Output, safe
+from policies.ground.process.api_client import ServiceUnusable, UnusableArguments, connect
 
 INTERRUPTED = 130
 
@@ -28,17 +27,16 @@ def run(noun: str, arguments: list[str], environ: Mapping[str, str]) -> int:
     options = parser.parse_args(arguments)
     _tolerate_any_text()
     try:
-        api, key = connect(options, environ)
+        api = connect(
+            environ, options.url, options.key_file, options.ca, options.cert, options.cert_key
+        )
         client = Client(api, Output(as_json=options.json, environ=environ))
-        try:
-            code: int = options.run(client, options)
-        except RequestRefused as refused:
-            return _fail(explain(refused, key), 1)
+        code: int = options.run(client, options)
         sys.stdout.flush()  # where a reader that has gone is noticed below
         return code
     except UnusableArguments as problem:
         return _fail(str(problem), 2)
-    except ApiUnreachable as problem:
+    except ServiceUnusable as problem:
         return _fail(str(problem), 1)
     except KeyboardInterrupt:
         return INTERRUPTED  # 128 + SIGINT, the code that a shell reports
@@ -47,31 +45,6 @@ def run(noun: str, arguments: list[str], environ: Mapping[str, str]) -> int:
         # exit, which would fail too, so that output goes to /dev/null.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-
-
-def explain(refused: RequestRefused, key: Credential) -> str:
-    """The API's error message, and what to do about it."""
-    lines = [f"{refused.status} {refused.reason}: {refused.message}"]
-    lines += [f"  {line}" for line in refused.details.splitlines()]
-    if refused.request_id:
-        lines.append(f"  request id: {refused.request_id}")
-    if (advice := _advice(refused, key)) is not None:
-        lines.append(f"  {advice}")
-    return "\n".join(lines)
-
-
-def _advice(refused: RequestRefused, key: Credential) -> str | None:
-    match refused.status:
-        case 401 if key.value is None:
-            return "name a file with your API key with --key-file or SLUICE_KEY_FILE"
-        case 401 | 403:
-            return (
-                f"{key.origin} was sent; reading needs a valid key of scope `read` or `admin`, "
-                "changing one of scope `admin`"
-            )
-        case 429 | 503 if refused.retry_after:
-            return f"try again in {refused.retry_after} s"
-    return None
 
 
 def _fail(text: str, code: int) -> int:

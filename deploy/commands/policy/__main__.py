@@ -26,7 +26,7 @@ from deploy.commands.policy.sources import Unusable
 from policies.analysis.names import TooManyClasses
 from policies.ground.clock import Clock
 from policies.ground.output import for_a_reader
-from policies.ground.process.api_client import ServiceUnusable
+from policies.ground.process.api_client import ServiceUnusable, UnusableArguments
 
 LEVELS = (
     "A level in a question, a row, a test or a guardrail is the one that a request is decided at. "
@@ -61,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
     run: Callable[[argparse.Namespace], int] = options.run
     try:
         return for_a_reader(lambda: run(options))
-    except (Unusable, ServiceUnusable, TooManyClasses) as error:
+    except (Unusable, UnusableArguments, ServiceUnusable, TooManyClasses) as error:
         print(f"sluice policy: {error}", file=sys.stderr)
         return 2
 

@@ -28,7 +28,7 @@ from policies.analysis.rows import access_rows
 from policies.definitions.definition import shown
 from policies.definitions.model import SENSITIVITIES, Policy
 from policies.ground.canonical import rfc3339
-from policies.ground.process.api_client import RemoteApi
+from policies.ground.process.api_client import ControlApiClient
 from policies.ground.typed_time import ACCEPTED
 
 _PURGED = "its entry was purged from the audit trail"
@@ -87,7 +87,7 @@ def rows_of(policies: Sequence[Policy], options: argparse.Namespace) -> list[dic
     ]
 
 
-def _version(api: RemoteApi, keys: LogKeys, held: Held) -> dict[str, Any]:
+def _version(api: ControlApiClient, keys: LogKeys, held: Held) -> dict[str, Any]:
     """Show a policy that allowed something, as `--json` does."""
     change = held.change
     proof = Proof(why=_PURGED) if change is None else prove(api, keys, change, held.body)
@@ -199,5 +199,6 @@ def _in_service(options: argparse.Namespace) -> list[dict[str, Any]]:
         "task": options.task,
         "level": options.level,
     }
-    rows: list[dict[str, Any]] = connect(options).ask("GET", ROUTE, query, seconds=SECONDS)["rows"]
+    response = connect(options).request("GET", ROUTE, query, seconds=SECONDS)
+    rows: list[dict[str, Any]] = response.body["rows"]
     return rows

@@ -5,14 +5,13 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import quote
 
 from deploy.commands.policy import text
 from deploy.commands.policy.service import add_service, connect
 from deploy.commands.policy.sources import body, read
 from deploy.commands.policy.text import AddCommand
 from policies.definitions.definition import shown
-from policies.ground.process.api_client import RemoteApi, RequestRefused
+from policies.ground.process.api_client import ControlApiClient, RequestRefused, segment
 
 ROUTE = "/v1/policies/candidates"
 CONFLICT = 409
@@ -27,7 +26,7 @@ def add(add_command: AddCommand) -> None:
     actions = command.add_subparsers(dest="action", required=True, metavar="ACTION")
 
     def add_action(
-        name: str, line: str, ask: Callable[[argparse.Namespace, RemoteApi], int]
+        name: str, line: str, ask: Callable[[argparse.Namespace, ControlApiClient], int]
     ) -> argparse.ArgumentParser:
         action = actions.add_parser(name, help=line)
         if name != "list":
@@ -47,18 +46,18 @@ def add(add_command: AddCommand) -> None:
 
 
 def _route(options: argparse.Namespace) -> str:
-    return f"{ROUTE}/{quote(options.name, safe='')}"
+    return f"{ROUTE}/{segment(options.name)}"
 
 
-def _publish(options: argparse.Namespace, api: RemoteApi) -> int:
+def _publish(options: argparse.Namespace, api: ControlApiClient) -> int:
     policies = [body(each) for each in read(options.policies, options.tenant)]
-    done = api.ask("PUT", _route(options), body={"policies": policies})
+    done = api.request("PUT", _route(options), body={"policies": policies}).body
     said = f"{shown(done['name'])} is a candidate of {done['policies']:,} policies"
     return _answer(options, done, f"{said}, from revision {done['revision']:,}")
 
 
-def _list(options: argparse.Namespace, api: RemoteApi) -> int:
-    found = api.ask("GET", ROUTE)
+def _list(options: argparse.Namespace, api: ControlApiClient) -> int:
+    found = api.request("GET", ROUTE).body
     if options.json:
         print(json.dumps(found))
         return 0
@@ -69,8 +68,8 @@ def _list(options: argparse.Namespace, api: RemoteApi) -> int:
     return 0
 
 
-def _show(options: argparse.Namespace, api: RemoteApi) -> int:
-    found = api.ask("GET", _route(options))
+def _show(options: argparse.Namespace, api: ControlApiClient) -> int:
+    found = api.request("GET", _route(options)).body
     if options.json:
         print(json.dumps(found))
         return 0
@@ -80,9 +79,9 @@ def _show(options: argparse.Namespace, api: RemoteApi) -> int:
     return 0
 
 
-def _promote(options: argparse.Namespace, api: RemoteApi) -> int:
+def _promote(options: argparse.Namespace, api: ControlApiClient) -> int:
     try:
-        done = api.ask("POST", f"{_route(options)}/promote")
+        done = api.request("POST", f"{_route(options)}/promote").body
     except RequestRefused as refused:
         if refused.status != CONFLICT:
             raise
@@ -93,8 +92,8 @@ def _promote(options: argparse.Namespace, api: RemoteApi) -> int:
     return _answer(options, done, f"{shown(done['name'])} is in force: {said}")
 
 
-def _drop(options: argparse.Namespace, api: RemoteApi) -> int:
-    done = api.ask("DELETE", _route(options))
+def _drop(options: argparse.Namespace, api: ControlApiClient) -> int:
+    done = api.request("DELETE", _route(options)).body
     return _answer(options, done, f"{shown(options.name)} is dropped")
 
 

@@ -17,7 +17,7 @@ from policies.analysis.difference import by_role, difference
 from policies.analysis.rows import difference_rows
 from policies.definitions.model import Policy
 from policies.ground.canonical import rfc3339
-from policies.ground.process.api_client import RemoteApi
+from policies.ground.process.api_client import ControlApiClient
 from policies.ground.typed_time import ACCEPTED
 
 LIVE = "live"
@@ -73,9 +73,8 @@ def _with_live(options: argparse.Namespace) -> dict[str, Any]:
         raise Unusable("`live` and `live` are the same: name files as OLD or NEW")
     policies = [body(each) for each in read(files, options.tenant)]
     api = connect(options)
-    found: dict[str, Any] = api.ask(
-        "POST", DIFF_ROUTE, body={"policies": policies}, seconds=SECONDS
-    )
+    response = api.request("POST", DIFF_ROUTE, body={"policies": policies}, seconds=SECONDS)
+    found: dict[str, Any] = response.body
     return found if options.old == LIVE else _turned(found)
 
 
@@ -122,12 +121,12 @@ def _run_impact(options: argparse.Namespace) -> int:
     policies = [body(each) for each in read(options.new, options.tenant)]
     api = connect(options)
     begin = rfc3339(typed_time(options, "--since", options.since))
-    started = api.ask("POST", IMPACT_ROUTE, body={"policies": policies, "from": begin})
+    started = api.request("POST", IMPACT_ROUTE, body={"policies": policies, "from": begin}).body
     run = f"{IMPACT_ROUTE}/{started['impact_id']}"
     try:
         found = _followed(api, run, options.clock.monotonic)
     except KeyboardInterrupt:
-        api.ask("DELETE", run)
+        api.request("DELETE", run)
         print("sluice policy: cancelled", file=sys.stderr)
         return 1
     if options.json:
@@ -140,12 +139,12 @@ def _run_impact(options: argparse.Namespace) -> int:
     return 0
 
 
-def _followed(api: RemoteApi, run: str, monotonic: Any) -> Impact:
+def _followed(api: ControlApiClient, run: str, monotonic: Any) -> Impact:
     """The run once it has ended, with a bar on a terminal until then."""
     bar = Bar(sys.stderr if sys.stderr.isatty() else None, monotonic())
     try:
         while True:
-            found: Impact = api.ask("GET", run)
+            found: Impact = api.request("GET", run).body
             if found["state"] != _RUNNING:
                 return found
             bar.show(found, monotonic())

@@ -3,10 +3,9 @@
 
     add_service(parser)            --url, --key-file, --ca
     api = connect(options)
-    api.ask("POST", "/v1/policies/diff", body={"policies": […]})
+    api.request("POST", "/v1/policies/diff", body={"policies": […]}).body
 
-`options.environ` is the environment, which `__main__` sets. A refusal is `RequestRefused`, whose
-`details` a command may read.
+`options.environ` is the environment, which `__main__` sets.
 
 Each change of the policies until a time is proven from the audit trail:
 
@@ -19,25 +18,24 @@ the whole log proves.
 """
 
 import argparse
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote, urlsplit
 
 import orjson
 
 from deploy.commands.policy.sources import Unusable
 from policies.definitions.model import Policy
 from policies.ground.canonical import NotCanonical, micros, rfc3339, unb64
+from policies.ground.process import api_client
 from policies.ground.process.api_client import (
-    RemoteApi,
+    URL,
+    ControlApiClient,
     RequestRefused,
     ServiceUnusable,
-    authority,
-    read_key,
-    usable_key,
+    UnusableArguments,
+    segment,
 )
 from policies.ground.signing import Endorsement
 from policies.trail import checkpoint
@@ -54,8 +52,6 @@ from policies.trail.proofs.signed_note import (
 )
 from policies.trail.proofs.tree_proofs import MAX_TEXT, BadProof, TlogProof
 
-URL = "http://127.0.0.1:8700"
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _NO_KEY = "name a file with an API key: --key-file or SLUICE_KEY_FILE"
 
 
@@ -79,22 +75,12 @@ def names_service(options: argparse.Namespace) -> bool:
     return bool(options.url or options.environ.get("SLUICE_URL"))
 
 
-def connect(options: argparse.Namespace) -> RemoteApi:
+def connect(options: argparse.Namespace) -> ControlApiClient:
     """The service that the arguments, else the environment name; else the one at the usual address
-    of this host. Raises `ServiceUnusable`, never with a key."""
-    environ = options.environ
-    url = options.url or environ.get("SLUICE_URL") or URL
-    # Files come first: every child process inherits a key in the environment.
-    if name := options.key_file or environ.get("SLUICE_KEY_FILE"):
-        key = read_key(name)
-    elif text := environ.get("SLUICE_API_KEY"):
-        key = usable_key(text.strip(), "SLUICE_API_KEY")
-    else:
-        raise ServiceUnusable(_NO_KEY)
-    api = RemoteApi(url, key, authority(options.ca, url, environ))
-    parts = urlsplit(url)
-    if parts.scheme == "http" and parts.hostname not in LOOPBACK:
-        sys.stderr.write(f"sluice policy: warning: sending the key unencrypted to `{url}`\n")
+    of this host. Raises `UnusableArguments`, never with a key."""
+    api = api_client.connect(options.environ, options.url, options.key_file, options.ca)
+    if api.key is None:
+        raise UnusableArguments(_NO_KEY)
     return api
 
 
@@ -120,7 +106,7 @@ class Held(NamedTuple):
         return Policy.from_wire({**self.body, "policy_id": self.policy_id, "version": 0})
 
 
-def in_force(api: RemoteApi, at: int) -> list[Held]:
+def in_force(api: ControlApiClient, at: int) -> list[Held]:
     """The policies in force at `at` (microseconds since 1970 UTC), by id. Raises
     `ServiceUnusable`."""
     until: dict[str, dict[str, Any]] = {}
@@ -146,7 +132,7 @@ def in_force(api: RemoteApi, at: int) -> list[Held]:
     return sorted(held, key=lambda each: each.policy_id)
 
 
-def beginning(api: RemoteApi, at: int) -> str | None:
+def beginning(api: ControlApiClient, at: int) -> str | None:
     """The time of the oldest change in the audit trail, which begins with one, if it is later than
     `at`; else None. Raises `ServiceUnusable`."""
     try:
@@ -170,8 +156,10 @@ def _body(change: dict[str, Any], side: str) -> dict[str, Any]:
     return body
 
 
-def _all(api: RemoteApi, path: str, query: dict[str, str | None]) -> Iterator[dict[str, Any]]:
-    for page in api.pages(path, {**query, "limit": "1000"}):
+def _all(
+    api: ControlApiClient, path: str, query: dict[str, str | None]
+) -> Iterator[dict[str, Any]]:
+    for page in api.pages(path, query):
         yield from page
 
 
@@ -201,12 +189,12 @@ class _NotProven(Exception):
     """the service's proof does not prove it; the message says why"""
 
 
-def read_keys(api: RemoteApi, pinned: str | None) -> LogKeys:
+def read_keys(api: ControlApiClient, pinned: str | None) -> LogKeys:
     """The keys that sign the log: `pinned` (a public key in base64, a verifier key, or a file with
     one) and its successors, else those that the service names. Raises `Unusable`, for a private key
     too, and `ServiceUnusable`."""
     given = None if pinned is None else _public(pinned)
-    keys = api.ask("GET", KEYS)
+    keys = api.request("GET", KEYS).body
     named = unb64(keys["log_key"])
     history = [Endorsement.from_wire(wire) for wire in keys["log_key_history"]]
     claimed = {named, *(each.former for each in history), *(each.next for each in history)}
@@ -220,11 +208,13 @@ def read_keys(api: RemoteApi, pinned: str | None) -> LogKeys:
     return LogKeys(frozenset(publics), pinned is not None)
 
 
-def prove(api: RemoteApi, keys: LogKeys, change: dict[str, Any], body: dict[str, Any]) -> Proof:
+def prove(
+    api: ControlApiClient, keys: LogKeys, change: dict[str, Any], body: dict[str, Any]
+) -> Proof:
     """Prove a recorded change that made a policy's body, or say why not. Raises `ServiceUnusable`
     if there is no answer."""
     try:
-        with api.get(f"/v1/audit/proof/{quote(change['event_id'], safe='')}") as answer:
+        with api.stream(f"/v1/audit/proof/{segment(change['event_id'])}") as answer:
             text = answer.read(MAX_TEXT + 1).decode()
     except RequestRefused as refused:
         if refused.status != 409:

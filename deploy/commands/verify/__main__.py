@@ -25,7 +25,7 @@ from deploy.commands.verify.progress import on_terminal
 from deploy.module_command import module_command
 from policies.ground.distribution import how_to_install
 from policies.ground.output import for_a_reader, printable
-from policies.ground.process.api_client import RemoteApi, ServiceUnusable, authority, read_key
+from policies.ground.process.api_client import ServiceUnusable, UnusableArguments, connect
 from policies.trail.verdict.arguments import add_database, add_trust, check_quorum, count
 from policies.trail.verdict.outcome import Outcome, Unusable
 from policies.trail.verdict.summary import summary
@@ -85,8 +85,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
                          ("state", "url"), ("ca", "url")):  # fmt: skip
         if getattr(options, name) is not None and source not in sources:
             raise Unusable(f"--{name.replace('_', '-')} belongs to --{source}")
-    if options.url is not None and not (options.key_file and options.state):
-        raise Unusable("--url needs --key-file FILE and --state FILE")
+    if options.url is not None and not (options.url and options.key_file and options.state):
+        raise Unusable("--url URL needs --key-file FILE and --state FILE")
     check_quorum(options)
     if options.recompute and options.file is None:
         raise Unusable("--recompute needs a FILE: export the log first")
@@ -105,8 +105,11 @@ def main(arguments: list[str]) -> int:
         if options.database is not None:
             _verify_database(arguments)
         outcome = _verify(options)
-    except (Unusable, ServiceUnusable) as error:
+    except (Unusable, UnusableArguments) as error:
         print(f"sluice verify: {printable(str(error))}", file=sys.stderr)
+        return 2
+    except ServiceUnusable as error:
+        print(f"sluice verify: {error}", file=sys.stderr)  # of several lines, each printable
         return 2
     except KeyboardInterrupt:
         print("sluice verify: interrupted, nothing is proven", file=sys.stderr)
@@ -122,11 +125,7 @@ def _verify(options: Namespace) -> Outcome | ReportOutcome:
 
 def _monitor(options: Namespace) -> Outcome:
     asked = MonitorOptions(
-        RemoteApi(
-            options.url,
-            read_key(options.key_file),
-            authority(options.ca, options.url, os.environ),
-        ),
+        connect(os.environ, options.url, options.key_file, options.ca),
         Path(options.state),
         options.key,
         options.witness,

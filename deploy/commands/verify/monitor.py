@@ -21,7 +21,7 @@ from deploy.commands.verify.progress import Progress
 from deploy.commands.verify.source import LineChunks, pieces
 from policies.ground.canonical import b64, unb64
 from policies.ground.process import file_lock
-from policies.ground.process.api_client import RemoteApi
+from policies.ground.process.api_client import ControlApiClient
 from policies.trail import checkpoint
 from policies.trail.findings import Finding, Reason
 from policies.trail.merkle_tree import Frontier
@@ -147,7 +147,7 @@ MOST_MISSING = 100_000
 class MonitorOptions:
     """Where to look, and what the arguments pin."""
 
-    api: RemoteApi
+    api: ControlApiClient
     state: Path
     keys: Sequence[VerifierKey] = ()
     witnesses: Sequence[VerifierKey] = ()
@@ -169,7 +169,8 @@ def monitor(options: MonitorOptions) -> Outcome:
             pinned, options.witnesses, options.quorum, options.known, progress=options.progress,
             to_end=True,
         )  # fmt: skip
-        with options.api.get(f"{EXPORT}?from={first}") as body:
+        compressed = {"Accept-Encoding": "gzip"}
+        with options.api.stream(EXPORT, {"from": first}, compressed) as body:
             chunks = LineChunks(pieces(body), options.progress.advance)
             check = FileCheck(chunks, "the service's log", check_options)
             if before is not None and (found := _contradiction(check, before)):

@@ -1,220 +1,343 @@
-"""Sends requests to one control API, with a key from a file.
+"""Asks one control API: finds its address, the key and the TLS files, and sends requests.
 
-Follows no redirect and no proxy, so that the key goes nowhere else. No error message holds the key.
+Follows no redirect and uses no proxy, so that the key goes only to the address that the operator
+named. No error message holds the key. Knows HTTP and the error body (`CONTRACT.md`, Errors); knows
+no command.
 """
 
-import http.client
+from __future__ import annotations
+
 import json
 import os
-import re
-import ssl
 import stat
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from io import BufferedIOBase
 from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from policies.ground.slow_answer import AFTER, waiting_for
+from policies.ground.output import printable
 
+if TYPE_CHECKING:
+    # Both are imported late below: `http.client` loads `ssl`, and many commands send no request.
+    import http.client
+    import ssl
+
+URL = "http://127.0.0.1:8700"
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 MAX_KEY = 4096
 
 
+class UnusableArguments(Exception):
+    """arguments, environment or files that can't be used"""
+
+
 class ServiceUnusable(Exception):
-    """a service, or the arguments that name it, that can't be used; the message says why"""
+    """no usable response; the message says from where, and why"""
 
 
-def read_key(name: str) -> str:
-    """The API key in a file that only its owner can read, or the admin key in the control API's
-    `first-start.json`. Raises `ServiceUnusable`, never with the key."""
-    path = Path(name)
+def connect(
+    environ: Mapping[str, str],
+    url: str | None,
+    key_file: str | None,
+    ca: str | None,
+    cert: str | None = None,
+    cert_key: str | None = None,
+) -> ControlApiClient:
+    """A client by a command's options, which win over the environment. Raises `UnusableArguments`,
+    whose message never contains a key."""
+    url = url or environ.get("SLUICE_URL") or URL
+    try:
+        parts = urlsplit(url)
+        # `port` raises, too, if the number is over 65535.
+        fits = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        parts, fits = urlsplit(""), False
+    # A query or a fragment would end up between the address and each request's path.
+    if not fits or parts.username is not None or parts.query or parts.fragment:
+        # The message does not repeat the address, which may contain a password.
+        raise UnusableArguments(f"--url or SLUICE_URL is not an address such as {URL}")
+    key, origin = _find_key(key_file, environ)
+    tls = None
+    if parts.scheme == "https":
+        tls = _tls(ca or environ.get("SLUICE_CA") or None, cert, cert_key)
+    else:
+        # SLUICE_CA may be set for other commands, whose address is https.
+        for name, given in (("ca", ca), ("cert", cert), ("cert-key", cert_key)):
+            if given:
+                raise UnusableArguments(
+                    f"--{name} applies only to https://, but the address is `{url}`"
+                )
+        if key is not None and parts.hostname not in LOOPBACK:
+            sys.stderr.write(f"sluice: warning: sending the key unencrypted to `{url}`\n")
+    return ControlApiClient(url, key, tls, origin)
+
+
+def _find_key(option: str | None, environ: Mapping[str, str]) -> tuple[str | None, str]:
+    """The key in the file of `--key-file`, else of SLUICE_KEY_FILE, else in SLUICE_API_KEY; and a
+    description of its origin for messages."""
+    # Files come first: every child process inherits a key in the environment.
+    if name := option or environ.get("SLUICE_KEY_FILE"):
+        return _usable(_from_file(Path(name)), f"`{name}`"), f"the key in `{name}`"
+    if text := environ.get("SLUICE_API_KEY"):
+        return _usable(text.strip(), "SLUICE_API_KEY"), "the key in SLUICE_API_KEY"
+    return None, "no key"
+
+
+def _from_file(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            # The open file, not its path: another file could take its place before it is read. A
-            # pipe passes, such as `<(pass show sluice)`.
+            # Check the open file: a file checked by its path could be replaced before it is read.
+            # A pipe passes: `--key-file <(pass show sluice)` leaves no file behind.
             status = os.fstat(file.fileno())
+            mode = status.st_mode
             # A mounted Kubernetes Secret belongs to root, and the pod's own group reads it.
             forbidden = 0o037 if status.st_uid == 0 and os.geteuid() else 0o077
-            if stat.S_ISREG(status.st_mode) and status.st_mode & forbidden:
-                raise ServiceUnusable(
-                    f"--key-file `{path}` is accessible to other users: chmod 600 it"
+            if stat.S_ISREG(mode) and mode & forbidden:
+                raise UnusableArguments(
+                    f"key file `{path}` is accessible to other users (mode "
+                    f"{stat.S_IMODE(mode):04o}); run `chmod 600 {path}`"
                 )
             text = file.read(MAX_KEY + 1).decode("ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it does not hold a key"
-        raise ServiceUnusable(f"--key-file `{path}` can't be read: {why}") from error
-    if text.startswith("{"):  # no key begins with it
-        try:
-            text = str(json.loads(text)["admin_key"])
-        except (ValueError, KeyError):
-            raise ServiceUnusable(f"--key-file `{path}` is JSON without an `admin_key`") from None
-    return usable_key(text, f"--key-file `{path}`")
+    except OSError as error:
+        raise UnusableArguments(f"key file `{path}` can't be read: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise UnusableArguments(f"key file `{path}` does not contain a key") from None
+    if not text.startswith("{"):  # no key begins with it
+        return text
+    try:  # `first-start.json`, which the control API writes at its first start
+        return str(json.loads(text)["admin_key"])
+    except (ValueError, KeyError):
+        raise UnusableArguments(f"`{path}` is JSON without an `admin_key`") from None
 
 
-def usable_key(text: str, origin: str) -> str:
+def _usable(text: str, origin: str) -> str:
     """`text`, if it can be sent as a header: a line break would inject another header."""
     if not text or len(text) > MAX_KEY or not text.isascii() or not text.isprintable():
-        raise ServiceUnusable(f"{origin} does not hold a key")
+        raise UnusableArguments(f"{origin} does not contain a key")
     return text
 
 
+def _tls(ca: str | None, cert: str | None, cert_key: str | None) -> ssl.SSLContext:
+    import ssl
+
+    if cert_key and not cert:
+        raise UnusableArguments("--cert-key needs --cert")
+    at_fault = "--ca (SLUICE_CA)"
+    try:
+        context = ssl.create_default_context(cafile=ca)
+        if cert:
+            at_fault = "--cert and --cert-key"
+            context.load_cert_chain(cert, cert_key)
+    except (OSError, ssl.SSLError) as error:
+        why = error.strerror or str(error)
+        raise UnusableArguments(f"{at_fault} can't be used: {why}") from error
+    return context
+
+
+AFTER = 3.0
+"""Seconds without a response after which a command says that it waits."""
 SECONDS = 60.0
-"""How long a request waits for the connection, and then for each part of the answer."""
-MAX_ANSWER = 256 * 1024 * 1024
+"""How long a request waits for the connection, and then for each part of the response."""
+MAX_RESPONSE = 256 * 1024 * 1024
 """In bytes. A server that is not a control API may send without end."""
-MAX_ERROR = 64 * 1024
-_NEXT = re.compile(r'<([^>]*)>; rel="next"')
+MAX_EXCERPT = 300
+PAGE = 1000
+"""The API's limit for the rows of a page."""
 
 
 class RequestRefused(ServiceUnusable):
-    """an answer other than 2xx. `error`, `message` and `details` are those of the API's error body
-    (`CONTRACT.md`, Errors); empty if the answer is not the API's."""
+    """a response other than 2xx: the status and the API's message, then a line for each detail"""
 
-    def __init__(self, status: int, text: bytes) -> None:
-        try:
-            body = json.loads(text)
-        except ValueError:
-            body = None  # a gateway's page, for instance
-        members = body if isinstance(body, dict) else {}
-        self.status = status
-        self.error, self.message, self.details = (
-            str(members.get(name) or "") for name in ("error", "message", "details")
-        )
-        said = self.message or _one_line(text.decode(errors="replace"))[:300]
-        lines = map(_one_line, self.details.splitlines())
-        super().__init__("\n  ".join([f"the service answered {status}: {_one_line(said)}", *lines]))
+    def __init__(self, request: str, response: ApiResponse, key: str | None = None) -> None:
+        """`key` describes the key that was sent; None if none was."""
+        from http.client import responses
+
+        body = response.body if isinstance(response.body, dict) else {}
+        self.status = response.status
+        reason = str(body.get("error") or responses.get(self.status, ""))
+        lines = [f"{self.status} {reason}: {body.get('message') or _foreign(response.body)}"]
+        lines += str(body.get("details") or "").splitlines()
+        lines.append(f"request: {request}")
+        if request_id := response.headers.get("x-request-id"):
+            lines.append(f"request id: {request_id}")
+        lines += self._advice(key, response.headers.get("retry-after"))
+        super().__init__("\n  ".join(map(printable, lines)))
+
+    def _advice(self, key: str | None, retry_after: str | None) -> Iterator[str]:
+        match self.status:
+            case 401 if key is None:
+                yield "name a file with your API key with --key-file or SLUICE_KEY_FILE"
+            case 401 | 403:
+                yield (
+                    f"{key} was sent; reading needs a valid key of scope `read` or `admin`, "
+                    "changing one of scope `admin`"
+                )
+            case 429 | 503 if retry_after:
+                yield f"try again in {retry_after} s"
 
 
-def authority(option: str | None, url: str, environ: Mapping[str, str]) -> str | None:
-    """The file with the authority to trust: that of `--ca`, else of SLUICE_CA. That variable may be
-    set for other commands too, so it is ignored for an address that is not https."""
-    if option is not None or not url.lower().startswith("https:"):
-        return option
-    return environ.get("SLUICE_CA") or None
+def _foreign(body: Any) -> str:
+    """What to say of an error body that has no message, such as a gateway's page."""
+    if body is None:
+        return "the response is not from a control API"
+    text = body if isinstance(body, str) else json.dumps(body)
+    return f"the response is not from a control API: {' '.join(text.split())[:MAX_EXCERPT]}"
 
 
-class RemoteApi:
-    """A control API at `url`, `http[s]://host[:port][/path]`."""
+@dataclass(frozen=True, slots=True)
+class ApiResponse:
+    """A status, the JSON body (None if it is empty), and the headers by lower-case name. The body
+    of a refusal that is not JSON is its text."""
 
-    def __init__(self, url: str, key: str, ca: str | None = None) -> None:
-        """Raises `ServiceUnusable`, without the address, which may contain a password."""
-        parts = urlsplit("")
-        try:
-            parts = urlsplit(url)
-            fits = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-        except ValueError:
-            fits = False
-        if not fits or parts.username is not None or parts.query or parts.fragment:
-            raise ServiceUnusable("--url is not an address such as https://sluice.example:8700")
-        self._host, self._port = str(parts.hostname), parts.port
-        self._url = url
-        self._path, self._key = parts.path.rstrip("/"), key
-        self._tls: ssl.SSLContext | None = None
-        if parts.scheme == "https":
-            try:
-                self._tls = ssl.create_default_context(cafile=ca)
-            except (OSError, ssl.SSLError) as error:
-                raise ServiceUnusable(f"--ca (SLUICE_CA) can't be used: {error}") from error
-        elif ca is not None:
-            raise ServiceUnusable("--ca applies to https:// only")
+    status: int
+    body: Any
+    headers: Mapping[str, str]
 
-    def get(self, path: str) -> "ResponseBody":
-        """The body of a 200, streamed. Raises `ServiceUnusable` for every other answer, and if
-        there is none."""
-        connection = self._connection(SECONDS)
-        try:
-            with self._announced(SECONDS):
-                response = self._sent(connection, "GET", path, None, {"Accept-Encoding": "gzip"})
-            if response.status != 200:
-                raise RequestRefused(response.status, response.read(MAX_ERROR))
-        except (OSError, http.client.HTTPException) as error:
-            connection.close()
-            raise ServiceUnusable(f"no answer from the service: {_cause(error)}") from error
-        except ServiceUnusable:
-            connection.close()
-            raise
-        return ResponseBody(connection, response)
+    @property
+    def revision(self) -> int | None:
+        """The revision of the policy set that a write made; None for other responses."""
+        text = self.headers.get("x-sluice-revision", "")
+        return int(text) if text.isdecimal() else None
 
-    def ask(
+    def next(self) -> dict[str, str] | None:
+        """The query of the next page (RFC 8288); None after the last page."""
+        # Behind a gateway, the header may name another host, so only its query is used.
+        target, _, parameters = self.headers.get("link", "").partition(">")
+        if 'rel="next"' not in parameters:
+            return None
+        return dict(parse_qsl(urlsplit(target.lstrip(" <")).query, keep_blank_values=True))
+
+
+class ResponseBody(BufferedIOBase):
+    """A body as it arrives. Reading it raises `ServiceUnusable` if the connection breaks."""
+
+    def __init__(self, response: http.client.HTTPResponse, url: str) -> None:
+        self.status, self.headers = response.status, response.headers
+        self._response, self._url = response, url
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        with _reported(f"the response of `{self._url}` broke off"):
+            return self._response.read(None if size is None or size < 0 else size)
+
+    def read1(self, size: int = -1, /) -> bytes:
+        with _reported(f"the response of `{self._url}` broke off"):
+            return self._response.read1(size)
+
+
+@dataclass(frozen=True, slots=True)
+class ControlApiClient:
+    """Sends requests to one control API with one key. Opens a connection for each request, since
+    the control API may restart between two."""
+
+    url: str
+    """`http[s]://host[:port]`, with a path if a gateway serves the API below one."""
+    key: str | None = field(default=None, repr=False)
+    tls: ssl.SSLContext | None = None
+    key_origin: str = "the key"
+
+    def request(
         self,
         method: str,
         path: str,
-        query: Mapping[str, str | None] | None = None,
+        query: Mapping[str, Any] | None = None,
         body: object = None,
-        seconds: float = SECONDS,
-    ) -> Any:
-        """The JSON that the service answers; None where it answers nothing. What is None in
-        `query` is left out. Raises `RequestRefused` unless the status is 2xx, `ServiceUnusable` if
-        there is no usable answer."""
-        return self._asked(method, path, query, body, seconds)[0]
-
-    def pages(self, path: str, query: Mapping[str, str | None]) -> Iterator[list[Any]]:
-        """The pages of a list. Raises as `ask` does."""
-        wanted: Mapping[str, str | None] | None = query
-        while wanted is not None:
-            rows, link = self._asked("GET", path, wanted, None, SECONDS)
-            yield rows
-            # Its query alone: a gateway in front of the service may have put the path elsewhere.
-            found = _NEXT.match(link)
-            wanted = None if found is None else dict(parse_qsl(urlsplit(found[1]).query))
-
-    def _asked(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str | None] | None,
-        body: object,
-        seconds: float,
-    ) -> tuple[Any, str]:
-        """What `ask` answers, and the header `Link`."""
-        given = {name: value for name, value in (query or {}).items() if value is not None}
-        target = f"{path}?{urlencode(given)}" if given else path
-        raw = None if body is None else json.dumps(body).encode()
-        headers = {} if raw is None else {"Content-Type": "application/json"}
-        connection = self._connection(seconds)
-        try:
-            with self._announced(seconds):
-                response = self._sent(connection, method, target, raw, headers)
-            text = response.read(MAX_ANSWER + 1)  # one byte more, to notice a longer answer
-        except (OSError, http.client.HTTPException) as error:
-            raise ServiceUnusable(f"no answer from the service: {_cause(error)}") from error
-        finally:
-            connection.close()
-        if not 200 <= response.status < 300:
-            raise RequestRefused(response.status, text[:MAX_ERROR])
-        if len(text) > MAX_ANSWER:
-            raise ServiceUnusable(f"the service's answer is larger than {MAX_ANSWER} bytes")
-        try:
-            return json.loads(text) if text else None, response.headers.get("Link", "")
-        except ValueError:
-            raise ServiceUnusable("the answer is not JSON: is --url a control API?") from None
-
-    def _sent(
-        self,
-        connection: http.client.HTTPConnection,
-        method: str,
-        target: str,
-        raw: bytes | None,
-        headers: dict[str, str],
-    ) -> http.client.HTTPResponse:
-        try:
-            connection.request(
-                method, self._path + target, raw, {"X-API-Key": self._key, **headers}
-            )
-        except (BrokenPipeError, ConnectionResetError):
-            # The service may refuse a body before all of it has arrived: its answer says why.
-            if raw is None or connection.sock is None:
-                raise
-        return connection.getresponse()
+        headers: Mapping[str, str] | None = None,
+        **times: float,
+    ) -> ApiResponse:
+        """The response, if its status is 2xx. Raises `RequestRefused` for other statuses, and
+        `ServiceUnusable` if there is no response, or none of a control API. `times` are those of
+        `stream`. What is None in `query` is left out."""
+        sent = {"Accept": "application/json", **(headers or {})}
+        with self.stream(path, query, sent, method=method, body=body, **times) as response:
+            return self._whole(response)
 
     @contextmanager
-    def _announced(self, seconds: float) -> Iterator[None]:
+    def stream(
+        self,
+        path: str,
+        query: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        method: str = "GET",
+        body: object = None,
+        seconds: float = SECONDS,
+        held: float = 0.0,
+    ) -> Iterator[ResponseBody]:
+        """A response that is read piece by piece, as it was sent: compressed if `headers` allow.
+        Raises as `request` does. `held` are the seconds for which the API was asked to hold the
+        request open; they are added to `seconds`."""
+        # A gateway may serve the API below a path; `path` is relative to that.
+        given = {key: value for key, value in (query or {}).items() if value is not None}
+        target = f"{urlsplit(self.url).path.rstrip('/')}{path}"
+        target += f"?{urlencode(given)}" if given else ""
+        sent = {**(headers or {})}
+        if self.key is not None:
+            sent["X-API-Key"] = self.key
+        raw = None
+        if body is not None:
+            raw = json.dumps(body).encode()
+            sent["Content-Type"] = "application/json"
+        connection = self._open(seconds + held)
+        try:
+            with _reported(f"no response from `{self.url}`"), self._announced(seconds, held):
+                try:
+                    connection.request(method, target, raw, sent)
+                except (BrokenPipeError, ConnectionResetError):
+                    # The API may refuse a body before all of it has arrived: its response says why.
+                    if raw is None or connection.sock is None:
+                        raise
+                response = ResponseBody(connection.getresponse(), self.url)
+            if not 200 <= response.status < 300:
+                key = None if self.key is None else self.key_origin
+                raise RequestRefused(f"{method} {path}", self._whole(response), key)
+            yield response
+        finally:
+            connection.close()
+
+    def pages(
+        self, path: str, query: Mapping[str, Any], most: int | None = None
+    ) -> Iterator[list[dict[str, Any]]]:
+        """The rows of a list, page by page: at most `most` rows, or all if `most` is None."""
+        # The `Link` header's query repeats the filters beside the cursor; only `limit` changes.
+        left = most
+        asked: dict[str, Any] | None = {**query}
+        while asked is not None and left != 0:
+            limit = PAGE if left is None else min(left, PAGE)
+            response = self.request("GET", path, {**asked, "limit": limit})
+            rows: list[dict[str, Any]] = response.body
+            yield rows
+            left = None if left is None else left - len(rows)
+            asked = response.next()
+
+    def _whole(self, response: ResponseBody) -> ApiResponse:
+        text = response.read(MAX_RESPONSE + 1)  # one byte more, to notice a longer response
+        if len(text) > MAX_RESPONSE:
+            raise ServiceUnusable(
+                f"the response of `{self.url}` is larger than {MAX_RESPONSE} bytes"
+            )
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        try:
+            body = json.loads(text) if text else None
+        except ValueError:
+            if 200 <= response.status < 300:
+                raise ServiceUnusable(
+                    f"the response of `{self.url}` is not JSON: is it a control API?"
+                ) from None
+            body = text.decode(errors="replace")
+        return ApiResponse(response.status, body, headers)
+
+    @contextmanager
+    def _announced(self, seconds: float, held: float) -> Iterator[None]:
         """Say on standard error that the response is late, while it is."""
-        text = f"sluice: {waiting_for(self._url, seconds - AFTER)}\n"
+        left = f"waiting up to {seconds - AFTER:.0f} s more"
+        text = f"sluice: no response from `{printable(self.url)}` yet; {left}\n"
         # A thread of its own, since connecting and reading both block this one.
-        timer = threading.Timer(AFTER, sys.stderr.write, (text,))
+        timer = threading.Timer(held + AFTER, sys.stderr.write, (text,))
         timer.daemon = True
         timer.start()
         try:
@@ -222,41 +345,43 @@ class RemoteApi:
         finally:
             timer.cancel()
 
-    def _connection(self, seconds: float) -> http.client.HTTPConnection:
+    def _open(self, seconds: float) -> http.client.HTTPConnection:
+        from http.client import HTTPConnection, HTTPSConnection
+
+        parts = urlsplit(self.url)
+        assert parts.hostname is not None
         # Not `urllib`: it honours proxy variables and follows redirects, and would send the key
         # along.
-        if self._tls is None:
-            return http.client.HTTPConnection(self._host, self._port, timeout=seconds)
-        return http.client.HTTPSConnection(
-            self._host, self._port, timeout=seconds, context=self._tls
-        )
+        if self.tls is None:
+            return HTTPConnection(parts.hostname, parts.port, timeout=seconds)
+        return HTTPSConnection(parts.hostname, parts.port, timeout=seconds, context=self.tls)
 
 
-class ResponseBody:
-    """A body as it arrives. A connection that breaks is `ServiceUnusable`: it says nothing
-    about what was asked."""
-
-    def __init__(self, connection: http.client.HTTPConnection, response: Any) -> None:
-        self._connection, self._response = connection, response
-
-    def read(self, size: int = -1) -> bytes:
-        try:
-            return bytes(self._response.read(size if size >= 0 else None))
-        except (OSError, http.client.HTTPException) as error:
-            raise ServiceUnusable(f"the service's answer broke off: {_cause(error)}") from error
-
-    def __enter__(self) -> "ResponseBody":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._connection.close()
+def first_line(problem: Exception) -> str:
+    """The message without the lines of details that a refusal may have."""
+    return str(problem).partition("\n")[0]
 
 
-def _one_line(text: str) -> str:
-    return "".join(each if each.isprintable() else " " for each in text)
+def segment(text: str) -> str:
+    """An identifier as one path segment. Escapes slashes, since it may be a SPIFFE id."""
+    return quote(text, safe="")
+
+
+@contextmanager
+def _reported(what: str) -> Iterator[None]:
+    """Raise `ServiceUnusable` for a connection that fails: `what` happened, and why."""
+    from http.client import HTTPException
+
+    try:
+        yield
+    except (OSError, HTTPException) as error:
+        raise ServiceUnusable(f"{what}: {_cause(error)}") from error
 
 
 def _cause(error: Exception) -> str:
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        reason = getattr(error, "verify_message", "") or "its certificate can't be verified"
+        return f"{reason}; --ca FILE or SLUICE_CA names the authority of its certificate"
     if isinstance(error, TimeoutError):
-        return "it took too long"
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return "the request timed out"
+    return printable(getattr(error, "strerror", None) or str(error) or type(error).__name__)

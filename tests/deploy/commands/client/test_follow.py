@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from deploy.commands.client.client import Client
-from deploy.commands.client.connection import ApiConnection, RequestRefused
 from deploy.commands.client.events import EventFollower
 from deploy.commands.client.output import Output
+from policies.ground.process.api_client import ControlApiClient, RequestRefused
 from tests.deploy.commands.client.conftest import Operator, environ_of, evaluate
 from tests.support.stack import Stack
 from tests.support.waiting import AWAY, until
@@ -97,7 +97,7 @@ def test_many_new_events_are_read_in_pages_while_the_log_grows(
     for number in range(made):
         evaluate(stack, user_id=str(number), session_id=session)
 
-    class Growing(ApiConnection):
+    class Growing(ControlApiClient):
         asked = 0
 
         def request(self, *given: Any, **more: Any) -> Any:

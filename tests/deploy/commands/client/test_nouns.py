@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from deploy.commands.client.connection import ApiConnection, ApiResponse
+from policies.ground.process.api_client import ApiResponse, ControlApiClient
 from tests.deploy.commands.client.conftest import Operator, evaluate
 from tests.support.stack import Stack
 
@@ -162,14 +162,14 @@ def test_an_event_without_an_explanation_is_shown_too(
     """A sidecar's denial of a call for an agent that its key does not name has no facts."""
     event = {"event_id": "e-1", "agent_id": "agt_other", "agent_foreign": True}
     answer = {"event": event, "explain": None, "unexplained": "the record has no facts"}
-    ask = ApiConnection.request
+    ask = ControlApiClient.request
 
-    def answered(api: ApiConnection, method: str, path: str, *rest: Any, **more: Any) -> Any:
+    def answered(api: ControlApiClient, method: str, path: str, *rest: Any, **more: Any) -> Any:
         if path == "/v1/audit/events/e-1":
             return ApiResponse(200, answer, {})
         return ask(api, method, path, *rest, **more)
 
-    monkeypatch.setattr(ApiConnection, "request", answered)
+    monkeypatch.setattr(ControlApiClient, "request", answered)
     said = operator.done("events", "--event", "e-1").out
     assert "agt_other" in said
     assert "none: the record has no facts" in said
@@ -193,7 +193,7 @@ def test_a_list_longer_than_a_page_follows_its_links(
 ) -> None:
     for number in range(5):
         evaluate(stack, user_id=f"p-{number}", session_id="links")
-    monkeypatch.setattr("deploy.commands.client.connection.PAGE", 2)
+    monkeypatch.setattr("policies.ground.process.api_client.PAGE", 2)
     words = ("events", "--session", "links", "--json")
     users = [each["user_id"] for each in operator.done(*words, "--all").json]
     assert users == ["p-4", "p-3", "p-2", "p-1", "p-0"]

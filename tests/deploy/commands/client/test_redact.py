@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from deploy.commands.client.connection import ApiConnection, ApiResponse, ApiUnreachable
+from policies.ground.process.api_client import ApiResponse, ControlApiClient, ServiceUnusable
 from tests.deploy.commands.client.conftest import Operator, Said, environ_of, evaluate
 from tests.support.documents import commands, paste
 from tests.support.stack import Stack
@@ -48,15 +48,15 @@ def stdin(monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[[Redact], None]:
     """Changes how the command's requests to erase are answered; the control API is the real one."""
-    request = ApiConnection.request
+    request = ControlApiClient.request
 
     def change(through: Redact) -> None:
-        def changed(api: ApiConnection, method: str, path: str, *args: Any, **kw: Any) -> Any:
+        def changed(api: ControlApiClient, method: str, path: str, *args: Any, **kw: Any) -> Any:
             if (method, path) != ("POST", "/v1/audit/redact"):
                 return request(api, method, path, *args, **kw)
             return through(lambda: request(api, method, path, *args, **kw), kw["body"])
 
-        monkeypatch.setattr(ApiConnection, "request", changed)
+        monkeypatch.setattr(ControlApiClient, "request", changed)
 
     return change
 
@@ -160,7 +160,7 @@ def test_an_erasure_whose_answer_is_lost_is_reported(
 
     def lost(send: Callable[[], ApiResponse], body: dict[str, Any]) -> ApiResponse:
         send()
-        raise ApiUnreachable("the connection broke")
+        raise ServiceUnusable("the connection broke")
 
     answers(lost)
     target = tmp_path / "report.json"

@@ -11,10 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.commands.client import connection
-from deploy.commands.client.connection import ApiConnection, ApiUnreachable
 from deploy.commands.client.output import Output, as_json, cell, safe, wide
-from policies.ground.slow_answer import waiting_for
 from tests.deploy.commands.client.conftest import Operator, environ_of, evaluate
 from tests.support.stack import Stack
 
@@ -79,19 +76,6 @@ def test_an_unreachable_control_api_is_one_line(operator: Operator) -> None:
         said = operator("agents", "list", "--url", url)
     assert said.code == 1
     assert said.err == f"sluice: no response from `{url}`: Connection refused\n"
-
-
-def test_a_request_to_a_control_api_that_hangs_says_that_it_waits(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(connection, "AFTER", 0.01)
-    with socket.create_server(("127.0.0.1", 0)) as hung:  # nothing accepts
-        url = f"http://127.0.0.1:{hung.getsockname()[1]}"
-        with pytest.raises(ApiUnreachable, match="the request timed out"):
-            ApiConnection(url).request("GET", "/v1/sidecars", seconds=0.5)
-    waits = f"sluice: no response from `{url}` yet; waiting up to 0 s more\n"
-    assert capsys.readouterr().err == waits
-    assert waiting_for(url, 27.0) == f"no response from `{url}` yet; waiting up to 27 s more"
 
 
 def test_a_key_over_plain_http_to_another_host_is_a_warning(operator: Operator) -> None:

@@ -95,7 +95,7 @@ def test_unusable_tls_files_are_refused_before_a_connection(
         assert fleet("https://192.0.2.1", *words) == 2
         assert "--c" in capsys.readouterr().err
         assert fleet("http://127.0.0.1:1", *words) == 2
-        assert "apply only to https://" in capsys.readouterr().err
+        assert "applies only to https://" in capsys.readouterr().err
 
 
 def test_the_authority_in_the_environment_is_for_every_command_and_for_https_alone(

@@ -14,7 +14,7 @@ from deploy.commands.policy.__main__ import main
 from deploy.commands.policy.service import prove, read_keys
 from deploy.commands.policy.sources import Unusable
 from policies.ground.canonical import rfc3339
-from policies.ground.process.api_client import RemoteApi
+from policies.ground.process.api_client import ControlApiClient
 from policies.trail.proofs.signed_note import COSIGNATURE, ED25519, VerifierKey
 from tests.support.control_api import ControlApi, running_control_api
 from tests.support.waiting import until
@@ -125,7 +125,7 @@ def test_the_text_says_which_version_since_when_and_by_which_key(
 
 
 def test_a_public_key_is_read_whatever_its_base64_looks_like(past: Past, tmp_path: Path) -> None:
-    api = RemoteApi(past.words[1], Path(past.words[3]).read_text())
+    api = ControlApiClient(past.words[1], Path(past.words[3]).read_text())
     # As many `+` as a verifier key has.
     raw = bytes([0xFB, 0xEF, 0xBE]) * 10 + bytes(2)
     text = base64.b64encode(raw).decode()
@@ -141,7 +141,7 @@ def test_a_public_key_is_read_whatever_its_base64_looks_like(past: Past, tmp_pat
 
 
 def test_a_service_that_shows_another_policy_than_the_log_holds_proves_nothing(past: Past) -> None:
-    api = RemoteApi(past.words[1], Path(past.words[3]).read_text())
+    api = ControlApiClient(past.words[1], Path(past.words[3]).read_text())
     changes = past.api.admin("GET", "/v1/audit/changes?object_type=policy")
     made = next(each for each in changes if each["timestamp"] == past.made)
     keys = read_keys(api, None)
@@ -156,13 +156,15 @@ def test_a_change_whose_policy_is_not_known_is_never_taken_for_a_deletion(
     past: Past, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A history that was altered: the service shows no body for it."""
-    pages = RemoteApi.pages
+    pages = ControlApiClient.pages
 
-    def altered(api: RemoteApi, path: str, query: dict[str, str | None]) -> Iterator[list[Any]]:
+    def altered(
+        api: ControlApiClient, path: str, query: dict[str, str | None]
+    ) -> Iterator[list[Any]]:
         for page in pages(api, path, query):
             yield [{**each, "after": None} if "after" in each else each for each in page]
 
-    monkeypatch.setattr(RemoteApi, "pages", altered)
+    monkeypatch.setattr(ControlApiClient, "pages", altered)
     assert main(["who", "kb-1", "--at", past.made, *past.words]) == 2
     assert "is not known" in capsys.readouterr().err
 

@@ -266,10 +266,10 @@ def test_a_service_that_refuses_or_is_away_is_told(
     Path(service[3]).write_text(api.new_key("evaluate"))
     said = run("who", "kb-1", *service)
     assert (said.code, said.out) == (2, "")
-    assert "answered 403" in said.err
+    assert "sluice policy: 403 Forbidden: " in said.err
     away = run("diff", "live", old, "--url", "http://127.0.0.1:1", *service[2:])
     assert away.code == 2
-    assert "no answer from the service" in away.err
+    assert "no response from `http://127.0.0.1:1`: Connection refused" in away.err
 
 
 def test_the_help_says_that_levels_of_sources_are_not_applied(run: Run) -> None:

@@ -6,12 +6,13 @@ import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from deploy.commands.policy import diff
 from deploy.commands.policy.__main__ import main
-from policies.ground.process.api_client import RemoteApi
+from policies.ground.process.api_client import ControlApiClient
 from tests.support.control_api import ControlApi
 
 NEW = """\
@@ -98,14 +99,14 @@ def test_a_run_that_someone_else_cancels_is_a_failure(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ask = RemoteApi.ask
+    request = ControlApiClient.request
 
-    def cancelled(remote: RemoteApi, method: str, path: str, **rest: object) -> object:
+    def cancelled(remote: ControlApiClient, method: str, path: str, **rest: Any) -> object:
         if method == "GET":
             api.admin("DELETE", path)
-        return ask(remote, method, path, **rest)  # type: ignore[arg-type]  # as it was given
+        return request(remote, method, path, **rest)
 
-    monkeypatch.setattr(RemoteApi, "ask", cancelled)
+    monkeypatch.setattr(ControlApiClient, "request", cancelled)
     assert main([*arguments, "--json"]) == 1
     told = capsys.readouterr()
     assert json.loads(told.out)["state"] in ("cancelled", "done")
@@ -127,7 +128,7 @@ def test_policies_that_can_t_be_read_and_a_key_that_may_not_are_exit_2(
     assert "does not exist" in capsys.readouterr().err
     Path(arguments[-1]).write_text(api.new_key("read"))
     assert main(arguments) == 2
-    assert "the service answered 403" in capsys.readouterr().err
+    assert "sluice policy: 403 Forbidden: " in capsys.readouterr().err
 
 
 def test_a_terminal_shows_how_far_the_run_has_come() -> None:

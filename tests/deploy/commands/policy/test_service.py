@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deploy.commands.policy.service import add_service, connect, names_service
-from policies.ground.process.api_client import RequestRefused, ServiceUnusable
+from policies.ground.process.api_client import RequestRefused, ServiceUnusable, UnusableArguments
 from tests.support.control_api import ControlApi
 
 Options = Callable[..., argparse.Namespace]
@@ -47,9 +47,10 @@ def test_arguments_and_variables_name_a_service(
         options(SLUICE_URL=url, SLUICE_API_KEY=api.admin_key),
         options("--url", url, "--key-file", str(first_start)),
     )
+    asked = {"agent_role": "support", "industry": None}
     for each in ways:
         assert names_service(each)
-        rows = connect(each).ask("GET", "/v1/policies", {"agent_role": "support", "industry": None})
+        rows = connect(each).request("GET", "/v1/policies", asked).body
         assert [row["name"] for row in rows] == ["support-reads"]
     assert not names_service(options("--key-file", key_file))
 
@@ -58,15 +59,18 @@ def test_a_refusal_is_shown_with_its_details(
     api: ControlApi, options: Options, key_file: str
 ) -> None:
     service = connect(options("--url", f"http://127.0.0.1:{api.port}", "--key-file", key_file))
-    with pytest.raises(RequestRefused) as refused:
-        service.ask("POST", "/v1/policies", body={})
-    assert (refused.value.status, refused.value.error) == (403, "Forbidden")
-    with pytest.raises(RequestRefused, match=r"(?s)answered 422: .*\n  limit: ") as refused:
-        service.ask("GET", "/v1/policies", {"limit": "0"})
-    assert refused.value.details.startswith("limit: ")
+    with pytest.raises(RequestRefused, match=r"^403 Forbidden: ") as refused:
+        service.request("POST", "/v1/policies", body={})
+    assert refused.value.status == 403
+    sent = f"the key in `{key_file}` was sent; reading needs"
+    assert sent in str(refused.value)
+    with pytest.raises(
+        RequestRefused, match=r"^422 .*\n  limit: .*\n  request: GET /v1/policies\n"
+    ):
+        service.request("GET", "/v1/policies", {"limit": "0"})
     # A body that is refused before all of it was sent.
-    with pytest.raises(RequestRefused, match="answered 413"):
-        service.ask("POST", "/v1/context/simulate", body={"user_id": "x" * 30_000_000})
+    with pytest.raises(RequestRefused, match=r"^413 "):
+        service.request("POST", "/v1/context/simulate", body={"user_id": "x" * 30_000_000})
 
 
 def test_what_names_no_usable_service_is_told_without_the_key(
@@ -80,21 +84,21 @@ def test_what_names_no_usable_service_is_told_without_the_key(
     other.chmod(0o600)
     cases = (
         (options("--url", "http://127.0.0.1:1"), "--key-file or SLUICE_KEY_FILE"),
-        (options("--key-file", str(wrong)), "does not hold a key"),
+        (options("--key-file", str(wrong)), "does not contain a key"),
         (options("--key-file", str(other)), "without an `admin_key`"),
         (options("--key-file", str(tmp_path / "none")), "No such file"),
-        (options(SLUICE_API_KEY="slc_secret\n2"), "SLUICE_API_KEY does not hold a key"),
+        (options(SLUICE_API_KEY="slc_secret\n2"), "SLUICE_API_KEY does not contain a key"),
         (options("--url", "ftp://a", "--key-file", key_file), "not an address"),
         (options("--url", "http://u:pass@a", "--key-file", key_file), "not an address"),
-        (options("--ca", "x", "--key-file", key_file), "https:// only"),
+        (options("--ca", "x", "--key-file", key_file), "--ca applies only to https://"),
     )
     for given, message in cases:
-        with pytest.raises(ServiceUnusable, match=message) as told:
+        with pytest.raises(UnusableArguments, match=message) as told:
             connect(given)
         assert "slc_secret" not in str(told.value)
         assert "pass" not in str(told.value)
     Path(key_file).chmod(0o640)
-    with pytest.raises(ServiceUnusable, match="chmod 600"):
+    with pytest.raises(UnusableArguments, match="chmod 600"):
         connect(options("--key-file", key_file))
 
 
@@ -111,8 +115,12 @@ def test_an_unencrypted_address_elsewhere_is_warned_of(
     ("status", "body", "message"),
     [
         (200, b"<html>", "not JSON"),
-        (502, b"<html>\x1b[31m</html>", "answered 502: <html> \\[31m</html>"),
-        (302, b"", "answered 302"),
+        (
+            502,
+            b"<html>\x1b[31m</html>",
+            r"^502 Bad Gateway: the response is not from a control API: <html>\\x1b\[31m</html>\n",
+        ),
+        (302, b"", r"^302 Found: the response is not from a control API\n"),
     ],
 )
 def test_an_answer_of_something_else_is_told(
@@ -121,9 +129,9 @@ def test_an_answer_of_something_else_is_told(
     with _answering(status, body) as url:
         service = connect(options("--url", url, "--key-file", key_file))
         with pytest.raises(ServiceUnusable, match=message):
-            service.ask("GET", "/v1/policies")
-    with pytest.raises(ServiceUnusable, match="no answer from the service"):
-        service.ask("GET", "/v1/policies")
+            service.request("GET", "/v1/policies")
+    with pytest.raises(ServiceUnusable, match=f"no response from `{url}`: "):
+        service.request("GET", "/v1/policies")
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from deploy.commands.verify.monitor import MonitorOptions, read_state
 from deploy.commands.verify.monitor import monitor as watch
 from deploy.commands.verify.source import pieces
 from policies.ground.canonical import b64
-from policies.ground.process.api_client import RemoteApi
+from policies.ground.process.api_client import ControlApiClient
 from policies.trail.proofs.signed_note import ED25519, VerifierKey
 from policies.trail.verdict.outcome import Outcome
 from tests.deploy.commands.verify.world import ROWS, Answer, export, note, rotated_keys, run
@@ -87,16 +87,16 @@ def test_an_altered_policy_document_is_told(
     policy = {"allowed_sources": ["handbook"], "denied_sources": [], "max_sensitivity": "low"}
     monitor.api.admin("POST", "/v1/policies", {"name": "reads", "agent_role": "support", **policy})
     monitor.decide(1)
-    get = RemoteApi.get
+    stream = ControlApiClient.stream
 
-    def altered(api: RemoteApi, path: str) -> Any:
-        with get(api, path) as body:
+    def altered(api: ControlApiClient, *given: Any) -> Any:
+        with stream(api, *given) as body:
             lines = [_altered(line) for line in b"".join(pieces(body)).split(b"\n")]
         digest = hashlib.sha256(b"".join(each + b"\n" for each in lines[:-2])).hexdigest()
         lines[-2] = re.sub(rb'"sha256":"\w+"', b'"sha256":"%b"' % digest.encode(), lines[-2])
         return nullcontext(io.BytesIO(b"\n".join(lines)))
 
-    monkeypatch.setattr(RemoteApi, "get", altered)
+    monkeypatch.setattr(ControlApiClient, "stream", altered)
     answer = monitor.run()
     assert (answer.code, set(answer.reasons)) == (1, {"document_missing", "document_mismatch"})
     assert not monitor.state.exists()
@@ -150,7 +150,7 @@ def test_what_is_unusable_is_told_and_changes_nothing(monitor: Monitor, capsys: 
     monitor.state.unlink()
     answer = monitor.run()
     assert answer.code == 2
-    assert "the service answered 403" in answer.err
+    assert "sluice verify: 403 Forbidden: " in answer.err
     assert "slc_wrong" not in answer.err
     gone = ["--url", "http://127.0.0.1:1", "--key-file", str(monitor.key)]
     answer = run(capsys, *gone, "--state", str(monitor.state))
@@ -182,7 +182,7 @@ class _Served:
         self._content = content
 
     @contextmanager
-    def get(self, _: str) -> Iterator[io.BytesIO]:
+    def stream(self, *_: object) -> Iterator[io.BytesIO]:
         yield io.BytesIO(self._content)
 
 
@@ -193,7 +193,7 @@ def test_what_a_former_key_signs_proves_nothing_to_later_runs_either(tmp_path: P
     def seen(first: int, until: int, notes: dict[int, str]) -> Outcome:
         rows, tree = ROWS[first:until], tree_of(ROWS[:first])
         shown = export(rows, first=first, until=until, notes=notes, keys=keys, tree=tree)
-        api = cast("RemoteApi", _Served(shown))
+        api = cast("ControlApiClient", _Served(shown))
         return watch(MonitorOptions(api, tmp_path / "state.json", pinned))
 
     assert seen(0, 6, {6: note(6, signer=successor)}).unproven_tail == 0
