@@ -58,7 +58,7 @@ class LongPollLoop(FeedLoop):
 
     def __init__(self, log: logging.Logger, what: str, back: str, state: ReplicaState) -> None:
         limit = state.freshness.limit
-        # Whoever reads the line should know how long that may last.
+        # Who reads the line should know how long that may last.
         what = f"{what}; everything is denied once the set is older than {limit:g} s"
         super().__init__(log, what, back, limit / 4, state.clock.monotonic)
         self._state = state

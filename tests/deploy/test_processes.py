@@ -254,7 +254,6 @@ from deploy.local.ports import hold_ports
 from deploy.local.processes import ChildProcesses
 from deploy.local.provision import FirstStart
 from deploy.local.settings import read
-from policies.ground.process.api_client import ControlApiClient
 
 start = ChildProcesses.start
 drains = ["/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 0.1; done"]
@@ -294,6 +293,7 @@ from deploy.local import up
 from deploy.local.ports import hold_ports
 from deploy.local.processes import ChildProcesses
 from deploy.local.settings import read
+from policies.ground.process.api_client import ControlApiClient
 
 start = ChildProcesses.start
 drains = ["/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 0.1; done"]

@@ -212,7 +212,7 @@ class RequestClassifier:
         if route.route_class is RouteClass.WRITE and not self._rules.writes:
             hint = route.hint_source
             source = None if hint is None else hint(self._protocol, routed)
-            reason = f"{name} writes, and `writes` is `deny` for this source"
+            reason = f"{name} writes, and `writes` is `deny` for this source in the sidecar's file"
             raise Refused(403, WRITE_DENIED, reason, who, source=source)
         return route
 
