@@ -9,8 +9,9 @@ from policies.retrieval import Retrieval
 
 
 def allows_below(retrieval: Retrieval, facts: Facts) -> bool:
-    """Whether every source is allowed whose id begins with the retrieval's. False in doubt: also if
-    the tenant states levels of sources, which may lie below, that the policies don't allow."""
+    """Return whether the policies allow every source whose id begins with the retrieval's id.
+    Return False in doubt: also if the tenant states levels of sources below it, which the policies
+    might not allow."""
     role, start = facts.role, retrieval.source_id
     if role is None:
         return False

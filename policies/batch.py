@@ -25,7 +25,7 @@ class BatchRequest(NamedTuple):
 
 
 def parse_batch(body: dict[str, Any]) -> BatchRequest:
-    """Parses each item like a single evaluation. Raises `Invalid` with every item's complaints."""
+    """Parse each item like a single evaluation. Raises `Invalid` with every item's complaints."""
     items, semantics = body.get("items"), body.get("semantics", "all")
     complaints = []
     if not isinstance(items, list) or not 1 <= len(items) <= MAX_ITEMS:

@@ -1,4 +1,4 @@
-"""What a tenant's candidates decide otherwise than its active policies.
+"""Finds the decisions that a tenant's candidates make otherwise than its active policies.
 
     decision = evaluate(retrieval, facts)                              by the active policies
     differing = differences(policy_set, retrieval, facts, decision)    by the candidates
@@ -30,16 +30,16 @@ _WITHOUT_POLICIES = frozenset(NAMES[: NAMES.index("policy_exists")])
 
 
 class CandidateRoles(Protocol):
-    """Where candidates' roles are found: a `PolicySet`, or what stands before one."""
+    """The source of candidates' roles: a `PolicySet`, or what stands before one."""
 
     def candidate_role(self, candidate: str, role: str) -> Role | None:
-        """None if the candidate has no policy of that role."""
+        """Return the role; None if the candidate has no policy of that role."""
         ...
 
 
 class CandidateDecision(NamedTuple):
-    """What a candidate decides, where it is not what the active policies decide. `check` is the
-    check that failed, None on an `ALLOW` or `ERROR`."""
+    """The decision of a candidate that differs from the decision of the active policies. `check` is
+    the check that failed, None on an `ALLOW` or `ERROR`."""
 
     name: str
     revision: int
@@ -48,7 +48,8 @@ class CandidateDecision(NamedTuple):
     check: str | None
 
     def to_wire(self) -> dict[str, Any]:
-        """An item of `pub.candidates`. Like in a response, `check` is absent, rather than null."""
+        """Return an item of `pub.candidates`. Like in a response, `check` is absent, rather than
+        null."""
         wire = self._asdict()
         if self.check is None:
             del wire["check"]
@@ -65,8 +66,8 @@ class CandidateDecision(NamedTuple):
 def differences(
     policy_set: CandidateRoles, retrieval: Retrieval, facts: Facts, decision: Decision
 ) -> list[CandidateDecision]:
-    """The candidates whose decision is not `decision`, or that failed, in order of name. Another
-    policy that decides the same is no difference.
+    """Return the candidates whose decision is not `decision`, or that failed, in order of name.
+    Another policy that decides the same is no difference.
 
     `policy_set` must be the one that `facts` were gathered from, and hold the documents
     `candidate_documents`; one that it can't read counts as `ERROR`.
@@ -95,14 +96,14 @@ def differences(
 
 
 def _decided_without_policies(decision: Decision) -> bool:
-    """Whether a freeze or one of checks 1 to 5 denied."""
+    """Return whether a freeze or one of checks 1 to 5 denied."""
     return decision.decision == "DENY" and (
         decision.check is None or decision.check in _WITHOUT_POLICIES
     )
 
 
 def _answer(retrieval: Retrieval, role: Role | None) -> Answer:
-    """What the candidate's policies of the role answer."""
+    """Return the answer of the candidate's policies of the role."""
     if role is None:
         return evaluate_admitted(retrieval, None)
     # All that checks 6 to 10 look at, but the role itself. An agent asks for the same few things

@@ -50,8 +50,9 @@ class Decision(NamedTuple):
 def gather(
     policy_set: PolicySet, key: Key, retrieval: Retrieval, session: Session | None = None
 ) -> Facts:
-    """The facts for a decision. The session is the caller's to look up: it may have to be claimed,
-    and claiming one writes, so first see whether the call is `admitted`."""
+    """Return the facts for a decision. The caller looks up the session: a session may have to be
+    claimed, and a claim writes to the store, so the caller first checks whether the call is
+    `admitted`."""
     agent_id = retrieval.agent_id
     return Facts(
         policy_set.settings(),
@@ -65,14 +66,15 @@ def gather(
 
 
 def admitted(retrieval: Retrieval, facts: Facts) -> bool:
-    """Whether the call may claim a session: checks 1 to 4 pass and the tenant is not frozen."""
+    """Return whether the call may claim a session: checks 1 to 4 pass and the tenant is not
+    frozen."""
     return facts.settings.frozen_at is None and all(
         check(retrieval, facts).outcome is not _FAILED for check in IDENTITY
     )
 
 
 def evaluate(retrieval: Retrieval, facts: Facts) -> Decision:
-    """The decision on `retrieval` given `facts`. Never raises on any parsed retrieval."""
+    """Return the decision on `retrieval` given `facts`. Never raises on any parsed retrieval."""
     # INVARIANT: the highest level that is stated decides.
     retrieval = raised(retrieval, facts.sources)
     # INVARIANT: a freeze comes before all checks and is not one of them: nothing is evaluated.
@@ -112,8 +114,8 @@ class Answer(NamedTuple):
 
 
 def evaluate_admitted(retrieval: Retrieval, role: Role | None) -> Answer:
-    """What `evaluate` answers a call that passes checks 1 to 5, by the policies of its role alone:
-    the other half of its work, without the reasons."""
+    """Return the answer of `evaluate` to a call that passes checks 1 to 5, by the policies of its
+    role alone: the other half of its work, without the reasons."""
     if role is None:
         return Answer("DENY", DEFAULT_DENY, NAMES[_BEFORE_CLAUSES - 1])
     clause, findings = _choose(retrieval, role)
@@ -124,8 +126,8 @@ def evaluate_admitted(retrieval: Retrieval, role: Role | None) -> Answer:
 
 
 def refuse(policy_name: str, reason: str) -> Decision:
-    """A DENY before any check: a frozen tenant, a stale policy set, an unreadable request, an
-    unknown route. The default is to deny."""
+    """Return a DENY before any check: a frozen tenant, a stale policy set, an unreadable request,
+    an unknown route. The default is to deny."""
     return Decision("DENY", policy_name, reason, None, None, None, _UNREACHED)
 
 
@@ -152,7 +154,7 @@ def _deny(findings: list[CheckFinding], clause: Clause | None) -> Decision:
 
 
 def _choose(retrieval: Retrieval, role: Role) -> _CheckedClause:
-    """The clause that decides, and its findings up to the first failure.
+    """Return the clause that decides, and its findings up to the first failure.
 
     A policy that does not admit the agent does not apply. If any that applies denies explicitly,
     that denies; otherwise the first by name that passes allows; otherwise the one that passed the
@@ -189,9 +191,9 @@ def _choose(retrieval: Retrieval, role: Role) -> _CheckedClause:
 
 
 def _closest(retrieval: Retrieval, denials: list[_CheckedClause]) -> _CheckedClause:
-    """The denial to take the reason from: of those that passed the most checks, the one whose
-    sources are closest to the requested source; of equals, the first by name (`CONTRACT.md`,
-    Several policies for one role)."""
+    """Return the denial from which the reason is taken: of those that passed the most checks, the
+    one whose sources are closest to the requested source; of equals, the first by name
+    (`CONTRACT.md`, Several policies for one role)."""
     furthest = max(len(findings) for _, findings in denials)
     tied = [each for each in denials if len(each[1]) == furthest]
     if len(tied) == 1:
@@ -201,15 +203,15 @@ def _closest(retrieval: Retrieval, denials: list[_CheckedClause]) -> _CheckedCla
 
 
 def _nearness(clause: Clause, source: str) -> tuple[bool, int]:
-    """How close a policy's list is to `source`: a list that matches beats one that doesn't; then
-    the longest literal prefix that an entry shares with `source` counts."""
+    """Rate how close a policy's list is to `source`: a list that matches beats one that doesn't;
+    then the longest literal prefix that an entry shares with `source` counts."""
     if clause.denies(source):
         return True, shared_prefix(clause.denied_prefixes, source)
     return clause.allows(source), shared_prefix(clause.allowed_prefixes, source)
 
 
 def _check_clause(retrieval: Retrieval, clause: Clause) -> list[CheckFinding]:
-    """The findings of checks 7 to 10, up to the first failure."""
+    """Return the findings of checks 7 to 10, up to the first failure."""
     findings: list[CheckFinding] = []
     for check in CLAUSE:
         finding = check(retrieval, clause)
@@ -220,5 +222,6 @@ def _check_clause(retrieval: Retrieval, clause: Clause) -> list[CheckFinding]:
 
 
 def denies_explicitly(retrieval: Retrieval, clause: Clause) -> bool:
-    """Whether a `denied_…` list of the clause matches. Such a denial overrides every allow."""
+    """Return whether a `denied_…` list of the clause matches. Such a denial overrides every
+    allow."""
     return retrieval.task_type in clause.denied_tasks or clause.denies(retrieval.source_id)

@@ -27,7 +27,7 @@ _UNREADABLE = (KeyError, TypeError, ValueError, AttributeError)
 
 
 class Unexplained(StrEnum):
-    """Why a recorded decision can't be explained."""
+    """The reason why a recorded decision can't be explained."""
 
     no_checks = "it was made without the ten checks"
     document_missing = "the policies that decided are not kept any more"
@@ -36,9 +36,9 @@ class Unexplained(StrEnum):
 
 
 def explain(retrieval: Retrieval, facts: Facts | None, decision: Decision) -> dict[str, Any]:
-    """`{checks: [{check, outcome, facts}], nearest_miss}` of `CONTRACT.md`, Explanations. `facts`
-    is None if the call was refused before any check. `levels` says who states which level of the
-    source, and which holds; it is absent if only the request states one."""
+    """Return `{checks: [{check, outcome, facts}], nearest_miss}` of `CONTRACT.md`, Explanations.
+    `facts` is None if the call was refused before any check. `levels` says who states which level
+    of the source, and which holds; it is absent if only the request states one."""
     if facts is not None:
         retrieval = raised(retrieval, facts.sources)
     found: dict[str, Any] = {
@@ -61,9 +61,9 @@ def explain(retrieval: Retrieval, facts: Facts | None, decision: Decision) -> di
 
 
 def explain_entry(entry: Mapping[str, Any], body: bytes | None) -> dict[str, Any] | Unexplained:
-    """The explanation of a `decision` entry by the facts that it records, and by nothing that is in
-    force today, with `suggestion` (`policies.suggestion`). `body` is the document whose digest the
-    entry cites; None if it cites none, or if it is not kept.
+    """Return the explanation of a `decision` entry by the facts that it records, and by nothing
+    that is in force today, with `suggestion` (`policies.suggestion`). `body` is the document whose
+    digest the entry cites; None if it cites none, or if it is not kept.
 
     Unlike `explain`, whose answer agents see, it shows the policy's lists of tasks and sources."""
     try:
@@ -91,7 +91,8 @@ def explain_entry(entry: Mapping[str, Any], body: bytes | None) -> dict[str, Any
 
 
 def _with_lists(checks: list[dict[str, Any]], clause: Clause | None) -> list[dict[str, Any]]:
-    """The checks, where those of task and source show the policy's lists that they compared."""
+    """Return the checks; those of task and source also show the policy's lists that they
+    compared."""
     if clause is None:
         return checks
     lists = {
@@ -132,7 +133,7 @@ def _miss(retrieval: Retrieval, facts: Facts | None, decision: Decision) -> dict
 
 
 def _deciding(facts: Facts, decision: Decision) -> Clause | None:
-    """The clause of the policy that decided."""
+    """Return the clause of the policy that decided."""
     # None if one of the first six checks decided: its `policy_name` is not a policy's name.
     clauses = () if facts.role is None else facts.role.clauses
     return next((each for each in clauses if each.name == decision.policy_name), None)
@@ -180,7 +181,7 @@ def _policy_facts(retrieval: Retrieval, facts: Facts, _clause: Clause | None) ->
 
 
 def _clause_facts(field: str) -> Callable[[Retrieval, Facts, Clause | None], dict[str, Any]]:
-    """Builds the facts of a check that compares the call's `field` with one policy."""
+    """Build the facts of a check that compares the call's `field` with one policy."""
 
     def facts_of(retrieval: Retrieval, _: Facts, clause: Clause | None) -> dict[str, Any]:
         found = {

@@ -20,19 +20,20 @@ class Levels(NamedTuple):
 
     @property
     def held(self) -> Sensitivity:
-        """The highest: the one to decide by."""
+        """The highest level: the one to decide by."""
         held = highest(highest(self.request, self.sidecar), self.tenant)
         assert held is not None  # one is stated
         return held
 
     @property
     def by(self) -> Holder:
-        """Whose level holds. Of equal ones, the request's comes first, then the sidecar's."""
+        """The party whose level holds. Of equal ones, the request's comes first, then the
+        sidecar's."""
         stated = self.stated()
         return max(stated, key=lambda name: RANK[stated[name]])
 
     def stated(self) -> dict[Holder, Sensitivity]:
-        """Those that are stated, by who states them."""
+        """Return the levels that are stated, by the party that states each."""
         named: tuple[tuple[Holder, Sensitivity | None], ...] = (
             ("request", self.request),
             ("sidecar", self.sidecar),
@@ -41,7 +42,7 @@ class Levels(NamedTuple):
         return {name: level for name, level in named if level is not None}
 
     def explained(self) -> dict[str, Any]:
-        """`{request, sidecar, tenant, held, by}` of an explanation."""
+        """Return `{request, sidecar, tenant, held, by}` of an explanation."""
         return {**self._asdict(), "held": self.held, "by": self.by}
 
 
@@ -53,7 +54,7 @@ class LevelLookup:
         self._known: dict[str, Sensitivity | None] = {}
 
     def level(self, source_id: str) -> Sensitivity | None:
-        """The level of a source id; None if none is stated."""
+        """Return the level of a source id; None if none is stated."""
         try:
             return self._known[source_id]
         except KeyError:
@@ -70,7 +71,7 @@ class LevelLookup:
 
 
 def highest(one: Sensitivity | None, other: Sensitivity | None) -> Sensitivity | None:
-    """The higher of two levels; None if neither is stated."""
+    """Return the higher of two levels; None if neither is stated."""
     if one is None or other is None:
         return other if one is None else one
     return one if RANK[one] >= RANK[other] else other

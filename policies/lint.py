@@ -1,7 +1,8 @@
 """Warns about policies that are valid but probably not what their author meant.
 
 Works on `Definition`s and reads no file. A warning has no effect: the policies are in force as they
-are written. What does nothing is found by `policies.analysis.redundancy`, which is exact.
+are written. `policies.analysis.redundancy`, which is exact, finds the policies and entries that do
+nothing.
 """
 
 from collections import defaultdict
@@ -19,17 +20,17 @@ from policies.definitions.wildcard import is_pattern
 _WILD = ("allowed_sources", "denied_sources", "permitted_agent_ids")
 """The lists in which `*` and `?` are wildcards (`CONTRACT.md`, Wildcards and empty lists)."""
 _SHOWN = 3
-"""How many names of policies or entries a warning shows."""
+"""The number of policies or entries that a warning names."""
 _OUTCOMES = {
     "allowed": ("allows the same as well", "together allow the same as well"),
     "denied": ("always denies it", "together always deny it"),
     "decided": ("decides the same", "together decide the same"),
 }
-"""What one other policy does, and what several do."""
+"""The effect of one other policy, and of several."""
 
 
 def lint(definitions: Iterable[Definition]) -> list[DefinitionFault]:
-    """A warning for each likely mistake, sorted by file and line."""
+    """Return a warning for each likely mistake, sorted by file and line."""
     every = tuple(definitions)
     spelled = (_warning(each, *found) for each in every for found in _spelling(each.body))
     return in_order((*spelled, *_escaped(every), *_idle(every)))
@@ -41,7 +42,7 @@ def _warning(definition: Definition, key: str, message: str) -> DefinitionFault:
 
 
 def _spelling(body: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """What one policy's text already shows."""
+    """Yield the mistakes that one policy's text already shows."""
     allowed, denied = body["allowed_sources"], body["denied_sources"]
     if "*" in allowed and "*" not in denied and body["max_sensitivity"] == "critical":
         yield "allowed_sources", "allows every source at every sensitivity"
@@ -72,7 +73,7 @@ def _by_role(definitions: Iterable[Definition]) -> dict[tuple[str, str], list[De
 
 
 def _escaped(definitions: Iterable[Definition]) -> Iterator[DefinitionFault]:
-    """Denials that a call without an agent escapes."""
+    """Yield the denials that a call without an agent escapes."""
     for those in _by_role(definitions).values():
         by_id = {str(number): each for number, each in enumerate(those)}
         for found in escapes([_policy(id_, each) for id_, each in by_id.items()]):
@@ -85,7 +86,7 @@ def _escaped(definitions: Iterable[Definition]) -> Iterator[DefinitionFault]:
 
 
 def _idle(definitions: Iterable[Definition]) -> Iterator[DefinitionFault]:
-    """Policies and entries that do nothing beside the others of their role."""
+    """Yield the policies and entries that do nothing beside the others of their role."""
     for (_, role), those in _by_role(definitions).items():
         # By an id, since two files may give one name twice.
         by_id = {str(number): each for number, each in enumerate(those)}

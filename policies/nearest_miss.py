@@ -24,14 +24,15 @@ class Step(NamedTuple):
     """One missing change: in words, and as a function that applies it."""
 
     check: str | None
-    """None for a freeze, which precedes all checks."""
+    """The name of the check; None for a freeze, which precedes all checks."""
     policy_name: str
     words: str
     apply: Callable[[Retrieval, Facts], State]
 
 
 def steps_to_allow(retrieval: Retrieval, facts: Facts) -> list[Step]:
-    """The changes that together would have allowed a denied call, in the order of the checks."""
+    """Return the changes that together would have allowed a denied call, in the order of the
+    checks."""
     # Find one step at a time and decide again: a step may uncover the next check that fails.
     steps: list[Step] = []
     clauses = 1 if facts.role is None else len(facts.role.clauses)
@@ -77,7 +78,8 @@ def _failures(retrieval: Retrieval, clause: Clause) -> int:
 
 
 def _blocks(retrieval: Retrieval, clause: Clause) -> bool:
-    """Whether the clause applies and denies explicitly: then no other policy can allow the call."""
+    """Return whether the clause applies and denies explicitly: then no other policy can allow the
+    call."""
     applies = CLAUSE[0](retrieval, clause).outcome is not CheckOutcome.failed
     return applies and denies_explicitly(retrieval, clause)
 

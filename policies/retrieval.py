@@ -1,5 +1,5 @@
-"""An evaluation request: who wants to read what, for whom. Knows its fields and their limits
-(`CONTRACT.md`, Requests, Evaluation), and nothing of how it is decided."""
+"""An evaluation request: the agent that wants to read, the source, and the user. Knows its fields
+and their limits (`CONTRACT.md`, Requests, Evaluation), and nothing of how it is decided."""
 
 import re
 from typing import Any, NamedTuple
@@ -43,7 +43,7 @@ class Retrieval(NamedTuple):
 
 
 def parse_retrieval(body: dict[str, Any]) -> Retrieval:
-    """Parses the body of an evaluation. Ignores unknown fields (`CONTRACT.md`, Requests).
+    """Parse the body of an evaluation. Ignores unknown fields (`CONTRACT.md`, Requests).
 
     Raises `Invalid` with every complaint, one per line. Null is the same as absent.
     """
@@ -69,7 +69,7 @@ def parse_retrieval(body: dict[str, Any]) -> Retrieval:
 
 
 def complaints(fields: tuple[Any, ...]) -> list[str]:
-    """What is wrong with the fields of a `Retrieval`, in its order, up to `context_hash`:
+    """Return the faults of the fields of a `Retrieval`, in its order, up to `context_hash`:
     `<field>: <fault>` each."""
     role, user, source, level, session, task, agent, query, source_type, context, *_ = fields
     found: list[str] = []

@@ -15,14 +15,14 @@ from policies.retrieval import Retrieval
 from policies.sets.role import Clause, Role
 
 MAX_OTHERS = 1000
-"""How many policies of other roles are looked through."""
+"""The most policies of other roles that are looked through."""
 
 
 def suggest(
     retrieval: Retrieval, decision: Decision, role: Role | None, others: Iterable[Clause] = ()
 ) -> str | None:
-    """How to name the source in a policy that names only its end. `others` are policies of other
-    roles, for a call whose role has none."""
+    """Suggest how to name the source, by a policy that names only the end of its id. `others` are
+    policies of other roles, for a call whose role has none."""
     if decision.check == "source" and role is not None and not role.denies(retrieval.source_id):
         return named_by(retrieval.source_id, role.clauses)
     if decision.check == "policy_exists":
@@ -31,7 +31,8 @@ def suggest(
 
 
 def named_by(source_id: str, clauses: tuple[Clause, ...]) -> str | None:
-    """How to name the source in the one of these policies that names only its end."""
+    """Suggest how to name the source, by the one of these policies that names only the end of its
+    id."""
     # The longest end first: it says the most.
     for end in _ends(source_id):
         for clause in clauses:
@@ -46,8 +47,8 @@ def named_by(source_id: str, clauses: tuple[Clause, ...]) -> str | None:
 
 
 def _ends(source_id: str) -> Iterator[str]:
-    """What follows each `/` of `source_id`, the longest first: for `chroma://db/handbook`,
-    `db/handbook` and `handbook`."""
+    """Return the text that follows each `/` of `source_id`, the longest first: for
+    `chroma://db/handbook`, `db/handbook` and `handbook`."""
     rest = source_id.partition("://")[2] or source_id.partition("/")[2]
     while rest:
         yield rest

@@ -1,4 +1,4 @@
-"""What policies allow, exactly: not for one request, but for all there can be.
+"""Analyses exactly what policies allow: not for one request, but for all possible requests.
 
     positions.py      where a name can be in many patterns at once: an automaton over all of them
     names.py          the lists in use split all names into finitely many classes, which no policy

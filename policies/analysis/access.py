@@ -46,7 +46,7 @@ Effect = TypeVar("Effect", bound=Hashable)
 
 
 class Asked(NamedTuple):
-    """What a question is about, so that the classes tell it apart: patterns and names of agents
+    """The subject of a question, which the classes must tell apart: patterns and names of agents
     and sources, names of tasks. The classes also tell each of `each_source` from the others.
     `steps` is the work that the question may take."""
 
@@ -61,7 +61,8 @@ NOTHING = Asked()
 
 
 class Space:
-    """Everything that requests by one role can differ in, as far as its policies tell."""
+    """Everything in which requests by one role can differ, as far as its policies distinguish
+    it."""
 
     def __init__(self, every: Sequence[Policy], asked: Asked, *, apart: bool) -> None:
         agents: list[Sequence[str]] = [asked.agents, *(p.permitted_agent_ids for p in every)]
@@ -83,15 +84,16 @@ class Space:
         self.sources: Sequence[NameClass] = self.source_names.classes
 
     def agents_of(self, entries: Iterable[str]) -> int:
-        """The agents that one of the entries matches, which the space was asked about."""
+        """Return the agents that one of the entries matches. The space must have been asked about
+        these entries."""
         return self.agents_named(self.agent_names.matched_by(entries))
 
     def named_agents(self, agents: int) -> int:
-        """Those of a set of agents that have a name, as classes of `agent_names`."""
+        """Return those agents of a set that have a name, as classes of `agent_names`."""
         return agents >> 1
 
     def agents_named(self, classes: int) -> int:
-        """The reverse of `named_agents`."""
+        """Return the set of agents of these classes: the reverse of `named_agents`."""
         return classes << 1
 
     def tasks_of(self, names: Iterable[str | None]) -> int:
@@ -103,10 +105,10 @@ class Space:
 
 
 class Calls(NamedTuple):
-    """Calls that all policies treat alike, whatever the source and level: by `agents`, for `tasks`.
+    """Calls by `agents` for `tasks` that all policies treat alike, whatever the source and level.
 
     `admitting` are the policies that apply to the agents. Of these, `permitting` allow the tasks,
-    but for what they deny, and `denying` deny them.
+    except for the sources that they deny, and `denying` deny the tasks.
     """
 
     agents: int
@@ -117,17 +119,17 @@ class Calls(NamedTuple):
 
 
 class Access:
-    """What the policies of a role allow, on one or several `sides`, such as before and after a
-    change; a side is a set of `policies`.
+    """The access that the policies of a role allow, on one or several `sides`, such as before and
+    after a change; a side is a set of `policies`.
 
-    `allowed_sources` and `denied_sources` have the sources that the lists of each policy match.
+    `allowed_sources` and `denied_sources` hold the sources that the lists of each policy match.
     """
 
     def __init__(
         self, *sides: Iterable[Policy], asked: Asked = NOTHING, apart: bool = False
     ) -> None:
-        """With `apart`, the classes also tell patterns apart that are in the same lists. Raises
-        `TooManyClasses`."""
+        """Split the names into classes. With `apart`, the classes also tell apart patterns that are
+        in the same lists. Raises `TooManyClasses`."""
         # By name, so that the lowest bit is the policy that a decision names. What is on several
         # sides is one policy.
         every = (policy for side in sides for policy in side)
@@ -147,7 +149,7 @@ class Access:
         self._allowing, self._denying = cache(self._allowed_by), cache(self._denied_by)
 
     def calls(self, agents: int | None = None, tasks: int | None = None) -> Iterator[Calls]:
-        """All calls, or those by `agents` for `tasks`. Raises `TooManyClasses`."""
+        """Yield all calls, or those by `agents` for `tasks`. Raises `TooManyClasses`."""
         by_agent = _grouped(self._admitting(), agents)
         by_task = _grouped(self._task_effects(), tasks)
         for admitting, those_agents in by_agent.items():
@@ -157,22 +159,22 @@ class Access:
                 yield Calls(those_agents, those_tasks, admitting, permitting, denying)
 
     def allowed(self, calls: Calls, side: int = -1) -> list[int]:
-        """The sources that a side's policies allow at each level."""
+        """Return the sources that a side's policies allow at each level."""
         denied = self.denied(calls, side)
         passing = calls.permitting & side
         both = (self._allowing(passing & self._shared), self._allowing(passing & ~self._shared))
         return [(one | other) & ~denied for one, other in zip(*both, strict=True)]
 
     def denied(self, calls: Calls, side: int = -1) -> int:
-        """The sources that a side's policies deny explicitly."""
+        """Return the sources that a side's policies deny explicitly."""
         # INVARIANT: an explicit denial by a policy that admits the agent overrides every allow.
         if calls.denying & side:
             return self.space.source_names.everything
         return self._denying(calls.admitting & side)
 
     def deciding(self, calls: Calls, among: int) -> dict[tuple[str, ...], int]:
-        """Those of the sources `among` that are allowed, by the policies that decisions name: for
-        each level that is allowed, the first by name."""
+        """Return those sources of `among` that are allowed, by the policies that decisions name:
+        for each level that is allowed, the first policy by name."""
         found: dict[tuple[str, ...], int] = {(): among & ~self.denied(calls)}
         for level in range(1, len(SENSITIVITIES) + 1):
             for names, sources in [each for each in found.items() if len(each[0]) == level - 1]:
@@ -186,11 +188,11 @@ class Access:
         return {names: sources for names, sources in found.items() if names and sources}
 
     def up_to(self, policies: int, level: int) -> int:
-        """Those of `policies` that allow at least so many levels."""
+        """Return those of `policies` that allow at least this many levels."""
         return policies & self._at_least[level - 1]
 
     def _allowed_by(self, policies: int) -> tuple[int, ...]:
-        """The sources that any of these policies allows, at each level."""
+        """Return the sources that any of these policies allows, at each level."""
         self.space.budget.spend(policies.bit_count())
         highest = [0] * len(SENSITIVITIES)
         for each in members(policies):
@@ -205,7 +207,7 @@ class Access:
         return found
 
     def _admitting(self) -> Iterator[int]:
-        """For each agent, the policies that admit it."""
+        """Return for each agent the policies that admit it."""
         everyone = 0
         admitting = [0] * len(self.space.agents)
         for at, policy in enumerate(self.policies):
@@ -216,7 +218,8 @@ class Access:
         return (each | everyone for each in admitting)
 
     def _task_effects(self) -> Iterator[tuple[int, int]]:
-        """For each task, the policies whose allowing list has it, and those that deny it."""
+        """Return for each task the policies whose allowing list has it, and the policies that deny
+        it."""
         allowing: dict[Task, int] = defaultdict(int)
         denying: dict[Task, int] = defaultdict(int)
         every = 0
@@ -232,7 +235,7 @@ class Access:
 
 
 def _grouped(effects: Iterable[Effect], among: int | None) -> dict[Effect, int]:
-    """The members of each effect, as bits; only those `among`, if it is given."""
+    """Return the members of each effect, as bits; only those `among`, if it is given."""
     groups: dict[Effect, list[int]] = defaultdict(list)
     for at, effect in enumerate(effects):
         if among is None or among >> at & 1:
@@ -241,7 +244,7 @@ def _grouped(effects: Iterable[Effect], among: int | None) -> dict[Effect, int]:
 
 
 def _within(effects: Mapping[tuple[int, int], int], admitting: int) -> dict[tuple[int, int], int]:
-    """The members of each effect, as far as the policies `admitting` go."""
+    """Return the members of each effect, as far as the policies `admitting` go."""
     found: dict[tuple[int, int], int] = {}
     for (allowed, denied), those in effects.items():
         effect = allowed & admitting, denied & admitting
@@ -258,7 +261,8 @@ _MEMBERS = ("agent_role", "agent_id", "user_id", "source_id", "sensitivity_level
 def example(
     role: str, agents: int, tasks: int, sources: int, level: Sensitivity, over: Space
 ) -> Retrieval:
-    """The simplest request of these sets of `over`: without an agent or a task if it can be."""
+    """The simplest request that these sets of `over` contain: without an agent or a task if it can
+    be."""
     agent_id = None
     if not agents & ABSENT_AGENT:
         agent_id = over.agent_names.shortest(over.named_agents(agents)).example
@@ -269,7 +273,8 @@ def example(
 
 
 def _task(tasks: int, over: Space) -> str | None:
-    """None, or else a name that a policy has, or else one that none has."""
+    """Return None if the tasks include it, else a name that a policy has, else a name that no
+    policy has."""
     some = {over.tasks[each] for each in members(tasks)}
     if None in some:
         return None
@@ -279,13 +284,13 @@ def _task(tasks: int, over: Space) -> str | None:
 
 
 def body(request: Retrieval) -> dict[str, Any]:
-    """The request as the body of an evaluation."""
+    """Return the request as the body of an evaluation."""
     members = {name: getattr(request, name) for name in _MEMBERS}
     return {name: value for name, value in members.items() if value is not None}
 
 
 def decided(request: Retrieval, role: Role | None) -> dict[str, Any]:
-    """`{decision, policy_name, check}`: what the core decides where checks 1 to 5 pass."""
+    """Return `{decision, policy_name, check}`: the core's decision if checks 1 to 5 pass."""
     decision = evaluate_admitted(request, role)
     return {
         "decision": decision.decision,

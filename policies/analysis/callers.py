@@ -28,8 +28,8 @@ class Registry(NamedTuple):
 
 
 class Callers(NamedTuple):
-    """Who may act in one role: whether the call without an agent may, and the ids of the agents
-    that may."""
+    """The callers who may act in one role: whether the call without an agent may, and the ids of
+    the agents that may."""
 
     absent: bool
     agents: tuple[str, ...]
@@ -56,7 +56,7 @@ class CallersOfRoles:
         self._free = tuple(free.values())
 
     def of(self, role: str) -> Callers:
-        """The callers of one role; the agents' ids are sorted."""
+        """Return the callers of one role; the agents' ids are sorted."""
         free = [key for key in self._free if role in (key.permitted_roles or (role,))][:1]
         absent = any(self._passes(role, None, key) for key in free)
         agents = [
@@ -67,7 +67,7 @@ class CallersOfRoles:
         return Callers(absent, tuple(sorted(agents)))
 
     def _usable(self, agent: Agent, free: Sequence[Key]) -> Iterable[Key]:
-        """The keys that may pass for this agent; check 4 refuses all others."""
+        """Return the keys that may pass for this agent; check 4 refuses all others."""
         if agent.bound_key_id is not None:
             own = self._by_id.get(agent.bound_key_id)
             return () if own is None else (own,)
@@ -75,7 +75,7 @@ class CallersOfRoles:
 
     def _passes(self, role: str, agent: Agent | None, key: Key) -> bool:
         agent_id = None if agent is None else agent.agent_id
-        # What the checks of identity read: role, agent, key, settings.
+        # The checks of identity read only role, agent, key and settings.
         request = Retrieval(role, "", "", "low", agent_id=agent_id)
         facts = Facts(self._settings, key, agent, None, None, 0)
         return all(check(request, facts).outcome is not CheckOutcome.failed for check in IDENTITY)
@@ -92,7 +92,7 @@ class Escape(NamedTuple):
 
 
 def escapes(policies: Sequence[Policy]) -> Iterator[Escape]:
-    """Every denial of a role's policies that a call without an agent escapes."""
+    """Yield every denial of a role's policies that a call without an agent escapes."""
     always = [each for each in policies if not each.permitted_agent_ids]
     for policy in policies:
         if not policy.permitted_agent_ids:
@@ -117,7 +117,8 @@ def _allows_task(policy: Policy, task: str) -> bool:
 
 
 def _covers(entry: str, denied: Sequence[str]) -> bool:
-    """Whether one of `denied` matches all that `entry` matches, as far as a look tells."""
+    """Return whether one of `denied` matches all that `entry` matches, as far as a simple
+    comparison can tell."""
     return any(
         each == entry
         or (each.endswith("*") and not is_pattern(each[:-1]) and entry.startswith(each[:-1]))

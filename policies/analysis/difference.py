@@ -1,5 +1,5 @@
-"""Where two sets of policies decide differently: every request that one allows and the other does
-not, and no other.
+"""Finds where two sets of policies decide differently: exactly the requests that one allows and the
+other does not.
 
 A change is a product of agents, tasks, sources and levels, and exact: everything in it differs in
 the stated direction. There is none exactly if both sets decide every request alike, as far as
@@ -38,8 +38,8 @@ class RoleDifference(NamedTuple):
 def difference(
     old: Iterable[Policy], new: Iterable[Policy], steps: int = MAX_STEPS
 ) -> dict[str, RoleDifference]:
-    """The changes from `old` to `new` of each role that has some. Raises `TooManyClasses` if one
-    takes more than `steps`."""
+    """Return the changes from `old` to `new` of each role that has some. Raises `TooManyClasses` if
+    one takes more than `steps`."""
     before, after = by_role(old), by_role(new)
     found = {}
     for role in sorted({*before, *after}):
@@ -62,7 +62,7 @@ def by_role(policies: Iterable[Policy]) -> dict[str, list[Policy]]:
 def role_difference(
     role: str, old: Sequence[Policy], new: Sequence[Policy], steps: int = MAX_STEPS
 ) -> RoleDifference:
-    """The changes of one role. Raises `TooManyClasses`."""
+    """Return the changes of one role. Raises `TooManyClasses`."""
     access = Access(old, new, asked=Asked(steps=steps))
     before, after = access.sides
     found: dict[tuple[bool, tuple[int, int]], dict[tuple[int, int], int]]
@@ -82,8 +82,8 @@ def role_difference(
 
 
 def _changed(old: list[int], new: list[int]) -> dict[tuple[bool, tuple[int, int]], int]:
-    """The sources whose number of allowed levels changes, by whether it grows, from and to how
-    many; the arguments have those that are allowed at each level."""
+    """Return the sources whose number of allowed levels changes, grouped by whether it grows and by
+    the numbers before and after; the arguments hold the sources that are allowed at each level."""
     if old == new:
         return {}
     was, is_now = ([-1, *each, 0] for each in (old, new))
@@ -96,8 +96,8 @@ def _changed(old: list[int], new: list[int]) -> dict[tuple[bool, tuple[int, int]
 
 
 def joined(sources: Mapping[tuple[int, int], int]) -> list[tuple[int, int, int]]:
-    """`sources` by agents and tasks as fewer products of all three: agents with the same tasks and
-    sources together, then tasks with the same agents and sources."""
+    """Return `sources` by agents and tasks as fewer products of all three: agents with the same
+    tasks and sources are joined first, then tasks with the same agents and sources."""
     agents_of: dict[tuple[int, int], int] = defaultdict(int)
     for (agents, tasks), those in sources.items():
         agents_of[tasks, those] |= agents
@@ -108,7 +108,7 @@ def joined(sources: Mapping[tuple[int, int], int]) -> list[tuple[int, int, int]]
 
 
 def _alike(old: Sequence[Policy], new: Sequence[Policy]) -> bool:
-    """Whether the same bodies are on both sides, so that nothing has to be analysed."""
+    """Return whether both sides have the same bodies, so that nothing has to be analysed."""
     return len(old) == len(new) and {_body(each) for each in old} == {_body(each) for each in new}
 
 

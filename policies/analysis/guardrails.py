@@ -35,7 +35,7 @@ class GuardedRoles:
         self._steps = steps
 
     def counterexample(self, guardrail: Guardrail) -> Retrieval | None:
-        """A request that breaks the guardrail; None if it holds. Raises `TooManyClasses`."""
+        """Return a request that breaks the guardrail; None if it holds. Raises `TooManyClasses`."""
         for name in _roles(guardrail, self.roles):
             role = self.roles.get(name, _Role(()) if self._every else None)
             found = None if role is None else _in_role(guardrail, name, role, self._steps)
@@ -45,8 +45,8 @@ class GuardedRoles:
 
 
 class _Role:
-    """The policies of a role. `allowed[rank]` are the sources that one allows at this level, if
-    nothing denies them."""
+    """The policies of a role. `allowed[rank]` are the sources that one of them allows at this
+    level, if nothing denies them."""
 
     def __init__(self, policies: tuple[Policy, ...]) -> None:
         self.policies = policies
@@ -62,13 +62,14 @@ class _Role:
 
 
 def counterexample(guardrail: Guardrail, roles: Mapping[str, Sequence[Policy]]) -> Retrieval | None:
-    """A request that breaks the guardrail where `roles` are all policies in force; None if it
-    holds. Raises `TooManyClasses`."""
+    """Return a request that breaks the guardrail where `roles` are all policies in force; None if
+    it holds. Raises `TooManyClasses`."""
     return GuardedRoles(roles, every=True).counterexample(guardrail)
 
 
 def _roles(guardrail: Guardrail, known: Mapping[str, Any]) -> list[str]:
-    """The roles it is about. `always` names them: one without policies is allowed nothing."""
+    """Return the roles that the guardrail is about. `always` names them: a role without policies is
+    allowed nothing."""
     excepted = matcher(guardrail.except_roles)
     if guardrail.kind == "always":
         return [role for role in guardrail.roles if not excepted(role)]
@@ -112,8 +113,8 @@ def _in_role(guardrail: Guardrail, name: str, role: _Role, steps: int) -> Retrie
 def _relevant(
     guardrail: Guardrail, named: Sequence[str], policies: Sequence[Policy]
 ) -> Iterator[Policy]:
-    """What the policies say about requests that the guardrail describes. Entries that match no such
-    request make the analysis larger, and its answer no different."""
+    """Return the parts of the policies that matter for requests that the guardrail describes.
+    Entries that match no such request make the analysis larger, and its answer no different."""
     its_sources, its_agents = overlaps_with(guardrail.sources), overlaps_with(named)
     for each in policies:
         allowed, denied = each.allowed_sources, each.denied_sources

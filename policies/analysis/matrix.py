@@ -1,5 +1,5 @@
-"""What the policies of a role allow of each of some sources, in a cell: the highest level, and on
-what it depends.
+"""Makes a cell for each of some sources: the highest level that the policies of a role allow, and
+on what that depends.
 
 The sources are columns, as they are written: a pattern stands for all names that it matches.
 Identity and sessions (checks 1 to 5) are not part of it (`access.py`).
@@ -21,17 +21,17 @@ AGENTS, TASKS, SOURCES = "agents", "tasks", "sources"
 _Allowed = tuple[int, ...]
 """The sources that are allowed at each level."""
 _Tables = Sequence[Mapping[_Allowed, int]]
-"""For each group of agents, the tasks for which the policies allow the same."""
+"""The tasks for which the policies allow the same, for each group of agents."""
 
 
 class Cell(NamedTuple):
-    """What a role may read of one source or pattern.
+    """The levels at which a role may read one source or pattern.
 
     `level` is the highest level at which some request is allowed, `always` the highest at which
     every request is: by any agent, for any task, of any name that the pattern matches. Both are
     None if there is no such level. Where they differ, `depends_on` says what decides at `level`
-    whether a request is allowed: `agents`, `tasks`, `sources`; there is a pair of requests which
-    differ in nothing else, of which one is allowed.
+    whether a request is allowed: `agents`, `tasks`, `sources`; there is a pair of requests that
+    differ in nothing else, and one of the two is allowed.
     """
 
     level: Sensitivity | None
@@ -40,8 +40,8 @@ class Cell(NamedTuple):
 
 
 def cells(policies: Sequence[Policy], columns: Sequence[str], steps: int = MAX_STEPS) -> list[Cell]:
-    """The cells of the columns, in their order. Raises `TooManyClasses` if that takes more work
-    than `steps`."""
+    """Return the cells of the columns, in their order. Raises `TooManyClasses` if that takes more
+    work than `steps`."""
     access = Access(policies, asked=Asked(each_source=tuple(columns), steps=steps))
     tables: dict[int, dict[_Allowed, int]] = defaultdict(lambda: defaultdict(int))
     for calls in access.calls():
@@ -63,13 +63,14 @@ def cells(policies: Sequence[Policy], columns: Sequence[str], steps: int = MAX_S
 
 
 def _highest(allowed: Sequence[bool]) -> Sensitivity | None:
-    """A level allows those below it, too."""
+    """Return the highest level: a level allows those below it, too."""
     count = sum(allowed)
     return SENSITIVITIES[count - 1] if count else None
 
 
 def _depends_on(tables: _Tables, span: int, rank: int) -> tuple[str, ...]:
-    """What decides whether a request for one of the sources `span` is allowed at a level."""
+    """Return the names of what decides whether a request for one of the sources `span` is allowed
+    at a level."""
     by_agents: list[dict[int, int]] = []
     for table in tables:
         # Other levels and other sources tell tasks apart that are alike here.
@@ -87,8 +88,8 @@ def _depends_on(tables: _Tables, span: int, rank: int) -> tuple[str, ...]:
 
 
 class Columns(NamedTuple):
-    """Which sources to show: at most `most`, in order of their text, after `after`; only those that
-    overlap `pattern`, which then comes first."""
+    """The choice of sources to show: at most `most`, in order of their text, after `after`; only
+    those that overlap `pattern`, which then comes first."""
 
     pattern: str | None
     after: str | None
@@ -98,8 +99,9 @@ class Columns(NamedTuple):
 def matrix(
     roles: Mapping[str, Sequence[Policy]], wanted: Columns, steps: int, *, strict: bool
 ) -> dict[str, Any]:
-    """`{sources, next_source, roles: [{agent_role, cells: [{level, always, depends_on}], fault}]}`:
-    the sources that the roles' policies name, as they are written, and each role's cells.
+    """Return `{sources, next_source, roles: [{agent_role, cells: [{level, always, depends_on}],
+    fault}]}`: the sources that the roles' policies name, as they are written, and each role's
+    cells.
 
     Each role may take so many `steps`. With `strict` this raises `TooManyClasses` for one that
     takes more; otherwise it has the message as its `fault`, and null for its cells.
@@ -139,8 +141,8 @@ def _columns(
 
 
 def covering(entries: Sequence[str], pattern: str | None) -> list[str]:
-    """Those of a policy's entries that match a name that `pattern` matches; all without one. An
-    entry with which that takes too long to find out is among them."""
+    """Return those entries of a policy that match a name that `pattern` matches; all entries if
+    there is no pattern. An entry is included too if it takes too long to find out."""
     if pattern is None:
         return list(entries)
     found = []

@@ -16,7 +16,7 @@ from policies.definitions.wildcard import is_pattern, matcher
 from policies.ground.json_body import MAX_IDENTIFIER
 
 MAX_STEPS = 1_000_000
-"""How much work a question about one role may take: about half a second. Patterns can be written
+"""The work that a question about one role may take: about half a second. Patterns can be written
 that have exponentially many classes."""
 
 
@@ -77,15 +77,15 @@ class NameClasses:
         return (1 << len(self.classes)) - 1
 
     def matched_by(self, entries: Iterable[str]) -> int:
-        """The classes that one of `entries` matches; together these are one or more of the lists,
-        or some of their groups."""
+        """Return the classes that one of `entries` matches; together, these entries are one or more
+        of the lists, or some of their groups."""
         found = 0
         for group in {self.group_of[entry] for entry in entries if entry in self.group_of}:
             found |= self.covers[group]
         return found
 
     def sorted_by_class(self, names: Iterable[str]) -> dict[int, list[str]]:
-        """These names, in their order, by the number of the class that each belongs to."""
+        """Return these names, in their order, by the number of the class that each belongs to."""
         matchers = [(1 << bit, matcher(group)) for bit, group in enumerate(self.groups)]
         number = {each.matched: at for at, each in enumerate(self.classes)}
         found: dict[int, list[str]] = {}
@@ -97,8 +97,7 @@ class NameClasses:
         return found
 
     def shortest(self, chosen: int) -> NameClass:
-        """Of the chosen classes, the one with the shortest example; of equals, the first by its
-        text."""
+        """Return the chosen class with the shortest example; of equals, the first by its text."""
         return min(
             (self.classes[each] for each in members(chosen)),
             key=lambda each: (len(each.example), each.example),
@@ -106,7 +105,7 @@ class NameClasses:
 
 
 def members(bits: int) -> Iterable[int]:
-    """The numbers of the bits that are set, ascending."""
+    """Yield the numbers of the bits that are set, ascending."""
     while bits:
         lowest = bits & -bits
         yield lowest.bit_length() - 1
@@ -114,7 +113,7 @@ def members(bits: int) -> Iterable[int]:
 
 
 def as_bits(numbers: Iterable[int]) -> int:
-    """The set of these numbers."""
+    """Return the set of these numbers."""
     found = bytearray()
     for each in numbers:
         byte, bit = divmod(each, 8)
@@ -125,7 +124,7 @@ def as_bits(numbers: Iterable[int]) -> int:
 
 
 def name_classes(lists: Sequence[Iterable[str]], budget: Budget | None = None) -> NameClasses:
-    """The classes that `lists` tell apart. Raises `TooManyClasses`."""
+    """Return the classes that `lists` tell apart. Raises `TooManyClasses`."""
     groups = _groups(lists)
     budget = budget or Budget(groups)
     patterns = [tuple(filter(is_pattern, group)) for group in groups]
@@ -154,7 +153,7 @@ def name_classes(lists: Sequence[Iterable[str]], budget: Budget | None = None) -
 
 
 def _groups(lists: Iterable[Iterable[str]]) -> tuple[tuple[str, ...], ...]:
-    """The entries of all lists, those together that are in the same lists."""
+    """Return the entries of all lists, grouped by the lists that they are in."""
     lists_with: dict[str, int] = {}
     for at, entries in enumerate(dict.fromkeys(tuple(dict.fromkeys(each)) for each in lists)):
         for entry in entries:

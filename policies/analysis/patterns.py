@@ -12,12 +12,12 @@ from policies.definitions.wildcard import Matcher, Step, Steps, is_pattern, matc
 from policies.ground.json_body import MAX_IDENTIFIER
 
 Spend = Callable[[int], None]
-"""Told how much work is to come; raises once that is too much."""
+"""A function that is told how much work is to come, and raises once that is too much."""
 
 # Characters that a name may have, for where any will do: readable ones first.
 _READABLE = "xyzabcdefghijklmnopqrstuvw0123456789"
 _STATE = 10
-"""What a new state costs; one attempted transition costs 1."""
+"""The cost of a new state; one attempted transition costs 1."""
 
 
 class Positions:
@@ -60,14 +60,14 @@ class Positions:
         return end + 1
 
     def after(self, state: int, character: str) -> int:
-        """The state after one more character."""
+        """Return the state after one more character."""
         taken = state & (self._any | self._asked.get(character, 0))
         return self._settle(taken << 1 | (state & self._loops))
 
     def _settle(self, state: int) -> int:
-        """A group with an open end that was reached matches whatever follows, so that its other
-        positions don't matter any more. Without this, a list of many `*word*` has a state for each
-        subset of its words."""
+        """Drop the other positions of a group with an open end that was reached: it matches
+        whatever follows. Without this, a list of many `*word*` has a state for each subset of its
+        words."""
         reached = state & self._open_ends
         if not reached:
             return state
@@ -89,14 +89,14 @@ class Positions:
             ends ^= end
 
     def matched(self, state: int) -> int:
-        """The groups that match a name which ends here, as bits."""
+        """Return the groups that match a name which ends here, as bits."""
         found = 0
         for group in self._groups_at(state & self._ends):
             found |= 1 << group
         return found
 
     def matched_by(self, name: str) -> int:
-        """The groups that match `name`."""
+        """Return the groups that match `name`."""
         self._spend(len(name) * self._weight)
         state = self.start
         for character in name:
@@ -106,14 +106,16 @@ class Positions:
         return self.matched(state)
 
     def _characters(self, state: int) -> Iterator[str]:
-        """Those that lead somewhere in particular from here, and one that stands for all others."""
+        """Return the characters that lead somewhere in particular from here, and one that stands
+        for all others."""
         yield self.other
         for character, asked in self._asked.items():
             if state & asked:
                 yield character
 
     def shortest(self) -> dict[int, str]:
-        """For each combination of groups that names match, the shortest such name."""
+        """Return the shortest name that matches, for each combination of groups that names
+        match."""
         found: dict[int, str] = {}
         seen: set[int] = set()  # without the start, which a name may lead back to
         ring = [(self.start, "")]
@@ -138,8 +140,9 @@ class Positions:
         self._spend(cost * self._weight)
 
     def beside(self, names: Mapping[str, int], wanted: Set[int]) -> dict[int, str]:
-        """For each of the `wanted` combinations of groups, the shortest name that matches just
-        these and is not in `names`; none where all such names are. `names` has what each matches.
+        """Return for each of the `wanted` combinations of groups the shortest name that matches
+        just these groups and is not in `names`; a combination is left out if all such names are in
+        `names`, which has the groups that each name matches.
         """
         listed = [name for name, matched in names.items() if matched in wanted]
         following: dict[str, set[str]] = {}
@@ -173,7 +176,8 @@ class Positions:
         return found
 
     def _beside(self, state: int, listed: Iterable[str]) -> list[str]:
-        """The characters to try: also those of listed names, and one that no listed name has."""
+        """Return the characters to try: also the characters of listed names, and one that no listed
+        name has."""
         tried = {*self._characters(state), *listed}
         self._spend((len(self._asked) + len(tried)) * self._weight)
         if self.other in listed:
@@ -186,7 +190,7 @@ def _lowest(bits: int) -> int:
 
 
 def unused(characters: Iterable[str]) -> Iterator[str]:
-    """Characters besides these, readable ones first."""
+    """Yield the characters besides these, readable ones first."""
     used = {*characters, "*", "?"}
     for character in _READABLE:
         if character not in used:
@@ -195,13 +199,13 @@ def unused(characters: Iterable[str]) -> Iterator[str]:
 
 
 _Place = tuple[int, int]
-"""How many steps of each of the two patterns have been taken."""
+"""The number of steps of each of the two patterns that have been taken."""
 _Move = tuple[Step, _Place]
 
 
 def common(one: str, other: str, spend: Spend) -> tuple[str, ...]:
-    """Patterns that together match exactly the names that both match; an exact name is one, too.
-    There can be exponentially many: `spend` raises."""
+    """Return patterns that together match exactly the names that both match; an exact name is a
+    pattern, too. There can be exponentially many: then `spend` raises."""
     both = _Both(steps(one), steps(other), spend)
     found: dict[str, None] = {}
     pending = [("", (0, 0))]
@@ -217,14 +221,14 @@ def common(one: str, other: str, spend: Spend) -> tuple[str, ...]:
 
 
 def meet(one: str, other: str, spend: Spend) -> bool:
-    """Whether any name matches both patterns."""
+    """Return whether any name matches both patterns."""
     both = _Both(steps(one), steps(other), spend)
     return (0, 0) in both.useful
 
 
 class _Both:
-    """Two patterns at once: what takes a step of one also takes a step of the other, or is in a run
-    of the other."""
+    """Two patterns at once: a character that takes a step of one also takes a step of the other, or
+    is in a run of the other."""
 
     def __init__(self, one: Steps, other: Steps, spend: Spend) -> None:
         self._one, self._other = one, other
@@ -249,7 +253,7 @@ class _Both:
         return found
 
     def _leading_to_the_end(self, spend: Spend) -> set[_Place]:
-        """The places that are reached from the start, and from which the end is."""
+        """Return the places that are reached from the start and lead to the end."""
         before: dict[_Place, list[_Place]] = {(0, 0): []}
         pending = [(0, 0)]
         while pending:
@@ -277,7 +281,8 @@ def _text(step: Step) -> str:
 
 
 def overlaps_with(others: Iterable[str]) -> Matcher:
-    """A function that says whether an entry can match a name which one of `others` matches."""
+    """Return a function that tells whether an entry can match a name that one of `others`
+    matches."""
     listed = tuple(others)
     matches = matcher(listed)
 

@@ -20,7 +20,7 @@ from policies.definitions.model import RANK, SENSITIVITIES, Policy
 from policies.definitions.wildcard import is_pattern
 
 _NAMED = 4
-"""How many policies an explanation names."""
+"""The number of policies that an explanation names."""
 Outcome = Literal["allowed", "denied", "decided"]
 
 
@@ -44,7 +44,7 @@ class Idle(NamedTuple):
 def explained(
     access: Access, found: Idle, number: int, calls: Iterable[Calls], sources: int
 ) -> Idle:
-    """With what decides the requests in `calls` about `sources` that it is about."""
+    """Return the finding with the policies that decide the requests in `calls` about `sources`."""
     parts = [
         (each, denied, part)
         for each in calls
@@ -54,8 +54,8 @@ def explained(
     level = RANK[found.policy.max_sensitivity] + 1
 
     def deciders(calls: Calls, denied: bool, among: int) -> Iterator[tuple[int, int]]:
-        """Those of the policies `among`, each with the sources that it denies, or allows to the
-        same level."""
+        """Return those of the policies `among`, each with the sources that it denies, or allows to
+        the same level."""
         deciding = calls.admitting if denied else access.up_to(calls.permitting, level)
         for other in members(deciding & among):
             if not denied:
@@ -90,8 +90,8 @@ def explained(
 def _about(
     access: Access, key: str, number: int, calls: Calls, sources: int
 ) -> Iterator[tuple[bool, int]]:
-    """Those of the sources that the policy, or its list `key`, is about: whether they are denied,
-    and which."""
+    """Yield those sources that the policy, or its list `key`, is about: the denied ones with True,
+    then the others with False."""
     own = 0
     if calls.permitting >> number & 1 and not key.startswith("denied"):
         own |= access.allowed_sources[number]
@@ -105,9 +105,9 @@ def _about(
 
 
 class _Needed:
-    """For each policy, by its number, the agents, tasks and sources of the requests that are
-    decided otherwise without it. Apart: those that only its allowing lists decide, and its lists of
-    denied tasks and of denied sources."""
+    """The agents, tasks and sources of the requests that are decided otherwise without a policy, by
+    the policy's number. Held separately: the requests that only its allowing lists decide, and
+    those of its lists of denied tasks and of denied sources."""
 
     def __init__(self, access: Access, every: Iterable[Calls]) -> None:
         self.agents: dict[int, int] = defaultdict(int)
@@ -146,12 +146,12 @@ class _Needed:
                     self.agents[each] |= calls.agents
                     self.allowed_tasks[each] |= calls.tasks
                     self.allowed_sources[each] |= sources & sole
-                # What is allowed at this level is decided by these policies alone.
+                # These policies alone decide the sources that are allowed at this level.
                 left &= ~sources
 
 
 def _once(sets: Iterable[int]) -> int:
-    """What is in exactly one of the sets."""
+    """Return the members that exactly one of the sets has."""
     once = twice = 0
     for each in sets:
         twice |= once & each
@@ -160,7 +160,8 @@ def _once(sets: Iterable[int]) -> int:
 
 
 def idle(policies: Iterable[Policy]) -> Iterator[Idle]:
-    """What does nothing in these policies of one role, by policy. Raises `TooManyClasses`."""
+    """Return the policies and entries that do nothing among these policies of one role, by policy.
+    Raises `TooManyClasses`."""
     access = Access(policies, apart=True)
     calls = list(access.calls())
     needed = _Needed(access, calls)
@@ -183,7 +184,7 @@ def _shortens_sessions(policy: Policy, policies: Iterable[Policy]) -> bool:
 def _idle_names(
     access: Access, needed: _Needed, number: int, calls: Iterable[Calls]
 ) -> Iterator[Idle]:
-    """Entries of the lists with wildcards."""
+    """Yield the idle entries of the lists with wildcards."""
     policy, space = access.policies[number], access.space
     for key, names, used in (
         ("allowed_sources", space.source_names, needed.allowed_sources[number]),
@@ -209,7 +210,7 @@ def _idle_names(
 def _idle_tasks(
     access: Access, needed: _Needed, number: int, calls: Iterable[Calls]
 ) -> Iterator[Idle]:
-    """Entries of the lists of tasks."""
+    """Yield the idle entries of the lists of tasks."""
     policy, everything = access.policies[number], access.space.source_names.everything
     for key, used in (
         ("allowed_tasks", needed.allowed_tasks[number]),
@@ -223,14 +224,14 @@ def _idle_tasks(
 
 
 def _matched(names: NameClasses, entry: str) -> int:
-    """The classes of the names that an entry matches."""
+    """Return the classes of the names that an entry matches."""
     if is_pattern(entry):
         return names.covers[names.group_of[entry]]
     return 1 << names.names[entry] if entry in names.names else 0
 
 
 def _alone(names: NameClasses, entry: str, entries: Iterable[str]) -> int:
-    """The classes of the names that `entry` matches and no other of `entries` does."""
+    """Return the classes of the names that `entry` matches and no other entry of `entries` does."""
     found = _matched(names, entry)
     for other in entries:
         # Two exact names may be in one class, and match different names.
@@ -240,7 +241,7 @@ def _alone(names: NameClasses, entry: str, entries: Iterable[str]) -> int:
 
 
 def _covering(names: NameClasses, entry: str, entries: Iterable[str]) -> tuple[str, ...]:
-    """Few of the other entries, which together match all that `entry` does."""
+    """Return a few of the other entries that together match all that `entry` matches."""
     left = _matched(names, entry)
     others = [each for each in entries if each != entry]
     found = []

@@ -1,6 +1,6 @@
 """Writes a set of classes of names as a person would: patterns, exact names, and exceptions.
 
-What is written matches exactly the names of the classes. Knows nothing of what the names mean.
+The result matches exactly the names of the classes. Knows nothing of what the names mean.
 """
 
 from collections.abc import Iterable, Sequence
@@ -41,7 +41,8 @@ class Writer:
         self.written = cache(self._written)  # many rows are about the same agents, or sources
 
     def _written(self, chosen: int) -> tuple[Region, ...]:
-        """Regions that together match exactly the names of `chosen`. Raises `TooManyClasses`."""
+        """Return regions that together match exactly the names of `chosen`. Raises
+        `TooManyClasses`."""
         regions: dict[tuple[str, ...], set[str]] = {}
         left = chosen
         while left:
@@ -52,8 +53,8 @@ class Writer:
         return tuple(Region(tuple(sorted(some)), besides) for besides, some in regions.items())
 
     def _term(self, chosen: int, left: int) -> _Term:
-        """A term that lies in `chosen`, and covers the first of `left`, which fewest groups match:
-        so it covers many others, too."""
+        """Return a term that lies in `chosen` and covers the class of `left` that the fewest groups
+        match: so it covers many others, too."""
         matched = self._names.classes[next(iter(members(left)))].matched
         mine = list(members(matched))
         self._spend(len(mine))
@@ -64,7 +65,7 @@ class Writer:
         others = [group for group in range(len(self._covers)) if not matched >> group & 1]
         self._spend(len(self._covers))
         covered = self._names.everything
-        # What no exception takes away without the class itself: groups that match must.
+        # Classes that no exception can remove without a chosen class: `inside` must exclude them.
         stubborn = covered & ~chosen
         for group in others:
             stubborn &= ~self._covers[group]
@@ -83,13 +84,14 @@ class Writer:
         return _Term(tuple(inside), tuple(outside), covered)
 
     def _narrowing(self, group: int, stubborn: int, wanted: int) -> tuple[int, int, int]:
-        """How well it does to ask for `group`: what it excludes, what it keeps; then how short."""
+        """Rate how well `group` narrows a term: by what it excludes, by what it keeps, and then by
+        its length."""
         self._spend(1)
         covers = self._covers[group]
         return (stubborn & ~covers).bit_count(), (wanted & covers).bit_count(), self._short(group)
 
     def _taking(self, group: int, unwanted: int, wanted: int) -> tuple[int, int, int]:
-        """How good an exception `group` is: what it leaves alone, what it takes away."""
+        """Rate `group` as an exception: by what it leaves alone, and by what it takes away."""
         self._spend(1)
         covers = self._covers[group]
         return -(wanted & covers).bit_count(), (unwanted & covers).bit_count(), self._short(group)
@@ -98,7 +100,7 @@ class Writer:
         return -sum(map(len, self._names.groups[group]))
 
     def _regions(self, term: _Term) -> Iterable[Region]:
-        """Names that are listed as they are; patterns, with what is to be left out of them."""
+        """Return regions: names that are listed as they are, and patterns with their exceptions."""
         names = self._names.names
         exact = tuple(
             entry
@@ -113,7 +115,8 @@ class Writer:
             yield Region(patterns, self._exceptions(term, patterns))
 
     def _together(self, groups: Sequence[int]) -> tuple[str, ...]:
-        """Patterns that together match what each of `groups` has a pattern for."""
+        """Return patterns that together match the names that a pattern of each of `groups`
+        matches."""
         found: tuple[str, ...] = (EVERYTHING,)
         for group in groups:
             found = tuple(
@@ -130,7 +133,8 @@ class Writer:
         return (other,) if one == EVERYTHING else common(one, other, self._spend)
 
     def _exceptions(self, term: _Term, patterns: Sequence[str]) -> tuple[str, ...]:
-        """The entries of the groups left out, but for those that `patterns` don't meet."""
+        """Return the entries of the groups left out, except for those that `patterns` don't
+        meet."""
         reached = self._names.everything
         for group in term.inside:
             reached &= self._covers[group]

@@ -40,7 +40,7 @@ class RowWriter:
         self._sources = Writer(space.source_names)
 
     def row(self, role: str, agents: int, tasks: int, sources: int) -> Wire:
-        """The members that all rows have, but for the levels."""
+        """Return the members that all rows have, but for the levels."""
         named = self._agents.written(self._space.named_agents(agents))
         absent = [ABSENT] if agents & ABSENT_AGENT else []
         return {
@@ -62,7 +62,7 @@ class RowWriter:
 
 
 def _items(regions: Iterable[Region], written: Callable[[str], Any]) -> Iterator[Any]:
-    """Regions as items of a row: patterns and names, or an object with exceptions."""
+    """Return regions as items of a row: patterns and names, or an object with exceptions."""
     for region in regions:
         some, besides = ([written(each) for each in side] for side in region)
         if besides:
@@ -72,12 +72,12 @@ def _items(regions: Iterable[Region], written: Callable[[str], Any]) -> Iterator
 
 
 def _agent(entry: str) -> str | Wire:
-    """A pattern, or an agent's id."""
+    """Return a pattern, or an agent's id."""
     return {"name": entry} if entry == ABSENT else entry
 
 
 def _task(name: str) -> str | Wire:
-    """A task by its name; what would be read as something else as an object."""
+    """Return a task by its name; a name that would be read as something else becomes an object."""
     return {"name": name} if name in (ABSENT, EVERYTHING) else name
 
 
@@ -86,8 +86,8 @@ def difference_rows(
     old: dict[str, list[Policy]],
     new: dict[str, list[Policy]],
 ) -> Wire:
-    """`{newly_allowed: [row], newly_denied: [row]}`. Each row has an example, an evaluate body, and
-    what the core decides about it `before` and `after`."""
+    """Return `{newly_allowed: [row], newly_denied: [row]}`. Each row has an example, an evaluate
+    body, and what the core decides about it `before` and `after`."""
     found: Wire = {"newly_allowed": [], "newly_denied": []}
     for role, each in differences.items():
         writer = RowWriter(each.space)
@@ -116,9 +116,9 @@ def access_rows(
     level: Sensitivity | None = None,
     callers: Callers | None = None,
 ) -> list[Wire]:
-    """What the policies of a role allow, as far as it concerns what is `asked`: rows with
-    `policies`, the names of those that allow it. With `level`, only what is allowed at it. Raises
-    `TooManyClasses`.
+    """Return the rows of the access that the policies of a role allow, as far as it concerns the
+    question `asked`; `policies` of a row names the policies that allow it. With `level`, only the
+    access at that level. Raises `TooManyClasses`.
 
     With `callers`, those of the role, only what one of them may read: rows then have `agent_ids`,
     the registered agents among the row's agents, and `agents` holds `absent` only where the call

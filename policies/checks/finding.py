@@ -19,7 +19,7 @@ class CheckOutcome(Enum):
 
 class CheckFinding(NamedTuple):
     """The outcome of one check. A failure also carries the `policy_name` of the denial, and a
-    reason that says what was compared with what."""
+    reason that names the two values that were compared."""
 
     outcome: CheckOutcome
     policy_name: str = ""

@@ -55,7 +55,7 @@ class Node(NamedTuple):
 
 
 def in_order(faults: Iterable[DefinitionFault]) -> list[DefinitionFault]:
-    """Sorted by file and line; faults on one line keep their order."""
+    """Sort the faults by file and line; faults on one line keep their order."""
     return sorted(faults, key=lambda fault: fault[:2])
 
 
@@ -81,7 +81,7 @@ class DefinitionFaults:
 
 
 def printable(text: str) -> str:
-    """Text from a file, or the name of one, as one line that a terminal only shows."""
+    """Return text from a file, or the name of one, as one line that a terminal only shows."""
     # A message is one line of a log: a line break in a name must not begin another. A terminal
     # would obey the escape sequences of a file's name, and a name that is not UTF-8 can't be
     # printed.
@@ -89,13 +89,14 @@ def printable(text: str) -> str:
 
 
 def shown(text: str) -> str:
-    """Text from a file, quoted for a message: in backticks, on one line, at most 64 characters."""
+    """Return text from a file, quoted for a message: in backticks, on one line, at most 64
+    characters."""
     plain = printable(text)
     return f"`{plain[:64]}…`" if len(plain) > 64 else f"`{plain}`"
 
 
 def label(key: str) -> str:
-    """A key as a `DefinitionFault` names it; empty if it is too long or not printable."""
+    """Return a key as a `DefinitionFault` names it; empty if it is too long or not printable."""
     return key if key.isprintable() and len(key) <= 64 else ""
 
 
@@ -107,7 +108,7 @@ def unknown_key(line: int, key: str, known: tuple[str, ...], faults: DefinitionF
 
 
 def surrogate_fault(text: str) -> str | None:
-    """The fault of a text that UTF-8 can't encode: it holds a lone surrogate."""
+    """Return the fault of a text that UTF-8 can't encode: it holds a lone surrogate."""
     if text.isprintable() or text.isascii():
         return None  # a surrogate is neither
     lone = any("\ud800" <= character <= "\udfff" for character in text)

@@ -1,4 +1,4 @@
-"""What a value in a YAML file may be: text, choice, number, list, mapping.
+"""Declares the forms that a value in a YAML file may have: text, choice, number, list, mapping.
 
 A form is a rule written once. `read` checks a value with it and keeps the line of every fault;
 `schema` says the same as JSON Schema (2020-12), for editors. Knows no particular key: those are
@@ -31,14 +31,14 @@ _TAG_NAMES = {
 
 
 class Form(Protocol):
-    """What one value may be."""
+    """The form of one value: what it may be."""
 
     def read(self, key: str, node: Node, faults: DefinitionFaults) -> Any:
-        """The value in `node`. What is wrong is added to `faults`, under `key`; the value is then
-        of no use."""
+        """Return the value in `node`. Each fault is added to `faults`, under `key`; the value is
+        then of no use."""
 
     def schema(self) -> Schema:
-        """JSON Schema of the values that `read` accepts."""
+        """Return the JSON Schema of the values that `read` accepts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Identifier:
 
 @dataclass(frozen=True, slots=True)
 class ExactName:
-    """A name that is not a pattern; `why` it can't be one."""
+    """A name that is not a pattern; `why` says the reason in a fault."""
 
     why: str
 
@@ -122,7 +122,7 @@ class WholeNumber:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """A list. `of` says in a fault what it is a list of."""
+    """A list. `of` names its entries in a fault."""
 
     item: Form
     of: str = ""
@@ -146,7 +146,7 @@ class ListOf:
 
 @dataclass(frozen=True, slots=True)
 class Some:
-    """A list that has an entry: where its absence means all, an empty one would be a riddle."""
+    """A list that has an entry: where an absent list means all, an empty one would be a riddle."""
 
     form: ListOf
     instead: str = "leave it out for all"
@@ -178,8 +178,8 @@ class Optional:
 
 
 def or_null(schema: Schema) -> Schema:
-    """A schema that takes null too. Where it can, it stays one: editors say more of a value that
-    doesn't fit one schema than of one that fits neither of two."""
+    """Return a schema that takes null too. It stays one schema where it can: editors say more of a
+    value that doesn't fit one schema than of one that fits neither of two."""
     if "enum" in schema:
         return {**schema, "enum": [*schema["enum"], None]}
     if isinstance(schema.get("type"), str):
@@ -207,8 +207,8 @@ class Record:
     wrong: str = "must be a mapping"
 
     def read(self, key: str, node: Node, faults: DefinitionFaults) -> dict[str, Any] | None:
-        """The values of the keys that the mapping has. Every fault is collected: its author can
-        then repair all of them at once."""
+        """Return the values of the keys that the mapping has. Every fault is collected: its author
+        can then repair all of them at once."""
         if node.tag != "map":
             faults.add(node.line, key, self.wrong)
             return None
@@ -234,7 +234,8 @@ class Record:
 
 
 def actual(node: Node) -> str:
-    """What the file has instead, as YAML understands it: often not what the author meant."""
+    """Return the value that the file has instead, as YAML understands it: often not as the author
+    meant it."""
     if node.tag == "str":
         return f", not {shown(node.value)}"
     if node.tag in ("list", "map"):

@@ -1,5 +1,5 @@
-"""Defines guardrails, what must hold whatever a policy says, and the keys of their file: what each
-may hold, and what it means (`TOOLS.md`, Guardrails).
+"""Defines guardrails, the rules that hold whatever a policy says, and the keys of their file: the
+values and the meaning of each (`TOOLS.md`, Guardrails).
 
     never     no request that it describes is allowed
     always    every request that it describes is allowed
@@ -31,7 +31,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 ABSENT = "absent"
 """Stands for the call without an agent, or without a task."""
 MEMBERS = ("roles", "except_roles", "agents", "sources", "levels", "tasks")
-"""What a guardrail may say about the requests it describes."""
+"""The members by which a guardrail describes requests."""
 MAX_ENTRIES = 1000
 """The most entries of one member, as many as a policy's list may have."""
 MAX_GUARDRAILS = 200
@@ -52,18 +52,19 @@ class Guardrail(NamedTuple):
 
     @classmethod
     def of(cls, name: str, kind: Kind, members: Mapping[str, Sequence[str]]) -> "Guardrail":
-        """The guardrail with these members, an absent one meaning all."""
+        """Return the guardrail with these members, an absent one meaning all."""
         given = {key: tuple(value) for key, value in members.items()}
         return cls(name, kind, **cast("Any", given))
 
     @classmethod
     def from_wire(cls, body: Mapping[str, Any]) -> "Guardrail":
-        """What `to_wire` wrote."""
+        """Parse the document that `to_wire` wrote."""
         kind = next(each for each in KINDS if each in body)
         return cls.of(body["name"], kind, body[kind])
 
     def to_wire(self) -> dict[str, Any]:
-        """`{name, never: {…}}` or `{name, always: {…}}`, as in a file: without empty members."""
+        """Return `{name, never: {…}}` or `{name, always: {…}}`, as in a file: without empty
+        members."""
         members = {key: list(getattr(self, key)) for key in MEMBERS}
         given = {key: value for key, value in members.items() if value}
         return {"name": self.name, self.kind: given}
@@ -148,11 +149,11 @@ GUARDRAIL_FILE = Record(
     },
     "must be a mapping with the key `guardrails`",
 )
-"""A whole file. What it reads are `DefinedGuardrail`s, None for each that has faults."""
+"""A whole file. Reading it gives `DefinedGuardrail`s, and None for each that has faults."""
 
 
 def refuse_duplicates(found: list[DefinedGuardrail], faults: DefinitionFaults) -> None:
-    """Adds a fault for each name that is used before. JSON Schema can't say this."""
+    """Add a fault for each name that is used before. JSON Schema can't say this."""
     first: dict[str, DefinedGuardrail] = {}
     for each in found:
         other = first.setdefault(each.guardrail.name, each)

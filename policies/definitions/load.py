@@ -42,7 +42,7 @@ from policies.ground.json_body import identifier_fault
 from policies.ground.os_errors import worded
 
 MAX_FILE = 1024 * 1024
-"""Bytes of a policy file."""
+"""The limit on a policy file, in bytes."""
 
 _MAX_DEPTH = 8  # a policy file needs 4; each level is a call of `_node`
 _CORE = "tag:yaml.org,2002:"
@@ -54,7 +54,7 @@ _resolve: Callable[[type[yaml.Node], str, tuple[bool, bool]], str] = (
 
 
 def load_tenant(root: Path, tenant_id: str) -> list[Definition]:
-    """The tenant's definitions in order of file and line; empty if the tenant has no folder.
+    """Return the tenant's definitions in order of file and line; empty if the tenant has no folder.
 
     Raises `LoadError` with every fault of every file: one fault rejects all of the tenant's files.
     """
@@ -74,7 +74,8 @@ def load_tenant(root: Path, tenant_id: str) -> list[Definition]:
 
 
 def load_file(path: Path) -> list[Definition]:
-    """The definitions in one file, wherever it is. Raises `LoadError` with all its faults."""
+    """Return the definitions in one file, wherever it is. Raises `LoadError` with all its
+    faults."""
     definitions, faults = _load(path, str(path))
     faults += _duplicates(definitions)
     if faults:
@@ -83,7 +84,7 @@ def load_file(path: Path) -> list[Definition]:
 
 
 def _duplicates(definitions: list[Definition]) -> Iterator[DefinitionFault]:
-    """Faults for names used more than once. Names are compared byte for byte."""
+    """Yield a fault for each name used more than once. Names are compared byte for byte."""
     first: dict[str, Definition] = {}
     for each in definitions:
         other = first.setdefault(each.body["name"], each)
@@ -116,7 +117,8 @@ def _load(path: Path, file: str) -> tuple[list[Definition], list[DefinitionFault
 
 
 def read_text(path: Path, faults: DefinitionFaults) -> str | None:
-    """The text of a YAML file; None if it can't be read, and `faults` says why."""
+    """Return the text of a YAML file; None if it can't be read, and then the reason is in
+    `faults`."""
     try:
         # Only regular files: reading a pipe or device with a policy file's name would block
         # forever.
@@ -142,7 +144,8 @@ def read_text(path: Path, faults: DefinitionFaults) -> str | None:
 
 
 def fault_in_text(text: str, faults: DefinitionFaults) -> bool:
-    """Whether the text has a character that no YAML may have; `faults` then says where."""
+    """Return whether the text has a character that no YAML may have; its place is then in
+    `faults`."""
     control = Reader.NON_PRINTABLE.search(text)
     if control is None:
         return False
@@ -165,8 +168,8 @@ def _line(event: Event) -> int:
 
 
 def parse_tree(text: str, faults: DefinitionFaults, key: str = "policies") -> Node | None:
-    """The single document in `text`; None if it can't be parsed, and `faults` says why. `key` is
-    the list that the file is for."""
+    """Return the single document in `text`; None if it can't be parsed, and then the reason is in
+    `faults`. `key` is the list that the file is for."""
     found: Node | None = None
     try:
         events = yaml.parse(text, Loader=_LOADER)
@@ -222,7 +225,8 @@ def _items(events: Iterator[Event], faults: DefinitionFaults, depth: int) -> Ite
 
 
 def _members(events: Iterator[Event], faults: DefinitionFaults, depth: int) -> dict[str, Node]:
-    """The values by key. Each gets its key's line, since a block value starts on a later line."""
+    """Return the values by key. Each gets its key's line, since a block value starts on a later
+    line."""
     members: dict[str, Node] = {}
     for event in events:
         if isinstance(event, CollectionEndEvent):
@@ -247,7 +251,7 @@ class TenantDefinitions(NamedTuple):
 
 
 def load_definitions(root: Path, tenant_id: str) -> TenantDefinitions:
-    """The policies and guardrails in a tenant's files; both are empty if it has no folder.
+    """Return the policies and guardrails in a tenant's files; both are empty if it has no folder.
 
     Raises `LoadError` with every fault of every file: one rejects all of the tenant's files.
     """
@@ -268,15 +272,15 @@ def load_definitions(root: Path, tenant_id: str) -> TenantDefinitions:
 
 
 def load_guardrails(root: Path, tenant_id: str) -> list[DefinedGuardrail]:
-    """The guardrails of a tenant's file, in its order; empty if it has none. Raises `LoadError`
-    with all its faults."""
+    """Return the guardrails of a tenant's file, in its order; empty if it has none. Raises
+    `LoadError` with all its faults."""
     path = guardrail_file(root, tenant_id)
     return [] if path is None else load_guardrail_file(path, str(path.relative_to(root)))
 
 
 def load_guardrail_file(path: Path, file: str | None = None) -> list[DefinedGuardrail]:
-    """The guardrails in one file, wherever it is; `file` is its name in faults. Raises `LoadError`
-    with all its faults."""
+    """Return the guardrails in one file, wherever it is; `file` is its name in faults. Raises
+    `LoadError` with all its faults."""
     faults = DefinitionFaults(str(path) if file is None else file)
     found: list[DefinedGuardrail] = []
     try:

@@ -1,4 +1,5 @@
-"""What a decision is made from: policy, agent, key, session, and a tenant's settings.
+"""Defines the things that a decision is made from: policy, agent, key, session, and a tenant's
+settings.
 
 Knows their fields (`CONTRACT.md`) and their wire form, but not how they are stored or
 compared.
@@ -28,14 +29,14 @@ SCOPES: tuple[Scope, ...] = get_args(Scope)
 """The scopes of a tenant's key. The superadmin's key belongs to no tenant and is in no list."""
 
 NO_AGENT = "absent"
-"""In a list of agents, stands for calls that name no agent."""
+"""The member of a list of agents that stands for calls that name no agent."""
 
 SessionState = Literal["active", "expired", "revoked"]
 
 
 def _members(document: object, names: Iterable[str]) -> dict[str, Any]:
-    """The named fields of `document`. Tuples become lists: JSON has no tuples, and readers compare
-    the values with lists."""
+    """Return the named fields of `document`. Tuples become lists: JSON has no tuples, and readers
+    compare the values with lists."""
     members = {name: getattr(document, name) for name in names}
     return {name: list(v) if type(v) is tuple else v for name, v in members.items()}
 
@@ -64,12 +65,13 @@ class Policy:
     process_group: str | None = None
 
     def to_wire(self) -> dict[str, Any]:
-        """A policy's fields, and `policy_id` and `version`."""
+        """Return a policy's fields, and `policy_id` and `version`."""
         return _members(self, self.__slots__)
 
     @classmethod
     def from_wire(cls, wire: dict[str, Any]) -> "Policy":
-        """The reverse of `to_wire`. An optional list that is absent or null becomes empty."""
+        """Parse the document that `to_wire` wrote. An optional list that is absent or null becomes
+        empty."""
         return cls(
             policy_id=wire["policy_id"],
             version=wire["version"],
@@ -159,8 +161,8 @@ class Key:
         )
 
     def may_speak_for_agent(self, agent_id: str | None) -> bool:
-        """Whether a sidecar with this key may decide, claim and report for this agent; None is a
-        call that names no agent, which `*` and `absent` admit."""
+        """Return whether a sidecar with this key may decide, claim and report for this agent. None
+        is a call that names no agent, which `*` and `absent` admit."""
         if self.agent_ids is None or "*" in self.agent_ids:
             return True
         if agent_id is None:
@@ -168,16 +170,17 @@ class Key:
         return agent_id != NO_AGENT and _matcher(self.agent_ids)(agent_id)
 
     def may_speak_as_sidecar(self, sidecar_id: str) -> bool:
-        """Whether a sidecar with this key may have this id, as far as the key itself says it."""
+        """Return whether a sidecar with this key may have this id, as far as the key itself
+        tells."""
         return self.sidecar_ids is None or _matcher(self.sidecar_ids)(sidecar_id)
 
     @property
     def names_sidecars(self) -> bool:
-        """Whether the key itself says which sidecars it speaks as."""
+        """True if the key itself lists the sidecars that it speaks as."""
         return self.agent_ids is None or self.sidecar_ids is not None
 
     def live(self, now: int) -> bool:
-        """Whether the key has not expired at `now` (microseconds)."""
+        """Return whether the key has not expired at `now` (microseconds)."""
         return self.expires_at is None or now < self.expires_at
 
 
@@ -200,8 +203,8 @@ class Session:
 
 
 class Candidate(NamedTuple):
-    """A policy set that is evaluated beside the active one, and never decides. `revision` is the
-    policy set's from which the candidate has been listed."""
+    """A policy set that is evaluated beside the active one, and never decides. `revision` is that
+    of the policy set in which the candidate was first listed."""
 
     name: str
     revision: int
@@ -259,7 +262,7 @@ class TenantSettings:
 
 
 def _candidates(wire: object) -> tuple[Candidate, ...]:
-    """The candidates in a tenant's document. One in a form that is not known is left out: a
+    """Return the candidates in a tenant's document. One in a form that is not known is left out: a
     candidate must never be the reason why a decision fails, or why its record is refused."""
     found = (
         Candidate(each["name"], each["revision"])

@@ -26,20 +26,20 @@ GUARDRAILS = "guardrails.yaml"
 TESTS = "_test.yaml"
 _BESIDE = f", and a tenant's guardrails are in <tenant_id>/{GUARDRAILS}"
 MAX_DEPTH = 8
-"""How many folders below a tenant's are searched for tests."""
+"""The number of folder levels below a tenant's folder that are searched for tests."""
 
 _Misplaced = Callable[[Path, str], None]
 
 
 def tenants(root: Path) -> list[str]:
-    """The tenants that have a folder, sorted. Raises `LoadError` if `root` is not a directory: a
-    missing mount must not look like tenants without policies."""
+    """Return the tenants that have a folder, sorted. Raises `LoadError` if `root` is not a
+    directory: a missing mount must not look like tenants without policies."""
     # `strays` reports the folders whose names can't be a tenant's.
     return [path.name for path in _entries(root) if path.is_dir() and not _fault(path.name)]
 
 
 def strays(root: Path) -> list[DefinitionFault]:
-    """Policy files and folders in `root` that can't belong to any tenant."""
+    """Return the policy files and folders in `root` that can't belong to any tenant."""
     # Escaped: such a name may hold line breaks, or not be text.
     return [
         DefinitionFault(ascii(path.name)[1:-1], 0, "", f"belongs to no tenant: {FORM}")
@@ -50,8 +50,8 @@ def strays(root: Path) -> list[DefinitionFault]:
 
 
 def files(root: Path, tenant_id: str) -> tuple[list[Path], list[DefinitionFault]]:
-    """The tenant's policy files, sorted, and the faults of misplaced ones. Both are empty if the
-    tenant has no folder. Raises `LoadError` like `tenants`."""
+    """Return the tenant's policy files, sorted, and the faults of misplaced ones. Both are empty if
+    the tenant has no folder. Raises `LoadError` like `tenants`."""
     found: list[Path] = []
     faults: list[DefinitionFault] = []
     if not has_folder(root, tenant_id):
@@ -94,8 +94,8 @@ def guardrail_file(root: Path, tenant_id: str) -> Path | None:
 
 
 def policy_tests(root: Path, tenant_id: str) -> list[Path]:
-    """The tenant's files of tests, `*_test.yaml` at any depth, sorted. Raises `LoadError` like
-    `tenants`, or if a folder can't be read or a link leads out of the tenant's folder."""
+    """Yield the tenant's files of tests, `*_test.yaml` at any depth, sorted. Raises `LoadError`
+    like `tenants`, or if a folder can't be read or a link leads out of the tenant's folder."""
     faults: list[DefinitionFault] = []
 
     def misplaced(path: Path, message: str) -> None:
@@ -160,7 +160,8 @@ def has_folder(root: Path, tenant_id: str) -> bool:
 
 
 def leads_inside(path: Path, home: Path) -> bool:
-    """Whether `path`, which may be a link, leads to something inside `home`, a resolved path."""
+    """Return whether `path`, which may be a link, leads to something inside `home`, a resolved
+    path."""
     try:
         found = path.resolve()
         # From Python 3.13 on, a link that points to itself is returned as it is.
@@ -170,7 +171,8 @@ def leads_inside(path: Path, home: Path) -> bool:
 
 
 def _listed(folder: Path, unreadable: _Misplaced) -> list[Path]:
-    """The folder's entries, sorted, without hidden ones such as `.loans.yaml.swp` and `..data`."""
+    """Return the folder's entries, sorted, without hidden ones such as `.loans.yaml.swp` and
+    `..data`."""
     try:
         return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     except OSError as error:
@@ -179,12 +181,13 @@ def _listed(folder: Path, unreadable: _Misplaced) -> list[Path]:
 
 
 def _is_yaml(path: Path) -> bool:
-    """Whether the path may be that of a policy file: it is YAML, and not a test."""
+    """Return whether the path may be that of a policy file: it is YAML, and not a test."""
     return path.suffix.lower() in (".yaml", ".yml") and not is_test(path)
 
 
 def is_test(path: Path) -> bool:
-    """Whether the path is that of a file of tests. It defines no policies, wherever it is."""
+    """Return whether the path is that of a file of tests. Such a file defines no policies, wherever
+    it is."""
     return path.name.endswith(TESTS)
 
 
@@ -195,11 +198,13 @@ def _fault(name: str) -> str | None:
 # The member `policies` of a whole file, in a block or in braces.
 _POLICIES = re.compile(rb"""^(?:\{ ?)?["']?policies["']? ?:""", re.MULTILINE)
 _SEARCHED = 1024 * 1024
-"""Bytes; a larger file can't be one of policies."""
+"""The limit on a file of tests that is searched for policies, in bytes; a larger file can't be one
+of policies."""
 
 
 def policies_among_tests(root: Path, tenant_id: str) -> Iterator[DefinitionFault]:
-    """A fault for each such file of the tenant, and for each link out of its folder."""
+    """Yield a fault for each file of tests of the tenant that defines policies, and for each link
+    out of its folder."""
     try:
         paths = policy_tests(root, tenant_id)
     except LoadError as error:
@@ -214,7 +219,7 @@ def policies_among_tests(root: Path, tenant_id: str) -> Iterator[DefinitionFault
 
 
 def _read(path: Path) -> bytes:
-    """The file's bytes; none if it can't be read, since then it can't be told what it defines."""
+    """Return the file's bytes; none if it can't be read, since then its content is unknown."""
     try:
         return path.read_bytes()[:_SEARCHED] if path.is_file() else b""
     except OSError:
@@ -243,8 +248,9 @@ class UnownedFolder(NamedTuple):
 
 
 def unowned(folders: Iterable[str], tenants: Mapping[str, str]) -> list[UnownedFolder]:
-    """Those of `folders` that no tenant owns, at most `MAX_FOLDERS`. `tenants` maps ids to names;
-    names are compared too, since a folder is often named after the tenant instead of its id."""
+    """Return those of `folders` that no tenant owns, at most `MAX_FOLDERS`. `tenants` maps ids to
+    names; names are compared too, since a folder is often named after the tenant instead of its
+    id."""
     left = [folder for folder in folders if folder not in tenants and folder != _BYTECODE]
     by_spelling: dict[str, str] = {}
     for tenant_id, name in tenants.items():
@@ -255,7 +261,8 @@ def unowned(folders: Iterable[str], tenants: Mapping[str, str]) -> list[UnownedF
 
 
 def unlikely(folders: Iterable[str]) -> list[UnownedFolder]:
-    """Like `unowned`, without a list of tenants: a tenant is `default` or has an assigned id."""
+    """Return the folders that probably belong to no tenant, like `unowned` but without a list of
+    tenants: a tenant is `default` or has an assigned id."""
     return unowned((each for each in folders if not _ASSIGNED_ID.match(each)), {DEFAULT: DEFAULT})
 
 

@@ -1,4 +1,5 @@
-"""The keys of a policy file (`CONTRACT.md`, Policies): what each may hold, and what it means."""
+"""The keys of a policy file (`CONTRACT.md`, Policies): the values that each may hold, and its
+meaning."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -89,4 +90,4 @@ POLICY_FILE = Record(
     {"policies": Key(ListOf(_Entry()), "The tenant's policies in this file.", required=True)},
     "must be a mapping with the key `policies`",
 )
-"""A whole file. What it reads are `Definition`s, None for each that has faults."""
+"""A whole file. Reading it gives `Definition`s, and None for each that has faults."""

@@ -17,8 +17,8 @@ Matcher = Callable[[str], bool]
 
 
 class Step(NamedTuple):
-    """One character that a pattern asks for; None if any will do. With `after_run`, any run of
-    characters may come before it, the empty one too."""
+    """One character that a pattern requires; None if any character will do. With `after_run`, any
+    run of characters may come before it, the empty run too."""
 
     character: str | None
     after_run: bool
@@ -33,7 +33,8 @@ class Steps(NamedTuple):
 
 
 def steps(pattern: str) -> Steps:
-    """What `pattern` means. Two patterns with equal steps match the same names."""
+    """Return the steps of `pattern`, which are its meaning. Two patterns with equal steps match the
+    same names."""
     found: list[Step] = []
     run = False
     for character in pattern:
@@ -50,7 +51,7 @@ def is_pattern(entry: str) -> bool:
 
 
 def matcher(entries: Iterable[str]) -> Matcher:
-    """A function that says whether a name equals or matches an entry of the list."""
+    """Return a function that tells whether a name equals or matches an entry of the list."""
     listed = tuple(entries)
     if "*" in listed:
         return _everything  # whatever else is listed
@@ -69,12 +70,12 @@ def matcher(entries: Iterable[str]) -> Matcher:
 
 
 def _is_prefix(pattern: str) -> bool:
-    """Whether the only wildcard is a `*` at the end."""
+    """Return whether the only wildcard is a `*` at the end."""
     return pattern.endswith("*") and not is_pattern(pattern[:-1])
 
 
 def may_begin(pattern: str, prefix: str) -> bool:
-    """Whether `pattern` can match any name that begins with `prefix`."""
+    """Return whether `pattern` can match any name that begins with `prefix`."""
     fixed, star, _ = pattern.partition("*")
     if not star and len(fixed) < len(prefix):
         return False
@@ -83,12 +84,13 @@ def may_begin(pattern: str, prefix: str) -> bool:
 
 
 def literal_prefixes(entries: Iterable[str]) -> tuple[str, ...]:
-    """Each entry's text before its first wildcard, sorted for `shared_prefix`."""
+    """Return each entry's text before its first wildcard, sorted for `shared_prefix`."""
     return tuple(sorted({entry.partition("*")[0].partition("?")[0] for entry in entries}))
 
 
 def shared_prefix(prefixes: Sequence[str], name: str) -> int:
-    """The number of leading characters that `name` shares with the closest of the sorted prefixes.
+    """Return the number of leading characters that `name` shares with the closest of the sorted
+    prefixes.
 
     In sorted order the closest prefix is next to where `name` would be inserted, so a binary search
     finds it.
@@ -113,7 +115,7 @@ def _everything(_name: str) -> bool:
 
 
 def _expression(pattern: str) -> str:
-    """The pattern as a regular expression in which each run but the last is atomic.
+    """Return the pattern as a regular expression in which each run but the last is atomic.
 
     After a run, the leftmost match of the next piece is as good as any later one. So there is no
     backtracking, and a hostile name costs at most pattern length times name length.

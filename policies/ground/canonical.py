@@ -33,7 +33,7 @@ class NotCanonical(ValueError):
 
 
 def encode(value: object) -> bytes:
-    """`value` as JSON bytes with sorted keys and no white space.
+    """Return `value` as JSON bytes with sorted keys and no white space.
 
     Does not check keys or refuse floats: callers pass values they built themselves. Use `check` for
     values from elsewhere. An integer beyond 53 bits or a lone surrogate raises
@@ -54,7 +54,7 @@ def check(value: object, known: frozenset[str] = frozenset()) -> None:
 
 
 def _is_canonical(container: Any, depth: int, known: frozenset[str]) -> bool:
-    """Whether a list or object of decoded JSON is within the profile."""
+    """Return whether a list or object of decoded JSON is within the profile."""
     # A fifth of the time of `_check`: it tracks no path, and recurses only into containers.
     if depth > MAX_DEPTH:
         return False
@@ -104,7 +104,8 @@ _second: list[tuple[int, str]] = [(-1, "")]
 
 
 def rfc3339(micros: int) -> str:
-    """`micros` since 1970-01-01 UTC as `YYYY-MM-DDTHH:MM:SS.ffffffZ` (`CONTRACT.md`, Responses)."""
+    """Return `micros` since 1970-01-01 UTC as `YYYY-MM-DDTHH:MM:SS.ffffffZ` (`CONTRACT.md`,
+    Responses)."""
     seconds, fraction = divmod(micros, 1_000_000)
     last = _second[0]
     if last[0] != seconds:
@@ -114,7 +115,8 @@ def rfc3339(micros: int) -> str:
 
 
 def micros(text: str) -> int:
-    """The inverse of `rfc3339`; any other form raises `NotCanonical`."""
+    """Parse a time into microseconds: the inverse of `rfc3339`. Any other form raises
+    `NotCanonical`."""
     # `fromisoformat` accepts other spellings, such as other offsets. The log has one for each time.
     if not _TIME.match(text):
         raise NotCanonical(f"`{text[:40]}` is not a time of the form YYYY-MM-DDTHH:MM:SS.ffffffZ")
@@ -126,17 +128,19 @@ def micros(text: str) -> int:
 
 @lru_cache(maxsize=256)
 def _at_second(text: str) -> int:
-    """A whole second in microseconds. Cached, because a batch's records share few seconds."""
+    """Return the microseconds of a whole second. Cached, because a batch's records share few
+    seconds."""
     return (datetime.fromisoformat(f"{text}+00:00") - _EPOCH) // timedelta(microseconds=1)
 
 
 def b64(raw: bytes) -> str:
-    """Base64 in the standard alphabet, with padding."""
+    """Return base64 in the standard alphabet, with padding."""
     return b2a_base64(raw, newline=False).decode("ascii")
 
 
 def unb64(text: str) -> bytes:
-    """The inverse of `b64`; text that `b64` would not produce raises `NotCanonical`."""
+    """Decode base64: the inverse of `b64`. Text that `b64` would not produce raises
+    `NotCanonical`."""
     try:
         raw = a2b_base64(text)
     except ValueError as error:

@@ -44,16 +44,16 @@ class ConnectionBudget:
         self.refused = 0
         """Connections refused so far."""
         self.head_bytes = 0
-        """Bytes of unfinished heads held now."""
+        """The bytes of unfinished heads held now."""
         self.heads_refused = 0
         """Unfinished heads refused so far."""
 
     def slot(self) -> "Slot":
-        """A place for one connection, which it has yet to take."""
+        """Return a place for one connection, which it has yet to take."""
         return Slot(self)
 
     def head(self) -> "HeldHead":
-        """The head under way on one connection; none has begun."""
+        """Return a counter for the unfinished head on one connection; no head has begun yet."""
         return HeldHead(self)
 
 
@@ -67,8 +67,8 @@ class Slot:
         self._taken = False
 
     def take(self, _abort: Callable[[], None]) -> bool:
-        """Takes the place when the connection is made, which `abort` ends. False if there is none:
-        the connection must be ended at once."""
+        """Take the place when the connection is made; `abort` ends the connection. Return False if
+        there is no place: the connection must be ended at once."""
         budget = self._budget
         if budget.open >= budget.most:
             budget.refused += 1
@@ -78,7 +78,7 @@ class Slot:
         return True
 
     def leave(self) -> None:
-        """Frees the place, if it was taken, when the connection is lost."""
+        """Free the place, if it was taken, when the connection is lost."""
         if self._taken:
             self._taken = False
             self._budget.open -= 1
@@ -94,8 +94,8 @@ class HeldHead:
         self.size = 0
 
     def resize(self, size: int) -> bool:
-        """Holds `size` bytes instead of those before. False, and then none are held, if all heads
-        together would exceed the limit."""
+        """Hold `size` bytes instead of the bytes held before. Return False, and hold none, if all
+        heads together would exceed the limit."""
         budget = self._budget
         if size > self.size and budget.head_bytes - self.size + size > budget.head_limit:
             budget.heads_refused += 1
@@ -106,6 +106,6 @@ class HeldHead:
         return True
 
     def release(self) -> None:
-        """Holds nothing: the head has ended, or its connection has."""
+        """Hold nothing more: the head has ended, or its connection has."""
         self._budget.head_bytes -= self.size
         self.size = 0

@@ -17,12 +17,13 @@ UNKNOWN: Final = "not known"
 
 
 def install_command(extra: str = "") -> str:
-    """The command that installs the wheel in the current folder, with an extra if one is given."""
+    """Return the command that installs the wheel in the current folder, with an extra if one is
+    given."""
     return f"pip install './{WHEEL}[{extra}]'" if extra else f"pip install ./{WHEEL}"
 
 
 def how_to_install(extra: str) -> str:
-    """What an error says where an extra is missing, after `;`."""
+    """Return the text that an error adds after `;` where an extra is missing."""
     return (
         f"run `{install_command(extra)}` in the folder with the wheel, or "
         f"`pip install '.[{extra}]'` in a checkout"
@@ -31,7 +32,7 @@ def how_to_install(extra: str) -> str:
 
 @cache
 def wheel_digest() -> str:
-    """The SHA-256 of the wheel that this process runs from, as 64 hex digits.
+    """Return the SHA-256 of the wheel that this process runs from, as 64 hex digits.
 
     The installer notes it (PEP 610). `not known` where it noted none: in a checkout, for an
     installation from an index, and for installers that leave it out.
@@ -46,7 +47,7 @@ def wheel_digest() -> str:
 
 
 def _sha256(noted: str) -> str:
-    """The digest in the text of a `direct_url.json`."""
+    """Return the digest in the text of a `direct_url.json`."""
     try:
         found = json.loads(noted)["archive_info"]["hashes"]["sha256"]
     except (ValueError, KeyError, TypeError):  # another form, such as that of an editable install

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Severity(Enum):
-    """How severe a finding is, most severe first."""
+    """The severity of a finding, most severe first."""
 
     HIGH = "high"
     """A retrieval can bypass the sidecar, or others can act as the agent."""
@@ -34,12 +34,13 @@ _ORDER = {severity: rank for rank, severity in enumerate(Severity)}
 
 
 def ordered(findings: Iterable[DoctorFinding]) -> list[DoctorFinding]:
-    """The findings without duplicates, the most severe first, otherwise in their order."""
+    """Return the findings without duplicates, the most severe first, otherwise in their order."""
     return sorted(dict.fromkeys(findings), key=lambda each: _ORDER[each.severity])
 
 
 def as_lines(findings: Sequence[DoctorFinding], shown: Callable[[str], str] = str) -> str:
-    """Some findings for a terminal, and how many there are. `shown` escapes a line."""
+    """Return some findings as lines for a terminal, and the number of findings. `shown` escapes a
+    line."""
     blocks = [
         "\n".join(
             map(

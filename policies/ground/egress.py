@@ -81,8 +81,8 @@ _GLOBAL_UNICAST = ip_network("2000::/3")
 
 
 def refusal(address: Address) -> str | None:
-    """Why a name that someone else chose may not resolve to `address`: one of `REASONS`, or None if
-    it may."""
+    """Return the reason why a name that someone else chose may not resolve to `address`: one of
+    `REASONS`, or None if it may."""
     for each in NOT_PUBLIC:
         if address in each.network:
             return each.reason

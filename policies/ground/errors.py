@@ -10,7 +10,8 @@ import orjson
 
 
 def error_body(status: int, message: str, details: str | None = None) -> dict[str, object]:
-    """`{error, message, code, details?}`: `error` is the reason phrase, `code` the status."""
+    """Return `{error, message, code, details?}`: `error` is the reason phrase, `code` the
+    status."""
     # `details` is absent rather than null, as `CONTRACT.md`, Errors, shows it.
     body: dict[str, object] = {
         "error": HTTPStatus(status).phrase,
@@ -112,7 +113,7 @@ class Unavailable(SluiceError):
 
 
 def invalid(complaints: list[str], what: str = "body") -> Invalid:
-    """An error with all complaints at once, one per line of `details`."""
+    """Return an error with all complaints at once, one per line of `details`."""
     count = len(complaints)
     fault = "field is" if count == 1 else "fields are"
     return Invalid(f"{count} {fault} not valid in the {what}", details="\n".join(complaints))

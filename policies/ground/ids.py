@@ -5,7 +5,7 @@ ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 def base62(number: int, width: int) -> str:
-    """`number` in base 62, zero-padded to `width` characters."""
+    """Return `number` in base 62, zero-padded to `width` characters."""
     digits = ""
     while number:
         number, digit = divmod(number, 62)
@@ -14,7 +14,8 @@ def base62(number: int, width: int) -> str:
 
 
 def uuid7(now_micros: int, entropy: bytes) -> str:
-    """A UUIDv7 (RFC 9562, section 5.7) of a time in microseconds and at least 10 random bytes."""
+    """Return a UUIDv7 (RFC 9562, section 5.7) of a time in microseconds and at least 10 random
+    bytes."""
     # 48 bits of milliseconds, 4 of version, 12 random, 2 of variant, 62 random.
     digits = ((now_micros // 1000).to_bytes(6, "big") + entropy[:10]).hex()
     variant = "89ab"[entropy[2] >> 4 & 3]  # a nibble that is used nowhere else
@@ -22,5 +23,6 @@ def uuid7(now_micros: int, entropy: bytes) -> str:
 
 
 def prefixed(prefix: str, entropy: bytes) -> str:
-    """`prefix` and 22 base-62 digits of 16 random bytes: `pol_…`, `agt_…`, `key_…`, `ten_…`."""
+    """Return `prefix` and 22 base-62 digits of 16 random bytes: `pol_…`, `agt_…`, `key_…`,
+    `ten_…`."""
     return prefix + base62(int.from_bytes(entropy[:16], "big"), 22)

@@ -10,13 +10,14 @@ import orjson
 from policies.ground.errors import Malformed
 
 CONTROL_CHARACTERS = r"\x00-\x1f\x7f-\x9f"
-"""What an identifier may not contain, as in a class of characters of a regular expression."""
+"""The characters that an identifier may not contain, as in a class of characters of a regular
+expression."""
 _CONTROL = re.compile(f"[{CONTROL_CHARACTERS}]")
 MAX_IDENTIFIER = 256
 
 
 def is_json(content_type: str | None) -> bool:
-    """Whether a `Content-Type` is JSON; an absent one counts as JSON."""
+    """Return whether a `Content-Type` is JSON; an absent one counts as JSON."""
     if content_type is None or content_type == "application/json":
         return True  # nearly every request: no parsing
     media, _, parameters = content_type.partition(";")
@@ -28,7 +29,7 @@ def is_json(content_type: str | None) -> bool:
 
 
 def parse_object(raw: bytes, content_type: str | None, *, unique: bool) -> dict[str, Any]:
-    """The JSON object in `raw`; `Malformed` if it is anything else.
+    """Parse the JSON object in `raw`; `Malformed` if it is anything else.
 
     `unique` also refuses duplicate keys at any depth: of two readers of the same bytes, one may use
     the first value and the other the last.
@@ -67,7 +68,7 @@ def _refuse_duplicate(pairs: list[tuple[str, Any]]) -> None:
 
 
 def identifier_fault(value: object) -> str | None:
-    """What is wrong with an identifier; None if it is valid.
+    """Return the fault of an identifier; None if it is valid.
 
     An identifier is a string of 1 to 256 characters without control characters, stored byte for
     byte.

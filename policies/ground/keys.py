@@ -25,9 +25,9 @@ class KeysDiffer(Unauthorized):
 
 
 def presented_key(api_keys: Sequence[str], authorizations: Sequence[str]) -> str | None:
-    """The API key of a request, from all values of its headers `X-API-Key` and `Authorization`
-    (`CONTRACT.md`, Authentication). None if there is no key; `KeysDiffer` if the two headers
-    disagree.
+    """Return the API key of a request, from all values of its headers `X-API-Key` and
+    `Authorization` (`CONTRACT.md`, Authentication). None if there is no key; `KeysDiffer` if the
+    two headers disagree.
 
     A repeated header never yields a valid key: a proxy in front of us may have checked the other
     value.
@@ -52,24 +52,24 @@ def _single(values: Sequence[str]) -> str | None:
 
 
 def _bearer(authorization: str) -> str | None:
-    """The token of the scheme `Bearer`, in any case (RFC 9110, section 11.1); else None."""
+    """Return the token of the scheme `Bearer`, in any case (RFC 9110, section 11.1); else None."""
     scheme, _, token = authorization.partition(" ")
     return token.strip(" ") if scheme.lower() == "bearer" else None
 
 
 def make_key(entropy: bytes) -> str:
-    """A key made of 32 random bytes."""
+    """Return a key made of 32 random bytes."""
     body = "slc_" + base62(int.from_bytes(entropy[:32], "big"), 43)
     return body + base62(crc32(body.encode("ascii")), 6)
 
 
 def well_formed(key: str) -> bool:
-    """Whether `key` has the format and the checksum of our keys."""
+    """Return whether `key` has the format and the checksum of our keys."""
     return bool(_FORM.match(key)) and base62(crc32(key[:47].encode("ascii")), 6) == key[47:]
 
 
 def key_digest(key: str) -> bytes:
-    """SHA-256 of the key, the only form that is ever stored."""
+    """Return the SHA-256 of the key, the only form that is ever stored."""
     # A slow hash would protect a password that can be guessed; 256 random bits need none.
     # `surrogateescape` keeps keys distinct that contain bytes outside UTF-8, as a header may.
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()

@@ -19,7 +19,7 @@ class ListenAddress:
 
     @classmethod
     def parse(cls, text: str) -> "ListenAddress":
-        """`127.0.0.1:8700`, `[::1]:8700`, `*:8700`; anything else raises `ValueError`."""
+        """Parse `127.0.0.1:8700`, `[::1]:8700` or `*:8700`; anything else raises `ValueError`."""
         host, colon, port = text.rpartition(":")
         bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
         # `isdigit` alone accepts `²`, which `int` refuses. The length bounds the work of `int`.
@@ -43,7 +43,7 @@ class ListenAddress:
 
     @property
     def loopback(self) -> bool:
-        """Whether only this machine can reach it. False for a name other than `localhost`, which
+        """True if only this machine can reach it. False for a name other than `localhost`, which
         may resolve to any address."""
         try:
             return self.host == "localhost" or ip_address(self.host).is_loopback

@@ -51,26 +51,27 @@ class LogRecord(Protocol):
 
 
 def entry_of(record: LogRecord, time: int, request_id: str | None, error: str | None) -> Entry:
-    """The contents of the line for `record`, logged at `time`."""
+    """Return the contents of the line for `record`, logged at `time`."""
     level, message = record.levelname.lower(), record.getMessage()
     return Entry(time, level, record.name, message, request_id, error)
 
 
 def renderer(form: str | None, *, terminal: bool) -> Callable[[Entry], str]:
-    """The function that renders lines in `form`, one of `FORMATS`. Without it, a terminal gets text
-    and anything else gets JSON."""
+    """Return the function that renders lines in `form`, one of `FORMATS`. Without it, a terminal
+    gets text and anything else gets JSON."""
     # An unknown form counts as absent: the settings report it, in a line of this log.
     text = terminal if form not in FORMATS else form == "text"
     return text_line if text else json_line
 
 
 def threshold(level: str) -> str:
-    """The name of `level` in `logging`; `INFO` for an unknown one, which the settings report."""
+    """Return the name of `level` in `logging`; `INFO` for an unknown one, which the settings
+    report."""
     return level.upper() if level in LEVELS else "INFO"
 
 
 def json_line(entry: Entry) -> str:
-    """`{time, level, logger, message}`, and `request_id` and `error` if they are set."""
+    """Return `{time, level, logger, message}`, and `request_id` and `error` if they are set."""
     line = {
         "time": rfc3339(entry.time),
         "level": entry.level,
@@ -86,8 +87,8 @@ def json_line(entry: Entry) -> str:
 
 
 def text_line(entry: Entry) -> str:
-    """`time LEVEL logger: message [request_id]`, then each line of the error behind a bar, so that
-    no line can be mistaken for another entry."""
+    """Return `time LEVEL logger: message [request_id]`, then each line of the error behind a bar,
+    so that no line can be mistaken for another entry."""
     head = f"{rfc3339(entry.time)} {entry.level.upper()} {entry.logger}: "
     line = head + _escaped(entry.message[:LONGEST_MESSAGE])
     if entry.request_id is not None:
@@ -99,10 +100,10 @@ def text_line(entry: Entry) -> str:
 
 
 def _escaped(text: str) -> str:
-    """`text` with every character escaped that could end a line or move the cursor."""
+    """Return `text` with every character escaped that could end a line or move the cursor."""
     return _encodable(text).translate(_ESCAPED)
 
 
 def _encodable(text: str) -> str:
-    """`text` without lone surrogates, which come from file names that are not UTF-8."""
+    """Return `text` without lone surrogates, which come from file names that are not UTF-8."""
     return text.encode("utf-8", "backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""Words an error of the operating system: the name of its number, and what it means."""
+"""Words an error of the operating system: the name of its number, and its meaning."""
 
 import errno
 import os
@@ -6,8 +6,9 @@ from pathlib import Path
 
 
 def worded(error: OSError, path: Path | None = None) -> str:
-    """Such as ``ENOSPC (no space left on device) at `/var/lib/sluice/spool` ``; the path only if
-    one is given. For errors of files: those of TLS and of name resolution have other numbers."""
+    """Return a text such as ``ENOSPC (no space left on device) at `/var/lib/sluice/spool` ``; the
+    path only if one is given. Only for errors of files: errors of TLS and of name resolution have
+    other numbers."""
     where = "" if path is None else f" at `{path}`"
     if error.errno is None:
         return (str(error) or type(error).__name__) + where
@@ -15,7 +16,7 @@ def worded(error: OSError, path: Path | None = None) -> str:
 
 
 def numbered(number: int, text: str | None = None) -> str:
-    """The name of an `errno`, and what it means, or `text` instead of that."""
+    """Return the name of an `errno` and its meaning, or `text` instead of the meaning."""
     text = text or os.strerror(number)
     text = text[:1].lower() + text[1:]
     name = errno.errorcode.get(number)

@@ -10,8 +10,9 @@ GONE = 0
 
 
 def printable(text: str) -> str:
-    """`text` on one line, with what isn't printable escaped: control characters, ends of lines and
-    paragraphs, and characters that change the writing direction. A terminal would obey them."""
+    """Return `text` on one line, with unprintable characters escaped: control characters, ends of
+    lines and paragraphs, and characters that change the writing direction. A terminal would obey
+    them."""
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
     )

@@ -68,7 +68,7 @@ class RedisUrl:
         )
 
     def with_files_in(self, directory: Path) -> "RedisUrl":
-        """The same with the options' relative paths taken from this directory."""
+        """Return the same URL with the options' relative paths taken from this directory."""
         # `directory / "/etc/x"` is `/etc/x`: an absolute path stays as it is.
         return replace(
             self, options=tuple((key, str(directory / path)) for key, path in self.options)

@@ -25,16 +25,17 @@ class Signer:
         return cls(Ed25519PrivateKey.generate().private_bytes_raw())
 
     def seed(self) -> bytes:
-        """The private key: 32 bytes, for a file with mode 0600 and nowhere else."""
+        """Return the private key: 32 bytes, for a file with mode 0600 and nowhere else."""
         return self._key.private_bytes_raw()
 
     def sign(self, message: bytes) -> bytes:
-        """The signature, 64 bytes."""
+        """Return the signature, 64 bytes."""
         return self._key.sign(message)
 
 
 def verify(public: bytes, signature: bytes, message: bytes) -> bool:
-    """Whether `signature` (64 bytes) over `message` was made with the private key of `public`."""
+    """Return whether `signature` (64 bytes) over `message` was made with the private key that
+    belongs to `public`."""
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
     except (InvalidSignature, ValueError):  # ValueError: the public key has the wrong length
@@ -43,8 +44,8 @@ def verify(public: bytes, signature: bytes, message: bytes) -> bool:
 
 
 def receipt_message(tenant_id: str, source: str, instance: str, n: int, hash_: bytes) -> bytes:
-    """The message that a receipt signs: the log contains this source's records up to number `n`,
-    and record `n` has this hash."""
+    """Return the message that a receipt signs: the log contains this source's records up to number
+    `n`, and record `n` has this hash."""
     # Every kind of signed message has its own prefix, which ends with a byte that no JSON contains:
     # a signature of one kind never fits another.
     fields = {"tenant": tenant_id, "source": source, "inst": instance, "n": n, "hash": b64(hash_)}
@@ -79,12 +80,12 @@ class Endorsement:
 
 
 def rotation_message(former: bytes, successor: bytes) -> bytes:
-    """The message that an endorsement signs."""
+    """Return the message that an endorsement signs."""
     return b"sluice/key-rotation/v1\0" + encode({"from": b64(former), "to": b64(successor)})
 
 
 def endorsed(pinned: bytes, chain: Sequence[Endorsement]) -> bytes | None:
-    """The key that `chain`, oldest first, leads to from `pinned`.
+    """Return the key that `chain`, oldest first, leads to from `pinned`.
 
     Returns `pinned` itself if it endorsed no key in the chain, and None if a later endorsement is
     invalid or does not continue from the one before.
@@ -116,12 +117,13 @@ class KeyRing:
             raise ValueError("the endorsements do not lead to the key")
 
     def rotated(self, successor: Signer) -> "KeyRing":
-        """The ring with `successor` as its signing key, endorsed by the current one."""
+        """Return the ring with `successor` as its signing key, endorsed by the current one."""
         made = Endorsement.by(self.signer, successor.public)
         return KeyRing(successor, (*self.history, made))
 
     def continued(self, later: Sequence[Endorsement]) -> tuple[Endorsement, ...]:
-        """The history, and those of `later` that continue it beyond the signing key."""
+        """Return the history, and those endorsements of `later` that continue it beyond the signing
+        key."""
         chain, newest = list(self.history), self.signer.public
         # Follow only endorsements by the newest key: a former key could endorse a stranger's.
         for each in later:
@@ -131,8 +133,8 @@ class KeyRing:
         return tuple(chain)
 
     def trusted(self, later: Sequence[Endorsement] = ()) -> tuple[bytes, ...]:
-        """The public keys whose signatures are trusted: this one, those before it, and those that
-        `later` leads to."""
+        """Return the public keys whose signatures are trusted: this one, those before it, and those
+        that `later` leads to."""
         chain = self.continued(later)
         first = chain[0].former if chain else self.signer.public
         return (first, *(each.next for each in chain))

@@ -35,7 +35,8 @@ def read_time(text: str, now: int) -> int:
 
 
 def read_time_text(text: str, now: int) -> str:
-    """Read it as the API takes it, `YYYY-MM-DDTHH:MM:SS.ffffffZ`. Raises `UnreadableTime`."""
+    """Read a time, and return it in the API's form, `YYYY-MM-DDTHH:MM:SS.ffffffZ`. Raises
+    `UnreadableTime`."""
     return _moment(text, now).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 

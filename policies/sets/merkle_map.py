@@ -34,7 +34,7 @@ def node_digest(body: bytes) -> str:
 
 
 def path(name: str) -> tuple[str, str]:
-    """The names of the branch node and the bucket node that a document's name falls into."""
+    """Return the names of the branch node and the bucket node that a document's name falls into."""
     first, second = hashlib.sha256(name.encode()).digest()[:2]
     # Six bits select the branch, the next six the bucket in it.
     branch, bucket = first >> 2, ((first & 3) << 4) | (second >> 4)
@@ -42,12 +42,13 @@ def path(name: str) -> tuple[str, str]:
 
 
 def nodes_of(names: Iterable[str]) -> set[str]:
-    """The nodes that prove these names and change when their documents do, the root included."""
+    """Return the nodes that prove these names and change when their documents do, the root
+    included."""
     return {ROOT}.union(*map(path, names))
 
 
 def prove(root: str, nodes: Mapping[str, bytes | None], name: str) -> str | None:
-    """The digest of the document `name` under the root with digest `root`; None if it has no
+    """Return the digest of the document `name` under the root with digest `root`; None if it has no
     document. Raises `NotProven` if `nodes` don't prove either."""
     branch, bucket = path(name)
     top = _children(nodes, ROOT, root)
@@ -64,27 +65,28 @@ def prove(root: str, nodes: Mapping[str, bytes | None], name: str) -> str | None
 
 
 def branches(nodes: Mapping[str, bytes | None], root: str) -> dict[str, str]:
-    """The digests of all branches that are not empty, by name. Raises `NotProven`."""
+    """Return the digests of all branches that are not empty, by name. Raises `NotProven`."""
     return {f"{at:02x}": each for at, each in enumerate(_children(nodes, ROOT, root)) if each}
 
 
 def buckets(nodes: Mapping[str, bytes | None], branch: str, digest: str) -> dict[str, str]:
-    """The digests of all buckets of a branch that are not empty, by name. Raises `NotProven`."""
+    """Return the digests of all buckets of a branch that are not empty, by name. Raises
+    `NotProven`."""
     children = _children(nodes, branch, digest)
     return {f"{branch}.{at:02x}": each for at, each in enumerate(children) if each}
 
 
 def entries(nodes: Mapping[str, bytes | None], bucket: str, digest: str) -> dict[str, str]:
-    """The digests of all documents of a bucket, by name. Raises `NotProven`."""
+    """Return the digests of all documents of a bucket, by name. Raises `NotProven`."""
     return dict(_load_verified(nodes, bucket, digest))
 
 
 def updated_nodes(
     nodes: Mapping[str, bytes | None], changed: Mapping[str, str | None]
 ) -> dict[str, bytes | None]:
-    """The nodes that change when these documents do. `changed` maps a name to its new digest, or to
-    None if the document was removed; in the result, None means that a node became empty. `nodes`
-    holds the previous nodes that `nodes_of` lists, as far as they exist."""
+    """Return the nodes that change when these documents do. `changed` maps a name to its new
+    digest, or to None if the document was removed; in the result, None means that a node became
+    empty. `nodes` holds the previous nodes that `nodes_of` lists, as far as they exist."""
     new: dict[str, bytes | None] = {}
     # Bottom up: a bucket's digest goes into its branch, a branch's digest into the root.
     buckets: dict[str, dict[str, str]] = {}

@@ -1,4 +1,4 @@
-"""What a decision is based on: a tenant's policies, agents and keys as documents, compiled on first
+"""The basis of a decision: a tenant's policies, agents and keys as documents, compiled on first
 use.
 
 Knows the documents' names and bytes. Doesn't know where they are stored: `fetch` reads them (from
@@ -37,17 +37,19 @@ KEY = "key/"
 
 
 def key_name(digest: bytes) -> str:
-    """`digest` is the key's SHA-256, so the document's name finds a key without revealing it."""
+    """Return the name of a key's document. `digest` is the key's SHA-256, so that the name finds a
+    key without revealing it."""
     return KEY + digest.hex()
 
 
 def enrolment_name(agent_id: str) -> str:
-    """Only an approved agent with a workload has a document."""
+    """Return the name of the document of an agent's enrolment. Only an approved agent with a
+    workload has one."""
     return f"enrolment/{agent_id}"
 
 
 def enrolment_document(generation: str, role: str) -> bytes:
-    """The document on which every key that an agent's pods enrolled for depends."""
+    """Return the document on which every key that an agent's pods enrolled for depends."""
     return encode({"agent_role": role, "generation": generation})
 
 
@@ -55,8 +57,8 @@ CANDIDATE = "candidate/"
 
 
 def candidate_name(candidate: str, role: str) -> str:
-    """The document of a candidate's policies of one role; absent if it has none of that role. No
-    candidate's name contains `/`."""
+    """Return the name of the document of a candidate's policies of one role; the document is absent
+    if the candidate has none of that role. No candidate's name contains `/`."""
     return f"{CANDIDATE}{candidate}/{role}"
 
 
@@ -64,12 +66,12 @@ SESSION = "session/"
 
 
 def session_name(session_id: str) -> str:
-    """Only a revoked session has a document."""
+    """Return the name of the document of a revoked session. No other session has a document."""
     return SESSION + session_id
 
 
 def session_document(session_id: str) -> bytes:
-    """The document that tells every sidecar that a session is revoked."""
+    """Return the document that tells every sidecar that a session is revoked."""
     return encode({"session_id": session_id, "state": "revoked"})
 
 
@@ -78,7 +80,7 @@ def tenant_document(settings: TenantSettings) -> bytes:
 
 
 def role_document(policies: Iterable[Policy]) -> bytes | None:
-    """The document of a role's active policies; None if the role has no active policy."""
+    """Return the document of a role's active policies; None if the role has no active policy."""
     # Sorted: the same policies must always have the same bytes, and so the same digest.
     ordered = sorted(policies, key=lambda policy: policy.name)
     return encode([policy.to_wire() for policy in ordered]) if ordered else None
@@ -93,12 +95,12 @@ def key_document(key: Key) -> bytes:
 
 
 def document_digest(body: bytes) -> str:
-    """SHA-256 of a document's bytes in hex: its address and its checksum."""
+    """Return the SHA-256 of a document's bytes in hex: its address and its checksum."""
     return hashlib.sha256(body).hexdigest()
 
 
 def documents_for(retrieval: Retrieval) -> list[str]:
-    """The documents that a decision on `retrieval` reads, apart from the key's."""
+    """Return the documents that a decision on `retrieval` reads, apart from the key's."""
     names = [TENANT, SOURCES, role_name(retrieval.agent_role)]
     if retrieval.agent_id is not None:
         names.append(agent_name(retrieval.agent_id))
@@ -108,13 +110,13 @@ def documents_for(retrieval: Retrieval) -> list[str]:
 
 
 def candidate_documents(settings: TenantSettings, retrieval: Retrieval) -> list[str]:
-    """The documents that the tenant's candidates read for a decision on `retrieval`."""
+    """Return the documents that the tenant's candidates read for a decision on `retrieval`."""
     return [candidate_name(each.name, retrieval.agent_role) for each in settings.candidates]
 
 
 class Enrolment(NamedTuple):
-    """What an agent's enrolled keys depend on. A key is live while `generation` is the one that it
-    was issued in. `agent_role` is the role that the agent's pods act in."""
+    """The document on which an agent's enrolled keys depend. A key is live while `generation` is
+    the generation in which it was issued. `agent_role` is the role that the agent's pods act in."""
 
     generation: str
     agent_role: str
@@ -150,23 +152,24 @@ class PolicySet:
         self.revision = revision
 
     def settings(self) -> TenantSettings:
-        """Raises `NoPolicySet`, or any error if the document has a format that is not known."""
+        """Return the tenant's settings. Raises `NoPolicySet`, or any error if the document has a
+        format that is not known."""
         found: TenantSettings | None = self._get(TENANT, _settings)
         if found is None:
             raise NoPolicySet(f"the policy set has no document `{TENANT}`")
         return found
 
     def masks(self) -> bool:
-        """Whether personal data is masked before it is recorded. If the setting can't be read,
-        masking is on: a record can't be taken back."""
+        """Return whether personal data is masked before it is recorded. If the setting can't be
+        read, masking is on: a record can't be taken back."""
         try:
             return self.settings().pii_masking
         except Exception:  # noqa: BLE001  # any failure means that masking was not switched off
             return True
 
     def frozen(self) -> bool:
-        """Whether the tenant is frozen (`CONTRACT.md`, Incident controls). Without a policy set it
-        is not. A document that can't be read counts as a freeze: it may come from a newer
+        """Return whether the tenant is frozen (`CONTRACT.md`, Incident controls). Without a policy
+        set it is not. A document that can't be read counts as a freeze: it may come from a newer
         version."""
         try:
             return self.settings().frozen_at is not None
@@ -177,19 +180,19 @@ class PolicySet:
             return True
 
     def role(self, name: str) -> Role | None:
-        """None if the role has no active policy."""
+        """Return the role; None if it has no active policy."""
         # Join the name here and below as `role_name` and its like do, but without a call: each
         # decision looks up three.
         found: Role | None = self._get("role/" + name, _role)
         return found
 
     def sources(self) -> SourceLevels | None:
-        """None if the tenant states no level of any source."""
+        """Return the levels that the tenant states; None if it states no level of any source."""
         found: SourceLevels | None = self._get(SOURCES, SourceLevels)
         return found
 
     def candidate_role(self, candidate: str, role: str) -> Role | None:
-        """The role by a candidate's policies; None if it has no policy of that role."""
+        """Return the role by a candidate's policies; None if it has no policy of that role."""
         found: Role | None = self._get(f"candidate/{candidate}/{role}", _role)
         return found
 
@@ -198,12 +201,13 @@ class PolicySet:
         return found
 
     def key(self, digest: bytes) -> Key | None:
-        """The key with this SHA-256. Doesn't check its expiry, which needs the caller's clock."""
+        """Return the key with this SHA-256. Doesn't check its expiry, which needs the caller's
+        clock."""
         found: Key | None = self._get("key/" + digest.hex(), partial(_key, digest))
         return found
 
     def enrolment(self, agent_id: str) -> Enrolment | None:
-        """None if no pod may hold a key of this agent now."""
+        """Return the enrolment; None if no pod may hold a key of this agent now."""
         found: Enrolment | None = self._get(enrolment_name(agent_id), _enrolment)
         return found
 

@@ -18,27 +18,28 @@ HISTORY = b"keys"
 
 
 def set_key(tenant_id: str) -> str:
-    """A hash that holds the head, the documents and the nodes."""
+    """Return the key of a hash that holds the head, the documents and the nodes."""
     return f"{_tag(tenant_id)}:set"
 
 
 def changes_key(tenant_id: str) -> str:
-    """A stream of heads."""
+    """Return the key of a stream of heads."""
     return f"{_tag(tenant_id)}:changes"
 
 
 def beats_key(tenant_id: str) -> str:
-    """A stream of heartbeats."""
+    """Return the key of a stream of heartbeats."""
     return f"{_tag(tenant_id)}:beats"
 
 
 def doubts_key(tenant_id: str) -> str:
-    """A stream of fields of the set that a sidecar found missing or wrong."""
+    """Return the key of a stream of those fields of the set that a sidecar found missing or
+    wrong."""
     return f"{_tag(tenant_id)}:doubts"
 
 
 def session_key(tenant_id: str, session_id: str) -> str:
-    """A hash that says who holds the session."""
+    """Return the key of a hash that tells the holder of the session."""
     return f"{_tag(tenant_id)}:session:{session_id}"
 
 

@@ -57,7 +57,7 @@ class Role:
 
 
 def compile_role(name: str, policies: Iterable[Policy], digest: str = "") -> Role:
-    """Compile at least one policy, all with the role `name`."""
+    """Compile the policies of the role `name`, of which there must be at least one."""
     # Sort by name, like the document: a decision names the first of several policies that allow.
     ordered = sorted(policies, key=lambda policy: policy.name)
     limits = [p.session_ttl_minutes for p in ordered if p.session_ttl_minutes is not None]

@@ -1,5 +1,5 @@
-"""The control API's signed statements: a policy set's head, the heartbeat that confirms it, and who
-holds a session. Being signed, they may pass through any carrier.
+"""The control API's signed statements: a policy set's head, the heartbeat that confirms it, and the
+holder of a session. Being signed, they may pass through any carrier.
 
     sealed = signature (64 bytes, Ed25519) ‖ canonical JSON
 
@@ -52,7 +52,8 @@ class SetHead:
 
     @classmethod
     def opened(cls, sealed: bytes, public: bytes, tenant_id: str) -> "SetHead":
-        """Raises `SignatureRejected` unless it is signed by `public` and concerns the tenant."""
+        """Open a head. Raises `SignatureRejected` unless it is signed by `public` and concerns the
+        tenant."""
         return _opened(_HEAD, sealed, public, tenant_id, cls._read)
 
     @classmethod
@@ -86,7 +87,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Who holds a session, according to the store. `expires_at` is in microseconds."""
+    """The holder of a session, according to the store. `expires_at` is in microseconds."""
 
     tenant_id: str
     epoch: str
@@ -97,7 +98,7 @@ class Claim:
     expires_at: int
 
     def session(self) -> Session:
-        """The session as it was when this was signed."""
+        """Return the session as it was when this was signed."""
         return Session(self.session_id, self.state, self.agent_role, self.agent_id)
 
     def sealed(self, signer: Signer) -> bytes:

@@ -35,12 +35,13 @@ class SourceLevels(LevelLookup):
 
 
 def sources_document(levels: Mapping[str, Sensitivity]) -> bytes | None:
-    """The document of these levels by pattern; None without any."""
+    """Return the document of these levels by pattern; None if there are none."""
     return encode({"levels": [list(each) for each in sorted(levels.items())]}) if levels else None
 
 
 def stated_levels(body: bytes | None) -> dict[str, Sensitivity]:
-    """The reverse of `sources_document`. Raises like `SourceLevels`."""
+    """Return the levels in a document's bytes: the reverse of `sources_document`. Raises like
+    `SourceLevels`."""
     found: dict[str, Sensitivity] = {}
     for pattern, level in [] if body is None else orjson.loads(body)["levels"]:
         if level not in RANK:
@@ -50,8 +51,8 @@ def stated_levels(body: bytes | None) -> dict[str, Sensitivity]:
 
 
 def raised(retrieval: Retrieval, sources: SourceLevels | None) -> Retrieval:
-    """The retrieval at the level that holds: the highest of what it carries, and of the tenant's.
-    The same retrieval if that is its level already."""
+    """Return the retrieval at the level that holds: the highest of the retrieval's own and the
+    tenant's. The same retrieval is returned if it has that level already."""
     levels = retrieval.levels
     if sources is not None:
         tenant = sources.level(retrieval.source_id)
@@ -67,7 +68,7 @@ def raised(retrieval: Retrieval, sources: SourceLevels | None) -> Retrieval:
 
 
 def _matchers(levels: Mapping[str, Sensitivity]) -> list[tuple[Sensitivity, Matcher]]:
-    """One matcher for each level, the highest first."""
+    """Return one matcher for each level, the highest first."""
     return [
         (level, matcher(patterns))
         for level in reversed(SENSITIVITIES)

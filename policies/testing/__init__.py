@@ -1,4 +1,5 @@
-"""Tests of policies: cases that the core decides, as in a service, and what they leave untested.
+"""Tests of policies: cases that the core decides, as in a service, and the policies that they leave
+untested.
 
     file_form.py    the keys of a file of tests; parse.py makes cases of it
     cases.py        one case; a matrix, expanded only when it is run

@@ -1,5 +1,5 @@
-"""Makes the cases of a file of tests, what is asked, by which key, and what is expected, or says
-every fault of the file with its line.
+"""Makes the cases of a file of tests, each with its question, its key and the expected answer, or
+reports every fault of the file with its line.
 
 A matrix stands for every combination of its values. It is expanded while it is run: ten thousand
 cases take no memory. Knows neither YAML nor files: `policies.definitions.load` reads the tree.
@@ -34,7 +34,8 @@ class Case(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its name in the file; of a matrix, with the values that tell it from the others."""
+        """Its name in the file; a case of a matrix also has the values that distinguish it from the
+        others."""
         asked = self.entry.told(self.retrieval)
         name = self.entry.name
         if name is None:
@@ -118,7 +119,8 @@ class GivenAgent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CaseFile:
-    """What a file gives, and its entries in order. An agent that it does not give is approved."""
+    """The `given` part of a file, and its entries in order. An agent that is not given is
+    approved."""
 
     file: str
     settings: TenantSettings
@@ -129,7 +131,7 @@ class CaseFile:
     )
 
     def __len__(self) -> int:
-        """The number of cases."""
+        """Return the number of cases."""
         return sum(map(len, self.entries))
 
     def cases(self) -> Iterator[Case]:
@@ -137,7 +139,7 @@ class CaseFile:
             yield from entry.cases()
 
     def agent(self, agent_id: str, role: str) -> Agent | None:
-        """The registry's entry for a call in `role`; None if the agent is not registered."""
+        """Return the registry's entry for a call in `role`; None if the agent is not registered."""
         # Kept: an agent encodes itself when it is made.
         try:
             return self._known[agent_id, role]
@@ -164,7 +166,7 @@ _DEFAULTS: dict[str, Any] = {
 
 
 def _told(asked: Mapping[str, Any]) -> str:
-    """A call in words, on one line."""
+    """Return a call in words, on one line."""
     return ", ".join(
         f"{name} {'absent' if value is None else shown(value)}" for name, value in asked.items()
     )
@@ -177,7 +179,7 @@ _UNBOUND = Key("test", "evaluate")
 
 
 def parse(tree: Node, faults: DefinitionFaults) -> CaseFile | None:
-    """The cases in `tree`; None if it has faults, which are added to `faults`."""
+    """Return the cases in `tree`; None if it has faults, which are added to `faults`."""
     before = len(faults.found)
     read = TEST_FILE.read("", tree, faults)
     if read is None or len(faults.found) > before:
@@ -218,7 +220,7 @@ def _key(name: str, given: Mapping[str, Any]) -> Key:
 def _calling(
     node: Node, test: Mapping[str, Any], keys: Mapping[str, Key], faults: DefinitionFaults
 ) -> Key:
-    """The key of a case: the one it names, else the only one given, else an unbound one."""
+    """Return the key of a case: the one it names, else the only one given, else an unbound one."""
     name = test.get("key")
     if name is not None and name in keys:
         return keys[name]

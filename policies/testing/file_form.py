@@ -1,5 +1,5 @@
-"""Declares the keys of a file of tests (`TOOLS.md`, Tests): what each may hold, and what it means,
-with the forms that only such files have, beyond `policies.definitions.forms`.
+"""Declares the keys of a file of tests (`TOOLS.md`, Tests), the values and the meaning of each, and
+the forms that only such files have, beyond `policies.definitions.forms`.
 """
 
 import re
@@ -251,4 +251,4 @@ TEST_FILE = Record(
     },
     "must be a mapping with the key `tests`",
 )
-"""A whole file. `policies.testing.cases` makes cases of what it reads."""
+"""A whole file. `policies.testing.cases` makes cases of the result of reading it."""

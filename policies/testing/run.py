@@ -29,7 +29,7 @@ Roles = Mapping[str, Role]
 
 
 class Result(NamedTuple):
-    """A case, what it was decided from, and the decision."""
+    """A case, the facts that it was decided from, and the decision."""
 
     case: Case
     facts: Facts
@@ -40,25 +40,27 @@ class Result(NamedTuple):
         return agrees(self.decision, self.case.expected)
 
     def nearest_miss(self) -> dict[str, Any] | None:
-        """What would have allowed the call (`policies.explain`); None if it is allowed."""
+        """Return the changes that would have allowed the call (`policies.explain`); None if it is
+        allowed."""
         miss: dict[str, Any] | None
         miss = explain(self.case.retrieval, self.facts, self.decision)["nearest_miss"]
         return miss
 
 
 def policy(definition: Definition) -> Policy:
-    """The policy that a file defines. The store gives ids and versions; no check needs them."""
+    """Return the policy that a file defines. The store gives ids and versions; no check needs
+    them."""
     return Policy.from_wire({**definition.body, "policy_id": "", "version": 0})
 
 
 def compiled(policies: Iterable[Policy]) -> dict[str, Role]:
-    """The roles that the policies make, by name."""
+    """Return the roles that the policies make, by name."""
     ordered = sorted(policies, key=_role)
     return {name: compile_role(name, of, digest="-") for name, of in groupby(ordered, _role)}
 
 
 def run(file: CaseFile, roles: Roles) -> Iterator[Result]:
-    """The result of each case, in order."""
+    """Yield the result of each case, in order."""
     settings, agent_of = file.settings, file.agent
     for case in file.cases():
         asked = case.retrieval
@@ -69,12 +71,12 @@ def run(file: CaseFile, roles: Roles) -> Iterator[Result]:
 
 
 def agrees(decision: Decision, expected: Expected) -> bool:
-    """Whether the decision has every expected member."""
+    """Return whether the decision has every expected member."""
     return all(getattr(decision, name) == value for name, value in expected.items())
 
 
 def failure(result: Result, roles: Roles) -> dict[str, Any]:
-    """What was asked, what was expected, and what the core decided from `roles`."""
+    """Return the question, the expected answer, and the core's decision from `roles`."""
     case, decision = result.case, result.decision
     asked = case.retrieval._asdict()
     return {
@@ -92,7 +94,7 @@ def failure(result: Result, roles: Roles) -> dict[str, Any]:
 
 
 def clauses(roles: Roles) -> Iterator[Clause]:
-    """The policies of all roles."""
+    """Return the policies of all roles."""
     return (clause for role in roles.values() for clause in role.clauses)
 
 
@@ -101,7 +103,7 @@ def _role(each: Policy) -> str:
 
 
 LISTS: Final = ("allowed_sources", "denied_sources", "denied_tasks")
-"""The lists whose entries count: what a policy allows, and what it denies."""
+"""The lists whose entries count: those of allowed and of denied names."""
 
 
 class Part(NamedTuple):
@@ -135,16 +137,16 @@ class Coverage:
         self._without: dict[Part, Role | None] = {}
 
     def entry(self, part: Part) -> str | None:
-        """The entry as it is written; None for a policy."""
+        """Return the entry as it is written; None for a policy."""
         listed = self.definitions[part.policy_name].body
         return None if part.list is None else str(listed[part.list][part.at])
 
     def uncovered(self) -> list[Part]:
-        """In the order of the files."""
+        """Return the parts that no case depends on, in the order of the files."""
         return [part for part in self.parts if part not in self.covered]
 
     def add(self, result: Result) -> None:
-        """Cover what a case that passed depends on."""
+        """Cover the parts that a case that passed depends on."""
         if result.decision.policy_id is None:
             return  # no policy decided
         # Only the policy that decided matters: without any other, the decision is the same.
@@ -179,8 +181,8 @@ class Coverage:
             del entries[part.at]
             changed = replace(definition, body={**definition.body, part.list: entries})
             clauses[part.policy_name] = compile_clause(policy(changed))
-        # What the role denies as a whole stays: it is only asked whether all policies must be
-        # looked at, so naming too much costs time and changes no decision.
+        # The role's own lists of denials stay: they only tell whether all policies must be looked
+        # at, so a name too many costs time and changes no decision.
         ordered = tuple(clauses[name] for name in sorted(clauses))
         return replace(role, clauses=ordered) if ordered else None
 
@@ -198,6 +200,7 @@ class _Entries:
                 self._exact.setdefault(entry, []).append(at)
 
     def only(self, name: str) -> int | None:
-        """Its index; None if none matches, or several: then none of them decides."""
+        """Return the entry's index; None if none matches, or several: then no single entry
+        decides."""
         found = [*self._exact.get(name, ()), *(at for at, hits in self._patterns if hits(name))]
         return found[0] if len(found) == 1 else None

@@ -1,11 +1,11 @@
-"""Makes the `change` entries: who changed which object, and from what to what; also those of a
-legal hold, which keeps a session, an agent or a user from retention and erasure until it is
-released.
+"""Makes the `change` entries, which tell who changed an object, and its state before and after;
+also those of a legal hold, which keeps a session, an agent or a user from retention and erasure
+until it is released.
 
 Beside the fields of every change it holds the SHA-256 of the object before and after, the members
 that changed if they fit in `MAX_SHOWN` bytes, and the documents of the policy set that followed.
 With those, `policies.trail.recompute` holds the facts of later decisions against it. Knows no
-object: what one looks like, and which of its members must not be shown, is an argument.
+object: its form, and the members that must not be shown, are arguments.
 """
 
 import hashlib
@@ -53,10 +53,11 @@ def change_record(
     change: ObjectChange | None = None,
     committed: tuple[bytes, bytes] = (b"{}", b"{}"),
 ) -> Record:
-    """A change to the configuration. `what` is a name like `policy.updated`; `target` is the id of
-    what changed; `by` is the id of the key that changed it, or `disk`, `enrolment` or `system`.
-    `detail` must be within the log's encoding, and never holds a secret. `change` is None if no
-    object changed. `committed` are the commitments to what may be personal, and their openings."""
+    """Return the record of a change to the configuration. `what` is a name like `policy.updated`;
+    `target` is the id of the changed object; `by` is the id of the key that changed it, or `disk`,
+    `enrolment` or `system`. `detail` must be within the log's encoding, and never holds a secret.
+    `change` is None if no object changed. `committed` are the commitments to values that may be
+    personal, and their openings."""
     pub: dict[str, Any] = {"what": what, "target": target, "by": by, "detail": detail}
     if change is not None:
         pub |= _members(change)
@@ -64,7 +65,7 @@ def change_record(
 
 
 def object_digest(shown: Mapping[str, Any] | None) -> str | None:
-    """SHA-256, in hex, of an object as its route shows it; None if it does not exist."""
+    """Return the SHA-256, in hex, of an object as its route shows it; None if it does not exist."""
     return None if shown is None else hashlib.sha256(encode(dict(shown))).hexdigest()
 
 
@@ -83,7 +84,7 @@ def _members(change: ObjectChange) -> dict[str, Any]:
 
 
 def _changed(change: ObjectChange) -> dict[str, Any]:
-    """The members that differ; of an object that was created or deleted, all."""
+    """Return the members that differ; all members of an object that was created or deleted."""
     before, after = change.before, change.after
     names = [
         name
@@ -114,9 +115,9 @@ class Hold(NamedTuple):
     released_at: int | None = None
 
     def shown(self) -> dict[str, Any]:
-        """The hold as its route shows it, without `seq`, which is not known before the entry is
-        placed. A user's id is empty, as it is there once the user is erased: an entry can't be
-        erased, and a digest of a user's id could be guessed."""
+        """Return the hold as its route shows it, without `seq`, which is not known before the entry
+        is placed. A user's id is empty, as its route shows it once the user is erased: an entry
+        can't be erased, and a digest of a user's id could be guessed."""
         return {
             **self._asdict(),
             "object_id": "" if self.object_type == "user" else self.object_id,
@@ -126,8 +127,9 @@ class Hold(NamedTuple):
 
 
 def hold_placed(hold: Hold, *, record_id: str, salt: bytes) -> Record:
-    """A user's id is only committed to, like that of a decision: its opening can be erased once the
-    hold is released. `salt` is 32 random bytes, used for this record only."""
+    """Return the record of a new hold. A user's id is only committed to, like that of a decision:
+    its opening can be erased once the hold is released. `salt` is 32 random bytes, used for this
+    record only."""
     detail = {"object_type": hold.object_type, "reason": hold.reason}
     committed = b"{}", b"{}"
     if hold.object_type == "user":
@@ -146,7 +148,7 @@ def hold_placed(hold: Hold, *, record_id: str, salt: bytes) -> Record:
 
 
 def hold_released(hold: Hold, by: str, at: int, reason: str, *, record_id: str) -> Record:
-    """The release of an active hold, by the key `by` at the time `at`."""
+    """Return the record of the release of an active hold, by the key `by` at the time `at`."""
     released = hold._replace(released_by=by, released_at=at)
     return change_record(
         "hold.released",

@@ -26,23 +26,24 @@ class Checkpoint(NamedTuple):
     root: bytes
 
     def text(self) -> str:
-        """The signed text."""
+        """Return the signed text."""
         return f"{self.origin}\n{self.size}\n{b64(self.root)}\n"
 
 
 def sign(checkpoint: Checkpoint, signer: Signer) -> str:
-    """The signed note."""
+    """Return the signed note."""
     text = checkpoint.text()
     return Note(text, (signed_note.sign(text, checkpoint.origin, signer),)).render()
 
 
 def unverified(note: str) -> Checkpoint:
-    """What a note says. Its signatures are not looked at. Raises `BadNote` if it can't be read."""
+    """Return the content of a note, without a look at its signatures. Raises `BadNote` if it can't
+    be read."""
     return parse(signed_note.parse(note).text)
 
 
 def read(note: str, origin: str, publics: Collection[bytes]) -> Checkpoint:
-    """The note's checkpoint of the log `origin`. Raises `BadNote` unless the note is written
+    """Return the note's checkpoint of the log `origin`. Raises `BadNote` unless the note is written
     exactly as `sign` writes it and is signed by one of the keys in `publics`. Signatures by others
     are ignored, so that witnesses may cosign."""
     parsed = signed_note.parse(note)
@@ -58,7 +59,7 @@ def read(note: str, origin: str, publics: Collection[bytes]) -> Checkpoint:
 
 
 def parse(text: str) -> Checkpoint:
-    """The checkpoint in the text of any log's note. Lines after the first three are its own
+    """Return the checkpoint in the text of any log's note. Lines after the first three are its own
     extensions, and ignored. Raises `BadNote` if the text is not a `tlog-checkpoint`."""
     lines = text.split("\n")
     try:

@@ -21,7 +21,8 @@ _OUTER_REST = b"\x5c" * 32
 
 
 def _hmac(key: bytes, message: bytes) -> bytes:
-    """HMAC-SHA256 (RFC 2104) with a 32-byte key. `message` must begin with `_INNER_REST`."""
+    """Return the HMAC-SHA256 (RFC 2104) with a 32-byte key. `message` must begin with
+    `_INNER_REST`."""
     # Takes half the time of `hmac.digest` on short messages; a decision calls it up to four times.
     # The key fills half of a 64-byte block; `_INNER_REST`, the padding of the other half, is
     # part of the constant that each message begins with. A test compares this with `hmac`.
@@ -50,21 +51,21 @@ def _labels(path: str) -> _Labels:
 
 
 def field_salt(record_salt: bytes, path: str) -> bytes:
-    """The salt of one field, derived from the record's 32 random bytes. Each field has its own, so
-    that one opening can be handed out without the others."""
+    """Return the salt of one field, derived from the record's 32 random bytes. Each field has its
+    own, so that one opening can be handed out without the others."""
     return _hmac(record_salt, _labels(path).salt)
 
 
 def commitment(salt: bytes, path: str, encoded: bytes) -> bytes:
-    """The 32 bytes that the entry carries under `cm[path]`. `encoded` is the value in canonical
-    bytes."""
+    """Return the 32 bytes that the entry carries under `cm[path]`. `encoded` is the value in
+    canonical bytes."""
     return _hmac(salt, _labels(path).field + len(encoded).to_bytes(4, "big") + encoded)
 
 
 def commitments(path: str, salts: bytes, stride: int, values: Sequence[bytes]) -> list[bytes]:
-    """`commitment` of one path for each of many values, without its calls of functions: a
-    verification of millions of entries spends much of its time here. `salts` holds a salt at every
-    `stride` bytes."""
+    """Return the `commitment` of one path for each of many values, without its calls of functions:
+    a verification of millions of entries spends much of its time here. `salts` holds a salt at
+    every `stride` bytes."""
     begins = {size: _begin(path, size) for size in set(map(len, values))}
     inner, outer = salts.translate(_INNER), salts.translate(_OUTER)
     return [
@@ -81,12 +82,12 @@ def commitments(path: str, salts: bytes, stride: int, values: Sequence[bytes]) -
 
 
 def _begin(path: str, size: int) -> bytes:
-    """What a commitment's message begins with, for a value of `size` bytes."""
+    """Return the beginning of a commitment's message, for a value of `size` bytes."""
     return _labels(path).field + size.to_bytes(4, "big")
 
 
 def commit(record_salt: bytes, fields: Mapping[str, str]) -> tuple[bytes, bytes]:
-    """The canonical bytes of `cm`, and of the openings `{path: [salt, value]}`."""
+    """Return the canonical bytes of `cm`, and of the openings `{path: [salt, value]}`."""
     # Join by hand: paths consist of the encoding's key characters, and neither they nor base64
     # need escaping. Sorted by path, as the encoding sorts its keys.
     commitments, openings = [], []
@@ -101,7 +102,7 @@ def commit(record_salt: bytes, fields: Mapping[str, str]) -> tuple[bytes, bytes]
 
 
 def opens(commitments: Mapping[str, str], path: str, opening: object) -> bool:
-    """Whether `opening` is the `[salt, value]` behind `commitments[path]`."""
+    """Return whether `opening` is the `[salt, value]` behind `commitments[path]`."""
     if not (isinstance(opening, list) and len(opening) == 2):
         return False
     salt, value = opening

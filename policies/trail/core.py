@@ -1,9 +1,9 @@
-"""What an entry keeps of a record as it was spooled: its hash, the marks that the control API adds
-beside it, and the entry of a record that was refused.
+"""The parts that an entry keeps of a record as it was spooled: its hash, the marks that the control
+API adds beside it, and the entry of a record that was refused.
 
 A spool's chain goes on behind a refused record, which has its number. So its entry, of kind
 `rejected_record`, has the record's place in the spool as `src`, and the next record's `src.prev` is
-the hash of what was refused, not of the entry.
+the hash of the refused record, not of the entry.
 """
 
 import hashlib
@@ -32,31 +32,32 @@ _OVERHEAD = 8192
 
 
 def core_hash(core: bytes) -> bytes:
-    """The hash of a record as spooled, which the next record's `src.prev` holds."""
+    """Return the hash of a record as spooled, which the next record's `src.prev` holds."""
     return hashlib.sha256(b"audit/src/v1\0" + len(core).to_bytes(4, "big") + core).digest()
 
 
 def record_hash(entry: dict[str, Any]) -> bytes:
-    """The hash of the record of an enforcement point that became this entry, which has passed
-    `check_entry`."""
+    """Return the hash of the record of an enforcement point that became this entry, which has
+    passed `check_entry`."""
     if entry["kind"] == REJECTED:
         return unb64(entry["pub"]["hash"])
     return core_hash(encode({name: entry[name] for name in entry if name not in PLACE}))
 
 
 def at_arrival(entry: Mapping[str, Any]) -> bool:
-    """Whether an entry is listed and counted at its own time, rather than at its record's."""
+    """Return whether an entry is listed and counted at its own time, rather than at its record's
+    time."""
     return "src" not in entry or entry["kind"] == REJECTED or TIME_DOUBTFUL in marks_of(entry)
 
 
 def marks_of(entry: Mapping[str, Any]) -> list[str]:
-    """The marks that the control API added."""
+    """Return the marks that the control API added."""
     marks: list[str] = entry.get("marks", [])
     return marks
 
 
 def marks_fault(marks: object) -> str | None:
-    """What is wrong with the member `marks`; None if nothing is."""
+    """Return the fault of the member `marks`; None if it has none."""
     listed: list[Any] = marks if isinstance(marks, list) else []
     known = all(type(mark) is str and mark in MARKS for mark in listed)
     if listed and known and sorted(set(listed)) == listed:
@@ -65,7 +66,7 @@ def marks_fault(marks: object) -> str | None:
 
 
 def rejected_fault(pub: dict[str, Any]) -> str | None:
-    """What is wrong with `pub` of the entry of a refused record; None if nothing is."""
+    """Return the fault of `pub` of the entry of a refused record; None if it has none."""
     if pub.keys() != _REJECTED:
         return "`pub` has other members than core, hash, key_id, reason"
     try:
@@ -80,8 +81,8 @@ def rejected_fault(pub: dict[str, Any]) -> str | None:
 
 
 def rejected_record(core: dict[str, Any], reason: str, key_id: str, *, record_id: str) -> Record:
-    """The entry of a record that the key `key_id` delivered and that was refused. `core` is the
-    record as spooled; one that does not fit into an entry is left out, and only its hash is
+    """Return the entry of a record that the key `key_id` delivered and that was refused. `core` is
+    the record as spooled; one that does not fit into an entry is left out, and only its hash is
     kept. Its openings are not kept: nothing shows whose they are."""
     encoded = encode(core)
     pub: dict[str, Any] = {
@@ -96,7 +97,7 @@ def rejected_record(core: dict[str, Any], reason: str, key_id: str, *, record_id
 
 
 def _nests(pub: dict[str, Any]) -> bool:
-    """Whether an entry can hold `pub`, which is one level down in it."""
+    """Return whether an entry can hold `pub`, which lies one level deeper there."""
     try:
         check([pub])
     except NotCanonical:

@@ -36,7 +36,7 @@ _Names = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 def _shown(parent: str) -> _Names:
-    """The members of the object at `parent` that an event shows under their own names."""
+    """Return the members of the object at `parent` that an event shows under their own names."""
     shown = [each for each in members(parent) if each.shown == each.name]
     return (
         tuple(each.name for each in shown if not each.optional),
@@ -67,29 +67,32 @@ class Index(NamedTuple):
 
 
 def index_of(entry: dict[str, Any]) -> Index:
-    """The columns of a decoded entry. Raises `LookupError`, `TypeError` or `ValueError` if it is
-    not an entry."""
+    """Return the columns of a decoded entry. Raises `LookupError`, `TypeError` or `ValueError` if
+    it is not an entry."""
     return index_at(entry, micros(time_of(entry)))
 
 
 def time_of(entry: Mapping[str, Any]) -> Any:
-    """The time at which an entry is listed and counted: text, unless the entry is damaged."""
+    """Return the time at which an entry is listed and counted: text, unless the entry is
+    damaged."""
     # Prefer the enforcement point's time: the control API may have set `ts` hours later.
     return entry["ts"] if at_arrival(entry) else entry["src"]["t"]
 
 
 def counted_index(index: Index, ts: int, marks: Sequence[str]) -> Index:
-    """The columns by which a decision is counted that was recorded at `ts`, in microseconds."""
+    """Return the columns by which a decision that was recorded at `ts`, in microseconds, is
+    counted."""
     # An event time in the future means that a clock is wrong. Count the event as of now: otherwise
     # it would sit in a bucket of its own until that time comes.
     if index.ts > ts:
         index = index._replace(ts=ts)
-    # What an impostor tried says nothing of the agent that it named.
+    # An impostor's attempt says nothing about the agent that it named.
     return index._replace(agent_id=None) if AGENT_FOREIGN in marks else index
 
 
 def index_at(entry: dict[str, Any], ts: int) -> Index:
-    """Like `index_of`, for a known time, so that a core without `ts` can be indexed too."""
+    """Return the columns like `index_of`, for a known time, so that a core without `ts` can be
+    indexed too."""
     pub = entry["pub"]
     # Only a decision has `request` and `response`; a lineage record has `event` instead.
     request, response = pub.get("request", {}), pub.get("response", {})
@@ -109,7 +112,7 @@ def index_at(entry: dict[str, Any], ts: int) -> Index:
 
 
 def audit_event(entry: dict[str, Any], leaf: bytes, openings: bytes | None) -> dict[str, Any]:
-    """A `decision` entry as an audit event (`CONTRACT.md`, Audit events).
+    """Return a `decision` entry as an audit event (`CONTRACT.md`, Audit events).
 
     `user_id` and `query` are null if their openings were erased. `hash` and `prev_hash` are leaf
     hashes in hex.
@@ -147,8 +150,8 @@ def _take(event: dict[str, Any], held: dict[str, Any], names: _Names) -> None:
 
 
 def lineage_action(entry: dict[str, Any], openings: bytes | None) -> dict[str, Any]:
-    """A `lineage` entry as a lineage action (`CONTRACT.md`, Lineage), with its event and `seq`.
-    `detail` is null if its opening was erased."""
+    """Return a `lineage` entry as a lineage action (`CONTRACT.md`, Lineage), with its event and
+    `seq`. `detail` is null if its opening was erased."""
     pub = entry["pub"]
     # A sidecar's own detail is in clear; a caller's is only committed to.
     detail = pub.get("detail")
@@ -168,7 +171,7 @@ def lineage_action(entry: dict[str, Any], openings: bytes | None) -> dict[str, A
 MARKED = frozenset(names(""))
 """The members of an entry to which the control API added marks."""
 SOURCED = MARKED - {"marks"}
-"""Those of another that came from an enforcement point."""
+"""The members of any other entry that came from an enforcement point."""
 MEMBERS = frozenset(names("", optional=False))
 
 _TYPES = (("eid", str), ("kind", str), ("ts", str), ("pub", dict), ("cm", dict), ("masked", list))
@@ -176,10 +179,10 @@ _SRC = {each.name: int if each.type is Type.COUNT else str for each in members("
 KNOWN = frozenset(
     (
         *(each.name for each in FIELDS if each.path),
-        # What stands in the documents of a decision's facts.
+        # The members of the documents of a decision's facts.
         *("status", "state", "bound_agent_id", "bound_key_id", "expires_at", "key_id"),
         *("permitted_roles", "scope", "sidecar", "tenant"),
-        # What other kinds have.
+        # The members of other kinds.
         *("event", "core", "leaf", "action_type", "outcome", "detail"),
     )
 )
@@ -208,8 +211,8 @@ class StoredRow(NamedTuple):
 
 
 def load_entry(raw: bytes) -> Any:
-    """What the bytes say. Raises `EntryFinding` if they are too many to be read, and `ValueError`
-    if they are not JSON."""
+    """Decode the bytes of an entry. Raises `EntryFinding` if they are too many to be read, and
+    `ValueError` if they are not JSON."""
     if len(raw) > MAX_ENTRY:
         raise EntryFinding(Reason.TOO_LARGE, f"has {len(raw)} bytes; the limit is {MAX_ENTRY}")
     return orjson.loads(raw)

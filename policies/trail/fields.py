@@ -84,7 +84,7 @@ class Field:
 
     @property
     def committed(self) -> bool:
-        """Whether the record has only a commitment to it; otherwise it stands there in clear."""
+        """True if the record has only a commitment to it; otherwise it stands there in clear."""
         return self.parent == COMMITTED
 
 
@@ -218,21 +218,22 @@ FIELDS = (
 
 
 def members(parent: str) -> tuple[Field, ...]:
-    """The fields of the object at `parent` in the order of the encoding, each member once."""
+    """Return the fields of the object at `parent` in the order of the encoding, each member
+    once."""
     by_name = {field.name: field for field in FIELDS if field.path and field.parent == parent}
     return tuple(by_name[name] for name in sorted(by_name))
 
 
 def names(parent: str, *, optional: bool | None = None) -> tuple[str, ...]:
-    """The names of `members`: all, or those that are optional, or those that are not."""
+    """Return the names of `members`: all, or those that are optional, or those that are not."""
     return tuple(
         each.name for each in members(parent) if optional is None or each.optional is optional
     )
 
 
 def exported(export: Export, within: str) -> tuple[tuple[str, str], ...]:
-    """The members of an export whose name begins with `within`, without that, and the names of the
-    fields that they hold, as `shown`."""
+    """Return the members of an export whose name begins with `within`, without that beginning, and
+    the names of the fields that they hold, as `shown`."""
     return tuple(
         (column.removeprefix(within), field.shown)
         for field in FIELDS
@@ -246,8 +247,8 @@ Values = Mapping[str, bytes]
 
 
 def known_members(parent: str, values: Values) -> dict[str, bytes]:
-    """The pattern of each member of the object at `parent`, with its comma, by name: joined, they
-    match what is between the object's braces. At least one member must not be optional."""
+    """Return the pattern of each member of the object at `parent`, with its comma, by name: joined,
+    they match what is between the object's braces. At least one member must not be optional."""
     found: dict[str, bytes] = {}
     before, after = b"", b","
     for field in members(parent):
@@ -262,7 +263,7 @@ def known_members(parent: str, values: Values) -> dict[str, bytes]:
 
 
 def known_object(parent: str, values: Values) -> bytes:
-    """The pattern of the object at `parent`."""
+    """Return the pattern of the object at `parent`."""
     return rb"\{%b\}" % b"".join(known_members(parent, values).values())
 
 

@@ -1,5 +1,5 @@
-"""The closed list of what a verification can find, the same in `GET /v1/audit/verify`, in
-`sluice verify` and in the scheduled verification. Knows no log; checks nothing.
+"""The closed list of the findings of a verification, the same in `GET /v1/audit/verify`, in `sluice
+verify` and in the scheduled verification. Knows no log; checks nothing.
 
 A finding names one reason of the list. `policies/trail/README.md` shows the list as a table; a test
 compares the two.
@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 
 class Reason(StrEnum):
-    """Why a log, or a file of one, does not verify. A code is never renamed or reused: monitors
-    compare it."""
+    """The reason why a log, or a file of one, does not verify. A code is never renamed or reused:
+    monitors compare it."""
 
     # One entry, by itself.
     NOT_AN_ENTRY = "not_an_entry"
@@ -103,7 +103,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.FILE_MALFORMED: "The file is not in the form of an export.",
     Reason.FILE_DIGEST_MISMATCH: "The file's bytes are not those that its last line describes.",
 }
-"""What each reason means, in one sentence."""
+"""The meaning of each reason, in one sentence."""
 
 DERIVED = frozenset(
     (
@@ -113,12 +113,12 @@ DERIVED = frozenset(
         Reason.DOCUMENT_MISSING,
     )
 )
-"""What deriving a decision again can find. The log around it may verify as a whole."""
+"""The findings of deriving a decision again. The log around it may verify as a whole."""
 
 
 class Finding(NamedTuple):
-    """One finding. `seq` is where it is, None if it concerns the log or the file as a whole; `eid`
-    is the id of the entry there, if that can be read. `message` says what is wrong, with the
+    """One finding. `seq` is its place, None if it concerns the log or the file as a whole; `eid` is
+    the id of the entry there, if that can be read. `message` describes the fault, with the
     values."""
 
     seq: int | None
@@ -133,9 +133,9 @@ class Finding(NamedTuple):
         return self.eid if self.eid is not None else str(self.seq or 0)
 
     def text(self) -> str:
-        """The reason's code and the message, as `GET /v1/audit/verify` shows them."""
+        """Return the reason's code and the message, as `GET /v1/audit/verify` shows them."""
         return f"{self.reason}: {self.message}"
 
     def to_wire(self) -> dict[str, Any]:
-        """A finding of `sluice verify --json`."""
+        """Return a finding of `sluice verify --json`."""
         return {"seq": self.seq, "reason": str(self.reason), "message": self.message}

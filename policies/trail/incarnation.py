@@ -12,13 +12,13 @@ _MARK = "#"
 
 
 def origin_of(log: str, number: int) -> str:
-    """The origin of the checkpoints of a log's incarnation `number`, 0 for the first."""
+    """Return the origin of the checkpoints of a log's incarnation `number`, 0 for the first."""
     return f"{log}{_MARK}{number}" if number else log
 
 
 def split_origin(origin: str) -> tuple[str, int]:
-    """The log and the number of the incarnation that an origin names. An origin of another form is
-    the first incarnation of a log with that name."""
+    """Return the log and the number of the incarnation that an origin names. An origin of another
+    form is the first incarnation of a log with that name."""
     log, mark, digits = origin.rpartition(_MARK)
     # A leading zero would be a second spelling of the same origin.
     if mark and digits.isascii() and digits.isdigit() and digits[0] != "0" and len(digits) < 10:
@@ -27,15 +27,16 @@ def split_origin(origin: str) -> tuple[str, int]:
 
 
 def is_origin_of(origin: str, log: str) -> bool:
-    """Whether checkpoints with this origin are of the log, in any of its incarnations."""
+    """Return whether checkpoints with this origin are of the log, in any of its incarnations."""
     return split_origin(origin)[0] == log
 
 
 def accepted_incarnation_record(
     log: str, number: int, cited: str | None, reason: str, *, record_id: str
 ) -> Record:
-    """The `incarnation` entry of an operator's decision to go on with a log that is behind its
-    checkpoints. `cited` is the last note of the origin before; `reason` the operator's words."""
+    """Return the `incarnation` entry of an operator's decision to go on with a log that is behind
+    its checkpoints. `cited` is the last note of the origin before; `reason` the operator's
+    words."""
     pub = {
         "cited": cited,
         "number": number,

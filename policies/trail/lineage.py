@@ -1,4 +1,4 @@
-"""Records of what followed from a decision: what was returned, and what was done with it.
+"""Records of the consequences of a decision: the data that was returned, and the actions with it.
 
 A sidecar records each retrieval it forwarded; a caller reports its downstream actions. Both cite
 the event that they follow from.
@@ -30,8 +30,8 @@ class ReportedAction:
 def retrieval_lineage(
     event_id: str, event_core: bytes, detail: dict[str, int | str], outcome: str, *, record_id: str
 ) -> Record:
-    """What an allowed retrieval returned, as a sidecar saw it. `detail` holds nothing personal, so
-    it is recorded in clear."""
+    """Return the record of the data that an allowed retrieval returned, as a sidecar saw it.
+    `detail` holds nothing personal, so it is recorded in clear."""
     # Cite the event by the hash of its core: it has no leaf hash before it reaches the log.
     event = {"id": event_id, "core": b64(event_core)}
     pub = {"action_type": "retrieval", "detail": detail, "event": event, "outcome": outcome}
@@ -39,7 +39,7 @@ def retrieval_lineage(
 
 
 class MaskedTexts(NamedTuple):
-    """What may be personal in an action, masked. `detail` is a decoded JSON object."""
+    """The texts of an action that may be personal, masked. `detail` is a decoded JSON object."""
 
     action_type: Masked
     detail: tuple[Any, tuple[str, ...]]
@@ -47,8 +47,8 @@ class MaskedTexts(NamedTuple):
 
 
 async def masked_texts(turns: MaskingTurns, action: ReportedAction) -> MaskedTexts:
-    """The texts of an action, masked in turns with other requests. Raises `Invalid` if `detail` is
-    nested too deeply."""
+    """Return the texts of an action, masked in turns with other requests. Raises `Invalid` if
+    `detail` is nested too deeply."""
     _encoded(action.detail)
     return MaskedTexts(
         await turns.text(action.action_type),
@@ -60,8 +60,8 @@ async def masked_texts(turns: MaskingTurns, action: ReportedAction) -> MaskedTex
 def lineage_record(
     action: ReportedAction, *, record_id: str, salt: bytes, masked: MaskedTexts | None
 ) -> Record:
-    """A downstream action that a caller reports. `masked` has its texts if personal data is masked
-    (`masked_texts`). Raises `Invalid` if `detail` is nested too deeply."""
+    """Return the record of a downstream action that a caller reports. `masked` has its texts if
+    personal data is masked (`masked_texts`). Raises `Invalid` if `detail` is nested too deeply."""
     text = _encoded(action.detail if masked is None else masked.detail[0])
     action_type, outcome = action.action_type, action.outcome
     found: list[tuple[str, str]] = []

@@ -1,4 +1,4 @@
-"""Masks what may be personal in retrievals before they are decided.
+"""Masks the texts of retrievals that may be personal, before they are decided.
 
 A decision and its record are made in one turn of the event loop, so that the policy set can't
 change in between. Masking must not be part of that turn: its text is a stranger's.
@@ -15,8 +15,9 @@ from policies.trail.record import masked_user
 async def masked_ahead(
     turns: MaskingTurns, retrievals: Sequence[Retrieval], *, urgent: bool = False
 ) -> list[Retrieval]:
-    """The retrievals with their masked texts in `masked`, where `decision_record` finds them. Each
-    text is masked once, one after the other; with `urgent` before those of other calls."""
+    """Return the retrievals with their masked texts in `masked`, where `decision_record` finds
+    them. Each text is masked once, one after the other; with `urgent` before those of other
+    calls."""
     known: dict[str, Masked] = {}
     made: list[Retrieval] = []
     for each in retrievals:
@@ -33,6 +34,6 @@ async def masked_ahead(
 
 
 def recorded_user(retrieval: Retrieval) -> str:
-    """The user of a retrieval as `masked_user` gives it."""
+    """Return the user of a retrieval as `masked_user` gives it."""
     masked = dict(retrieval.masked).get(retrieval.user_id)
     return masked_user(retrieval.user_id) if masked is None else masked.text[:MAX_IDENTIFIER]

@@ -46,7 +46,7 @@ class Frontier:
         self.size += 1 << level
 
     def root(self) -> bytes:
-        """The tree's root hash; for an empty tree, SHA-256 of no bytes (RFC 9162, 2.1.1)."""
+        """Return the tree's root hash; for an empty tree, SHA-256 of no bytes (RFC 9162, 2.1.1)."""
         if not self.hashes:
             return _sha256(b"").digest()
         root = self.hashes[-1]
@@ -59,7 +59,8 @@ class Frontier:
 
     @classmethod
     def from_bytes(cls, size: int, raw: bytes) -> "Frontier":
-        """The reverse of `to_bytes`. Raises `ValueError` unless `raw` fits `size` leaves."""
+        """Parse a frontier: the reverse of `to_bytes`. Raises `ValueError` unless `raw` fits `size`
+        leaves."""
         if len(raw) != size.bit_count() * _HASH:
             raise ValueError(
                 f"a frontier of {size} leaves has {size.bit_count() * _HASH} bytes, not {len(raw)}"

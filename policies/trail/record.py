@@ -43,8 +43,8 @@ class Record(NamedTuple):
     """Canonical bytes of a record: `head` is the entry up to `kind`, `pub` the fields in clear, and
     `openings` the `{path: [salt, value]}` behind the commitments in `cm`.
 
-    `decided` is what a decision's bytes were made of, and its user as recorded: with it, the record
-    is indexed without being decoded."""
+    `decided` holds the parts of which a decision's bytes were made, and its user as recorded: with
+    it, the record is indexed without being decoded."""
 
     eid: str
     kind: str
@@ -55,12 +55,13 @@ class Record(NamedTuple):
     decided: tuple[Retrieval, Decision, str] | None = None
 
     def core(self, src: bytes) -> bytes:
-        """What an enforcement point hashes and spools: the record and `src`, without a position."""
+        """Return the core, which an enforcement point hashes and spools: the record and `src`,
+        without a position."""
         return b'%b,"masked":%b,"pub":%b,"src":%b,"v":1}' % (self.head, self.masked, self.pub, src)
 
     def entry(self, log: str, seq: int, prev: str, ts: str) -> bytes:
-        """The entry of a record that the control API made itself, hence without `src`. `prev` is
-        the base64 of the previous leaf hash, empty for the first entry."""
+        """Return the entry of a record that the control API made itself, hence without `src`.
+        `prev` is the base64 of the previous leaf hash, empty for the first entry."""
         return b'%b,"log":"%b","masked":%b,"prev":"%b","pub":%b,"seq":%d,"ts":"%b","v":1}' % (
             self.head,
             log.encode(),
@@ -81,7 +82,7 @@ def make_record(
     masked: bytes = b"[]",
     decided: tuple[Retrieval, Decision, str] | None = None,
 ) -> Record:
-    """Raises `Invalid` if the entry would be larger than `MAX_ENTRY`."""
+    """Make a record. Raises `Invalid` if the entry would be larger than `MAX_ENTRY`."""
     # Refuse it here, before anything is recorded or answered: the log could not remove it again.
     size = len(cm) + len(pub) + len(masked) - 2
     if size > MAX_ENTRY - _POSITION:
@@ -102,11 +103,11 @@ def decision_record(
     masking: bool | None = None,
     candidates: Sequence[CandidateDecision] = (),
 ) -> Record:
-    """One evaluation: its response, every input, and the facts used, so that the decision can be
-    derived again. `facts` is None if the call was refused before any were gathered. `salt` is 32
-    random bytes, used for this record only. `masking` says whether personal data is masked; by
-    default, the tenant's setting in `facts` decides. `candidates` are those that decide otherwise
-    (`policies.candidates`)."""
+    """Return the record of one evaluation: its response, every input, and the facts used, so that
+    the decision can be derived again. `facts` is None if the call was refused before any were
+    gathered. `salt` is 32 random bytes, used for this record only. `masking` says whether personal
+    data is masked; by default, the tenant's setting in `facts` decides. `candidates` are those that
+    decide otherwise (`policies.candidates`)."""
     if masking is None:
         # INVARIANT: without facts, mask. A record can't be taken back once it is written.
         masking = facts is None or facts.settings.pii_masking
@@ -145,7 +146,7 @@ def _candidates(candidates: tuple[CandidateDecision, ...]) -> bytes:
 
 
 def masked_user(user_id: str) -> str:
-    """A user id as it is recorded with masking on. The result is still an identifier."""
+    """Return a user id as it is recorded with masking on. The result is still an identifier."""
     return masked_text(user_id).text[:MAX_IDENTIFIER]
 
 
@@ -170,13 +171,13 @@ def _request(retrieval: Retrieval) -> bytes:
 
 
 def response_of(decision: Decision) -> dict[str, Any]:
-    """The response as an entry records it. What is None is absent, as `policy_id` and
-    `policy_version` are if no policy decided (`default_deny`)."""
+    """Return the response as an entry records it. Members that are None are absent, as `policy_id`
+    and `policy_version` are if no policy decided (`default_deny`)."""
     return _given(decision, _RESPONSE)
 
 
 def _given(values: tuple[Any, ...], places: tuple[tuple[str, int], ...]) -> dict[str, Any]:
-    """The values at these places that are not None, by name."""
+    """Return the values at these places that are not None, by name."""
     given = {}
     for name, at in places:  # takes two thirds of the time of a comprehension
         value = values[at]
@@ -213,28 +214,30 @@ def _levels(levels: Levels) -> bytes:
 
 
 def heartbeat_record(revision: int, *, record_id: str) -> Record:
-    """A sidecar with nothing to decide has this revision of the policy set in force."""
+    """Return the record by which a sidecar with nothing to decide says that it has this revision of
+    the policy set in force."""
     return make_record("heartbeat", record_id, encode({"revision": revision}))
 
 
 def gap_record(
     reason: str, *, instance: str | None, first: int | None, lost: int | None, record_id: str
 ) -> Record:
-    """An enforcement point declares that it lost records: `lost` of them, from number `first` of
-    the spool `instance`. Each is None if unknown."""
+    """Return the record by which an enforcement point declares that it lost records: `lost` of
+    them, from number `first` of the spool `instance`. Each is None if unknown."""
     pub = {"reason": reason, "instance": instance, "first": first, "lost": lost}
     return make_record("gap", record_id, encode(pub))
 
 
 def log_heartbeat_record(*, record_id: str) -> Record:
-    """The log had no entry for an hour. With it, a fresh checkpoint shows that nothing is missing
-    at the end."""
+    """Return the record that says that the log had no entry for an hour. With it, a fresh
+    checkpoint shows that nothing is missing at the end."""
     return make_record("heartbeat", record_id, b"{}")
 
 
 def incarnation_record(held: int, seen: int, doubted: int, *, record_id: str) -> Record:
-    """The store was restored to an older state. It holds revision `held` of the policy set, though
-    `seen` was already signed; the newest state of `doubted` documents is lost. Lost log entries
-    follow this one, as far as enforcement points still have their records."""
+    """Return the record that says that the store was restored to an older state. It holds revision
+    `held` of the policy set, though `seen` was already signed; the newest state of `doubted`
+    documents is lost. Lost log entries follow this one, as far as enforcement points still have
+    their records."""
     pub = {"reason": "the store was put back", "held": held, "seen": seen, "doubted": doubted}
     return make_record("incarnation", record_id, encode(pub))

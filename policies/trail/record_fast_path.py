@@ -32,7 +32,7 @@ _PAIR = rb'\["%b","%b"\]' % (_NAME, _NAME)
 
 
 def _group(name: str, pattern: bytes) -> bytes:
-    """A text that is kept as the group `name`."""
+    """Return the pattern that keeps a text as the group `name`."""
     return b'"(?P<%b>%b)"' % (name.encode(), pattern)
 
 
@@ -91,8 +91,8 @@ class KnownRecord(NamedTuple):
 
 
 def match_record(raw: bytes, at: int = 0) -> KnownRecord | None:
-    """The record that begins at `at` in these UTF-8 bytes, if it is in the known form. It ends at
-    `rest.end()`."""
+    """Return the record that begins at `at` in these UTF-8 bytes, if it is in the known form. It
+    ends at `rest.end()`."""
     front = _FRONT.match(raw, at)
     if front is None:
         return None
@@ -115,8 +115,8 @@ def match_record(raw: bytes, at: int = 0) -> KnownRecord | None:
 
 @lru_cache(maxsize=_CACHED_FACTS)
 def _is_canonical_object(raw: bytes) -> bool:
-    """Whether these are the canonical bytes of an object that is allowed in `pub` of a core.
-    Cached, since an agent sends the same facts again and again."""
+    """Return whether these bytes are the canonical form of an object that is allowed in `pub` of a
+    core. Cached, since an agent sends the same facts again and again."""
     try:
         value = orjson.loads(raw)
         check([[value]])  # nested as deeply as in a core, since the profile limits depth
@@ -126,8 +126,8 @@ def _is_canonical_object(raw: bytes) -> bool:
 
 
 def verified(found: KnownRecord) -> Spooled | None:
-    """The record, if it also passes the checks that regular expressions can't make: on its time,
-    its size, its position in the spool, and its openings. Otherwise None."""
+    """Return the record, if it also passes the checks that regular expressions can't make: on its
+    time, its size, its position in the spool, and its openings. Otherwise None."""
     raw, front, rest = found
     head, query, user, eid, masked = front.groups()
     (_, agent, role, session, source, source_type, decision, policy, src, src_id, inst, n, prev, t,
@@ -191,8 +191,8 @@ class KnownBatch(NamedTuple):
 
 
 def match_batch(body: bytes) -> KnownBatch | None:
-    """A shipper's request body, if it is in the known form. Otherwise the caller decodes it as a
-    whole."""
+    """Return a shipper's request body, if it is in the known form. Otherwise the caller decodes it
+    as a whole."""
     envelope = _ENVELOPE.match(body)
     if envelope is None or not (body.endswith(_END) and _utf8(body)):
         return None
@@ -220,7 +220,8 @@ def match_batch(body: bytes) -> KnownBatch | None:
 
 
 def _decoded(piece: bytes) -> object | None:
-    """The one JSON value in this piece of the list of records; None if it isn't exactly one."""
+    """Return the one JSON value in this piece of the list of records; None unless the piece is
+    exactly one value."""
     try:
         value = orjson.loads(b"[[%b]]" % piece)  # nested as deeply as in the body
     except orjson.JSONDecodeError:

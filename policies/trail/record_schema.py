@@ -93,7 +93,7 @@ _CANDIDATE = tuple((each.name, _TESTS[each.type], each.optional) for each in mem
 
 
 def _decision() -> _Rules:
-    """A rule for each field of a decision, those first that may not be absent."""
+    """Return a rule for each field of a decision; required fields come first."""
     objects = {"pub": (), REQUEST: ("request",), RESPONSE: ("response",)}
     return tuple(
         (path, each.name, _maybe(_TESTS[each.type]) if optional else _TESTS[each.type])
@@ -128,8 +128,9 @@ _OPENED = {each.name: _TESTS[each.type] for each in members(COMMITTED)}
 
 
 class _KindRules(NamedTuple):
-    """A kind's rules in the form they are applied in. `foreign` are indexed members that the kind
-    doesn't have; `groups` are the tests of each object in `pub` (None for `pub` itself)."""
+    """A kind's rules in the form they are applied in. `foreign` are the indexed members that
+    records of this kind don't have; `groups` are the tests of each object in `pub` (None for `pub`
+    itself)."""
 
     foreign: tuple[str, ...]
     groups: tuple[tuple[str | None, tuple[tuple[str, _Test], ...]], ...]
@@ -147,7 +148,8 @@ _KINDS = {kind: _kind(rules) for kind, rules in RULES.items()}
 
 
 def pub_fault(kind: str, pub: dict[str, Any]) -> str | None:
-    """What is wrong with `pub`, the fields in clear, of a record of `kind`; None if nothing is."""
+    """Return the fault of `pub`, the fields in clear, of a record of `kind`; None if it has
+    none."""
     foreign, groups = _KINDS[kind]
     for member in foreign:
         if member in pub:
@@ -164,8 +166,8 @@ def pub_fault(kind: str, pub: dict[str, Any]) -> str | None:
 
 
 def masked_fault(masked: object, pub: dict[str, Any]) -> str | None:
-    """What is wrong with `masked`, or None. It must be a list `[[path, rule]]`, and a record whose
-    list isn't empty must say that masking was on."""
+    """Return the fault of `masked`; None if it has none. It must be a list `[[path, rule]]`, and a
+    record whose list isn't empty must say that masking was on."""
     if not isinstance(masked, list):
         return "`masked` must be a list"
     for each in masked:
@@ -175,7 +177,7 @@ def masked_fault(masked: object, pub: dict[str, Any]) -> str | None:
 
 
 def opening_fault(path: str, value: object) -> str | None:
-    """What is wrong with an opened value; None if nothing is."""
+    """Return the fault of an opened value; None if it has none."""
     if path == "detail":
         return None if _json_object(value) else "`detail` is not the text of a JSON object"
     test = _OPENED.get(path)

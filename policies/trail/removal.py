@@ -1,6 +1,6 @@
-"""Makes the entries of what was removed: `redact`, which openings were erased, why, and by whom;
-and `purge`, what remains of a prefix that retention removed, the anchor from which verification
-starts.
+"""Makes the entries about removals: `redact` tells the erased openings, the reason, and who asked
+for it; `purge` holds the rest of a prefix that retention removed, the anchor from which
+verification starts.
 
 A `redact` entry holds numbers of entries only. Nothing in it may tell whose values they were: the
 log keeps it forever. `walk/gaps.py` reads it again when a log is verified. Doesn't know when a
@@ -26,15 +26,15 @@ MAX_SEQS = 1024
 
 
 def redact_record(by: str, reason: str, seqs: Iterable[int], *, record_id: str) -> Record:
-    """The record of an erasure of the openings of these entries, at most `MAX_SEQS`, in order.
-    `by` is the id of the key that asked for it."""
+    """Return the record of an erasure of the openings of these entries, at most `MAX_SEQS`, in
+    order. `by` is the id of the key that asked for it."""
     return make_record(
         REDACT, record_id, encode({"by": by, "events": ranges_of(seqs), "reason": reason})
     )
 
 
 def ranges_of(seqs: Iterable[int]) -> list[list[int]]:
-    """The ranges `[first, last]` of these ascending numbers, both ends included."""
+    """Return the ranges `[first, last]` of these ascending numbers, both ends included."""
     ranges: list[list[int]] = []
     for seq in seqs:
         # A range covers only what was erased: with one entry more, it would excuse the silent loss
@@ -63,11 +63,11 @@ class Purged:
     count: int
 
     def tree(self) -> Frontier:
-        """Raises `ValueError` if `frontier` does not fit `size`."""
+        """Return the tree of the prefix. Raises `ValueError` if `frontier` does not fit `size`."""
         return Frontier.from_bytes(self.size, self.frontier)
 
     def pub(self) -> dict[str, Any]:
-        """`pub` of the `purge` entry. Raises `ValueError` like `tree`."""
+        """Return `pub` of the `purge` entry. Raises `ValueError` like `tree`."""
         return {
             "count": self.count,
             "cutoff": rfc3339(self.cutoff),
@@ -86,10 +86,10 @@ class Purged:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """The last purge: what it removed, the `seq` and time (`purged_at`) of its `purge` entry, and
-    two signed checkpoints. `anchor_note` is the one at `purged.size`; `cover_note` is one that
-    covers the `purge` entry, None until it is signed. `finished_at` is when the last row was
-    deleted. Times are in microseconds since 1970 UTC."""
+    """The last purge: the prefix that it removed, the `seq` and time (`purged_at`) of its `purge`
+    entry, and two signed checkpoints. `anchor_note` is the one at `purged.size`; `cover_note` is
+    one that covers the `purge` entry, None until it is signed. `finished_at` is when the last row
+    was deleted. Times are in microseconds since 1970 UTC."""
 
     seq: int
     purged: Purged
@@ -99,8 +99,8 @@ class Anchor:
     finished_at: int | None
 
     def fault(self, log: str, publics: Collection[bytes]) -> str | None:
-        """Why the anchor contradicts itself, or None. `publics` are the keys that have signed the
-        log; without any, no signature can be trusted."""
+        """Return the reason why the anchor contradicts itself, or None. `publics` are the keys that
+        have signed the log; without any, no signature can be trusted."""
         purged = self.purged
         if not 0 < purged.count <= purged.size <= self.seq:
             return (
@@ -134,12 +134,12 @@ class Anchor:
         return None
 
     def cover(self, log: str, publics: Collection[bytes]) -> Checkpoint:
-        """The checkpoint of `cover_note`. Raises `BadNote` unless one of the log's keys signed
-        it."""
+        """Return the checkpoint of `cover_note`. Raises `BadNote` unless one of the log's keys
+        signed it."""
         return _of_log(self.cover_note or "", log, publics)
 
     def matches_entry(self, entry: bytes) -> bool:
-        """Whether a stored entry is the `purge` entry of this anchor."""
+        """Return whether a stored entry is the `purge` entry of this anchor."""
         try:
             decoded = orjson.loads(entry)
             return bool(
@@ -152,6 +152,7 @@ class Anchor:
 
 
 def _of_log(note: str, log: str, publics: Collection[bytes]) -> Checkpoint:
-    """The note's checkpoint of the log, in any of its incarnations. Raises `BadNote`."""
+    """Return the note's checkpoint of the log, in any of the log's incarnations. Raises
+    `BadNote`."""
     origin = checkpoint.unverified(note).origin
     return checkpoint.read(note, origin if is_origin_of(origin, log) else log, publics)

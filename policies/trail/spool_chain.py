@@ -1,5 +1,4 @@
-"""The hash chain of one enforcement point: how its records are numbered, chained, spooled and read
-back.
+"""Numbers, chains, spools and reads back the records of one enforcement point: its hash chain.
 
 Every record that a sidecar makes carries `src {id, inst, n, prev, t}`. This chain runs beside the
 log's own, so that verification detects a record that was dropped, repeated or reordered after it
@@ -33,13 +32,13 @@ KINDS = frozenset(RULES)
 
 
 def src_member(source_id: str, instance: str, n: int, prev: str, t: str) -> bytes:
-    """Canonical `src`. `prev` is the base64 of the previous record's hash, empty for the first
-    record."""
+    """Return the canonical member `src`. `prev` is the base64 of the previous record's hash, empty
+    for the first record."""
     return encode({"id": source_id, "inst": instance, "n": n, "prev": prev, "t": t})
 
 
 def spool_payload(core: bytes, openings: bytes) -> bytes:
-    """One record as the spool stores it and the shipper sends it."""
+    """Return one record as the spool stores it and the shipper sends it."""
     return b'{"core":%b,"open":%b}' % (core, openings)
 
 
@@ -74,7 +73,7 @@ class Spooled(NamedTuple):
     source_type: str | None
     members: tuple[bytes, bytes, bytes, bytes]
     marks: tuple[str, ...] = ()
-    """What the control API adds (`policies.trail.core.MARKS`), in order."""
+    """The marks that the control API adds (`policies.trail.core.MARKS`), in order."""
 
     @property
     def core(self) -> dict[str, Any]:
@@ -83,8 +82,8 @@ class Spooled(NamedTuple):
         return core
 
     def entry(self, position: LogPosition) -> bytes:
-        """The core plus its place and its marks, otherwise unchanged. The result is canonical,
-        because the members stay in the order of their names."""
+        """Return the core plus its place and its marks, otherwise unchanged. The result is
+        canonical, because the members stay in the order of their names."""
         head, masked, pub, src = self.members
         log, seq, prev, ts = position
         marks = b',"marks":' + encode(self.marks) if self.marks else b""
@@ -134,8 +133,8 @@ def read_payload(payload: object) -> Spooled:
 
 
 class Place(NamedTuple):
-    """A record's place in its spool, as far as a record that is refused still says it. `t` is empty
-    if it is no time."""
+    """A record's place in its spool, as far as a refused record still tells it. `t` is empty if it
+    is no time."""
 
     n: int
     prev: str
@@ -143,8 +142,8 @@ class Place(NamedTuple):
 
 
 def read_place(payload: object) -> tuple[dict[str, Any], Place] | None:
-    """The core of a decoded payload that is not a record, and its place; None if it has no place,
-    or could not be encoded again as it was hashed."""
+    """Return the core of a decoded payload that is not a record, and its place; None if it has no
+    place, or could not be encoded again as it was hashed."""
     core: Any = payload.get("core") if isinstance(payload, dict) else None
     src = core.get("src") if isinstance(core, dict) else None
     if not isinstance(src, dict):
@@ -166,8 +165,8 @@ def read_place(payload: object) -> tuple[dict[str, Any], Place] | None:
 def refused(
     core: dict[str, Any], place: Place, spool: tuple[str, str], reason: str, key_id: str, eid: str
 ) -> Spooled:
-    """What becomes of a record that is refused: an entry of kind `rejected_record` with the id
-    `eid`, at the record's place in the chain of `spool`, the source and instance of its batch."""
+    """Return the entry that a refused record becomes: of kind `rejected_record` with the id `eid`,
+    at the record's place in the chain of `spool`, which is the source and instance of its batch."""
     record = rejected_record(core, reason, key_id, record_id=eid)
     src = src_member(*spool, place.n, place.prev, place.t)
     return Spooled(
@@ -186,7 +185,7 @@ def refused(
 
 
 def _members(core: dict[str, Any]) -> tuple[bytes, bytes, bytes, bytes]:
-    """The canonical members that the core and the entry share, encoded once for both."""
+    """Return the canonical members that the core and the entry share, encoded once for both."""
     head = b'{"cm":%b,"eid":%b,"kind":"%b"' % (
         encode(core["cm"]),
         encode(core["eid"]),

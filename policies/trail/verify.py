@@ -1,5 +1,5 @@
 """Verifies the rows of a log: checks the chain of its entries, their columns and openings, and its
-head. What makes an entry valid, `walk` knows: rows that are fed together are one range.
+head. The package `walk` knows the rules of a valid entry: rows that are fed together are one range.
 
 Knows no database and no network. Memory stays flat: one hash per complete subtree, one counter per
 source, and a bit for each entry whose opening is missing.
@@ -28,7 +28,7 @@ from policies.trail.walk.range_result import ChainEnd, Source
 from policies.trail.walk.range_walk import RangeWalk
 
 _TOGETHER = 64
-"""Rows that are checked at a time, by columns as far as they can be."""
+"""The number of rows that are checked at a time, by columns as far as possible."""
 
 
 class LogHead(NamedTuple):
@@ -63,8 +63,8 @@ class Verifier:
     purged prefix."""
 
     def __init__(self, log: str, *, after: Purged | None = None) -> None:
-        """`after` is the purged prefix; the walk continues its tree. Raises `ValueError` if its
-        frontier doesn't fit its size."""
+        """Begin a walk. `after` is the purged prefix, whose tree the walk continues. Raises
+        `ValueError` if its frontier doesn't fit its size."""
         last_leaf = b"" if after is None else after.last_leaf
         tree = Frontier() if after is None else after.tree()
         self._walk = JoinedWalk(log, tree, last_leaf)
@@ -86,26 +86,27 @@ class Verifier:
         return self._walk.silences
 
     def feed(self, row: StoredRow) -> bool:
-        """Check one entry. False once something was found: feeding more changes nothing."""
+        """Check one entry. Return False once there is a finding: feeding more changes nothing."""
         return self.feed_all((row,))
 
     def feed_all(self, rows: Iterable[StoredRow]) -> bool:
-        """Check entries until one fails. True if none did."""
+        """Check entries until one fails. Return True if none did."""
         if self._broken is None:
             self._feed(rows)
         return self._broken is None
 
     def expect(self, size: int, root: bytes) -> None:
-        """Expect a checkpoint during the walk: at `size` entries, the tree must have this root. One
-        of the entries before the walk's first is not looked for."""
+        """Expect a checkpoint during the walk: at `size` entries, the tree must have this root. A
+        checkpoint of the entries before the walk's first one is not looked for."""
         self._expected.setdefault(size, set()).add(root)
 
     def reached(self) -> tuple[Frontier, bytes, Finding | None]:
-        """The tree and last leaf hash so far, and the finding that ended the walk, or None."""
+        """Return the tree and last leaf hash so far, and the finding that ended the walk, or
+        None."""
         return self._walk.tree, self._walk.last_leaf, self._broken
 
     def finish(self, head: LogHead | None = None) -> VerificationReport:
-        """The report. Compares the head row with the entries, if one is given."""
+        """Return the report. Compares the head row with the entries, if one is given."""
         walk = self._walk
         size = walk.tree.size
         if self._broken is None and head is not None:
@@ -160,8 +161,8 @@ class Verifier:
         walk.notable.clear()  # they are not asked for here, and there may be many
 
     def _has_root(self, last: StoredRow) -> bool:
-        """Whether the tree up to the row `last`, where a checkpoint is expected, is the signed
-        one."""
+        """Return whether the tree up to the row `last`, where a checkpoint is expected, has the
+        signed root."""
         tree = self._walk.tree
         if self._broken is not None:
             return False

@@ -17,7 +17,8 @@ __all__ = ["Masked", "MaskingTurns", "masked_json", "masked_text"]
 
 
 def masked_text(text: str, context: str = "") -> Masked:
-    """`text` with each span of personal data replaced by its label. Idempotent; never raises.
+    """Return `text` with each span of personal data replaced by its label. Idempotent; never
+    raises.
 
     `context`, such as the name of the field, is read before the text and is not part of the result.
     """
@@ -27,8 +28,8 @@ def masked_text(text: str, context: str = "") -> Masked:
 
 
 def masked_json(value: Any) -> tuple[Any, tuple[str, ...]]:
-    """A decoded JSON value with every string, key and card number masked at any depth, and the
-    sorted labels. The caller must bound the depth."""
+    """Return a decoded JSON value with every string, key and card number masked at any depth, and
+    the sorted labels. The caller must bound the depth."""
     from policies.ground.masking.mask import mask_tree
 
     return mask_tree(value)

@@ -1,4 +1,4 @@
-"""Recognizes how somebody is reached: email addresses, phone numbers and IP addresses.
+"""Recognizes contact data: email addresses, phone numbers and IP addresses.
 
 Emails: it starts from each `@`; if a domain follows, the characters before it are the local part.
 IP addresses are those of version 4 and 6, but not version numbers, times or C++ names.
@@ -103,7 +103,8 @@ def _phone_spans(text: str) -> Iterator[Found]:
 
 
 def _phone_windows(text: str, start: int, end: int) -> Iterator[Span]:
-    """The candidate, then shortened at either end: a year or a count may be next to the number."""
+    """Yield the candidate, and then shorter parts of it: a year or a count may be next to the
+    number."""
     yield start, end
     left = start
     for _ in range(2):
@@ -144,8 +145,8 @@ def _is_phone(number: str, announced: bool, other: bool, budget: list[int]) -> b
 
 
 def _in_plan(number: str, regions: tuple[str, ...], budget: list[int]) -> bool:
-    """Whether the number is valid in the numbering plan of one of `regions`; without any, whether
-    its country's plan has numbers of this length."""
+    """Return whether the number is valid in the numbering plan of one of `regions`; without any,
+    whether its country's plan has numbers of this length."""
     # Imported late: it holds every country's plan, which a service that never masks doesn't need.
     import phonenumbers
 

@@ -55,7 +55,7 @@ _likely = re.compile(rf"[:=]|(?i:bearer )|-----BEGIN|{'|'.join(TOKENS)}").search
 
 
 def names_secret(name: str) -> bool:
-    """Whether a JSON member with this name holds a secret."""
+    """Return whether a JSON member with this name holds a secret."""
     return len(name) <= 256 and _named(name) is not None
 
 

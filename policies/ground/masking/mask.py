@@ -44,8 +44,8 @@ LONGEST = 64 * 1024
 of this length takes up to 20 ms, in which nothing else runs."""
 
 LONGEST_CONTEXT = 256
-"""How much of a text's context is read, in characters from its end. All of it is read again for
-each text of a list."""
+"""The length of a text's context that is read, in characters from its end. All of it is read again
+for each text of a list."""
 
 MAX_PASSES = 6
 """The limit on passes. A text is masked until nothing more is found: text beside a label may match
@@ -56,7 +56,7 @@ _candidate = re.compile(r"[0-9@:=_-]|[eE][aA][rR][eE][rR] ").search
 
 
 def mask(text: str, context: str = "") -> Masked:
-    """See `masked_text` in the package."""
+    """Mask a text: see `masked_text` in the package."""
     if len(text) > LONGEST:
         return UNREAD
     prefix = _prefix(context)
@@ -70,7 +70,8 @@ def mask(text: str, context: str = "") -> Masked:
 
 
 def mask_steps(text: str, context: str = "") -> Generator[None, None, Masked]:
-    """Like `mask`, with a pause after each candidate, and in a long text after each search."""
+    """Mask a text like `mask`, with a pause after each candidate, and in a long text after each
+    search."""
     if len(text) > LONGEST:
         return UNREAD
     prefix = _prefix(context)
@@ -84,7 +85,7 @@ def mask_steps(text: str, context: str = "") -> Generator[None, None, Masked]:
 
 
 def find_spans(text: str, prefix: str = "") -> list[Labelled]:
-    """The spans to mask in `text`, in order, without overlaps: `(start, end, label)`.
+    """Return the spans to mask in `text`, in order, without overlaps: `(start, end, label)`.
 
     Overlapping spans are merged, so no part of any stays readable. The label is that of the longest
     span; of equally long ones, that of the recognizer listed first.
@@ -146,7 +147,7 @@ def _merged(
 
 
 def _replaced(text: str, found: list[Labelled], labels: set[str]) -> str:
-    """The text with labels instead of the spans; adds the labels to `labels`."""
+    """Return the text with labels instead of the spans; adds the labels to `labels`."""
     pieces: list[str] = []
     at = 0
     for start, end, label in found:
@@ -166,7 +167,7 @@ Steps = Generator[None, None, Any]
 
 
 def mask_tree(value: Any) -> tuple[Any, tuple[str, ...]]:
-    """See `masked_json` in the package."""
+    """Mask a JSON value: see `masked_json` in the package."""
     steps = tree_steps(value)
     while True:
         try:
@@ -177,7 +178,7 @@ def mask_tree(value: Any) -> tuple[Any, tuple[str, ...]]:
 
 
 def tree_steps(value: Any) -> Generator[None, None, tuple[Any, tuple[str, ...]]]:
-    """Like `mask_tree`, with a pause after each candidate and each member."""
+    """Mask a JSON value like `mask_tree`, with a pause after each candidate and each member."""
     labels: set[str] = set()
     masked = yield from _tree(value, "", False, labels)
     return masked, tuple(sorted(labels))
@@ -213,7 +214,7 @@ def _tree(value: Any, name: str, secret: bool, labels: set[str]) -> Steps:
 
 
 def _key(key: str, taken: dict[str, Any], counts: dict[str, int], labels: set[str]) -> Steps:
-    """The masked key, with a number added if another key was masked to the same text."""
+    """Return the masked key, with a number added if another key was masked to the same text."""
     text = yield from _text(key, "", labels)
     # Counting goes on where the last key of this text ended. From 1 each time, a megabyte of keys
     # that are masked to one text would take minutes.

@@ -124,8 +124,8 @@ def _valid(module: str | None, number: str) -> bool:
 
 
 def _has_words(text: str) -> Generator[None, None, bool]:
-    """Whether a word that announces an id may be in a long text: in parts, since no other search
-    takes as long."""
+    """Return whether a word that announces an id may be in a long text. The text is searched in
+    parts, with pauses, since no other search takes as long."""
     for at in range(0, len(text), _PART):
         yield
         # A word that only seems to end where the part does costs time, and nothing else.

@@ -35,7 +35,8 @@ _card_word = re.compile(r"(?i)\b(?:cards?|cc|visa|mastercard|maestro|amex)\b").s
 
 
 def is_card(digits: str, announced: bool = False) -> bool:
-    """Whether the digits are a card number; `announced` if a word before them says so."""
+    """Return whether the digits are a card number; `announced` is true if a word before them says
+    so."""
     if not announced:
         match = _brand(digits)
         if match is None or match.lastindex is None:
@@ -72,7 +73,8 @@ def _card_spans(text: str) -> Iterator[Found]:
 
 
 def _card_windows(text: str, groups: list[Span], announced: bool) -> Iterator[Found]:
-    """Runs of groups that together are a card; all but the last have three digits or more."""
+    """Yield runs of groups that together are a card; all groups but the last have three digits or
+    more."""
     reach = 0
     for first, (start, _) in enumerate(groups):
         if start < reach:
@@ -102,7 +104,7 @@ _likely_iban = re.compile(r"(?<![0-9A-Za-z])[A-Za-z]{2}[0-9]{2}[ .-]?[0-9A-Za-z]
 
 @lru_cache(maxsize=1024)  # all 676 pairs of letters fit
 def _iban_length(country: str) -> int:
-    """The length of an IBAN of `country`; 0 if the country has no IBANs."""
+    """Return the length of an IBAN of `country`; 0 if the country has no IBANs."""
     from stdnum import numdb
 
     found = numdb.get("iban").info(country)[0][1].get("bban", "")

@@ -1,5 +1,5 @@
-"""Defines what a recognizer is, what masking gives, and the normalized text that recognizers read:
-all digits as ASCII, every space and dash as one character, nothing invisible.
+"""Defines the recognizer, the result of masking, and the normalized text that recognizers read: all
+digits as ASCII, every space and dash as one character, nothing invisible.
 
 Cheap tricks of spelling must not get a card number past the recognizers. Look-alike letters are
 not covered. Knows none of the recognizers, and imports no library: every service imports this.
@@ -59,15 +59,15 @@ _TABLE = _Table()
 
 
 def normalize(text: str) -> tuple[str, list[int] | None]:
-    """The normalized text, and for each of its characters the position in `text`; None if all
-    positions are the same."""
+    """Return the normalized text, and for each of its characters the position in `text`; None if
+    all positions are the same."""
     if text.isascii():
         return text, None
     return _visible(text.translate(_TABLE))
 
 
 def normalize_steps(text: str) -> Generator[None, None, tuple[str, list[int] | None]]:
-    """Like `normalize`, with a pause after each part."""
+    """Normalize a text like `normalize`, with a pause after each part."""
     if text.isascii():
         return text, None
     parts: list[str] = []

@@ -20,11 +20,11 @@ SLICE = 0.0005
 """Seconds of masking in a turn of the loop, and what the last step takes beyond them."""
 
 SECONDS = 5.0
-"""How long a text, or a JSON value, may wait and be read. After that it is masked whole."""
+"""The seconds that a text, or a JSON value, may wait and be read. After that it is masked whole."""
 
 
 class Event(Protocol):
-    """What a text waits for."""
+    """The event that a text waits for."""
 
     def set(self) -> None: ...
     def clear(self) -> None: ...
@@ -67,8 +67,8 @@ class MaskingTurns:
         """The texts that are not done, in the order in which they came. One has the turn."""
 
     async def text(self, text: str, *, urgent: bool = False) -> Masked:
-        """Like `masked_text`; `UNREAD` if there wasn't enough time. With `urgent`, every text that
-        isn't waits behind this one."""
+        """Mask a text like `masked_text`; return `UNREAD` if there wasn't enough time. With
+        `urgent`, every text that isn't urgent waits behind this one."""
         from policies.ground.masking.mask import SHORT, mask, mask_steps
 
         if len(text) <= SHORT and self._spent < SLICE and not self._waiting:
@@ -79,16 +79,16 @@ class MaskingTurns:
         return await self._taken(mask_steps(text), _URGENT if urgent else 0) or UNREAD
 
     async def json(self, value: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """Like `masked_json`, for an object; `{"detail": "[UNREAD]"}` if there wasn't enough time.
-        The caller must bound the depth."""
+        """Mask an object like `masked_json`; return `{"detail": "[UNREAD]"}` if there wasn't enough
+        time. The caller must bound the depth."""
         from policies.ground.masking.mask import tree_steps
 
         masked = await self._taken(tree_steps(value))
         return ({"detail": UNREAD.text}, UNREAD.labels) if masked is None else masked
 
     async def _taken(self, steps: _Steps[T], slices: int = 0) -> T | None:
-        """The result of `steps`; None if there wasn't enough time. `slices` is how many it counts
-        as having had."""
+        """Return the result of `steps`; None if there wasn't enough time. `slices` is the number of
+        slices that it counts as having had."""
         until = self._monotonic() + SECONDS
         if not self._waiting and self._spent < SLICE:
             done = self._slice(steps)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def acquire(path: Path) -> int:
-    """Locks the file, which is made if it is absent, and returns its handle: `os.close` unlocks it.
+    """Lock the file, which is made if it is absent, and return its handle: `os.close` unlocks it.
     Raises `BlockingIOError` if another process has the lock, `OSError` if the file can't be
     opened."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

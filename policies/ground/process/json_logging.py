@@ -33,13 +33,13 @@ class JsonFormatter(logging.Formatter):
         return self._render(entry_of(record, self._now(), request_id, error))
 
     def formatException(self, ei: Any) -> str:  # noqa: N802  # the standard library's name
-        """The trace, without the values of a failed SQL statement: callers sent them."""
+        """Return the trace, without the values of a failed SQL statement: callers sent them."""
         lines = super().formatException(ei).split("\n")
         return "\n".join(line for line in lines if not line.startswith(_STATEMENT_VALUES))
 
 
 def about(request_id: str | None) -> dict[str, str | None]:
-    """The `extra` of an entry about this request."""
+    """Return the `extra` of an entry about this request."""
     return {"request_id": request_id}
 
 

@@ -16,14 +16,14 @@ REPEAT_SECONDS = 600.0
 
 
 def loop_time() -> float:
-    """The clock of the running event loop, in seconds."""
+    """Return the clock of the running event loop, in seconds."""
     return asyncio.get_running_loop().time()
 
 
 class OutageLogger:
-    """Logs an outage once, with its first cause. `what` names what fails, and `back` says that it
-    works again: "records are shipped again". `problem` says what is wrong at the moment; None if
-    all is well. `monotonic` is a clock in seconds."""
+    """Logs an outage once, with its first cause. `what` names the part that fails, and `back` says
+    that it works again: "records are shipped again". `problem` is the current fault; None if all is
+    well. `monotonic` is a clock in seconds."""
 
     def __init__(
         self,
@@ -42,12 +42,12 @@ class OutageLogger:
 
     @property
     def ongoing(self) -> bool:
-        """Whether there is an outage at the moment."""
+        """True if there is an outage at the moment."""
         return self.problem is not None
 
     def failing(self, cause: object, pause: float = PAUSE_SECONDS) -> None:
-        """Note that it fails, and why. A cause that alternates by itself needs the long `pause`;
-        one that changes by what an operator does may have a shorter one, in seconds."""
+        """Note that it fails, and the problem. A cause that alternates by itself needs the long
+        `pause`; a cause that an operator's actions change may have a shorter one, in seconds."""
         self.problem = str(cause)
         now = self._monotonic()
         if now - self._told_at >= self._least(self.problem, pause):
@@ -59,7 +59,7 @@ class OutageLogger:
         self.failing(f"{what}: {worded(error, path)}")
 
     def recovered(self) -> None:
-        """Note that it works. An outage that was never told has no end to tell."""
+        """Note that it works. The end of an outage is told only if its beginning was."""
         self.problem = None
         if self._told is not None:
             self._log.warning("recovered: %s", self._back)
@@ -71,7 +71,8 @@ class OutageLogger:
         self.problem = self._told = None
 
     def _least(self, _problem: str, pause: float) -> float:
-        """The seconds between the last line that something fails and one about this problem."""
+        """Return the seconds between the last line that something fails and one about this
+        problem."""
         return pause if self._told is None else math.inf
 
 

@@ -31,8 +31,8 @@ def write(path: Path, content: bytes) -> None:
 
 
 def read(path: Path) -> bytes | None:
-    """The file's bytes, or None if it does not exist. Raises `UnusableFile` if it can't be read, or
-    if other users may read it."""
+    """Return the file's bytes, or None if it does not exist. Raises `UnusableFile` if it can't be
+    read, or if other users may read it."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
         with os.fdopen(handle, "rb") as file:
@@ -46,8 +46,8 @@ def read(path: Path) -> bytes | None:
 
 
 def read_mounted(path: Path) -> bytes:
-    """The bytes of a file that another program provides, such as a mounted Kubernetes Secret.
-    Raises `UnusableFile` if it can't be read, or if others may read it."""
+    """Return the bytes of a file that another program provides, such as a mounted Kubernetes
+    Secret. Raises `UnusableFile` if it can't be read, or if others may read it."""
     # Kubernetes mounts a Secret as links to files of root's, which the pod's own group may read.
     # A file of root's can't be chmodded by the service, so its group's reading is no mistake.
     try:

@@ -23,7 +23,7 @@ class SettingsReader:
         self._environ = {**environ, **self._from_files(environ, secrets)}
 
     def _from_files(self, environ: Mapping[str, str], secrets: Iterable[str]) -> dict[str, str]:
-        """The secrets that the environment gives as files."""
+        """Return the secrets that the environment gives as files."""
         found = {}
         for name in secrets:
             if not (path := environ.get(f"{PREFIX}{name}_FILE")):
@@ -44,7 +44,7 @@ class SettingsReader:
         return self._environ.get(PREFIX + name) or default
 
     def parsed(self, name: str, parse: Callable[[str], Value]) -> Value | None:
-        """The setting as `parse` reads it, or None if it is not set or not valid."""
+        """Return the setting as `parse` reads it, or None if it is not set or not valid."""
         text = self.text(name, "")
         try:
             return parse(text) if text else None

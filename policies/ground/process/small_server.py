@@ -29,8 +29,8 @@ HEADERS = {
 
 
 def error_response(error: SluiceError) -> web.Response:
-    """The error's body and status. The connection is closed: the rest of a refused body may still
-    be on its way."""
+    """Return the error's body and status. The connection is closed: the rest of a refused body may
+    still be on its way."""
     response = web.Response(status=error.status, body=error.encoded(), headers=HEADERS)
     response.force_close()
     return response
@@ -38,15 +38,16 @@ def error_response(error: SluiceError) -> web.Response:
 
 MAX_CONNECTIONS = 512
 FIRST_REQUEST_SECONDS = 10.0
-"""How long a new connection may take to send the head of its first request."""
+"""The seconds that a new connection may take to send the head of its first request."""
 LINGER_SECONDS = 2.0
-"""How long the rest of a refused body is read: closing at once would reset the connection, and the
-client would not see why."""
+"""The seconds for which the rest of a refused body is read: closing at once would reset the
+connection, and the client would not see why."""
 UNREAD_SECONDS = 10.0
-"""A client that leaves its answers unread for this long is disconnected; at most twice as long."""
+"""The seconds after which a client that leaves its answers unread is disconnected; at most twice as
+long."""
 KEEP_ALIVE_SECONDS = 120.0
-"""Longer than the 90 s after which the API server closes idle connections. If we closed first, a
-review that is just being sent would be lost."""
+"""The seconds for which an idle connection stays open: longer than the 90 s after which the API
+server closes it. If we closed first, a review that is just being sent would be lost."""
 _log = logging.getLogger("sluice.server")
 
 
@@ -82,7 +83,8 @@ class Connection(web.RequestHandler):
         self._register.closed(self)
 
     def has_requested(self) -> None:
-        """Called for each request: the connection is in use, and its first deadline is met."""
+        """Note a request: the connection is in use, and its first deadline is met. Called for each
+        request."""
         if self._first_request is not None:
             self._first_request.cancel()
             self._first_request = None
@@ -95,7 +97,7 @@ class Connection(web.RequestHandler):
 
     @property
     def unread(self) -> int:
-        """How many bytes of answers the client has not taken yet."""
+        """The number of bytes of answers that the client has not taken yet."""
         return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
     def handle_error(
@@ -105,7 +107,8 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,  # noqa: ARG002
     ) -> web.StreamResponse:
-        """Called if a request can't be parsed as HTTP, or if the handler itself fails."""
+        """Answer with an error if a request can't be parsed as HTTP, or if the handler itself
+        fails."""
         if status < 500:
             return error_response(Malformed("the request is not HTTP/1.1"))
         _log.error("a request failed outside its handler", exc_info=exc)
@@ -220,7 +223,7 @@ class Listener:
         return opened
 
     def refuse_keep_alive(self) -> None:
-        """From now on, each answer closes its connection, so that clients go elsewhere."""
+        """Make each answer close its connection from now on, so that clients go elsewhere."""
         self._server.draining = True
 
     async def drain(self, seconds: float) -> None:

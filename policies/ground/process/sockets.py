@@ -8,7 +8,7 @@ from policies.ground.listen_address import EVERY, ListenAddress
 
 BACKLOG = 1024
 _NO_SUCH_VERSION = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
-"""How the system says that it has no IPv4, or no IPv6."""
+"""The errors by which the system says that it has no IPv4, or no IPv6."""
 _Info = tuple[int, int, int, str, tuple[Any, ...]]
 """A result of `getaddrinfo`."""
 
@@ -18,7 +18,7 @@ class CannotListen(Exception):
 
 
 def bind(address: ListenAddress, setting: str, count: int = 1) -> list[list[socket.socket]]:
-    """`count` sets of listening sockets for `address`, one set per worker. A set has several
+    """Bind `count` sets of listening sockets for `address`, one set per worker. A set has several
     sockets if the host is `*` or a name with several addresses. Raises `CannotListen`, which names
     the setting."""
     # Each worker has its own socket on the same port (SO_REUSEPORT), so the kernel spreads
@@ -50,16 +50,16 @@ def bind(address: ListenAddress, setting: str, count: int = 1) -> list[list[sock
 
 
 def bound(address: ListenAddress, sockets: list[socket.socket]) -> ListenAddress:
-    """The address on which `sockets`, a set that `bind` made for `address`, listen. The system has
-    filled in port 0."""
+    """Return the address on which `sockets`, a set that `bind` made for `address`, listen. The
+    system has filled in port 0."""
     if address.host == EVERY:
         return address
     return ListenAddress(*sockets[0].getsockname()[:2])
 
 
 def hosts_to_bind(address: ListenAddress) -> list[str]:
-    """The hosts of `address`. Of the two that `*` stands for, those whose IP version this machine
-    has: a pod of a cluster with one version need not have the other."""
+    """Return the hosts of `address`. For `*`, return those of its two hosts whose IP version this
+    machine has: a pod of a cluster with one version need not have the other."""
     if address.host != EVERY:
         return [address.host]
     # With neither, keep both: binding them tells why.
@@ -67,7 +67,8 @@ def hosts_to_bind(address: ListenAddress) -> list[str]:
 
 
 def can_bind(host: str) -> bool:
-    """Whether this machine has the IP version of the address `host`, and that address."""
+    """Return whether this machine has the IP version of the address `host`, and has that address
+    itself."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.socket(family) as probe:
@@ -79,7 +80,7 @@ def can_bind(host: str) -> bool:
 
 
 def _infos(address: ListenAddress) -> list[_Info]:
-    """What `getaddrinfo` finds for each host that is to be bound."""
+    """Return the results of `getaddrinfo` for each host that is to be bound."""
     return [
         info
         for host in hosts_to_bind(address)

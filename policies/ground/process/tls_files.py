@@ -42,7 +42,8 @@ class TlsFiles:
     client_ca: Path | None = None
 
     def context(self) -> ssl.SSLContext:
-        """A context from the current files. Raises `UnusableTls` if they can't be used together."""
+        """Return a context from the current files. Raises `UnusableTls` if they can't be used
+        together."""
         for part, path in self._parts():
             _readable(part, path)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -63,7 +64,8 @@ class TlsFiles:
         return context
 
     def stamp(self) -> _Stamp | None:
-        """A value that differs after every change of a file. None while a file is missing."""
+        """Return a value that differs after every change of a file. None while a file is
+        missing."""
         try:
             found = [path.stat() for _, path in self._parts()]
         except OSError:
@@ -99,7 +101,8 @@ class RenewingContext(ssl.SSLContext):
         return made
 
     def wrap_bio(self, *given: Any, **named: Any) -> ssl.SSLObject:
-        """asyncio and uvloop both call this at the start of each handshake."""
+        """Wrap a connection with the newest usable files. asyncio and uvloop both call this at the
+        start of each handshake."""
         # Two or three `stat` calls cost little beside the cryptography of a handshake.
         stamp = self._files.stamp()
         if stamp != self._seen:
@@ -146,8 +149,8 @@ def _reason(error: Exception) -> str:
 
 
 def seconds_left(certificate: Path, now: int) -> float:
-    """Seconds from `now` (microseconds) until the first certificate of the chain expires, negative
-    afterwards; NaN if the file can't be read."""
+    """Return the seconds from `now` (microseconds) until the first certificate of the chain
+    expires, negative afterwards; NaN if the file can't be read."""
     try:
         chain = load_pem_x509_certificates(certificate.read_bytes())
     except (OSError, ValueError):

@@ -26,7 +26,7 @@ class BadHeader(BadLine):
 
 
 def encode_line(line: lines.Line) -> bytes:
-    """The line's bytes, with the line feed."""
+    """Return the line's bytes, with the line feed."""
     if isinstance(line, lines.EntryLine):
         if line.openings is None:
             return b"%b%b}\n" % (_ENTRY, line.entry)
@@ -39,8 +39,8 @@ def encode_line(line: lines.Line) -> bytes:
 
 
 def parse_line(raw: bytes, with_openings: bool = True) -> lines.Line:
-    """The line in `raw`, which has no line feed. `with_openings` is what the header says. Raises
-    `BadLine`, and `BadHeader` for a header whose members contradict each other.
+    """Parse the line in `raw`, which has no line feed. `with_openings` is the value in the header.
+    Raises `BadLine`, and `BadHeader` for a header whose members contradict each other.
 
     The bytes of an entry, of openings and of a document are not parsed: they may be anything.
     """
@@ -67,8 +67,8 @@ def parse_line(raw: bytes, with_openings: bool = True) -> lines.Line:
 
 
 def plain_entry(raw: bytes, with_openings: bool) -> lines.EntryLine | None:
-    """The entry of a line; None if `raw` is not an entry's line. Called for nearly every line of a
-    file, so it does no more than split it."""
+    """Return the entry of a line; None if `raw` is not an entry's line. Called for nearly every
+    line of a file, so it does no more than split it."""
     if not (raw.startswith(_ENTRY) and raw.endswith(b"}")):
         return None
     # `tuple.__new__` makes an `EntryLine` without a call of Python code.
@@ -83,14 +83,14 @@ def plain_entry(raw: bytes, with_openings: bool) -> lines.EntryLine | None:
 
 
 def _is_flat(raw: bytes) -> bool:
-    """Whether a long line is that of a damaged row, with no more values than such a line has: a
-    parser needs little more memory than the line itself then."""
+    """Return whether a long line has the form of a damaged row, with no more values than such a
+    line has: then a parser needs little more memory than the line itself."""
     row = raw.startswith(b'{"damaged":{') and b"[" not in raw
     return row and raw.count(b"{") == 2 and raw.count(b",") == 2
 
 
 def line_feeds(block: bytes) -> int:
-    """How many lines end in `block`."""
+    """Return the number of lines that end in `block`."""
     # Half the time of `bytes.count`, which looks at each byte by itself: lines are long.
     count, at = 0, block.find(b"\n")
     while at >= 0:
@@ -189,7 +189,7 @@ def _header(given_format: str, rest: dict[Any, Any]) -> lines.HeaderLine:
 
 
 def _contradiction(header: lines.HeaderLine) -> str | None:
-    """Why the members of a header can't all be true."""
+    """Return the reason why the members of a header can't all be true; None if they can."""
     if header.first_kept > header.first:
         return (
             f"`from` is {header.first}, though the oldest entry kept, `first`, is "

@@ -93,7 +93,7 @@ class LogFileReader:
         self._with_openings = True
 
     def feed(self, chunk: bytes) -> Iterator[Line]:
-        """The lines that `chunk` completes. Raises `BadLogFile` at the first line that is not
+        """Yield the lines that `chunk` completes. Raises `BadLogFile` at the first line that is not
         allowed, after the lines before it were returned."""
         complete, feed, rest = chunk.rpartition(b"\n")
         if feed:
@@ -104,7 +104,7 @@ class LogFileReader:
         self._check_length(self._rest)
 
     def finish(self) -> None:
-        """Raises `BadLogFile` unless the file ended with its last line."""
+        """Raise `BadLogFile` unless the file ended with its last line."""
         if self.header is None:
             raise self._fault(None, "the file has no complete line", 1)
         if self._last is not EndLine or self._rest:
@@ -115,7 +115,7 @@ class LogFileReader:
             )
 
     def _block(self, block: bytes) -> Iterator[Line]:
-        """The lines of `block`, which has whole lines, without the last line feed."""
+        """Yield the lines of `block`, which holds whole lines, without the last line feed."""
         self._digest.update(self._unhashed)
         lines = block.split(b"\n")
         self._digest.update(memoryview(block)[: len(block) - len(lines[-1])])
@@ -210,15 +210,15 @@ class LogFileWriter:
         self._digest = hashlib.sha256()
 
     def line(self, line: Line) -> bytes:
-        """A line that is not an entry."""
+        """Return the bytes of a line that is not an entry."""
         return self.joined(encode_line(line), 0)
 
     def joined(self, lines: bytes, entries: int) -> bytes:
-        """Whole lines, which hold `entries` entries."""
+        """Return the bytes of whole lines, which hold `entries` entries."""
         self._digest.update(lines)
         self.entries += entries
         return lines
 
     def end(self) -> bytes:
-        """The last line."""
+        """Return the bytes of the last line."""
         return encode_line(EndLine(self.entries, self._digest.hexdigest()))

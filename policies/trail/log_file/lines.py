@@ -5,16 +5,16 @@ from typing import Any, NamedTuple, TypeAlias
 FORMAT = "sluice-log/1"
 MEDIA_TYPE = "application/vnd.sluice.log+ndjson"
 SEPARATOR = b',"openings":'
-"""What stands between an entry and its openings, which begin behind the last of it in their line.
-So no openings hold it."""
+"""The bytes between an entry and its openings, which begin behind the last such bytes of their
+line. So no openings hold them."""
 MAX_LINE = 16 * 1024 * 1024
-"""In bytes, without the line feed: an entry has at most 64 KiB, its openings at most a request's
-1 MiB, and a role's policies stay far below."""
+"""The longest line, in bytes, without the line feed: an entry has at most 64 KiB, its openings at
+most a request's 1 MiB, and a role's policies stay far below."""
 MAX_OTHER = 1024 * 1024
-"""In bytes, of a line that is parsed as a whole: the header, and every line but entries, documents
-and damaged rows. A parser needs up to 40 times a line's length, and a reader has no more to go by
-than the line. A header of 1,000 keys with their endorsements takes half of it, a checkpoint a
-quarter."""
+"""The longest line that is parsed as a whole, in bytes: the header, and every line but entries,
+documents and damaged rows. A parser needs up to 40 times a line's length, and a reader has no more
+to go by than the line. A header of 1,000 keys with their endorsements takes half of it, a
+checkpoint a quarter."""
 
 
 class HeaderLine(NamedTuple):
@@ -47,8 +47,8 @@ class FrontierLine(NamedTuple):
 
 
 class EntryLine(NamedTuple):
-    """An entry's stored bytes, and its openings as stored (`{}` if it has none). None for all
-    entries of a file that was made without openings."""
+    """An entry's stored bytes, and its openings as stored (`{}` if it has none). `openings` is None
+    for all entries of a file that was made without openings."""
 
     entry: bytes
     openings: bytes | None
@@ -85,9 +85,9 @@ class ProofLine(NamedTuple):
 
 
 class PurgeLine(NamedTuple):
-    """The `purge` entry of what retention removed before `first_kept`, where the file has it not
-    among its entries: its stored bytes as text, and its inclusion proof in the tree of the last
-    checkpoint before this line; None if that does not cover it."""
+    """The `purge` entry of the entries that retention removed before `first_kept`, if it is not
+    among the file's entries: its stored bytes as text, and its inclusion proof in the tree of the
+    last checkpoint before this line; None if that does not cover it."""
 
     entry: str
     proof: list[bytes] | None

@@ -25,23 +25,23 @@ class Node(NamedTuple):
     place: int
 
     def children(self) -> tuple["Node", "Node"]:
-        """The two halves. Only for a level above 0."""
+        """Return the two halves of the node, whose level must be above 0."""
         return Node(self.level - 1, 2 * self.place), Node(self.level - 1, 2 * self.place + 1)
 
 
 NodeReader = Callable[[int, int], bytes]
-"""Gives the hash of the node at a level and place, as in `Node`. Raises what it likes if it has
-none; the functions that take one let that pass."""
+"""A function that returns the hash of the node at a level and place, as in `Node`. It raises an
+error of its own if it has none; the functions that take a reader let that pass."""
 
 
 class Part(NamedTuple):
-    """The leaves from `first` up to, not including, `end`: one hash of a proof stands for them."""
+    """The leaves from `first` up to `end` (exclusive): one hash of a proof stands for them."""
 
     first: int
     end: int
 
     def nodes(self) -> Iterator[Node]:
-        """The largest complete subtrees that the part consists of, from left to right."""
+        """Yield the largest complete subtrees that the part consists of, from left to right."""
         first = self.first
         while first < self.end:
             # No larger than fits what is left, and no larger than `first` is a multiple of.
@@ -52,8 +52,8 @@ class Part(NamedTuple):
             first += 1 << level
 
     def root(self, node: NodeReader) -> bytes:
-        """The root of the tree over these leaves. `first` must be a multiple of the smallest power
-        of two that is not less than their number, as it is for every part of a proof."""
+        """Return the root of the tree over these leaves. `first` must be a multiple of the smallest
+        power of two that is not less than their number, as it is for every part of a proof."""
         *others, root = [node(*each) for each in self.nodes()]
         for left in reversed(others):
             root = node_hash(left, root)
@@ -61,20 +61,21 @@ class Part(NamedTuple):
 
 
 def split(size: int) -> int:
-    """Where RFC 9162 divides a tree of `size` > 1 leaves: the largest power of two below `size`."""
+    """Return where RFC 9162 divides a tree of `size` > 1 leaves: the largest power of two below
+    `size`."""
     return 1 << ((size - 1).bit_length() - 1)
 
 
 def frontier_nodes(size: int) -> tuple[Node, ...]:
-    """The nodes whose hashes are the frontier of a tree of `size` leaves, in its order."""
+    """Return the nodes whose hashes are the frontier of a tree of `size` leaves, in its order."""
     return tuple(Part(0, size).nodes())
 
 
 _sha256 = hashlib.sha256
 LEVELS = 8
-"""Every how many levels nodes are stored. Leaves are level 0."""
+"""The distance of the levels whose nodes are stored. Leaves are level 0."""
 WIDTH = 1 << LEVELS
-"""How many stored nodes make one of the next stored level."""
+"""The number of stored nodes that make one node of the next stored level."""
 
 
 class WideTree:
@@ -114,15 +115,15 @@ class WideTree:
                 yield Node(level * LEVELS, (self.size >> level * LEVELS) - 1), hash_
 
     def frontier(self) -> Frontier:
-        """The frontier of the whole tree."""
+        """Return the frontier of the whole tree."""
         return Frontier(
             self.size, [each for part in reversed(self._levels) for each in part.hashes]
         )
 
 
 def stored_below(node: Node) -> tuple[int, int, int]:
-    """The nodes of the nearest stored level that `node` follows from: their level, the place of the
-    first, and of the one after the last."""
+    """Return the nodes of the nearest stored level from which `node` follows: their level, the
+    place of the first, and the place after the last."""
     height = node.level % LEVELS
     return node.level - height, node.place << height, (node.place + 1) << height
 
@@ -147,7 +148,7 @@ class KnownNodes:
         return node in self._hashes
 
     def add(self, level: int, place: int, hash_: bytes) -> None:
-        """Add what was read: some 500 nodes a proof, so without a `Node` for each."""
+        """Add nodes that were read: some 500 for a proof, so without a `Node` for each."""
         self._hashes.setdefault((level, place), hash_)
 
     def mark_absent(self, node: Node) -> None:
@@ -155,7 +156,7 @@ class KnownNodes:
         self._absent.add(node)
 
     def suffice(self, nodes: Iterable[Node]) -> bool:
-        """Whether `hash` gives all of these."""
+        """Return whether `hash` can give all of these nodes."""
         try:
             for node in nodes:
                 self.hash(*node)
@@ -164,8 +165,8 @@ class KnownNodes:
         return True
 
     def lacking(self, node: Node) -> Iterator[Node]:
-        """The nodes of stored levels, leaves included, that have to be read before `hash` can give
-        this one. Raises `NodeGap` if one of them is a leaf that is marked absent."""
+        """Yield the nodes of stored levels, leaves included, that have to be read before `hash` can
+        give this one. Raises `NodeGap` if one of them is a leaf that is marked absent."""
         if node in self._hashes:
             return
         if node.level % LEVELS == 0 and node not in self._absent:
@@ -177,8 +178,8 @@ class KnownNodes:
             yield from self.lacking(child)
 
     def hash(self, level: int, place: int) -> bytes:
-        """The hash of a node; a `NodeReader`. Raises `NodeGap` unless all that it lacks was
-        added."""
+        """Return the hash of a node, as a `NodeReader` does. Raises `NodeGap` unless every node
+        that it lacks was added."""
         node = Node(level, place)
         known = self._hashes.get(node)
         if known is None:
@@ -186,7 +187,8 @@ class KnownNodes:
         return known
 
     def _from_stored(self, node: Node) -> bytes | None:
-        """The usual case, at a third of the cost: every node of the stored level is known."""
+        """Return the hash in the usual case, at a third of the cost: every node of the stored level
+        is known."""
         level, first, end = stored_below(node)
         found = [self._hashes.get((level, place)) for place in range(first, end)]
         row = [each for each in found if each is not None]

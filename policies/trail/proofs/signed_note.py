@@ -28,7 +28,8 @@ COSIGNATURE = 0x04
 _PUBLIC_BYTES = {ED25519: 32, COSIGNATURE: 32}
 _KEY_ID = 4
 MAX_NOTE = 256 * 1024
-"""Bytes of a note. The largest known signatures have 5 KB, and verifiers must accept 16."""
+"""The limit on a note, in bytes. The largest known signatures have 5 KB, and verifiers must accept
+16."""
 MAX_SIGNATURES = 100
 
 
@@ -59,7 +60,7 @@ class Note(NamedTuple):
     signatures: tuple[Signature, ...]
 
     def render(self) -> str:
-        """The note. Raises `BadNote` if `parse` would refuse it."""
+        """Return the note. Raises `BadNote` if `parse` would refuse it."""
         note = f"{self.text}\n{''.join(each.line() for each in self.signatures)}"
         if parse(note) != self:
             raise BadNote("the text or a signature can't be written as a note")
@@ -80,13 +81,13 @@ class VerifierKey(NamedTuple):
         return key_id(self.name, self.public, self.type)
 
     def text(self) -> str:
-        """The key as text."""
+        """Return the key as text."""
         return f"{self.name}+{self.key_id.hex()}+{b64(bytes([self.type]) + self.public)}"
 
     @classmethod
     def parse(cls, text: str) -> "VerifierKey":
-        """The inverse of `text`. Raises `BadKey` for any other spelling, an id that is not the
-        key's, and a type other than `ED25519` and `COSIGNATURE`."""
+        """Parse a key in the form of `text`. Raises `BadKey` for any other spelling, an id that is
+        not the key's, and a type other than `ED25519` and `COSIGNATURE`."""
         # Base64 contains `+`; a name and an id don't.
         name, _, rest = text.partition("+")
         _, _, encoded = rest.partition("+")
@@ -108,7 +109,7 @@ class VerifierKey(NamedTuple):
 
 
 def is_name(name: str) -> bool:
-    """Whether a key may have this name: not empty, no Unicode space, no `+`, no control
+    """Return whether a key may have this name: not empty, no Unicode space, no `+`, no control
     character."""
     return bool(name) and not any(
         character == "+" or character < " " or character.isspace() for character in name
@@ -116,12 +117,12 @@ def is_name(name: str) -> bool:
 
 
 def key_id(name: str, public: bytes, type_: int = ED25519) -> bytes:
-    """The 4 bytes that identify a key."""
+    """Return the 4 bytes that identify a key."""
     return hashlib.sha256(name.encode() + b"\n" + bytes([type_]) + public).digest()[:_KEY_ID]
 
 
 def sign(text: str, name: str, signer: Signer) -> Signature:
-    """The Ed25519 signature of `text` by the key called `name`."""
+    """Return the Ed25519 signature of `text` by the key called `name`."""
     return Signature(name, key_id(name, signer.public), signer.sign(text.encode()))
 
 
@@ -150,8 +151,9 @@ def parse(note: str) -> Note:
 
 
 def joined(note: str, others: Iterable[str]) -> str:
-    """The note with the signatures by further keys that others with the same text have. Others that
-    can't be read are left out. Verifies nothing. Raises `BadNote` if `note` can't be read."""
+    """Return the note, with the signatures by further keys that `others` with the same text have.
+    Others that can't be read are left out. Verifies nothing. Raises `BadNote` if `note` can't be
+    read."""
     known = parse(note)
     # One line a key: a wrong line of a key whose line is here would spoil the note.
     lines = {(each.name, each.key_id): each for each in known.signatures}
@@ -168,9 +170,9 @@ def joined(note: str, others: Iterable[str]) -> str:
 
 
 def verified(note: Note, keys: Collection[VerifierKey]) -> list[Signature]:
-    """The Ed25519 signatures by `keys`, one for each key that signed, in the note's order. Those of
-    other keys are ignored. Raises `BadNote` if one of these keys has a signature that is wrong,
-    even if another one is right, as the specification advises."""
+    """Return the Ed25519 signatures by `keys`, one for each key that signed, in the note's order.
+    Those of other keys are ignored. Raises `BadNote` if one of these keys has a signature that is
+    wrong, even if another one is right, as the specification advises."""
     found = []
     for signature, key in matches(note, keys, ED25519):
         if not verify(key.public, signature.signature, note.text.encode()):
@@ -182,8 +184,8 @@ def verified(note: Note, keys: Collection[VerifierKey]) -> list[Signature]:
 def matches(
     note: Note, keys: Iterable[VerifierKey], type_: int
 ) -> list[tuple[Signature, VerifierKey]]:
-    """The signatures that name a key of this type among `keys`, with that key. A repeated line
-    counts once. Verifies nothing."""
+    """Return the signatures that name a key of this type among `keys`, with that key. A repeated
+    line counts once. Verifies nothing."""
     # Two keys with one name and id are possible, if only by intent; then the note must verify with
     # both.
     known = [(key, key.key_id) for key in dict.fromkeys(keys) if key.type == type_]
@@ -221,13 +223,13 @@ class Cosignature(NamedTuple):
 
 
 def cosigned_message(text: str, signed_at: int) -> bytes:
-    """The bytes that a witness signs for a note's text."""
+    """Return the bytes that a witness signs for a note's text."""
     return f"cosignature/v1\ntime {signed_at}\n{text}".encode()
 
 
 def cosign(text: str, name: str, signer: Signer, signed_at: int) -> Signature:
-    """The line that the witness `name` adds to a note. `signed_at` is in seconds since 1970 UTC.
-    Raises `ValueError` for a time that the format doesn't have."""
+    """Return the line that the witness `name` adds to a note. `signed_at` is in seconds since 1970
+    UTC. Raises `ValueError` for a time that the format doesn't have."""
     if not 0 <= signed_at <= MAX_TIME:
         raise ValueError(f"{signed_at} is not a time of a cosignature")
     signature = signed_at.to_bytes(_TIME_BYTES, "big") + signer.sign(
@@ -237,8 +239,9 @@ def cosign(text: str, name: str, signer: Signer, signed_at: int) -> Signature:
 
 
 def verified_cosignatures(note: Note, keys: Collection[VerifierKey]) -> list[Cosignature]:
-    """The cosignatures by `keys`, the latest of each key, in the order of `keys`. Those of other
-    keys are ignored. Raises `BadNote` if one of these keys has a cosignature that is wrong."""
+    """Return the cosignatures by `keys`, the latest of each key, in the order of `keys`. Those of
+    other keys are ignored. Raises `BadNote` if one of these keys has a cosignature that is
+    wrong."""
     latest: dict[VerifierKey, int] = {}
     for signature, key in matches(note, keys, COSIGNATURE):
         signed_at = _signed_at(note.text, signature, key)
@@ -266,8 +269,8 @@ NOT_PUBLIC = (
 
 
 def is_public_key(text: str) -> bool:
-    """Whether `text` is the base64 of 32 bytes, as a public key is. The seed of a private key has
-    the same form: `is_private_half` tells them apart."""
+    """Return whether `text` is the base64 of 32 bytes, as a public key is. The seed of a private
+    key has the same form: `is_private_half` tells them apart."""
     try:
         return len(unb64(text)) == 32
     except NotCanonical:
@@ -275,12 +278,13 @@ def is_public_key(text: str) -> bool:
 
 
 def is_private_key(text: str) -> bool:
-    """Whether `text` has the form of a private key: PEM, or a `log.key` after a rotation, whose
-    first line is the seed and each further line an endorsement."""
+    """Return whether `text` has the form of a private key: PEM, or a `log.key` after a rotation,
+    whose first line is the seed and each further line an endorsement."""
     first, _, rest = text.partition("\n")
     return "PRIVATE KEY-----" in first or (is_public_key(first.strip()) and rest.startswith("{"))
 
 
 def is_private_half(given: Iterable[bytes], publics: Collection[bytes]) -> bool:
-    """Whether one of the keys `given` (32 bytes each) is the private half of a key in `publics`."""
+    """Return whether one of the keys `given` (32 bytes each) is the private half of a key in
+    `publics`."""
     return not {Signer(each).public for each in given}.isdisjoint(publics)

@@ -30,8 +30,8 @@ from policies.trail.proofs.signed_note import MAX_NOTE
 
 
 def inclusion_parts(index: int, size: int) -> list[Part]:
-    """The subtrees whose roots are the proof, from the leaf's sibling to the root's child: at most
-    63. Raises `ValueError` unless `0 <= index < size <= MAX_SIZE`."""
+    """Return the subtrees whose roots are the proof, from the leaf's sibling to the root's child:
+    at most 63. Raises `ValueError` unless `0 <= index < size <= MAX_SIZE`."""
     if not 0 <= index < size <= MAX_SIZE:
         raise ValueError(f"a tree of {size} leaves has no leaf {index}")
     found = []
@@ -50,17 +50,17 @@ def inclusion_parts(index: int, size: int) -> list[Part]:
 
 
 def inclusion_proof(index: int, size: int, node: NodeReader) -> list[bytes]:
-    """The proof for leaf `index` in the tree of `size` leaves. Raises `ValueError` like `parts`,
-    and what `node` raises. Check it with `verify` before it goes to anyone: the nodes may be
-    wrong."""
+    """Return the proof for leaf `index` in the tree of `size` leaves. Raises `ValueError` like
+    `parts`, and what `node` raises. Check it with `verify` before it goes to anyone: the nodes may
+    be wrong."""
     return [part.root(node) for part in inclusion_parts(index, size)]
 
 
 def proves_inclusion(
     leaf: bytes, index: int, size: int, hashes: Sequence[bytes], root: bytes
 ) -> bool:
-    """Whether `hashes` prove that leaf number `index` of the tree of `size` leaves and with this
-    root is `leaf`, a leaf hash. False for anything that is not such a proof; never raises."""
+    """Return whether `hashes` prove that leaf number `index` of the tree of `size` leaves and with
+    this root is `leaf`, a leaf hash. False for anything that is not such a proof; never raises."""
     if not 0 <= index < size <= MAX_SIZE or any(len(each) != HASH for each in (leaf, *hashes)):
         return False
     # RFC 9162, 2.1.3.2. `place` is the current node's, `last` that of the rightmost node on its
@@ -81,9 +81,9 @@ def proves_inclusion(
 
 
 def consistency_parts(old_size: int, new_size: int) -> list[Part]:
-    """The subtrees whose roots are the proof, in its order: at most 64, and none for equal sizes.
-    Raises `ValueError` unless `0 < old_size <= new_size <= MAX_SIZE`: everything is consistent with
-    an empty tree, so there is no proof from 0."""
+    """Return the subtrees whose roots are the proof, in its order: at most 64, and none for equal
+    sizes. Raises `ValueError` unless `0 < old_size <= new_size <= MAX_SIZE`: everything is
+    consistent with an empty tree, so there is no proof from 0."""
     if not 0 < old_size <= new_size <= MAX_SIZE:
         raise ValueError(f"there is no consistency proof from size {old_size} to {new_size}")
     found = []
@@ -105,16 +105,16 @@ def consistency_parts(old_size: int, new_size: int) -> list[Part]:
 
 
 def consistency_proof(old_size: int, new_size: int, node: NodeReader) -> list[bytes]:
-    """The proof from the tree of `old_size` leaves to that of `new_size`. Raises `ValueError` like
-    `parts`, and what `node` raises. Check it with `verify` before it goes to anyone: the nodes may
-    be wrong."""
+    """Return the proof from the tree of `old_size` leaves to that of `new_size`. Raises
+    `ValueError` like `parts`, and what `node` raises. Check it with `verify` before it goes to
+    anyone: the nodes may be wrong."""
     return [part.root(node) for part in consistency_parts(old_size, new_size)]
 
 
 def proves_consistency(
     old_size: int, old_root: bytes, new_size: int, new_root: bytes, hashes: Sequence[bytes]
 ) -> bool:
-    """Whether `hashes` prove that the tree with `old_root` is the beginning of the tree with
+    """Return whether `hashes` prove that the tree with `old_root` is the beginning of the tree with
     `new_root`. False for anything that is not such a proof, `old_size` 0 included; never raises."""
     if not 0 < old_size <= new_size <= MAX_SIZE:
         return False
@@ -138,7 +138,7 @@ def proves_consistency(
             while not place & 1 and place:
                 place, last = place >> 1, last >> 1
         else:
-            # What lies to the right of the old tree is only in the new one.
+            # Leaves to the right of the old tree are only in the new one.
             new = node_hash(new, each)
         place, last = place >> 1, last >> 1
     return not last and (old, new) == (old_root, new_root)
@@ -147,8 +147,8 @@ def proves_consistency(
 def proves_tail(
     tree: Frontier, last_leaf: bytes, size: int, root: bytes, hashes: Sequence[bytes]
 ) -> bool:
-    """Whether the log of `size` entries with this `root` begins with the entries of `tree`, whose
-    last leaf is `last_leaf`. `hashes` is the inclusion proof of that leaf."""
+    """Return whether the log of `size` entries with this `root` begins with the entries of `tree`,
+    whose last leaf is `last_leaf`. `hashes` is the inclusion proof of that leaf."""
     index = tree.size - 1
     if not proves_inclusion(last_leaf, index, size, hashes, root):
         return False
@@ -170,9 +170,9 @@ def proves_tail(
 _FIRST_LINE = "c2sp.org/tlog-proof@v1"
 _EXTRA, _INDEX = "extra ", "index "
 MAX_HASHES = 63
-"""Hashes of a proof in the largest possible tree."""
+"""The most hashes of a proof, in the largest possible tree."""
 MAX_EXTRA = 128 * 1024
-"""Bytes of the extra data: an entry, twice over."""
+"""The limit on the extra data, in bytes: an entry, twice over."""
 # The base64 of all of it, and the lines' names and ends.
 MAX_TEXT = MAX_NOTE + MAX_EXTRA * 2 + MAX_HASHES * 2 * HASH
 
@@ -193,15 +193,15 @@ class TlogProof:
     extra: bytes | None = None
 
     def text(self) -> str:
-        """The proof as text."""
+        """Return the proof as text."""
         extra = "" if self.extra is None else f"{_EXTRA}{b64(self.extra)}\n"
         hashes = "".join(f"{b64(each)}\n" for each in self.hashes)
         return f"{_FIRST_LINE}\n{extra}{_INDEX}{self.index}\n{hashes}\n{self.note}"
 
     @classmethod
     def parse(cls, text: str) -> "TlogProof":
-        """The inverse of `text`. Raises `BadProof` for any other spelling. The note is left as it
-        is: `checkpoint.read` reads it."""
+        """Parse a proof in the form of `text`. Raises `BadProof` for any other spelling. The note
+        is left as it is: `checkpoint.read` reads it."""
         if len(text) > MAX_TEXT:
             raise BadProof(f"the proof has more than {MAX_TEXT} characters")
         # The lines above contain no empty one, so the first one ends them.
@@ -226,8 +226,8 @@ class TlogProof:
         return proof
 
     def proves(self, leaf: bytes, size: int, root: bytes) -> bool:
-        """Whether entry `index` of the tree of `size` and `root` has the leaf hash `leaf`. Take
-        size and root from the note, once its signature is verified."""
+        """Return whether entry `index` of the tree of `size` and `root` has the leaf hash `leaf`.
+        Take size and root from the note, once its signature is verified."""
         return proves_inclusion(leaf, self.index, size, self.hashes, root)
 
     def _check(self) -> None:

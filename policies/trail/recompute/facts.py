@@ -1,7 +1,7 @@
 """Reads back what a `decision` entry records: the retrieval, the facts, and the response.
 
-Raises `KeyError`, `TypeError`, `ValueError` or `AttributeError` for what no version has recorded.
-Knows nothing of whether it is true.
+Raises `KeyError`, `TypeError`, `ValueError` or `AttributeError` for a form that no version has
+recorded. Knows nothing of whether it is true.
 """
 
 import hashlib
@@ -44,21 +44,21 @@ class RecordedFacts(NamedTuple):
 
     @property
     def needs_role(self) -> bool:
-        """Whether the policies of the role can decide: the call names no agent, or a registered one
+        """True if the policies of the role can decide: the call names no agent, or a registered one
         that may act in the role."""
         if self.retrieval.agent_id is None:
             return True
         return self.agent is not None and self.retrieval.agent_role in self.agent.permitted_roles
 
     def facts(self, role: Role | None, sources: SourceLevels | None = None) -> Facts:
-        """The facts for `policies.evaluate`."""
+        """Return the facts for `policies.evaluate`."""
         return Facts(
             self.settings, self.key, self.agent, self.session, role, self.revision, sources
         )
 
     def level_fault(self, sources: SourceLevels | None) -> str | None:
-        """How the recorded levels contradict each other, or the tenant's document; None if they
-        don't."""
+        """Return the contradiction of the recorded levels with each other, or with the tenant's
+        document; None if there is none."""
         levels, source_id = self.retrieval.levels, self.retrieval.source_id
         tenant = None if levels is None else levels.tenant
         if self.sources is None and tenant is not None:
@@ -77,7 +77,7 @@ class RecordedFacts(NamedTuple):
 
 
 def read_facts(entry: Mapping[str, Any]) -> RecordedFacts:
-    """The facts of a `decision` entry that has any."""
+    """Return the facts of a `decision` entry that has any."""
     pub = entry["pub"]
     facts = pub["facts"]
     agent, session, role = facts.get("agent"), facts.get("session"), facts.get("role")
@@ -108,19 +108,20 @@ def read_facts(entry: Mapping[str, Any]) -> RecordedFacts:
 
 
 def cited_role(entry: Mapping[str, Any]) -> str | None:
-    """The digest of the document that a `decision` entry cites, as far as it can be read."""
+    """Return the digest of the document that a `decision` entry cites, as far as it can be read."""
     facts = entry["pub"].get("facts")
     role = facts.get("role") if isinstance(facts, dict) else None
     return role if isinstance(role, str) else None
 
 
 def cited_digests(entry: Mapping[str, Any]) -> list[str]:
-    """The digests of all documents that a `decision` entry cites, as far as they can be read."""
+    """Return the digests of all documents that a `decision` entry cites, as far as they can be
+    read."""
     return cited_in(entry["pub"].get("facts"))
 
 
 def cited_in(facts: object) -> list[str]:
-    """The digests of the documents that the facts of a `decision` entry cite."""
+    """Return the digests of the documents that the facts of a `decision` entry cite."""
     found = [facts.get(name) for name in ("role", "sources")] if isinstance(facts, dict) else []
     return [digest for digest in found if isinstance(digest, str)]
 
@@ -176,13 +177,14 @@ def _session(wire: Mapping[str, Any]) -> Session:
 
 
 def read_role(body: bytes) -> Role:
-    """The role of a document's bytes."""
+    """Return the role of a document's bytes."""
     policies = [Policy.from_wire(wire) for wire in orjson.loads(body)]
     return compile_role(policies[0].agent_role, policies, hashlib.sha256(body).hexdigest())
 
 
 def difference(recorded: Mapping[str, Any], derived: Mapping[str, Any]) -> str | None:
-    """The first member in which the responses differ, with both values; None if they are equal."""
+    """Return the first member in which the responses differ, with both values; None if they are
+    equal."""
     for name in (*_RESPONSE, *sorted(recorded.keys() - set(_RESPONSE))):
         if recorded.get(name) != derived.get(name):
             return (

@@ -42,7 +42,7 @@ _UNREADABLE = (LookupError, TypeError, ValueError, AttributeError)
 
 @dataclass(slots=True)
 class RecomputeCounts:
-    """How many decisions ended how. `not_recomputable` is the sum of `document_missing` and
+    """The number of decisions by their end. `not_recomputable` is the sum of `document_missing` and
     `facts_unknown`. `restored` are those of `document_missing` that follow an `incarnation` entry,
     which excuses it; `facts_restored` those of `facts_unknown` that follow one."""
 
@@ -77,17 +77,16 @@ class Recomputer:
         self._owners: OrderedDict[str, tuple[str, str | None]] = OrderedDict()
 
     def has_document(self, digest: str) -> bool:
-        """Whether the next decision that cites this document can do without it."""
+        """Return whether the next decision that cites this document can be derived without it."""
         return digest in self._compiled
 
     def take_counts(self) -> RecomputeCounts:
-        """The counts since they were last taken."""
+        """Return the counts since the last call."""
         counts, self.counts = self.counts, RecomputeCounts()
         return counts
 
     def feed(self, entry: Mapping[str, Any]) -> Finding | None:
-        """Take in a decoded entry. A finding says what is wrong with this one; the walk can go
-        on."""
+        """Take in a decoded entry. Return a finding if this entry is wrong; the walk can go on."""
         kind = entry["kind"]
         if kind == "change":
             # No version has written one: it would only keep the facts behind it from being held
@@ -157,8 +156,9 @@ class Recomputer:
         return None
 
     def _missing(self, digest: str) -> tuple[Reason, str] | None:
-        """A decision whose document is not there, though documents are kept as long as decisions
-        cite them: without it, a rewritten verdict would pass."""
+        """Return the fault of a decision whose document is not there, unless a restore excuses it.
+        Documents are kept as long as decisions cite them: without this finding, a rewritten verdict
+        would pass."""
         self.counts.document_missing += 1
         if self._restored:
             # The store went back, and a sidecar may have decided by what was lost with it.
@@ -167,7 +167,8 @@ class Recomputer:
         return Reason.DOCUMENT_MISSING, f"the document `{digest}` that it cites is missing"
 
     def _outside(self, response: Mapping[str, Any]) -> tuple[Reason, str] | None:
-        """A decision without facts: a stale policy set, an unreadable request. It can only deny."""
+        """Return the fault of a decision without facts (a stale policy set, an unreadable request),
+        which can only deny; None if it has none."""
         if response["decision"] != "DENY" or "check" in response or "policy_id" in response:
             return Reason.DECISION_DIFFERS, "without facts, only a denial without a policy follows"
         self.counts.outside += 1
@@ -176,7 +177,7 @@ class Recomputer:
     def _document(
         self, digest: str | None, read: Callable[[bytes], Role | SourceLevels]
     ) -> Role | SourceLevels | Reason | None:
-        """The document of a digest, None if there is none, or what is wrong with it."""
+        """Return the document of a digest, None if there is none, or the fault of the document."""
         if digest is None:
             return None
         if digest in self._compiled:
@@ -194,7 +195,7 @@ class Recomputer:
     def _require_consistent(
         self, recorded: RecordedFacts, role: Role | None, response: Mapping[str, Any]
     ) -> None:
-        """Hold the facts against the request, and against those of earlier decisions."""
+        """Compare the facts with the request, and with the facts of earlier decisions."""
         asked, agent, session = recorded.retrieval, recorded.agent, recorded.session
         if role is not None and role.name != asked.agent_role:
             raise _Contradiction(f"the policies are those of role `{role.name}`")
@@ -220,8 +221,8 @@ class Recomputer:
                     )
 
     def _hold_against_changes(self, recorded: RecordedFacts) -> bool:
-        """Whether the changes that the log recorded before agree with the facts. False if they are
-        not known; raises `_Contradiction` if they don't agree."""
+        """Return whether the changes that the log recorded before agree with the facts. Return
+        False if they are not known; raise `_Contradiction` if they don't agree."""
         key = f"key/{recorded.key.key_id}", recorded.key_digest
         wanted = [*_documents_of(recorded), key]
         results = [self._held(name, value, recorded) for name, value in wanted]
@@ -243,7 +244,8 @@ class Recomputer:
 
 
 def _documents_of(recorded: RecordedFacts) -> list[tuple[str, str | None]]:
-    """The names and digests of the documents that the facts come from, without the key's."""
+    """Return the names and digests of the documents from which the facts come, without the key's
+    document."""
     named: list[tuple[str, str | None]] = []
     # The policies of a role that the agent may not act in decide nothing, and a sidecar that has
     # its own agent's documents alone cites none: that says nothing of what there was.
@@ -267,7 +269,7 @@ def _short(value: str | None) -> str:
 
 
 def _remembered(seen: OrderedDict[Any, Any], name: object, value: object) -> Any:
-    """The value first seen under this name, among the last `MAX_SEEN`."""
+    """Return the value first seen under this name, among the last `MAX_SEEN` values."""
     known = seen.setdefault(name, value)
     seen.move_to_end(name)
     if len(seen) > MAX_SEEN:

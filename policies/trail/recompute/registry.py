@@ -1,13 +1,15 @@
-"""What the log's `change` entries say was in force, by document and revision of the policy set.
+"""Tells the documents that were in force, by revision of the policy set, from the log's `change`
+entries.
 
 A `change` entry names each document that it published: its SHA-256, and the revision from which it
 has been in force. So the document that a decision at some revision must have used is known, unless
 
-    the change is outside of what was walked, or was forgotten here to bound memory
+    the change is outside of the range walked, or was forgotten here to bound memory
     a version that recorded no documents made it
     the store was restored to an older state since (`incarnation`)
 
-Where it is unknown, nothing is claimed. Memory is bounded: what was not used longest is forgotten.
+Where it is unknown, nothing is claimed. Memory is bounded: the document that was not used longest
+is forgotten.
 """
 
 from collections import OrderedDict
@@ -18,12 +20,13 @@ from typing import Any, NamedTuple
 from policies.ground.canonical import micros
 
 SLACK = 120_000_000
-"""In microseconds. A fact also counts if it was in force within this time of the decision: a key is
-looked up when a request arrives, and a service that shares its store with others may read a
-document a moment before it learns of its revision."""
+"""The time, in microseconds, around a decision within which a fact also counts if it was in force:
+a key is looked up when a request arrives, and a service that shares its store with others may read
+a document a moment before it learns of its revision."""
 MAX_NAMES, MAX_STATES = 32_768, 16
 CUT_OFF = 86_400_000_000
-"""In microseconds: how long a sidecar may decide by a policy set that it can't refresh, at most."""
+"""The longest time, in microseconds, for which a sidecar may decide by a policy set that it can't
+refresh."""
 
 # The kinds of objects whose changes publish documents, and the beginning of their names. A change
 # of one that names no document was made by an older version, and may have published any.
@@ -41,7 +44,7 @@ FREEZE = "tenant freeze"
 
 
 class Held(Enum):
-    """The result of holding a fact against the changes."""
+    """The result of comparing a fact with the changes."""
 
     AGREES = "agrees"
     UNKNOWN = "unknown"
@@ -57,9 +60,9 @@ class _State(NamedTuple):
 
 
 def unkept_until(entry: Mapping[str, Any]) -> int:
-    """The time, in microseconds, until which a decision may lack its document because of this
-    `change` entry: it replaced the policies of a role, and the version that recorded it kept no
-    documents. 0 if it excuses nothing."""
+    """Return the time, in microseconds, until which a decision may lack its document because of
+    this `change` entry: it replaced the policies of a role, and the version that recorded it kept
+    no documents. 0 if it excuses nothing."""
     try:
         pub = entry["pub"]
         if "before_sha256" in pub or not pub["what"].startswith("policy."):
@@ -70,15 +73,16 @@ def unkept_until(entry: Mapping[str, Any]) -> int:
 
 
 class Registry:
-    """Feed it every `change` entry in order."""
+    """The documents in force, by every `change` entry that it was fed, in order."""
 
     def __init__(self) -> None:
         self._states: OrderedDict[str, list[_State]] = OrderedDict()
-        # Whether every document of the log is known: then one that is not here does not exist.
+        # True if every document of the log is known: then one that is not here does not exist.
         self._complete = False
 
     def change(self, entry: Mapping[str, Any]) -> bool:
-        """Take in a `change` entry. False if it can't be read: then everything is unknown."""
+        """Take in a `change` entry. Return False if it can't be read: then everything is
+        unknown."""
         pub = entry["pub"]
         try:
             what, target = str(pub["what"]), str(pub["target"])
@@ -100,12 +104,12 @@ class Registry:
         return True
 
     def restart(self) -> None:
-        """Forget everything: the store went back to an older state, or to one that is unknown."""
+        """Forget everything: the store went back to an older state, or to an unknown one."""
         self._states.clear()
         self._complete = False
 
     def holds(self, name: str, value: str | None, revision: int, time: int) -> Held:
-        """Whether `name` had this value at `revision`, or within `SLACK` of `time`."""
+        """Return whether `name` had this value at `revision`, or within `SLACK` of `time`."""
         states = self._states.get(name)
         if states is None:
             if not self._complete:
@@ -120,7 +124,7 @@ class Registry:
             if state.value == value and (current or near):
                 return Held.AGREES
             beyond, until = beyond and not current, state.time
-        # What was in force before the first known state would count too.
+        # The state in force before the first known one would count too.
         return Held.UNKNOWN if beyond or states[0].time >= time - SLACK else Held.CONTRADICTS
 
     def _put(self, name: str, state: _State) -> None:

@@ -1,11 +1,11 @@
-"""Makes recorded decisions again, by other policies than those that they were made by.
+"""Makes recorded decisions again, by other policies than the original ones.
 
     replay = Replay(policies)
     for entry in entries: replay.decide(entry)      a `decision` entry, decoded
 
-Only what policies decide is decided again: checks 6 to 10. Identity and session (checks 1 to 5) and
-a freeze stay as recorded, so a decision that they denied is the same by any policies. What an entry
-does not hold is never guessed: `Why` lists the cases.
+Only the checks by policies are made again: checks 6 to 10. Identity and session (checks 1 to 5) and
+a freeze stay as recorded, so a decision that they denied is the same by any policies. A value that
+an entry does not hold is never guessed: `Why` lists the cases.
 
 An entry holds all that policies ask about in clear: role, agent, task, source and level. So it can
 be replayed although its user and query were masked or erased, and although the documents that it
@@ -31,7 +31,7 @@ _DECIDING = frozenset({"agent_role", "agent_id", "task_type", "source_id", "sens
 
 
 class Why(StrEnum):
-    """Why a decision can't be made again from what its entry holds."""
+    """The reason why a decision can't be made again from its entry alone."""
 
     no_facts = "no_facts"
     """It was made outside of the ten checks: a stale policy set, an unreadable request, a key that
@@ -59,12 +59,12 @@ class Replayed(NamedTuple):
 
     @property
     def same(self) -> bool:
-        """Whether nothing changes, not even the policy's name."""
+        """True if nothing changes, not even the policy's name."""
         return self[2:4] == self[4:6]
 
 
 class _Recorded(NamedTuple):
-    """What a decision's entry says that its replay depends on."""
+    """The parts of a decision's entry on which its replay depends."""
 
     agent_role: str
     agent_id: str | None
@@ -79,7 +79,7 @@ class _Recorded(NamedTuple):
 
 
 class Replay:
-    """Decides by `policies`, which are all that a tenant would have."""
+    """The decisions by `policies`, which are all policies that a tenant would have."""
 
     def __init__(self, policies: Iterable[Policy]) -> None:
         by_role: dict[str, list[Policy]] = {}
@@ -91,7 +91,7 @@ class Replay:
         self._known: dict[_Recorded, Replayed | Why] = {}
 
     def decide(self, entry: Mapping[str, Any]) -> Replayed | Why:
-        """The decision of an entry of kind `decision`, before and after."""
+        """Return the decision of an entry of kind `decision`, before and after."""
         try:
             recorded = _read(entry)
             if recorded is None:
@@ -134,7 +134,7 @@ class Replay:
 
 
 def _read(entry: Mapping[str, Any]) -> _Recorded | None:
-    """What the entry says; None if it was decided without facts."""
+    """Return the parts of the entry; None if it was decided without facts."""
     pub, masked = entry["pub"], entry["masked"]
     request, response, facts = pub["request"], pub["response"], pub["facts"]
     if not facts:

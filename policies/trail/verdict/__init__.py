@@ -1,2 +1,2 @@
-"""What a verification concludes about a log: its findings, its checkpoints, and whose keys signed
-them."""
+"""The conclusions of a verification about a log: its findings, its checkpoints, and whose keys
+signed them."""

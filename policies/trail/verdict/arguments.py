@@ -1,5 +1,5 @@
-"""The arguments that say whose signatures count and what a log must contain. They are the same for
-an export, a database and a running service."""
+"""The arguments that name the trusted signers and the checkpoints that a log must contain. They are
+the same for an export, a database and a running service."""
 
 import argparse
 from collections.abc import Callable
@@ -50,7 +50,7 @@ def check_quorum(options: argparse.Namespace) -> None:
 
 
 def key_argument(type_: int) -> Callable[[str], VerifierKey]:
-    """An argument's type: a key of a log, or of a witness."""
+    """Parse an argument: a key of a log, or of a witness."""
 
     def read(text: str) -> VerifierKey:
         try:
@@ -71,7 +71,7 @@ def _note(name: str) -> str:
 
 
 def count(least: int, most: int) -> Callable[[str], Any]:
-    """An argument's type: a whole number from `least` to `most`."""
+    """Return the type of an argument that is a whole number from `least` to `most`."""
 
     def read(text: str) -> int:
         # The text is cut for `int`, whose time grows with the square of the length.

@@ -24,7 +24,8 @@ from policies.trail.verdict.trusted_keys import TrustedKeys, short, witnessed
 @dataclass(slots=True)
 class Judged:
     """A checkpoint that fits the tree. `at` is the entry that a finding about it names. `trusted`
-    says that a trusted key signed it, and `how` why it is trusted, or that it isn't."""
+    says that a trusted key signed it, and `how` gives the reason for the trust, or says that there
+    is none."""
 
     checkpoint: Checkpoint
     at: int
@@ -55,7 +56,8 @@ class CheckpointJudge:
         """Checkpoints that a predecessor of a pinned key signed."""
 
     def read(self, text: str, where: int | None) -> tuple[Note, Checkpoint] | Finding:
-        """The note's checkpoint, not verified yet; a finding if it belongs to another log."""
+        """Return the note's checkpoint, not verified yet; a finding if it belongs to another
+        log."""
         try:
             note = signed_note.parse(text)
             found = checkpoint.parse(note.text)
@@ -100,8 +102,8 @@ class CheckpointJudge:
         return None
 
     def conclude(self, outcome: Outcome, *, whole: bool) -> None:
-        """Write what the checkpoints prove into the outcome. `whole` says that all of them were
-        read, so that a missing one is a finding."""
+        """Write the conclusions from the checkpoints into the outcome. `whole` says that all of
+        them were read, so that a missing one is a finding."""
         newest = self.newest
         outcome.pinned = bool(self._keys.pinned)
         outcome.given_keys = [short(each) for each in self._keys.pinned]
@@ -166,9 +168,9 @@ class KnownNotes:
     def __init__(
         self, judge: CheckpointJudge, origin: str, texts: Sequence[str], *, to_end: bool = False
     ) -> None:
-        """`to_end` says that all that the log has was asked for, so that no part can have been cut
-        off. Raises `Unusable` for a text that is no checkpoint of this log: it comes from the
-        arguments."""
+        """Parse the notes. `to_end` says that the whole log was asked for, so that no part can have
+        been cut off. Raises `Unusable` for a text that is no checkpoint of this log: it comes from
+        the arguments."""
         self._judge, self._origin, self._given = judge, origin, len(texts)
         self._to_end = to_end
         self._notes: list[tuple[Note, Checkpoint]] = []
@@ -179,7 +181,7 @@ class KnownNotes:
             self._notes.append(found)
 
     def add(self, text: str, outcome: Outcome) -> None:
-        """A note that the log's owner keeps. An unreadable one is a finding."""
+        """Add a note that the log's owner keeps. An unreadable note is a finding."""
         found = self._judge.read(text, None)
         if isinstance(found, Finding):
             outcome.add(found)
@@ -187,11 +189,11 @@ class KnownNotes:
             self._notes.append(found)
 
     def sizes(self) -> frozenset[int]:
-        """The sizes at which the tree's root is needed."""
+        """Return the sizes at which the tree's root is needed."""
         return frozenset(checkpoint.size for _, checkpoint in self._notes)
 
     def compare(self, outcome: Outcome, roots: Mapping[int, bytes], *, whole: bool) -> None:
-        """Adds a finding for each note that the log contradicts. `roots` are the tree's roots at
+        """Add a finding for each note that the log contradicts. `roots` are the tree's roots at
         those sizes that the walk reached; `whole` says that it came to the end."""
         # A part may end before the note's size, but its last checkpoint tells how long the log is.
         newest = self._judge.newest
@@ -222,14 +224,15 @@ _UNPROVEN = (
 
 
 def _is_part(outcome: Outcome) -> bool:
-    """Whether a range of the log was exported. The log may have been signed further since, so that
-    it is shorter than a checkpoint from outside says nothing. Who rolled a log back may call the
-    rest a part as well, so such a checkpoint is then not compared, and never passed over."""
+    """Return whether only a range of the log was exported. The log may have been signed further
+    since, so it says nothing that the range is shorter than a checkpoint from outside. Someone who
+    rolled a log back may also call the rest a part, so such a checkpoint is then not compared, and
+    never passed over."""
     return _is_shown_part(outcome) or outcome.part
 
 
 def _is_shown_part(outcome: Outcome) -> bool:
-    """Return whether a file is a part by what it holds, and not only by what its header says."""
+    """Return whether a file is a part by its content, and not only by its header."""
     return outcome.first > outcome.oldest or not outcome.to_end
 
 
@@ -244,8 +247,8 @@ def _why_not(outcome: Outcome, size: int, *, whole: bool) -> str:
 
 
 def earlier_roots(tree: Frontier) -> dict[int, bytes]:
-    """The roots of the smaller trees that follow from this one's frontier alone: those of its
-    largest complete subtree, of its two largest, and so on; and its own."""
+    """Return the roots of the smaller trees that follow from this tree's frontier alone: the tree
+    of its largest complete subtree, of its two largest, and so on; and its own root."""
     roots, size = {0: Frontier().root()}, 0
     for count, node in enumerate(frontier_nodes(tree.size), 1):
         size += 1 << node.level

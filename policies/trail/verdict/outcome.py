@@ -1,4 +1,4 @@
-"""What a verification found, in the form that `--json` prints and the summary explains. Verifies
+"""The result of a verification, in the form that `--json` prints and the summary explains. Verifies
 nothing."""
 
 from dataclasses import dataclass, field
@@ -12,7 +12,8 @@ from policies.trail.walk.gaps import Silences, silence
 
 
 class Level(StrEnum):
-    """How much the proof rests on: on nothing from outside, on a pinned key, on witnesses too."""
+    """The strength of the proof: it rests on nothing from outside, on a pinned key, or on witnesses
+    too."""
 
     UNSIGNED = "unsigned"
     SIGNED = "signed"
@@ -20,16 +21,16 @@ class Level(StrEnum):
 
 
 class NotCompared(NamedTuple):
-    """A checkpoint of `size` entries that the arguments gave and the log could not be compared
-    with, and why."""
+    """A checkpoint of `size` entries that the arguments gave and that could not be compared with
+    the log, and the reason."""
 
     size: int
     why: str
 
 
 class NotDerived(NamedTuple):
-    """So many `decisions` could not be derived, and why: their documents are gone, or the changes
-    behind their facts are not known."""
+    """The number of `decisions` that could not be derived, and the reason: their documents are
+    gone, or the changes behind their facts are not known."""
 
     decisions: int
     why: str
@@ -94,7 +95,7 @@ class Outcome:
 
     @property
     def covered_by(self) -> str:
-        """Who signed the largest checkpoint; empty without one."""
+        """The signer of the largest checkpoint; empty without one."""
         return f"{self.signer} ({self.covered_how})" if self.signer else self.covered_how
 
     @property
@@ -106,7 +107,7 @@ class Outcome:
 
     @property
     def level_holds(self) -> bool:
-        """False if more was found than that cosignatures are missing: then a signature proves
+        """False if there are findings other than missing cosignatures: then a signature proves
         nothing."""
         only_quorum = all(each.reason is Reason.QUORUM_MISSING for each in self.findings)
         return only_quorum or self.level is Level.UNSIGNED
@@ -137,14 +138,14 @@ class Outcome:
 
     @property
     def silent_at_end(self) -> bool:
-        """Whether the file was made so long after its last entry that a running service would have
+        """True if the file was made so long after its last entry that a running service would have
         recorded a heartbeat meanwhile."""
         if not (self.last_ts and self.made_at and self.to_end):
             return False
         return self.made_at > self.last_ts and silence(0, self.last_ts, self.made_at) is not None
 
     def add(self, finding: Finding, most: int = 100) -> None:
-        """Keeps at most `most` findings, and counts the others."""
+        """Keep at most `most` findings, and count the others."""
         if len(self.findings) < most:
             self.findings.append(finding)
         else:

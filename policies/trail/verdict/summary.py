@@ -1,5 +1,5 @@
-"""Explains an outcome to people: what is proven, what isn't, what was found, and the entries beside
-it."""
+"""Explains an outcome to people: what is proven and what isn't, the findings, and the entries
+beside each."""
 
 import hashlib
 from typing import Any
@@ -19,16 +19,16 @@ _INCOMPLETE = {
     Reason.SOURCE_GAP,
     Reason.INCARNATION,
 }
-"""Reasons that say that something is missing, rather than changed."""
+"""The reasons that say that something is missing, rather than changed."""
 _OF_DOCUMENTS = {Reason.DOCUMENT_MISSING, Reason.DOCUMENT_MISMATCH}
 _OF_LEVEL = {Reason.QUORUM_MISSING}
-"""Reasons that say what a log is not proven by, not that anything in it is wrong."""
+"""The reasons that say that a level of proof is missing, not that anything in the log is wrong."""
 MOST_SHOWN = 20
 MOST_SILENCES = 5
 
 
 def summary(outcome: Outcome) -> str:
-    """The text for standard output, without a final newline."""
+    """Return the text for standard output, without a final newline."""
     lines = [_headline(outcome), ""]
     lines += _table(
         [
@@ -82,7 +82,7 @@ def _headline(outcome: Outcome) -> str:
 
 
 def not_compared(each: NotCompared) -> str:
-    """A line about a checkpoint that could not be compared."""
+    """Return a line about a checkpoint that could not be compared."""
     return f"the checkpoint given, of {plural(each.size, 'entry')}, {each.why}"
 
 
@@ -144,7 +144,8 @@ def _freshness(outcome: Outcome) -> str:
 
 
 def _silences(outcome: Outcome) -> list[str]:
-    """When nothing was recorded, though a running service records a heartbeat every hour."""
+    """Return lines about times in which nothing was recorded, though a running service records a
+    heartbeat every hour."""
     lines = []
     if outcome.silent_at_end:
         lines.append(
@@ -195,7 +196,7 @@ def _openings(outcome: Outcome) -> str:
 
 
 def documents(outcome: Outcome) -> str:
-    """A line about the policy documents, whose digests the decisions cite."""
+    """Return a line about the policy documents, whose digests the decisions cite."""
     if outcome.documents is None and outcome.findings:
         return "not checked: what was found ended the walk"
     if outcome.documents is None:
@@ -241,8 +242,8 @@ MOST_BYTES = 90
 
 
 def neighbours(chunk: bytes, place: int, before: bytes) -> list[str]:
-    """Entry number `place` of the lines in `chunk`, and its neighbours. `before` is the line that
-    precedes the chunk."""
+    """Return entry number `place` of the lines in `chunk`, and its neighbours. `before` is the line
+    that precedes the chunk."""
     lines = [before, *(line for line in chunk.split(b"\n") if line.startswith(b'{"entry":'))]
     shown = []
     for offset, mark in ((0, "before"), (1, "here"), (2, "after")):
@@ -258,7 +259,8 @@ def entry_of(line: bytes) -> bytes:
 
 
 def describe(raw: bytes) -> str:
-    """An entry's place, time, kind, id and leaf hash; of other bytes, the beginning."""
+    """Return an entry's place, time, kind, id and leaf hash; the beginning of bytes that are no
+    entry."""
     try:
         entry = orjson.loads(raw)
         shown = [_text(entry[name]) for name in ("seq", "ts", "kind", "eid")]

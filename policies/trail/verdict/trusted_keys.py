@@ -1,4 +1,5 @@
-"""Decides whose signatures count: the pinned keys, and those that they lead to by endorsements.
+"""Decides whose signatures count: those of the pinned keys, and of the keys to which they lead by
+endorsements.
 
 Matches keys by their bytes, never by their name. Knows no checkpoint's size or root.
 """
@@ -28,8 +29,8 @@ MAX_KEY_TEXT = 4096
 
 
 def parse_key(text: str, type_: int = ED25519) -> VerifierKey:
-    """The key of an option: a verifier key of C2SP `signed-note`, the base64 of a public key, or
-    the name of a file that holds one of them. Raises `ValueError`."""
+    """Return the key of an option: a verifier key of C2SP `signed-note`, the base64 of a public
+    key, or the name of a file that holds one of them. Raises `ValueError`."""
     words = text.strip()
     path = Path(words)
     try:
@@ -66,7 +67,8 @@ class TrustedKeys:
     first, each with the endorsement by the one before."""
 
     def __init__(self, pinned: Sequence[VerifierKey], claimed: Sequence[dict[str, Any]]) -> None:
-        """Raises `Unusable` if a pinned key is the private half of a claimed one."""
+        """Follow the endorsements from the pinned keys. Raises `Unusable` if a pinned key is the
+        private half of a claimed one."""
         self.pinned = tuple(dict.fromkeys(key.public for key in pinned))
         chain, self.claimed = _parsed(claimed[:MAX_KEYS])
         if is_private_half(self.pinned, self.claimed):
@@ -78,8 +80,8 @@ class TrustedKeys:
             self._follow(public, chain)
 
     def _follow(self, pinned: bytes, chain: Sequence[Endorsement]) -> None:
-        """Trust what `pinned` leads to; note what leads to it. Both are one chain, since each key
-        has one successor."""
+        """Trust the keys to which `pinned` leads; note the keys that lead to it. Both are one
+        chain, since each key has one successor."""
         current = pinned
         for each in chain:
             if each.former == current and each.holds():
@@ -92,17 +94,18 @@ class TrustedKeys:
                 self.former.setdefault(current, f"succeeded by the pinned key {short(pinned)}")
 
     def signer(self, note: Note, origin: str) -> tuple[bytes, str] | None:
-        """The key that signed `note` and how it is trusted; None if no trusted key did. Raises
-        `BadNote` if a signature by a trusted key is wrong."""
+        """Return the key that signed `note` and how it is trusted; None if no trusted key did.
+        Raises `BadNote` if a signature by a trusted key is wrong."""
         return self._signer(note, origin, self.reasons)
 
     def former_signer(self, note: Note, origin: str) -> tuple[bytes, str] | None:
-        """Like `signer`, for keys from before the pinned ones. They can be stolen and no longer
-        matter to their owner, so what they sign proves nothing, but is no fault either."""
+        """Return the signer like `signer`, among the keys from before the pinned ones. Such keys
+        can be stolen and no longer matter to their owner, so their signatures prove nothing, but
+        are no fault either."""
         return self._signer(note, origin, self.former)
 
     def claimed_signer(self, note: Note, origin: str) -> bytes | None:
-        """The claimed key that signed `note`. Raises `BadNote` like `signer`."""
+        """Return the claimed key that signed `note`. Raises `BadNote` like `signer`."""
         found = self._signer(note, origin, dict.fromkeys(self.claimed, ""))
         return None if found is None else found[0]
 
@@ -119,12 +122,12 @@ class TrustedKeys:
 
 
 def witnessed(note: Note, witnesses: Sequence[VerifierKey]) -> list[signed_note.Cosignature]:
-    """The cosignatures by the pinned witnesses. Raises `BadNote` if one is wrong."""
+    """Return the cosignatures by the pinned witnesses. Raises `BadNote` if one is wrong."""
     return signed_note.verified_cosignatures(note, witnesses)
 
 
 def short(public: bytes) -> str:
-    """A key as the summary shows it."""
+    """Return a key as the summary shows it."""
     return b64(public)
 
 

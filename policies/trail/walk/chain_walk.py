@@ -5,9 +5,8 @@
     walk.last_leaf
 
 If the last entry is proven to be in a signed tree, the chain proves all entries before it, back to
-the first: each `prev` is the hash of all bytes before. That is less than `verify` checks (columns,
-openings, spools, the entries' form), and as much as a reader of the entries needs. Knows no
-database.
+the first: each `prev` is the hash of all bytes before. `verify` checks more than that (columns,
+openings, spools, the entries' form), but a reader of the entries needs no more. Knows no database.
 """
 
 import hashlib
@@ -30,7 +29,7 @@ class ChainWalk:
         self._log = log
 
     def take(self, seq: int, raw: bytes) -> dict[str, Any]:
-        """The decoded entry that follows. Raises `EntryFinding`."""
+        """Return the decoded entry that follows. Raises `EntryFinding`."""
         expected = self.next_seq
         if seq != expected:
             self.missing(seq)
@@ -52,7 +51,7 @@ class ChainWalk:
         return entry
 
     def missing(self, until: int) -> NoReturn:
-        """Raises `EntryFinding`: the next entry is not there, nor any other before `until`."""
+        """Raise `EntryFinding`: the next entry is not there, nor any other before `until`."""
         last = f" to {until - 1}" * (until > self.next_seq + 1)
         found = f"seq {self.next_seq}{last}: missing"
         raise EntryFinding(Reason.ENTRIES_MISSING, found)

@@ -3,8 +3,8 @@ entries.
 
 A range that begins in the middle of the log can't know the nodes to its left. It keeps the roots of
 the largest complete subtrees within itself, at most two for each level of the tree. Appended in
-order to the frontier of what precedes, they give the frontier after the range: the same as if each
-leaf had been appended.
+order to the frontier of the tree before the range, they give the frontier after it: the same as if
+each leaf had been appended.
 """
 
 import hashlib
@@ -53,7 +53,7 @@ class CompactRange:
 
 
 def _root(nodes: Sequence[bytes]) -> bytes:
-    """The root over the nodes of one level, whose number is a power of two."""
+    """Return the root over the nodes of one level, whose number is a power of two."""
     while len(nodes) > 1:
         pairs = zip(nodes[::2], nodes[1::2], strict=True)
         nodes = [_sha256(b"\1%b%b" % pair).digest() for pair in pairs]

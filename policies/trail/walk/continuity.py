@@ -1,4 +1,4 @@
-"""Says what is wrong with an entry that does not continue the one before, in the log or among the
+"""Finds the fault of an entry that does not continue the one before, in the log or among the
 records of its source. The only place for these rules: walks over files and over rows ask here.
 
 Keeps the sources of a range: what its first record there claims about those before it, and the
@@ -25,9 +25,9 @@ VERSION = b',"v":1}'
 
 
 def start_of(raw: bytes, entry: dict[str, Any], row: int | None, before: Before | None) -> Start:
-    """What an entry, the decoded `raw`, says about its place. `row` is the number of its row, None
-    for a line. Raises `EntryFinding` unless it follows what is `before` it, as far as that is
-    known: it is for a row."""
+    """Return the place that an entry, the decoded `raw`, gives for itself. `row` is the number of
+    its row, None for a line. Raises `EntryFinding` unless the entry follows `before`, as far as
+    that is known: for a row, it is."""
     seq = entry["seq"]
     if row is not None:
         assert before is not None
@@ -48,7 +48,8 @@ def wrong_seq(said: object) -> EntryFinding:
 
 
 def _row_fault(said: object, seq: int, due: int) -> EntryFinding | None:
-    """Why the row number `seq`, whose entry says the number `said`, is not row number `due`."""
+    """Return the fault of the row number `seq`, whose entry says the number `said`, if the number
+    `due` is next; None if there is none."""
     if seq > due:
         missing = f"{seq - due} entries before this one are missing"
         return EntryFinding(Reason.ENTRIES_MISSING, missing)
@@ -58,7 +59,7 @@ def _row_fault(said: object, seq: int, due: int) -> EntryFinding | None:
 
 
 def place_fault(said: Start, before: Before) -> EntryFinding | None:
-    """Why an entry does not follow what is `before` it."""
+    """Return the reason why an entry does not follow `before`; None if it does."""
     if said.seq > before.seq:
         count = said.seq - before.seq
         missing = f"{count} entries before entry {said.seq} are missing"
@@ -81,8 +82,8 @@ def place_fault(said: Start, before: Before) -> EntryFinding | None:
 def source_fault(
     source: str, n: int, prev: bytes, end: ChainEnd | None, *, trusting: bool
 ) -> EntryFinding | None:
-    """Why a record does not continue its source, whose chain ended at `end`; None if the walk has
-    not met it yet."""
+    """Return the reason why a record does not continue its source, whose chain ended at `end`;
+    `end` is None if the walk has not met the source yet."""
     if end is None:
         # After a purge, or in a part, the source's earlier records may be gone, so take this one's
         # word for them. In a walk from the first entry, each source begins with number 0.
@@ -118,7 +119,7 @@ class SourceChains:
 
     def follow(self, entry: dict[str, Any], seq: int, before: Before | None) -> None:
         """Take in the record of entry `seq` if it continues its source. Raises `EntryFinding`.
-        `before` is what precedes the range, where that is known."""
+        `before` is the state before the range, where that is known."""
         src = entry["src"]
         names: tuple[str, str] = (src["id"], src["inst"])
         source = self._texts.get(names)
@@ -173,7 +174,7 @@ class SourceChains:
         return True
 
     def result(self) -> dict[Source, SourceClaim]:
-        """By `id` and `inst`, in the order in which the range met them."""
+        """Return the sources by `id` and `inst`, in the order in which the range met them."""
         found: dict[Source, SourceClaim] = {}
         for text, claim in self._claims.items():
             n, hashed = self._ends[text]
@@ -185,8 +186,8 @@ class SourceChains:
 
 
 def _continues(source: bytes, n: int, prev: bytes, before: Before | None) -> bool:
-    """Whether the first record of a source in a range follows what is `before` it, as far as that
-    is known."""
+    """Return whether the first record of a source in a range follows `before`, as far as that is
+    known."""
     if before is None:
         return True
     names = orjson.loads(b"{%b}" % source)

@@ -1,5 +1,5 @@
-"""Keeps account of what a log lacks: openings that are missing, with the `redact` entries that
-excuse them, and times in which it recorded nothing, not even a heartbeat.
+"""Keeps account of the gaps of a log: missing openings, with the `redact` entries that excuse them,
+and times in which the log recorded nothing, not even a heartbeat.
 
 A `redact` entry comes after the entries whose openings it erased, so whether a missing opening is a
 finding is known only at the end of the log. Memory: a bit for each missing opening's entry, in
@@ -29,12 +29,13 @@ class Erasures:
         """Entries with missing openings that a `redact` entry excused."""
 
     def missing(self, seq: int) -> None:
-        """An opening of entry `seq` is missing."""
+        """Note that an opening of entry `seq` is missing."""
         place, bit = divmod(seq, _BLOCK)
         self._blocks[place] = self._blocks.get(place, 0) | 1 << bit
 
     def redact(self, first: int, last: int) -> None:
-        """A `redact` entry says that the openings of these entries were erased, both included."""
+        """Take in a `redact` entry: it says that the openings of the entries `first` to `last`,
+        both included, were erased."""
         low, high = first // _BLOCK, last // _BLOCK
         # A range may span far more blocks than exist.
         few = high - low < len(self._blocks)
@@ -52,11 +53,13 @@ class Erasures:
                 del self._blocks[place]
 
     def findings(self, most: int) -> list[Finding]:
-        """The entries whose openings are missing without an excuse: the first `most` of them."""
+        """Return the entries whose openings are missing without an excuse: the first `most` of
+        them."""
         return [finding(seq) for seq in self.pending(most)]
 
     def pending(self, most: int) -> list[int]:
-        """The first `most` of those entries, by their `seq`."""
+        """Return the first `most` entries whose openings are missing without an excuse, by their
+        `seq`."""
         found: list[int] = []
         for place in sorted(self._blocks):
             block = self._blocks[place]
@@ -67,7 +70,7 @@ class Erasures:
         return found
 
     def count(self) -> int:
-        """How many entries have a missing opening without an excuse."""
+        """Return the number of entries that have a missing opening without an excuse."""
         return sum(block.bit_count() for block in self._blocks.values())
 
 
@@ -78,8 +81,8 @@ def finding(seq: int, path: str | None = None, eid: str | None = None) -> Findin
 
 
 def erased_ranges(entry: dict[str, Any]) -> list[tuple[int, int]]:
-    """The ranges of entries, both ends included, whose openings a `redact` entry erased. Only
-    entries before it count. A malformed list excuses nothing."""
+    """Return the ranges of entries, both ends included, whose openings a `redact` entry erased.
+    Only entries before it count. A malformed list excuses nothing."""
     events = entry["pub"].get("events")
     if type(events) is not list:
         return []
@@ -94,9 +97,10 @@ def erased_ranges(entry: dict[str, Any]) -> list[tuple[int, int]]:
 
 SECOND = 1_000_000
 LONGEST = 3660 * SECOND
-"""An hour, and a minute in which a service that has other work may write its heartbeat."""
+"""The longest silence that is not noted: an hour, and a minute in which a service that has other
+work may write its heartbeat."""
 MOST = 20
-"""Silences that are kept, the longest ones: a bound on memory."""
+"""The number of silences that are kept, the longest ones: a bound on memory."""
 _HOUR = len("2026-01-01T00")
 
 
@@ -110,13 +114,13 @@ class Silence(NamedTuple):
 
     @property
     def duration(self) -> int:
-        """In microseconds."""
+        """The length in microseconds."""
         return micros(self.end) - micros(self.begin)
 
 
 def silence(seq: int, begin: str, end: str) -> Silence | None:
-    """The silence between two entries; None if they are no further apart than they may be. Both
-    times must have been verified."""
+    """Return the silence between two entries; None if they are no further apart than they may be.
+    Both times must have been verified."""
     # Called where an hour begins, and for entries that get the full check.
     if begin[:_HOUR] == end[:_HOUR]:
         return None
@@ -125,7 +129,7 @@ def silence(seq: int, begin: str, end: str) -> Silence | None:
 
 
 class Silences:
-    """All silences of a walk: how many, and the longest of them."""
+    """All silences of a walk: their number, and the longest of them."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -145,7 +149,7 @@ class Silences:
                 self._kept.remove(min(reversed(self._kept), key=_duration))
 
     def longest(self) -> list[Silence]:
-        """The longest ones, at most `MOST`, in order of time."""
+        """Return the longest silences, at most `MOST`, in order of time."""
         return list(self._kept)
 
 

@@ -1,5 +1,5 @@
-"""Joins the results of consecutive ranges into one walk over a log, and judges what a range alone
-could not: whether it continues the one before.
+"""Joins the results of consecutive ranges into one walk over a log, and judges whether each range
+continues the one before, which the range alone could not.
 
     walk = JoinedWalk(log)                      or `after=` the anchor of a purged prefix or a part
     for result in results: walk.join(result)    False once something was found
@@ -42,10 +42,10 @@ class JoinedWalk:
         last_leaf: bytes | None = None,
         most_sources: int | None = None,
     ) -> None:
-        """`tree` and `last_leaf` describe what precedes the walk's first entry; `last_leaf` is None
-        where only the tree is known, and then the first entry's `prev` is taken on trust until a
-        checkpoint covers it. `most_sources` bounds how many sources are followed, and so
-        the memory; None is for a log of our own."""
+        """Begin a walk. `tree` and `last_leaf` describe the log before the walk's first entry;
+        `last_leaf` is None where only the tree is known, and then the first entry's `prev` is taken
+        on trust until a checkpoint covers it. `most_sources` bounds the number of sources that are
+        followed, and so the memory; None is for a log of our own."""
         self._most = most_sources
         self._log = b',"log":' + encode(log)
         self.tree = Frontier() if tree is None else tree
@@ -60,8 +60,8 @@ class JoinedWalk:
         self.decisions = self.without_openings = 0
         self.sources: dict[Source, ChainEnd] = {}
         self.unfollowed = False
-        """Whether there were more sources than are followed: records of the others are taken at
-        their word, as at the beginning of a part."""
+        """True if there were more sources than are followed: the records of the others are accepted
+        without a check, as at the beginning of a part."""
         self.erasures = Erasures()
         self.silences = Silences()
         self.first_prev = ""
@@ -74,22 +74,22 @@ class JoinedWalk:
     def continue_from(
         self, last_leaf: bytes, last_ts: str, sources: dict[Source, ChainEnd]
     ) -> None:
-        """Continue an earlier walk over what precedes this one. A source that it did not meet has
-        to begin with number 0."""
+        """Continue an earlier walk over the entries before this one. A source that the earlier walk
+        did not meet has to begin with number 0."""
         self.last_leaf, self.last_ts = last_leaf, last_ts
         self._prev = b64(last_leaf).encode()
         self.sources = dict(sources)
         self._trusting = False
 
     def before(self) -> Before:
-        """What precedes the range that is joined next."""
+        """Return the state before the range that is joined next."""
         ts, sources = self.last_ts.encode(), self.sources
         trusting = self._trusting or self._is_full()
         return Before(self.tree.size, self._log, self._prev, ts, sources, trusting)
 
     def join(self, result: RangeResult, on_other: OnOther) -> bool:
-        """Take in the range that follows. `on_other` judges each line that is not an entry; the
-        tree it is given must not be changed. False once something failed: joining more changes
+        """Take in the range that follows. `on_other` judges each line that is not an entry; it must
+        not change the tree that it gets. Return False once something failed: joining more changes
         nothing."""
         if self.broken is not None:
             return False
@@ -167,7 +167,8 @@ class JoinedWalk:
         return None if fault is None else _finding(self.tree.size, fault, start.eid)
 
     def _source_fault(self, result: RangeResult) -> Finding | None:
-        """The first record of a source, in order of `seq`, that does not continue it."""
+        """Return the fault of the first record, in order of `seq`, that does not continue its
+        source; None if all do."""
         trusting = self._trusting or self._is_full()
         # The claims are in order of `seq`, since a range notes each source when it meets it first.
         for source, claim in result.sources.items():
@@ -179,7 +180,7 @@ class JoinedWalk:
         return None
 
     def _placed(self, found: Finding) -> Finding:
-        """A finding of a range that did not know its place names the one that the walk has
+        """Give a finding of a range that did not know its place the place that the walk has
         reached."""
         if found.seq is not None:
             return found

@@ -5,8 +5,8 @@ INVARIANT: this only accepts. A line that is not exactly in the known form goes 
 the only place that refuses one; and a line accepted here, whose columns hold in `RangeWalk`, is one
 that the full check accepts with the same result (`tests/policies/trail/walk/test_known_lines.py`).
 In the known form, names hold no escapes, numbers have fewer digits than 2^53, and members have one
-order. A row is in the known form if the line that an export would have of it is, so that what holds
-of lines holds of rows.
+order. A row is in the known form if its line in an export would be, so that the rules for lines
+also hold for rows.
 """
 
 import re
@@ -60,8 +60,8 @@ class Columns(NamedTuple):
 
 
 def _pattern(name: bytes, text: bytes) -> "re.Pattern[bytes]":
-    """A line in the known form, with the line feed before it. `name` and `text` match what stands
-    between the quotes of a name, and of a text, which may have escapes."""
+    """Return the pattern of a line in the known form, with the line feed before it. `name` and
+    `text` match the text between the quotes of a name, and of a text, which may have escapes."""
     # Hashes are compared later, so `.{43}`, which only counts, is enough.
     name, text, count = b'"%b"' % name, b'"%b"' % text, rb"(?:0|[1-9][0-9]{0,14})"
     pair = rb"\[%b,%b\]" % (name, name)
@@ -118,8 +118,8 @@ class KnownForm:
         self._find = (_PLAIN if plain else _ANY).findall
 
     def rows(self, block: bytes) -> list[Row] | None:
-        """The parts of each line, in the order of `Columns`, if all lines of the block are in the
-        known form."""
+        """Return the parts of each line, in the order of `Columns`, if all lines of the block are
+        in the known form."""
         if not (self._utf8 or _is_utf8(block)):
             return None
         rows = self._find(block)
@@ -138,9 +138,9 @@ def _is_utf8(block: bytes) -> bool:
 
 @lru_cache(maxsize=_CACHED_FACTS)
 def cited_by(raw: bytes) -> tuple[str, ...] | None:
-    """The digests of the documents that `Columns.facts` of a line cite; None unless the facts are
-    canonical, and allowed in `pub` of an entry. Cached, since an agent sends the same facts again
-    and again."""
+    """Return the digests of the documents that `Columns.facts` of a line cite; None unless the
+    facts are canonical, and allowed in `pub` of an entry. Cached, since an agent sends the same
+    facts again and again."""
     if len(raw) > _MAX_FACTS_BYTES:
         return None  # too large for the cache
     try:
@@ -153,15 +153,16 @@ def cited_by(raw: bytes) -> tuple[str, ...] | None:
 
 
 FEW = 4
-"""The fewest rows that take less time together than one by one."""
+"""The smallest number of rows that take less time together than one by one."""
 _SIGN = b'"kind":"decision","log":'
 _LONGEST = 16 * 1024
-"""Bytes of an entry and its openings: a row's line is a copy, and many are made together."""
+"""The limit on an entry and its openings, in bytes: a row's line is a copy, and many are made
+together."""
 
 
 def known_rows(rows: Sequence[StoredRow]) -> list[Row | None]:
-    """The parts of each row in the order of `Columns`; None for a row in another form, and for one
-    of a few between such."""
+    """Return the parts of each row in the order of `Columns`; None for a row in another form, and
+    for one of a few between such rows."""
     lines = list[bytes]()
     for likely, run in groupby(rows, _is_likely):
         some = list(run)
@@ -173,8 +174,8 @@ def known_rows(rows: Sequence[StoredRow]) -> list[Row | None]:
 def beside_hold(
     columns: Columns, first: int, leaves: Sequence[bytes], rows: Sequence[StoredRow]
 ) -> bool:
-    """Whether the numbers, hashes and columns beside the entries, numbered from `first` on, are
-    those of their bytes, which have these leaf hashes."""
+    """Return whether the numbers, hashes and columns beside the entries agree with their bytes,
+    which have these leaf hashes. The entries are numbered from `first` on."""
     try:
         return all(
             row.seq == seq
@@ -189,8 +190,8 @@ def beside_hold(
 
 
 def _is_likely(row: StoredRow) -> bool:
-    """Whether looking for the known form is worth its time: most rows of another form lack a sign
-    of it. A database may hold anything, so not every row has a line."""
+    """Return whether looking for the known form is worth its time: most rows of another form lack a
+    sign of it. A database may hold anything, so not every row has a line."""
     entry, openings = row.entry, row.openings
     return (
         type(entry) is bytes
@@ -202,7 +203,7 @@ def _is_likely(row: StoredRow) -> bool:
 
 
 def _line(row: StoredRow) -> bytes:
-    """The row's line between two line feeds."""
+    """Return the row's line between two line feeds."""
     return b'\n{"entry":%b,"openings":%b}\n' % (row.entry, row.openings or b"")
 
 
@@ -216,7 +217,7 @@ def _parts(form: KnownForm, row: StoredRow, line: bytes) -> Row | None:
 
 
 def _indexed(columns: Columns) -> Iterator[bytes]:
-    """Each entry with the members that are indexed, and no others."""
+    """Yield each entry with its indexed members, and no others."""
     # Only a name stands in front of a colon, since quotes within a text are escaped. So the last
     # `request` is the member, whatever the facts before it and the texts behind it say.
     for eid, pub, src, ts in zip(columns.eid, columns.pub, columns.src, columns.ts, strict=True):

@@ -1,6 +1,7 @@
-"""Holds what a walk over a range of lines gives: its entries' tree, its claims about what precedes
-it, and which policy documents its decisions cite, and where, so that a reader of a file can compare
-its documents with them without decoding a line again. Reads no document.
+"""Holds the result of a walk over a range of lines: the tree of its entries, its claims about the
+entries before it, and the policy documents that its decisions cite, with their places, so that a
+reader of a file can compare its documents with them without decoding a line again. Reads no
+document.
 """
 
 from array import array
@@ -68,10 +69,10 @@ ChainEnd = tuple[int, bytes]
 
 
 class Before(NamedTuple):
-    """What precedes a range, where that is known. Its first entry must be number `seq` of `log`,
+    """The state before a range, where that is known. Its first entry must be number `seq` of `log`,
     cite `prev` (None if only the tree before is known) and be no older than `ts`. `sources` are the
-    ends of the chains so far. `trusting` says that a source that is not among them may have
-    records before the walk."""
+    ends of the chains so far. `trusting` says that a source that is not among them may have records
+    before the walk."""
 
     seq: int
     log: bytes
@@ -95,7 +96,7 @@ class SourceClaim(NamedTuple):
 
 
 class Start(NamedTuple):
-    """What a range's first entry says about its place."""
+    """The place that a range's first entry gives for itself."""
 
     seq: int
     prev: bytes
@@ -117,11 +118,11 @@ BEFORE = -1
 
 
 class RangeResult(NamedTuple):
-    """What a range holds. `start` is None without entries. `ids` holds a keyed hash of each id;
+    """The content of a range. `start` is None without entries. `ids` holds a keyed hash of each id;
     `missing` the entries that lack an opening, and `erased` what `redact` entries erased. `notable`
     are `(seq, kind, pub)` of `purge` and `incarnation` entries, and `cited` the documents that
-    decisions cite. `marks` are the trees at the wanted
-    sizes. The `seq` of a `finding` is None if the range does not know where it stands."""
+    decisions cite. `marks` are the trees at the wanted sizes. The `seq` of a `finding` is None if
+    the range does not know where it stands."""
 
     start: Start | None
     end: int

@@ -5,9 +5,9 @@
     walk.take(rows)                             the same for rows
     result = walk.result()                      `JoinedWalk.join` takes the results in order
 
-What only the part before it can tell (is `prev` right? does a source continue?) is noted as a claim
-of the range's first entry, or of a source's first record, for `JoinedWalk` to compare. Lines other
-than entries are noted in order, with the tree as far as they stand.
+Questions that only the part before the range can answer (is `prev` right? does a source continue?)
+are noted as claims of the range's first entry, or of a source's first record, for `JoinedWalk` to
+compare. Lines other than entries are noted in order, with the tree as far as they stand.
 """
 
 import hashlib
@@ -48,7 +48,7 @@ from policies.trail.walk.range_result import (
 )
 
 _BLOCK = 64 * 1024
-"""Bytes, at least, that are checked together: few enough to stay in the processor's cache."""
+"""The fewest bytes that are checked together: few enough to stay in the processor's cache."""
 _HOUR = len("2026-01-01T00")
 _sha256 = hashlib.sha256
 
@@ -95,8 +95,8 @@ class RangeWalk:
         return self._tree.end
 
     def take(self, rows: Sequence[StoredRow]) -> bool:
-        """Check rows until one fails: their entries, and what is stored beside these. True if none
-        did. The walk must know what precedes them."""
+        """Check rows until one fails: their entries, and the values stored beside these. Return
+        True if none failed. The walk must know the state before them."""
         if self._start is None and rows:
             # As with lines, the full check, since it says where the range begins.
             if not self._row(rows[0]):
@@ -117,7 +117,8 @@ class RangeWalk:
         return self._together(together, parts)
 
     def feed(self, chunk: bytes) -> bool:
-        """Check lines, without the last one's line feed, until one fails. True if none did."""
+        """Check lines, without the last one's line feed, until one fails. Return True if none
+        did."""
         at = 0
         while at <= len(chunk):
             # The first entry gets the full check, alone: it says where the range begins.
@@ -169,8 +170,8 @@ class RangeWalk:
         return all(map(self._row, rows))
 
     def _known(self, rows: list[Row], stored: Sequence[StoredRow] = ()) -> bool:
-        """Take in lines in the known form if all holds, or those of `stored` rows; else leave
-        everything as it was, for the full check to say what is wrong."""
+        """Take in lines in the known form, or those of `stored` rows, if all checks hold; else
+        leave everything as it was, for the full check to say what is wrong."""
         columns = Columns(*zip(*rows, strict=True))
         first, count = self._tree.end, len(rows)
         opened = columns.user_id_salt if self._with_openings else ()
@@ -201,8 +202,8 @@ class RangeWalk:
         return True
 
     def _listen(self, times: Sequence[bytes]) -> None:
-        """Note the silences before the next entries, which have these times. If such an entry
-        fails, the walk ends there."""
+        """Note the silences before the next entries, which have these times. If the entry behind a
+        silence fails, the walk ends there."""
         if self._start is None or self._ts[:_HOUR] == times[-1][:_HOUR]:
             return
         for seq, (begin, end) in enumerate(pairwise((self._ts, *times)), self._tree.end):
@@ -212,7 +213,7 @@ class RangeWalk:
     # --------------------------------------------------------------------------- the full check
 
     def _other(self, line: bytes) -> bool:
-        """Check a line of any form. False if there is a finding."""
+        """Check a line of any form. Return False if there is a finding."""
         parts = plain_entry(line, self._with_openings)
         if parts is None:
             end = BEFORE if self._start is None else self._tree.end
@@ -242,7 +243,8 @@ class RangeWalk:
         return True
 
     def _place(self) -> int | None:
-        """The place of an entry that fails; None if the range does not know where it stands."""
+        """Return the place of an entry that fails; None if the range does not know where it
+        stands."""
         known = self._start is not None or self._before is not None
         return self._tree.end if known else None
 
@@ -292,7 +294,7 @@ class RangeWalk:
             self._marks.append((self._tree.end, tuple(self._tree.hashes)))
 
     def _due(self) -> Before | None:
-        """What precedes the next entry, as far as that is known."""
+        """Return the state before the next entry, as far as that is known."""
         if self._start is None:
             return self._before
         return Before(self._tree.end, self._log, self._prev, self._ts, {}, trusting=False)
