@@ -33,14 +33,14 @@ NOT_QUICK = frozenset({
 })  # fmt: skip
 """Large distributions that no quick test imports: `make quick` leaves them to `make test`."""
 MEGABYTES = {"run": 130, "quick": 240, "test": 460}
-"""Megabytes that each part downloads into an empty `.venv`, roughly."""
+"""The megabytes that each part downloads into an empty `.venv`, roughly."""
 
 OLDEST = (3, 11)
 # pip spends most of its time parsing index pages, so four processes are three times as fast as one.
 PARALLEL = 4
 LAST_LINES = 25
 PIPED_SECONDS = 10.0
-"""How often progress is printed where standard output is no terminal."""
+"""The seconds between two lines of progress if standard output is no terminal."""
 OLD_NAME = "sluice"
 """The distribution's name before `sluice-governance`; a `.venv` of then still has it."""
 # Identifies a Python: two builds of the same version differ in their prefix.
@@ -77,7 +77,8 @@ def main(part: str, *, this_python: bool = False) -> int:
 
 
 def required(part: str, text: str) -> list[str]:
-    """The requirements in a lock's text that this part of it needs: `run`, `quick` or `test`."""
+    """Return the requirements in a lock's text that this part of it needs: `run`, `quick` or
+    `test`."""
     if part == "run":
         return pins(text.partition(TEST_PART)[0])
     left = NOT_QUICK if part == "quick" else frozenset[str]()
@@ -85,12 +86,12 @@ def required(part: str, text: str) -> list[str]:
 
 
 def pins(text: str) -> list[str]:
-    """The requirements in a lock's text: one block each, with the version and its hashes."""
+    """Return the requirements in a lock's text: one block each, with the version and its hashes."""
     return re.findall(r"^[^\s#].*\n(?:[ \t].*\n)*", text, re.MULTILINE)
 
 
 def made_by_this() -> bool:
-    """Whether `.venv` belongs to the Python of this process."""
+    """Return whether `.venv` belongs to the Python of this process."""
     return PYTHON.exists() and _build(str(PYTHON)) == _build(sys.executable)
 
 
@@ -122,7 +123,7 @@ def _runs(python: Path) -> bool:
 
 
 def _installed() -> set[str]:
-    """The installed distributions, as `name==version` in the lock's spelling."""
+    """Return the installed distributions, as `name==version` in the lock's spelling."""
     command = [str(PYTHON), "-m", "pip", "list", "--format", "freeze"]
     command.append("--disable-pip-version-check")
     answer = subprocess.run(command, capture_output=True, text=True, check=True)

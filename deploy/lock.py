@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> int:
 
 
 def part(text: str, extras: list[str]) -> str:
-    """The requirements in a lock's text that an installation with `extras` needs."""
+    """Return the requirements in a lock's text that an installation with `extras` needs."""
     wanted = {BASE, *extras}
     return "".join(block for block in pins(text) if wanted & _marks(block))
 
@@ -103,7 +103,7 @@ def _resolve() -> int:
 
 
 def _until(block: str, until: dict[str, str]) -> str:
-    """The block, with a marker if later Pythons don't need it."""
+    """Return the block, with a marker if later Pythons don't need it."""
     if block not in until:
         return block
     pin, rest = block.split(" ", 1)
@@ -132,7 +132,7 @@ def _write(run: list[str], rest: list[str]) -> None:
 
 
 def _compile(python: str, *arguments: str, more: str = BUILD) -> list[str]:
-    """The requirements for one Python, as blocks of a pin and its hashes."""
+    """Resolve the requirements for one Python, as blocks of a pin and its hashes."""
     command = [*UV, "--python-version", python, *arguments]
     answer = subprocess.run(
         command, cwd=ROOT, input=more, capture_output=True, text=True, check=False

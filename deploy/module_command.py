@@ -13,6 +13,7 @@ INSTALLED = (PACKAGES / "__main__.py").is_file()
 
 
 def module_command(module: str, *arguments: str) -> list[str]:
-    """The words that run `python -m MODULE ARGUMENT…`, with this Python and these packages."""
+    """Return the words that run `python -m MODULE ARGUMENT…`, with this Python and these
+    packages."""
     # `-P` keeps the current folder off the import path: a folder in it may be named like a package.
     return [sys.executable, "-P", str(PACKAGES) if INSTALLED else "-m", module, *arguments]

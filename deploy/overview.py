@@ -104,7 +104,7 @@ COMMANDS = {command.name: command for _, commands in GROUPS for command in comma
 
 
 def overview() -> str:
-    """The text of `sluice --help`."""
+    """Return the text of `sluice --help`."""
     lines = ["usage: sluice COMMAND [ARGUMENT ...]", "       sluice COMMAND --help", ""]
     lines.append("Decides which data AI agents may read, and keeps a record that can be proven.")
     for title, commands in GROUPS:
@@ -115,7 +115,7 @@ def overview() -> str:
 
 
 def unknown(word: str) -> str:
-    """The error about a command that does not exist, with the most similar one."""
+    """Return the error about a command that does not exist; it names the most similar one."""
     near = difflib.get_close_matches(word, COMMANDS, n=1)
     hint = f"did you mean `{near[0]}`? " if near else ""
     return (

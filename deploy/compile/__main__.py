@@ -10,7 +10,7 @@ from deploy.compile.compiler import CannotCompile, check_types, compile_modules,
 
 
 def main() -> int:
-    """Returns 0, or 1 after printing why nothing can be compiled."""
+    """Run the command. Returns 0, or 1 after printing why nothing can be compiled."""
     parser = argparse.ArgumentParser(prog="python -m deploy.compile")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("check", help="whether this machine can compile the core")

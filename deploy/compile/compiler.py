@@ -38,7 +38,7 @@ class CannotCompile(Exception):
 
 
 def missing() -> str | None:
-    """What this machine lacks to compile; None if it can."""
+    """Return what this machine lacks to compile; None if it can."""
     absent = [name for name in _NEEDED if find_spec(name) is None]
     if absent:
         return f"{', '.join(absent)} can't be imported; install the extra `compile`"
@@ -51,8 +51,8 @@ def missing() -> str | None:
 
 
 def check_types(files: Sequence[str] = FILES) -> None:
-    """Raises `CannotCompile` unless the types of `files` allow to compile them. Takes seconds, and
-    finds the same wherever it runs."""
+    """Check the types. Raises `CannotCompile` unless the types of `files` allow to compile them.
+    Takes seconds, and finds the same wherever it runs."""
     if find_spec("mypy") is None:
         raise CannotCompile("mypy can't be imported; install the extra `compile`")
     with TemporaryDirectory() as scratch:

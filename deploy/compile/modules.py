@@ -1,7 +1,7 @@
-"""Which modules are compiled: what every decision, every record, every verified entry and every
-request of the sidecar runs.
+"""Lists the modules that are compiled: the code that every decision, every record, every verified
+entry and every request of the sidecar runs.
 
-A module belongs here if a measurement says so (`CONTRIBUTING.md`). What must stay out:
+A module belongs here if a measurement says so (`CONTRIBUTING.md`). These must stay out:
 
 - dataclasses with slots that read their own `__slots__`, since a compiled class has none:
   `policies.definitions.model`, `policies.sets.signed_head`;

@@ -1,4 +1,4 @@
-"""What a dashboard consists of, as plain data. Knows no metric and no form of Grafana's."""
+"""The parts of a dashboard, as plain data. Knows no metric and no form of Grafana's."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Builds both images: `python -m deploy.images --base debian:bookworm-slim@sha256:…`.
 
-Works out what the Dockerfile wants to know (version, revision, time of the commit) and calls the
-tool that is installed: buildah, podman or docker. Knows nothing of what is inside the images.
+Works out the arguments of the Dockerfile (version, revision, time of the commit) and calls the tool
+that is installed: buildah, podman or docker. Knows nothing of what is inside the images.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def build_command(tool: str, target: str, name: str, options: argparse.Namespace) -> list[str]:
-    """The tool's command line for one image, but for the folder to build in."""
+    """Return the tool's command line for one image, without the folder to build in."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH") or _git("log", "-1", "--format=%ct")
     if not epoch:
         raise CannotBuild("set SOURCE_DATE_EPOCH: outside a clone, the commit's time is unknown")

@@ -1,4 +1,5 @@
-"""What each image consists of, and where the build collects it. Pure data, shared by the stages."""
+"""The parts of each image, and the folders in which the build collects them. Pure data, shared by
+the stages."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ NFT = (
 
 
 class Contents(NamedTuple):
-    """What one image has beside Python and Sluice itself."""
+    """The content of one image beside Python and Sluice itself."""
 
     extras: tuple[str, ...]
     """The extras of the distribution `sluice-governance`."""

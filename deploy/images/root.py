@@ -74,7 +74,7 @@ def leave_out(venv: Path, service: str) -> None:
 
 
 def _make_venv() -> None:
-    """A virtual environment like Python's own, without pip and the scripts for a shell."""
+    """Make a virtual environment like Python's own, without pip and the scripts for a shell."""
     (VENV / f"lib/{_PYTHON}/site-packages").mkdir(parents=True)
     (VENV / "bin").mkdir()
     (VENV / "bin/python").symlink_to(f"/usr/bin/{_PYTHON}")
@@ -99,7 +99,8 @@ def _compile(folder: Path, place: Path) -> None:
 
 
 def _copy_new(source: Path, without: Path, target: Path) -> None:
-    """Copy what is in `source`, but not in the layer `without`, into the layer `target`."""
+    """Copy the files that are in `source`, but not in the layer `without`, into the layer
+    `target`."""
     for path in sorted(source.rglob("*")):
         inside = path.relative_to("/")
         if path.is_dir() or os.path.lexists(without / inside):

@@ -1,7 +1,7 @@
 """Writes the bill of materials of an image: CycloneDX 1.6, the same bytes for the same image.
 
-It lists what is installed, not what was asked for: the distributions in the virtual environment,
-and the packages of Debian in the layers. A test compares it with the image.
+It lists the installed packages, not the requested ones: the distributions in the virtual
+environment, and the packages of Debian in the layers. A test compares it with the image.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NAMESPACE = uuid.UUID("9a4b6b1e-6c1d-5a43-8f0c-8d2f5b0c9d11")
 
 
 def describe(image: str, venv: Path, layers: Sequence[Path]) -> str:
-    """The bill as JSON text."""
+    """Return the bill as JSON text."""
     libraries = next(venv.glob("lib/python3.*/site-packages"))
     installed = {normal_name(each): each for each in distributions(path=[str(libraries)])}
     version = installed[DISTRIBUTION].version
@@ -51,7 +51,7 @@ def describe(image: str, venv: Path, layers: Sequence[Path]) -> str:
 
 
 def normal_name(distribution: Distribution) -> str:
-    """The name in the form of PEP 503, as the lock and every index write it."""
+    """Return the name in the form of PEP 503, as the lock and every index write it."""
     return re.sub("[-_.]+", "-", distribution.metadata["Name"]).lower()
 
 
@@ -72,7 +72,7 @@ def _python(distribution: Distribution) -> Component:
 
 
 def _needs(distribution: Distribution, installed: Iterable[str]) -> list[str]:
-    """The installed distributions that this one asks for, with or without an extra."""
+    """Return the installed distributions that this one requires, with or without an extra."""
     asked = (Requirement(text) for text in distribution.requires or ())
     names = {re.sub("[-_.]+", "-", each.name).lower() for each in asked}
     return sorted(names.intersection(installed))

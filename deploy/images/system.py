@@ -1,7 +1,7 @@
 """Makes the images' first layer: Debian's Python and its libraries, without dpkg, apt or a shell.
 
-Packages are unpacked, not installed: their scripts would need a shell. What such a script would
-have made, and is needed, this module makes: the bundle of certificates, and the user.
+Packages are unpacked, not installed: their scripts would need a shell. This module makes the
+results of these scripts that are needed: the bundle of certificates, and the user.
 """
 
 from __future__ import annotations

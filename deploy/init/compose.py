@@ -1,4 +1,5 @@
-"""What a host with Docker Compose or Podman needs: `compose.yaml`, its `.env`, samples and secrets.
+"""Makes the files for a host with Docker Compose or Podman: `compose.yaml`, its `.env`, samples and
+secrets.
 
 The files are templates in `deploy/compose`; `@NAME@` in them is filled in. All passwords come from
 one seed, so that a second run writes a missing file as it was. Knows no container.
@@ -79,7 +80,7 @@ def prepare(folder: Path) -> bytes:
 
 
 def files(seed: bytes) -> Iterator[NewFile]:
-    """The files of an installation with this seed."""
+    """Yield the files of an installation with this seed."""
     for name, place in PLACES.items():
         yield NewFile(place, _filled((TEMPLATES / name).read_text("utf-8"), seed))
     sample = PACKAGES / "policies/definitions/default/retail/customer_support.yaml"
@@ -96,7 +97,7 @@ def hand_over(folder: Path) -> None:
         return
     for name in ("secrets", "data"):
         for path in [folder / name, *(folder / name).rglob("*")]:
-            # What PostgreSQL and the sidecar have written is theirs, and links are left alone.
+            # Files that PostgreSQL and the sidecar wrote stay theirs, and links are left alone.
             if path.lstat().st_uid == 0 and not path.is_symlink():
                 os.chown(path, USER, USER)
 
@@ -128,7 +129,7 @@ def _version() -> str:
 
 
 def next_steps(folder: Path) -> str:
-    """What the operator does now, as commands to paste."""
+    """Return the next steps of the operator, as commands to paste."""
     return f"""\
 Next steps (`podman-compose` takes the same words):
 

@@ -25,7 +25,7 @@ class CannotWrite(Exception):
 
 def write(folder: Path, files: Iterable[NewFile]) -> list[tuple[Path, bool]]:
     """Write those of `files` that don't exist. Returns every path, and whether it was written.
-    Raises `CannotWrite`; what was written before stays, and a second run goes on from there."""
+    Raises `CannotWrite`; files written before that stay, and a second run continues there."""
     return [(folder / file.path, _write(folder / file.path, file)) for file in files]
 
 

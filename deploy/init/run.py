@@ -1,5 +1,5 @@
 """The command `sluice init --target systemd|compose --dir DIR`. Knows its arguments, and that
-existing files stay; the targets know which files there are."""
+existing files stay; the targets know their files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TARGETS = ("systemd", "compose")
 
 
 def init(arguments: list[str], program: Path | None = None) -> int:
-    """Write what is missing. `program` is the `sluice` that the units run, by default the one of
+    """Write the missing files. `program` is the `sluice` that the units run, by default the one of
     this environment. Returns 0, 1 for a failure, 2 for arguments that can't be used."""
     parser = argparse.ArgumentParser(
         prog="sluice init",

@@ -1,4 +1,4 @@
-"""What a host with systemd needs: units, settings, and the keys of the control API.
+"""Makes the files for a host with systemd: units, settings, and the keys of the control API.
 
 The files are templates in `deploy/systemd`; only the path of the `sluice` program is filled in.
 Knows no control API: the sidecar's keys come from a running one, as the next steps say.
@@ -27,7 +27,7 @@ HIDDEN = tuple(map(Path, ("/home", "/root", "/run/user", "/tmp", "/var/tmp")))  
 
 
 def files(program: Path) -> list[NewFile]:
-    """The files for a host on which `sluice` is at `program`."""
+    """Return the files for a host on which `sluice` is at `program`."""
     return [
         NewFile(path, (TEMPLATES / name).read_text("utf-8").replace(PROGRAM, str(program)), mode)
         for name, (path, mode) in PLACES.items()
@@ -35,7 +35,7 @@ def files(program: Path) -> list[NewFile]:
 
 
 def complaint(program: Path) -> str | None:
-    """Why the units could not run `program`; None if they can."""
+    """Return the reason why the units could not run `program`; None if they can."""
     if any(program.is_relative_to(folder) for folder in HIDDEN):
         return f"the units hide the folder of `{program}` from the services"
     # systemd splits a command line at spaces, and expands `%` and `$`.
@@ -45,7 +45,8 @@ def complaint(program: Path) -> str | None:
 
 
 def next_steps(folder: Path, program: Path) -> str:
-    """What the operator does now, as commands to paste. They work as they are with the defaults."""
+    """Return the next steps of the operator, as commands to paste. They work as they are with the
+    defaults."""
     moved = "" if folder == Path("/") else f"# {folder} stands for /: cp -a {folder}/. /\n"
     return f"""\
 Next steps:

@@ -1,2 +1,2 @@
-"""What runs in or looks at a Kubernetes cluster: the admission webhook, and the cluster's
+"""Programs that run in or look at a Kubernetes cluster: the admission webhook, and the cluster's
 doctor."""

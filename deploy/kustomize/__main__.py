@@ -24,7 +24,7 @@ _HEAD = "# Rendered from deploy/helm/sluice by `python -m deploy.kustomize`. Don
 
 
 def rendered(base: str, helm: str = "helm") -> str:
-    """The manifests of a base. Raises `CalledProcessError` if the chart does not render."""
+    """Return the manifests of a base. Raises `CalledProcessError` if the chart does not render."""
     values = [f"--values={path}" for path in BASES[base]]
     command = [helm, "template", "sluice", str(CHART), f"--namespace={NAMESPACE}", "--no-hooks"]
     # Without hooks the jobs are plain objects: kustomize knows no order of a roll-out.

@@ -9,11 +9,12 @@ from pathlib import Path
 from deploy.local.settings import Address
 
 FILE = "console-host"
-"""Where the control API keeps the name, in its data directory."""
+"""The file in which the control API keeps the name, in its data directory."""
 
 
 def console_url(environ: Mapping[str, str], data_dir: Path, listen: Address) -> str | None:
-    """The console's address; None if the settings in `environ` say where it is, or it has none."""
+    """Return the console's address; None if the settings in `environ` say where it is, or it has
+    none."""
     if environ.get("SLUICE_CONSOLE_URL"):
         return None
     try:

@@ -24,7 +24,7 @@ LISTEN = "0A"
 
 
 class Listener(Enum):
-    """Who listens on an address."""
+    """The listener on an address."""
 
     NONE = "none"
     OURS = "ours"
@@ -34,7 +34,8 @@ class Listener(Enum):
 
 
 def listener(address: Address, session: int) -> Listener:
-    """Who listens on `address`: a process of the session with this id, or another process."""
+    """Return the listener on `address`: a process of the session with this id, or another
+    process."""
     try:
         listening = set(_listening(address))
         if not listening:
@@ -45,7 +46,8 @@ def listener(address: Address, session: int) -> Listener:
 
 
 def _listening(address: Address) -> Iterator[str]:
-    """The inodes of the sockets that listen on the address, or on its port at every address."""
+    """Yield the inodes of the sockets that listen on the address, or on its port at every
+    address."""
     found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
     hosts = {ipaddress.ip_address(str(each[4][0])) for each in found}
     # Only of the same version: a server at `::` need not take part in IPv4. If it does, the child
@@ -63,13 +65,14 @@ def _listening(address: Address) -> Iterator[str]:
 
 
 def _host(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """An address as /proc/net/tcp has it: words of 32 bits, each in this machine's byte order."""
+    """Return an address in the form of /proc/net/tcp: words of 32 bits, each in this machine's byte
+    order."""
     words = [int(text[at : at + 8], 16) for at in range(0, len(text), 8)]
     return ipaddress.ip_address(b"".join(word.to_bytes(4, sys.byteorder) for word in words))
 
 
 def _sockets(session: int) -> Iterator[str]:
-    """The inodes of the sockets that the session's processes have open."""
+    """Yield the inodes of the sockets that the session's processes have open."""
     for process in PROC.iterdir():
         # A process may end meanwhile, and close any of its files.
         with contextlib.suppress(ProcessLookupError, FileNotFoundError):

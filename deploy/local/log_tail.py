@@ -31,7 +31,7 @@ class LogTail:
         self._rest = b""
 
     def read_new(self) -> list[str]:
-        """The warnings and errors among the lines written since the last call."""
+        """Return the warnings and errors among the lines written since the last call."""
         with self._log.open("rb") as log:
             log.seek(self._offset)
             read = log.read(READ_BYTES)
@@ -45,7 +45,8 @@ class LogTail:
 
 
 def readable(line: str) -> list[str]:
-    """A line of a child's log in readable form: an entry with its trace, or the line unchanged."""
+    """Return a line of a child's log in readable form: an entry with its trace, or the line
+    unchanged."""
     level, message = _entry(line)
     if not level or _TEXT.fullmatch(line):
         return [line]  # readable as it is
@@ -63,7 +64,7 @@ def _safe(text: str) -> str:
 
 
 def _entry(line: str) -> tuple[str, str]:
-    """Level and message; two empty strings if the line is not a service's entry."""
+    """Return level and message; two empty strings if the line is not a service's entry."""
     if match := _TEXT.fullmatch(line):
         return match["level"].lower(), match["message"]
     try:

@@ -19,8 +19,8 @@ OWNERS = {
 }
 EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")  # holds for IPv6 too
 USUAL_EPHEMERAL = 32768
-"""Taken as the first ephemeral port if the system doesn't tell. It is Linux's default; other
-systems begin higher (IANA recommends 49152, RFC 6335, section 6)."""
+"""The first ephemeral port if the system doesn't tell it: Linux's default; other systems begin
+higher (IANA recommends 49152, RFC 6335, section 6)."""
 LOWEST = 10_000
 """The lowest port to choose: most services that people know by their port have a lower one."""
 TRIES = 200
@@ -60,7 +60,7 @@ class HeldPorts:
             raise PortsTaken(_advice(complaints, by_make=self._by_make))
 
     def taken(self, name: str) -> PortsTaken:
-        """The error that says that another program listens on this released address."""
+        """Return the error that says that another program listens on this released address."""
         problem = OSError(errno.EADDRINUSE, "another program listens there")
         complaint = _complaint(name, self.settings.addresses()[name], problem)
         return PortsTaken(_advice([complaint], by_make=self._by_make))
@@ -134,9 +134,9 @@ def _bind(held: socket.socket, address: Address) -> int:
 
 
 def _candidates() -> Iterable[int]:
-    """Some ports below the ephemeral range, from which the system takes the local ports of outgoing
-    connections. Such a connection could take the port between its release and the child's bind, and
-    the launcher would then ask a stranger whether it is ready."""
+    """Return some ports below the ephemeral range, which is where the system takes the local ports
+    of outgoing connections from. Such a connection could take the port between its release and the
+    child's bind, and the launcher would then ask a stranger whether it is ready."""
     try:
         first = int(EPHEMERAL_RANGE.read_text().split()[0])
     except (OSError, ValueError, IndexError):

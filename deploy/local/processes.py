@@ -102,7 +102,7 @@ class ChildProcesses:
         self._children.append(Child(name, process, log, LogTail(name, log), drain_seconds))
 
     def pid(self, name: str) -> int:
-        """The process id of the child `name`, which is its session's id too."""
+        """Return the process id of the child `name`, which is its session's id too."""
         (pid,) = (child.process.pid for child in self._children if child.name == name)
         return pid
 
@@ -126,7 +126,7 @@ class ChildProcesses:
             time.sleep(PAUSE)
 
     def ended(self) -> str | None:
-        """A description of the first child that has ended; None while all run."""
+        """Return a description of the first child that has ended; None while all run."""
         # The first in order of start: the others may have ended because of it.
         for child in self._children:
             if (code := child.process.poll()) is not None:
@@ -135,7 +135,7 @@ class ChildProcesses:
         return None
 
     def ended_names(self) -> list[str]:
-        """The names of the children that have ended."""
+        """Return the names of the children that have ended."""
         return [child.name for child in self._children if child.process.poll() is not None]
 
     def _poll(self) -> None:
@@ -172,7 +172,7 @@ class ChildProcesses:
 
 
 def _die_with(launcher: int) -> None:
-    """Runs in the child before `exec`: asks the kernel for a SIGTERM when the launcher dies."""
+    """Ask the kernel for a SIGTERM when the launcher dies. Runs in the child before `exec`."""
     if _LIBC is not None:
         _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != launcher:

@@ -29,11 +29,11 @@ class FirstStart(NamedTuple):
     tenant_id: str
     admin_key: str
     superadmin_key: str | None
-    """None if the operator chose the key (`SLUICE_SUPERADMIN_KEY`)."""
+    """The superadmin's key; None if the operator chose it (`SLUICE_SUPERADMIN_KEY`)."""
 
     @classmethod
     def read(cls, data_dir: Path) -> FirstStart | None:
-        """The file's content, or None if the operator has removed the file."""
+        """Return the file's content, or None if the operator has removed the file."""
         try:
             found = json.loads((data_dir / "first-start.json").read_text())
         except FileNotFoundError:

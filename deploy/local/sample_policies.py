@@ -13,8 +13,8 @@ PACKAGED = PACKAGES / "policies" / "definitions"
 
 
 def policy_folder(environ: Mapping[str, str], data_dir: Path) -> Path:
-    """The folder in `SLUICE_POLICY_DIR`, else the samples: those of the checkout, or a copy of the
-    installed ones in the data directory."""
+    """Return the folder in `SLUICE_POLICY_DIR`, else the samples: those of the checkout, or a copy
+    of the installed ones in the data directory."""
     if given := environ.get("SLUICE_POLICY_DIR"):
         return Path(given)
     # An upgrade replaces installed files, and their folder may be read-only: a copy can be edited.

@@ -70,7 +70,7 @@ class UpSettings:
     """The address of the sample data source itself."""
 
     def addresses(self) -> dict[str, Address]:
-        """The four addresses, by the names of their fields."""
+        """Return the four addresses, by the names of their fields."""
         return {
             field.name: value
             for field in fields(self)
@@ -81,7 +81,7 @@ class UpSettings:
 def read(
     options: Mapping[str, str | None], environ: Mapping[str, str], *, free_ports: bool = False
 ) -> UpSettings:
-    """Reads each setting from its option, else from the environment, else takes the default. With
+    """Read each setting from its option, else from the environment, else take the default. With
     `free_ports`, an address without an option gets port 0. Raises `UnusableSettings` with every
     complaint."""
     # An empty variable counts as absent.
@@ -108,7 +108,7 @@ def read(
 
 
 def option(name: str) -> str:
-    """The option of a setting: `--control-listen` for `control_listen`."""
+    """Return the option of a setting: `--control-listen` for `control_listen`."""
     return f"--{name.replace('_', '-')}"
 
 

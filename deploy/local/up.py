@@ -34,10 +34,10 @@ PORTS = {
     "control API": ("control_listen",),
     "sidecar": ("sidecar_listen", "source_listen"),
 }
-"""The addresses on which each child listens: first the one that says whether it is ready."""
+"""The addresses on which each child listens; the first one tells whether it is ready."""
 REQUEST_SECONDS = 10.0
-"""How long a readiness request may wait. A child that accepts it and doesn't respond delays Ctrl-C
-for as long."""
+"""The seconds that a readiness request may wait. A child that accepts it and doesn't respond delays
+Ctrl-C for as long."""
 
 
 class DataDirInUse(Exception):
@@ -120,8 +120,8 @@ def _start(children: ChildProcesses, held: HeldPorts) -> None:
 
 
 def _sign_in_link(settings: UpSettings, first: FirstStart | None) -> str | None:
-    """A link to the console that works once. None without the admin's key, or if the console is
-    switched off."""
+    """Return a link to the console that works once. None without the admin's key, or if the console
+    is switched off."""
     if first is None:
         return None
     try:
@@ -189,8 +189,8 @@ def _control(settings: UpSettings) -> dict[str, str]:
 
 
 def _environ(*prefixes: str, without: tuple[str, ...] = ()) -> dict[str, str]:
-    """The environment for a child. Of Sluice's variables it has only those that begin with one of
-    `prefixes` and with none of `without`: no child gets another's secrets."""
+    """Return the environment for a child. Of Sluice's variables, it has only those that begin with
+    one of `prefixes` and with none of `without`: no child gets another's secrets."""
 
     def included(name: str) -> bool:
         if name.startswith("SLUICE_"):

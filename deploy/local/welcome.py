@@ -84,15 +84,15 @@ class WelcomeKeys(NamedTuple):
 
 
 def shown_keys(agent_key: str, first: FirstStart | None) -> WelcomeKeys:
-    """The keys themselves, for the terminal of the person who started Sluice."""
+    """Return the keys themselves, for the terminal of the person who started Sluice."""
     admin = first.admin_key if first else KEPT_ELSEWHERE
     superadmin = (first and first.superadmin_key) or KEPT_ELSEWHERE
     return WelcomeKeys(agent_key, admin, superadmin, agent_key, admin)
 
 
 def hidden_keys(data_dir: Path, first: FirstStart | None) -> WelcomeKeys:
-    """The names of the keys' files, for output that may go to a log (`CONTRACT.md`, First start).
-    The commands read the keys from these files."""
+    """Return the names of the keys' files, for output that may go to a log (`CONTRACT.md`, First
+    start). The commands read the keys from these files."""
     agent, file = data_dir / "agent.key", data_dir / "first-start.json"
     # The shell reads the file when the command runs, so the text itself holds no secret.
     read_agent = f"$(cat {shlex.quote(str(agent))})"
@@ -106,8 +106,8 @@ def hidden_keys(data_dir: Path, first: FirstStart | None) -> WelcomeKeys:
 
 
 def console(settings: UpSettings, address: str | None, link: str | None) -> str:
-    """Where the console is. `address` is its own, None if the settings say another; `link` signs a
-    browser in, once: for a terminal."""
+    """Return the lines about the console. `address` is its own, None if the settings give another;
+    `link` signs a browser in, once: for a terminal."""
     plain = address or os.environ.get("SLUICE_CONSOLE_URL") or f"http://{settings.control_listen}"
     shown = f"{plain}/console   the console"
     if link is not None:
@@ -149,7 +149,7 @@ def text(
 
 
 def _sluice() -> str:
-    """The command of this installation, which need not be on the PATH."""
+    """Return the command of this installation, which need not be on the PATH."""
     return shlex.quote(_short(str(Path(sysconfig.get_path("scripts"), "sluice"))))
 
 
@@ -160,8 +160,8 @@ def _events(settings: UpSettings, keys: WelcomeKeys) -> str:
 
 
 def _export(settings: UpSettings, keys: WelcomeKeys) -> str:
-    """What the guides set for a control API of another address or data directory than they assume;
-    empty for that one."""
+    """Return the commands that the guides need for a control API with another address or data
+    directory than they assume; empty for the assumed one."""
     file = _admin_file(settings, keys)
     if (settings.control_listen.port, file) == (PORTS["control_listen"], _ASSUMED_FILE):
         return ""
@@ -175,7 +175,7 @@ def _admin_file(settings: UpSettings, keys: WelcomeKeys) -> str:
 
 
 def _query(source: Address, collection: str) -> str:
-    """A query with Chroma's own client; only its port points to the sidecar."""
+    """Return a query with Chroma's own client; only its port points to the sidecar."""
     return _python(
         "import chromadb; "
         f"kb = chromadb.HttpClient('{source.host}', {source.port}); "
@@ -196,9 +196,9 @@ def _evaluate(sidecar: Address, key: str, source_id: str) -> str:
 
 
 def _request(address: Address, path: str, key: str, body: str | None = None) -> str:
-    """A request with `curl` if it is installed, else with Python. `key` is in double quotes, so
-    that it may be a command that reads a file; a key itself has no characters that are special to a
-    shell."""
+    """Return a request with `curl` if it is installed, else with Python. `key` is in double quotes,
+    so that it may be a command that reads a file; a key itself has no characters that are special
+    to a shell."""
     url = f"http://{address}{path}"
     # A minimal container may lack curl, but has this Python.
     if shutil.which("curl"):

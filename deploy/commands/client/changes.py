@@ -1,4 +1,5 @@
-"""`sluice changes`: who changed what, when, and from what to what, as the audit trail holds it."""
+"""`sluice changes`: the changes to the configuration, with their authors, times and values before
+and after, as the audit trail holds them."""
 
 from __future__ import annotations
 
@@ -28,11 +29,11 @@ FILTERS = {
     "to": ("to", "only changes before this time"),
 }
 _TOLD_ELSEWHERE = ("created_at", "updated_at", "version")
-"""Members that differ with every change, and say no more than its time."""
+"""The members that differ with every change, and say no more than its time."""
 _IDS = ("object", "by")
-"""Filters that take an id."""
+"""The filters that take an id."""
 WIDTH = 40
-"""The most characters of a value in the table; `--json` has all of it."""
+"""The most characters of a value in the table; `--json` has all characters."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +56,7 @@ def _changes(client: Client, options: argparse.Namespace) -> int:
 def _explained_if_empty(
     pages: Iterator[list[dict[str, Any]]], query: dict[str, Any]
 ) -> Iterator[list[dict[str, Any]]]:
-    """The pages. If they have no rows, says on standard error that the filters take ids."""
+    """Yield the pages. If they have no rows, say on standard error that the filters take ids."""
     found = False
     for page in pages:
         found = found or bool(page)
@@ -75,13 +76,14 @@ def _shown(pages: Iterator[list[dict[str, Any]]]) -> Iterator[list[dict[str, Any
 
 
 def _named(row: dict[str, Any]) -> str:
-    """The object's id, and its name if the entry holds one."""
+    """Return the object's id, and its name if the entry holds one."""
     name = (row["after"] or row["before"] or {}).get("name")
     return row["object_id"] if name is None else f"{row['object_id']} ({name})"
 
 
 def in_words(row: dict[str, Any]) -> str | None:
-    """What a change, as the API shows it, changed; None for an object that was made or removed."""
+    """Return the values that a change, as the API shows it, changed; None for an object that was
+    made or removed."""
     before, after = row["before"], row["after"]
     match (row["object_type"], row["action"]):
         case ("log", "incarnation_accepted"):
@@ -100,13 +102,14 @@ def in_words(row: dict[str, Any]) -> str | None:
 
 
 def _size(note: str | None) -> str:
-    """How many entries a checkpoint counts: the second line of its note (C2SP tlog-checkpoint)."""
+    """Return the number of entries that a checkpoint counts: the second line of its note (C2SP
+    tlog-checkpoint)."""
     lines = (note or "").splitlines()
     return lines[1] if len(lines) > 1 else "an unknown number"
 
 
 def _changed(before: dict[str, Any] | None, after: dict[str, Any] | None) -> str | None:
-    """The members that differ; None for an object that was made or removed."""
+    """Return the members that differ; None for an object that was made or removed."""
     if before is None or after is None:
         return None
     names = [name for name in {**before, **after} if name not in _TOLD_ELSEWHERE]

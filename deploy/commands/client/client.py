@@ -52,10 +52,10 @@ class Client:
 Run = Callable[[Client, argparse.Namespace], int]
 
 TIMES = ("from", "to")
-"""Options that take a time."""
+"""The options that take a time."""
 
 Fields = Mapping[str, tuple[str, str]]
-"""Options that set fields of the API: each option's name, its field, and its line of help."""
+"""The options that set fields of the API: each option's name, its field, and its line of help."""
 
 
 class Commands:
@@ -129,14 +129,14 @@ def add_fields(parser: argparse.ArgumentParser, fields: Fields) -> None:
 
 
 def given(options: argparse.Namespace, fields: Fields) -> dict[str, Any]:
-    """The values of the fields whose options are set. Other fields are left out, since null is a
-    value for the API, too."""
+    """Return the values of the fields whose options are set. Other fields are left out, since null
+    is a value for the API, too."""
     found = {field: getattr(options, field) for field, _ in fields.values()}
     return {field: value for field, value in found.items() if value is not None}
 
 
 def moment(text: str) -> str:
-    """An argument's type: a time as people type it, by this machine's clock, in the form that the
+    """Parse an argument: a time as people type it, by this machine's clock, into the form that the
     API takes."""
     try:
         return read_time_text(text, time.time_ns() // 1000)
@@ -145,7 +145,7 @@ def moment(text: str) -> str:
 
 
 def positive(text: str) -> int:
-    """A positive number, for argparse."""
+    """Parse a positive number, for argparse."""
     # The text is cut for `int`, whose time grows with the square of the length. `isdecimal` alone
     # accepts digits of other scripts.
     if not (text.isascii() and text.isdecimal() and 0 < int(text[:16]) < 10**15):
@@ -154,5 +154,5 @@ def positive(text: str) -> int:
 
 
 def sentence(line: str) -> str:
-    """A command's line of help as a full sentence."""
+    """Return a command's line of help as a full sentence."""
     return f"{line[:1].upper()}{line[1:]}."

@@ -2,7 +2,7 @@
 when it is complete.
 
 A response that ends without its last line, or with one that does not fit its bytes, is `Broken`:
-what arrived of it is kept, and the next connection continues there.
+its part that arrived is kept, and the next connection continues there.
 
 Each connection adds lines to it. After a break it is read once, what follows its last entry is cut
 off, and the next connection continues there. It becomes `FILE` only when it is complete and on
@@ -38,14 +38,14 @@ class PartialFile:
     the first entry that is missing."""
 
     def __init__(self, path: Path) -> None:
-        """Opens the file, and cuts off what follows its last entry. Raises `CannotContinue` if it
+        """Open the file, and cut off all that follows its last entry. Raises `CannotContinue` if it
         is not the beginning of an export, and `OSError`."""
         self.path = path
         self.header: dict[str, Any] | None = None
         self.entries = 0
         self.next_seq = 0
         self.policies = set[bytes]()
-        """The SHA-256 of the documents that it has."""
+        """The SHA-256 of the documents that the file has."""
         self._digest = hashlib.sha256()
         self._file = open_private(path)
         try:
@@ -55,7 +55,7 @@ class PartialFile:
             raise
 
     def add(self, lines: bytes, entries: int) -> None:
-        """Add whole lines, with so many entries among them. Raises `OSError`."""
+        """Add whole lines, among which are so many entries. Raises `OSError`."""
         if self.header is None:
             self.header = header_of(lines.partition(b"\n")[0], str(self.path))
         self._digest.update(lines)
@@ -63,7 +63,7 @@ class PartialFile:
         self.entries += entries
 
     def hexdigest(self) -> str:
-        """The SHA-256 of what it holds, in hex."""
+        """Return the SHA-256 of the file's content, in hex."""
         return self._digest.hexdigest()
 
     def complete(self, path: Path) -> None:
@@ -101,7 +101,7 @@ class PartialFile:
             self._digest.update(piece)
 
     def _scan(self) -> tuple[int, bytes]:
-        """Where the last entry to keep ends, and its line."""
+        """Return where the last entry to keep ends, and its line."""
         self._file.seek(0)
         at, kept, last, policies = 0, 0, b"", set[bytes]()
         before, newest = (0, b""), set[bytes]()
@@ -128,7 +128,7 @@ class PartialFile:
 
 
 def open_private(path: Path) -> BinaryIO:
-    """The file, made if absent, to read and to add to. Only its owner may read it: it holds
+    """Open the file, made if absent, to read and to add to. Only its owner may read it: it holds
     personal data. Raises `OSError`."""
     handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
     try:
@@ -140,7 +140,7 @@ def open_private(path: Path) -> BinaryIO:
 
 
 def header_of(line: bytes, where: str) -> dict[str, Any]:
-    """The header in a file's first line. Raises `CannotContinue` if it is not one."""
+    """Return the header in a file's first line. Raises `CannotContinue` if it is not one."""
     try:
         header: dict[str, Any] = json.loads(line)
         if header["format"] == FORMAT and {"log", "from", "to", "openings"} <= header.keys():
@@ -151,7 +151,7 @@ def header_of(line: bytes, where: str) -> dict[str, Any]:
 
 
 def policy_digest(line: bytes) -> bytes:
-    """The digest of the document on a line, which ends with `}` and a line feed."""
+    """Return the digest of the document on a line, which ends with `}` and a line feed."""
     return hashlib.sha256(line[len(POLICY) : -2]).digest()
 
 
@@ -176,7 +176,8 @@ FAULTS = (OSError, EOFError, zlib.error)
 
 
 class Readable(Protocol):
-    """A stream of bytes that gives what is there, rather than wait for all that was asked for."""
+    """A stream of bytes that returns the bytes that are there, rather than wait for all that were
+    asked for."""
 
     def read1(self, size: int, /) -> bytes: ...
 
@@ -186,7 +187,7 @@ class Broken(Exception):
 
 
 def codings() -> str:
-    """`Accept-Encoding`, by what can be decompressed here."""
+    """Return the value of `Accept-Encoding`: the encodings that can be decompressed here."""
     return "zstd, gzip;q=0.5" if find_spec("zstandard") else "gzip"
 
 
@@ -220,8 +221,8 @@ class Download:
         self._rest = b""
 
     def run(self, *, continued: bool) -> None:
-        """Read the response to its end. `continued` if the file has entries already: then the
-        response's own beginning is left out. Raises `Broken` and `CannotContinue`."""
+        """Read the response to its end. `continued` says that the file has entries already: then
+        the response's own beginning is left out. Raises `Broken` and `CannotContinue`."""
         try:
             if continued:
                 self._skip_beginning()
@@ -319,7 +320,7 @@ class Download:
 
 
 def _entries(lines: bytes) -> int:
-    """How many of these whole lines hold an entry."""
+    """Return the number of these whole lines that hold an entry."""
     # Twice as fast as `bytes.count`, which looks at each byte.
     entries, at, find, startswith = 0, 0, lines.find, lines.startswith
     while (end := find(b"\n", at)) >= 0:

@@ -130,7 +130,7 @@ _SEQ = {
 
 PATH = "/v1/audit/export"
 PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)
-"""Seconds before each further attempt. They begin anew once an attempt brought entries."""
+"""The seconds before each further attempt. They begin anew once an attempt brought entries."""
 BUSY = 503
 SHOWN_EVERY = 0.5
 
@@ -172,7 +172,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _place(text: str) -> str:
-    """An argument's type: the number of an entry, or a time."""
+    """Parse an argument: the number of an entry, or a time."""
     return text if text.isascii() and text.isdecimal() else moment(text)
 
 
@@ -249,7 +249,8 @@ def _export_log(
 def _complete(
     open_file: Callable[[], File], download: Callable[[File], None], progress: Progress
 ) -> File:
-    """The file with all its lines but the last, if its format has one."""
+    """Download the file, and continue after breaks. If its format has a last line, that one is
+    still missing from the result."""
     pauses = iter(PAUSES)
     while True:
         file = open_file()
@@ -298,7 +299,8 @@ def _coding(api: ControlApiClient) -> dict[str, str]:
 
 
 class Progress:
-    """A line on a terminal that says how far the export is. Elsewhere, nothing but notes."""
+    """A line on a terminal that tells how much of the export has arrived. Prints only notes
+    elsewhere."""
 
     def __init__(self, to: TextIO) -> None:
         self._to = to

@@ -1,5 +1,5 @@
-"""`sluice fleet`: lists the tenant's sidecars, waits until all of them have a revision, or shows by
-their own records which have applied it."""
+"""`sluice fleet`: lists the tenant's sidecars, waits until all of them have a revision, or shows,
+by the sidecars' own records, those that have applied it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MAX_WAIT = 25
 """The most seconds that one request asks to wait. The API allows 30, but many gateways give up
 then."""
 PAUSE = 1.0
-"""Seconds between two requests."""
+"""The seconds between two requests."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -102,7 +102,8 @@ def _applied(client: Client, revision: int) -> int:
 
 
 def _wait(client: Client, revision: int, seconds: int) -> list[dict[str, Any]]:
-    """The live sidecars that still lack `revision` after `seconds`; empty once all have it."""
+    """Return the live sidecars that still lack `revision` after `seconds`; empty once all have
+    it."""
     end = time.monotonic() + seconds  # the wall clock may step while we wait
     while True:
         left = max(0, min(MAX_WAIT, int(end - time.monotonic())))

@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_speaking(parser: argparse.ArgumentParser) -> None:
-    """The options of a key of scope `sidecar`."""
+    """Add the options of a key of scope `sidecar`."""
     parser.add_argument(
         "--for-agent",
         action="append",

@@ -106,7 +106,7 @@ class TextTable:
         self._begun = False
 
     def lines(self, rows: list[dict[str, Any]]) -> list[str]:
-        """The lines of `rows`; the first call starts with the headings."""
+        """Return the lines of `rows`; the first call starts with the headings."""
         cells = [[cell(row.get(member)) for _, member in self._columns] for row in rows]
         if not self._begun:
             cells.insert(0, [heading for heading, _ in self._columns])
@@ -126,12 +126,13 @@ class TextTable:
 
 
 def as_json(value: object) -> str:
-    """ASCII JSON without control characters; DEL is the only one that `json` does not escape."""
+    """Return ASCII JSON without control characters; DEL is the only one that `json` does not
+    escape."""
     return json.dumps(value, ensure_ascii=True).replace("\x7f", "\\u007f")
 
 
 def cell(value: object) -> str:
-    """A value of the API as text on one line."""
+    """Return a value of the API as text on one line."""
     if value is None or value in ([], ""):
         return "-"
     if isinstance(value, bool):
@@ -142,7 +143,7 @@ def cell(value: object) -> str:
 
 
 def safe(text: str) -> str:
-    """`text` with unprintable characters escaped: control characters, line and paragraph
+    """Return `text` with unprintable characters escaped: control characters, line and paragraph
     separators, and characters that change the writing direction."""
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
@@ -150,7 +151,7 @@ def safe(text: str) -> str:
 
 
 def wide(text: str) -> int:
-    """The number of columns that `text` takes on a terminal."""
+    """Return the number of columns that `text` takes on a terminal."""
     # Combining marks take no column, and East Asian wide characters two.
     return sum(
         0 if unicodedata.combining(char) else 1 + (unicodedata.east_asian_width(char) in "WF")
@@ -159,7 +160,8 @@ def wide(text: str) -> int:
 
 
 def _words(line: str) -> list[str]:
-    """The words of the line and the spaces between them, which joined give the line again."""
+    """Return the words of the line and the spaces between them; joined, they give the line
+    again."""
     parts: list[str] = []
     for index, word in enumerate(line.split(" ")):
         parts += [" ", word] if index else [word]

@@ -1,7 +1,7 @@
 """`sluice policies`: lists, shows, applies, deletes, restores and reloads policies.
 
-The API validates their content. This module refuses only what would be lost on the way there: a
-duplicate key, for which YAML keeps the last value, and values that JSON can't represent.
+The API validates their content. This module refuses only values that would be lost on the way
+there: a duplicate key, for which YAML keeps the last value, and values that JSON can't represent.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_policies(path: Path) -> list[dict[str, Any]]:
-    """The policies of the file, in order. The file is `{policies: […]}`, a list or one policy.
-    Raises `UnusableArguments` with the file and line."""
+    """Return the policies of the file, in order. The file is `{policies: […]}`, a list or one
+    policy. Raises `UnusableArguments` with the file and line."""
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_FILE + 1)  # one byte more, to notice a longer file
@@ -191,7 +191,7 @@ def _id_and_version(policy: dict[str, Any]) -> dict[str, Any]:
 
 
 def _path(client: Client, options: argparse.Namespace) -> str:
-    """The path of the policy that `POLICY`, a name or an id, refers to."""
+    """Return the path of the policy that `POLICY`, a name or an id, refers to."""
     named: str = options.policy
     # A name may begin like an id too, but an id is the more likely meaning.
     if named.startswith(ID):

@@ -55,7 +55,7 @@ def _fail(text: str, code: int) -> int:
 
 
 def _tolerate_any_text() -> None:
-    """Print an escape for each character that the output's encoding lacks."""
+    """Make the output print an escape for each character that its encoding lacks."""
     # Otherwise a single name in another script would end a list with a traceback.
     for stream in (sys.stdout, sys.stderr):
         if reconfigure := getattr(stream, "reconfigure", None):

@@ -37,7 +37,7 @@ LEVELS = (
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs one command. Returns its exit code."""
+    """Run one command. Returns its exit code."""
     description = "Tools for authors of policies."
     parser = argparse.ArgumentParser("sluice policy", description=description, epilog=LEVELS)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")

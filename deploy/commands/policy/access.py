@@ -39,8 +39,8 @@ _LIMITS = (
 
 
 def run_at(options: argparse.Namespace) -> int:
-    """Print who could read the source, and what is proven of the policies that say so. Returns 1 if
-    a key was given and one of them is not proven, else 0."""
+    """Print the roles that could read the source, and the proofs of the policies that say so.
+    Returns 1 if a key was given and one of the policies is not proven, else 0."""
     if options.policies:
         raise Unusable("--at asks a service for the policies of then: leave --policies out")
     at = typed_time(options, "--at", options.at)
@@ -118,7 +118,7 @@ def _line(version: dict[str, Any]) -> str:
 
 ROUTE = "/v1/policies/access"
 SECONDS = 90.0
-"""How long an answer may take: a little longer than the service allows itself."""
+"""The seconds that an answer may take: a little longer than the service allows itself."""
 _NO_REGISTRY = (
     "the registry was not asked: of these agents, only registered and approved ones may read "
     "(--url asks a service)"

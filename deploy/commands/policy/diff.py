@@ -23,7 +23,7 @@ from policies.ground.typed_time import ACCEPTED
 LIVE = "live"
 DIFF_ROUTE = "/v1/policies/diff"
 SECONDS = 90.0
-"""How long an answer may take: a little longer than the service allows itself."""
+"""The seconds that an answer may take: a little longer than the service allows itself."""
 
 
 def add_diff(add_command: AddCommand) -> None:
@@ -67,7 +67,8 @@ def _of_files(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _with_live(options: argparse.Namespace) -> dict[str, Any]:
-    """The service compares, so that what is in force is that of one moment."""
+    """Return the service's difference. The service compares, so that the policies in force are
+    those of one moment."""
     files = options.new if options.old == LIVE else options.old
     if files == LIVE:
         raise Unusable("`live` and `live` are the same: name files as OLD or NEW")
@@ -79,7 +80,8 @@ def _with_live(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _turned(found: dict[str, Any]) -> dict[str, Any]:
-    """The difference the other way round: what one way newly allows, the other newly denies."""
+    """Return the difference the other way round: newly allowed requests become newly denied, and
+    the reverse."""
     return {
         name: [row | {"before": row["after"], "after": row["before"]} for row in found[other]]
         for name, other in (

@@ -51,7 +51,7 @@ def _init(options: argparse.Namespace) -> int:
 
 
 def _program() -> str:
-    """`sluice` if the shell finds this installation by that name, as in an active virtual
+    """Return `sluice` if the shell finds this installation by that name, as in an active virtual
     environment; else its path."""
     own = Path(sysconfig.get_path("scripts"), "sluice")
     found = shutil.which("sluice")

@@ -1,4 +1,4 @@
-"""Reads a YAML file as a tree of entries that keep how each value was written, and writes it in one
+"""Reads a YAML file as a tree whose entries keep the notation of each value, and writes it in one
 way.
 
 A list of plain values stands on one line if it fits, otherwise one item a line. Other collections
@@ -16,13 +16,13 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 BREAK = re.compile("[\r\n\x85\u2028\u2029]")
-"""What ends a line in YAML 1.1."""
+"""The ends of a line in YAML 1.1."""
 _BLOCK = ("|", ">")
 
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A value as it is to be written: as its author did, if that was on one line."""
+    """A value in the notation that is written: as its author wrote it, if that was on one line."""
 
     text: str
     value: str
@@ -60,7 +60,7 @@ class Entry:
     beside: list[str] = field(default_factory=list)
 
     def scalars(self) -> Iterator[Scalar]:
-        """Its key and its value, if they are scalars."""
+        """The key and the value of the entry, as far as they are scalars."""
         if self.key is not None:
             yield self.key
         if isinstance(self.value, Scalar):
@@ -68,7 +68,8 @@ class Entry:
 
 
 def parse(text: str) -> Collection:
-    """The tree of `text`, which the loader has accepted: one document, a mapping, no aliases."""
+    """Return the tree of `text`, which the loader has accepted: one document, a mapping, no
+    aliases."""
     node = yaml.compose(text, Loader=yaml.SafeLoader)
     assert node is not None
     found = _value(node, text)
@@ -77,7 +78,7 @@ def parse(text: str) -> Collection:
 
 
 def walk(tree: Collection) -> Iterator[tuple[Entry, Collection]]:
-    """Every entry with its collection, an outer one before those in it."""
+    """Yield every entry with its collection, an outer one before those in it."""
     for entry in tree.entries:
         yield entry, tree
         if isinstance(entry.value, Collection):
@@ -121,7 +122,7 @@ def _scalar(node: Node, text: str) -> Scalar:
 
 
 def quoted(value: str) -> str:
-    """The text in double quotes, on one line."""
+    """Return the text in double quotes, on one line."""
     dumped: str = yaml.safe_dump(value, default_style='"', width=float("inf"), allow_unicode=True)
     return dumped.rstrip("\n")
 
@@ -137,7 +138,7 @@ Schema = Mapping[str, Any]
 
 
 def render(tree: Collection, schema: Schema) -> list[str]:
-    """The lines of the file."""
+    """Return the lines of the file."""
     _order(tree, [schema], schema)
     header = _header(tree)
     return _tidy([*header, *_block(tree, 0)])
@@ -168,7 +169,7 @@ def _order(value: Scalar | Collection, forms: list[Schema], root: Schema) -> Non
 
 
 def _parts(schema: Schema, root: Schema) -> Iterator[Schema]:
-    """The schema, and those that it is put together from."""
+    """Yield the schema, and the schemas that it is put together from."""
     yield schema
     if "$ref" in schema:
         found: Any = root
@@ -184,8 +185,8 @@ def _parts(schema: Schema, root: Schema) -> Iterator[Schema]:
 
 
 def _header(tree: Collection) -> list[str]:
-    """Take the comments that are about the whole file: a line for editors, and what a blank line
-    separates from the first entry."""
+    """Take the comments about the whole file: a line for editors, and the comments that a blank
+    line separates from the first entry."""
     if not tree.entries:
         return []
     first = min(tree.entries, key=lambda entry: entry.start)
@@ -198,7 +199,7 @@ def _header(tree: Collection) -> list[str]:
 
 
 def _block(found: Collection, indent: int) -> list[str]:
-    """The entries, one below the other."""
+    """Return the entries, one below the other."""
     lines: list[str] = []
     for number, entry in enumerate(found.entries):
         head = " " * indent + ("-" if entry.key is None else f"{_key(entry.key)}:")
@@ -232,7 +233,7 @@ def _write_entry(entry: Entry, head: str, indent: int) -> list[str]:
 
 
 def _hoisted(entry: Entry) -> list[str]:
-    """The comments above the first entry of an item: they can't stand behind its `-`."""
+    """Return the comments above the first entry of an item: they can't stand behind its `-`."""
     value = entry.value
     if entry.key is not None or not isinstance(value, Collection) or not value.entries:
         return []
@@ -241,7 +242,7 @@ def _hoisted(entry: Entry) -> list[str]:
 
 
 def _flow(value: Scalar | Collection) -> str | None:
-    """The value on one line; None if it must not be: it has comments, or is a block."""
+    """Return the value on one line; None if it must not be: it has comments, or is a block."""
     if isinstance(value, Scalar):
         return _in_flow(value)
     plain = not value.mapping and all(isinstance(each.value, Scalar) for each in value.entries)
@@ -258,7 +259,7 @@ def _flow(value: Scalar | Collection) -> str | None:
 
 
 def _key(key: Scalar) -> str:
-    """Without quotes if it is a word like those that a schema lists."""
+    """Return the key, without quotes if it is a word like those that a schema lists."""
     return key.value if _WORD.fullmatch(key.value) else _in_flow(key)
 
 
@@ -272,7 +273,7 @@ def _in_flow(value: Scalar) -> str:
 
 
 def _tidy(lines: list[str]) -> list[str]:
-    """Without more than one blank line in a row, and none at the ends."""
+    """Return the lines without more than one blank line in a row, and with none at the ends."""
     found: list[str] = []
     for line in lines:
         if line or (found and found[-1]):

@@ -71,7 +71,7 @@ def add_service(parser: argparse.ArgumentParser) -> None:
 
 
 def names_service(options: argparse.Namespace) -> bool:
-    """Whether the arguments or the environment name a service."""
+    """Return whether the arguments or the environment name a service."""
     return bool(options.url or options.environ.get("SLUICE_URL"))
 
 

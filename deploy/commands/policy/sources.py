@@ -36,7 +36,7 @@ class _File(NamedTuple):
 
 @contextmanager
 def checked_out(revision: str, path: Path) -> Iterator[Path]:
-    """A copy of `path` as it was at `revision`. Raises `GitFailed`."""
+    """Yield a copy of `path` as it was at `revision`. Raises `GitFailed`."""
     folder = path.resolve()
     while not folder.is_dir():
         folder = folder.parent
@@ -76,7 +76,7 @@ def _listed(top: Path, tree: str, inside: str) -> list[_File]:
 
 
 def _contents(top: Path, files: list[_File]) -> list[bytes]:
-    """The content of each file, as it was committed."""
+    """Return the content of each file, as it was committed."""
     asked = "".join(f"{each.digest}\n" for each in files).encode()
     answer = _git(top, "cat-file", "--batch", given=asked)
     found: list[bytes] = []
@@ -135,8 +135,8 @@ class Unusable(Exception):
 
 
 def read(source: str, tenant: str | None, other: str | None = None) -> list[Policy]:
-    """The policies that `source` names: a directory or a file, or `git:REV[:PATH]`, where the path
-    defaults to that of the `other` side. Raises `Unusable`."""
+    """Return the policies that `source` names: a directory or a file, or `git:REV[:PATH]`, where
+    the path defaults to that of the `other` side. Raises `Unusable`."""
     if not source.startswith(GIT):
         return _read(Path(source), tenant)
     revision, _, path = source.removeprefix(GIT).partition(":")
@@ -178,6 +178,7 @@ def _policy(definition: Definition) -> Policy:
 
 
 def body(policy: Policy) -> dict[str, Any]:
-    """A policy as a service is told of it, which gives the id and the version."""
+    """Return a policy in the form in which a service takes it; the service adds the id and the
+    version."""
     wire = policy.to_wire()
     return {name: wire[name] for name in wire if name not in ("policy_id", "version")}

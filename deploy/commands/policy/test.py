@@ -1,4 +1,5 @@
-"""`sluice policy test`: decides the cases in files of tests, and says what they leave untested."""
+"""`sluice policy test`: decides the cases in files of tests, and lists the policies that they leave
+untested."""
 
 import argparse
 import json

@@ -137,12 +137,12 @@ Row = dict[str, Any]
 
 
 def failure_text(file: str, result: Result, roles: Roles) -> Row:
-    """What was asked, what was expected, and what the core decided."""
+    """Return the question, the expected answer, and the core's decision."""
     return {"file": file, **found(result, roles)}
 
 
 def failure_line(row: Row) -> str:
-    """A failure on one line, with its place first."""
+    """Return a failure on one line, with its place first."""
     check = f", check `{row['check']}`" if row["check"] else ""
     miss = row["nearest_miss"]
     nearest = f"; nearest miss: {printable(miss['change'])}" if miss else ""
@@ -155,7 +155,7 @@ def failure_line(row: Row) -> str:
 
 
 def uncovered(coverage: Coverage, part: Part) -> Row:
-    """A policy that no case depends on, or an entry of it: `list` and `entry` are null for a
+    """Return a policy that no case depends on, or an entry of it: `list` and `entry` are null for a
     policy. The line is the policy's."""
     definition = coverage.definitions[part.policy_name]
     return {
@@ -196,18 +196,18 @@ class Report:
         self._case(file, name)
 
     def failed(self, file: str, name: str, line: str) -> None:
-        """`line` says what was expected and decided, and where."""
+        """Add a failed case. `line` holds the expected and the actual decision, and the place."""
         case = self._case(file, name)
         failure = ET.SubElement(case, "failure", message=_fit(line), type="decision")
         failure.text = _fit(line)
 
     def unreadable(self, fault: DefinitionFault) -> None:
-        """A fault of a file, whose cases were not run."""
+        """Add a fault of a file, whose cases were not run."""
         case = self._case(fault.file, f"line {fault.line}")
         ET.SubElement(case, "error", message=_fit(str(fault)), type="file")
 
     def write(self, path: Path) -> None:
-        """Raises `Unusable` if the file can't be written."""
+        """Write the report. Raises `Unusable` if the file can't be written."""
         root = ET.Element("testsuites", name="sluice policy test")
         for suite in (*self._suites.values(), root):
             if suite is not root:
@@ -229,16 +229,17 @@ class Report:
 
 
 def _fit(text: str) -> str:
-    """The text, with what XML can't hold escaped."""
+    """Return the text, with the characters escaped that XML can't hold."""
     return _UNFIT.sub(lambda found: ascii(found.group())[1:-1], text)
 
 
 SHOWN_EVERY = 10_000
-"""Cases between two lines of progress."""
+"""The number of cases between two lines of progress."""
 
 
 class Outcome:
-    """Collects what a run finds. `coverage` has an item for each tenant, if it was asked for."""
+    """Collects the results of a run. `coverage` has an item for each tenant, if it was asked
+    for."""
 
     def __init__(self, report: Report | None) -> None:
         self.cases = 0
@@ -256,7 +257,7 @@ class Outcome:
 
     @property
     def percent(self) -> float:
-        """Of the policies and entries, how many are covered; 100 if there are none."""
+        """The percentage of the policies and entries that are covered; 100 if there are none."""
         return 100 * self.covered / self.parts if self.parts else 100.0
 
     def decide(self, tenants: list[Tenant], *, coverage: bool) -> None:
@@ -291,7 +292,7 @@ class Outcome:
                 progress.show(self.cases)
 
     def uncovered(self) -> Iterable[Row]:
-        """The policies and entries that no case depends on, in the order of the files."""
+        """Yield the policies and entries that no case depends on, in the order of the files."""
         for coverage in self.coverage:
             for part in coverage.uncovered():
                 yield uncovered(coverage, part)
@@ -315,14 +316,14 @@ class _Progress:
 
 
 SECONDS = 0.2
-"""Between two looks."""
+"""The seconds between two looks at the files."""
 
 State = dict[str, tuple[int, int, int, int]]
-"""Inode, size, and times of change of each file, by path."""
+"""The inode, size, and times of change of each file, by path."""
 
 
 def state(folder: Path) -> State:
-    """The state of the YAML files below `folder`, hidden ones left out."""
+    """Return the state of the YAML files below `folder`, hidden ones left out."""
     found: State = {}
     seen: set[str] = set()
     # Kubernetes mounts files as links to folders, and a link may lead to a folder around it.

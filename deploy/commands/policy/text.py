@@ -16,11 +16,11 @@ from policies.ground.typed_time import UnreadableTime, read_time
 
 Row = Mapping[str, Any]
 SHOWN_IDS = 20
-"""Registered agents of one row; `--json` has all."""
+"""The number of registered agents of one row that are shown; `--json` has all."""
 
 
 def access(row: Row) -> Iterator[str]:
-    """What a row of `who` or `can` says."""
+    """Return a row of `who` or `can` in words."""
     yield f"{shown(row['agent_role'])} may read {_names(row['sources'])} at {_levels(row)}"
     yield from _who(row)
     if ids := row.get("agent_ids"):
@@ -30,7 +30,7 @@ def access(row: Row) -> Iterator[str]:
 
 
 def no_one(asked: Row, may: str) -> str:
-    """What `who` or `can` says without a row. `asked` are its options."""
+    """Return the text of `who` or `can` if there is no row. `asked` are the command's options."""
     who = "no one" if asked["role"] is None else shown(asked["role"])
     what = "anything" if asked["source"] is None else shown(asked["source"])
     if asked["role"] is not None:
@@ -43,7 +43,7 @@ def no_one(asked: Row, may: str) -> str:
 
 
 def change(row: Row, word: str) -> Iterator[str]:
-    """What a row of `diff` says; `word` is `may` or `may no longer`."""
+    """Return a row of `diff` in words; `word` is `may` or `may no longer`."""
     yield f"{shown(row['agent_role'])} {word} read {_names(row['sources'])} at {_levels(row)}"
     yield from _who(row)
     asked = ", ".join(f"{name} {shown(value)}" for name, value in row["example"].items())
@@ -60,7 +60,8 @@ _DIRECTIONS = {
 
 
 def group(row: Row) -> Iterator[str]:
-    """What a group of decisions says that other policies make differently, or another policy."""
+    """Return a group of decisions in words that other policies, or another policy, make
+    differently."""
     mark, word = _DIRECTIONS[row["direction"]]
     said = f"{shown(row['agent_role'])} {word} {shown(row['source_id'])}"
     if row["direction"] == "unchanged":
@@ -72,7 +73,7 @@ def group(row: Row) -> Iterator[str]:
 
 
 def broken(row: Row) -> Iterator[str]:
-    """What `check` says about a guardrail that does not hold."""
+    """Return a guardrail that does not hold in words, as `check` prints it."""
     wrong = "is allowed" if row["decision"] == "ALLOW" else "is denied"
     check = f", check `{row['check']}`" if row["check"] else ""
     by = f"by {shown(row['policy_name'])}{check}"
@@ -87,7 +88,7 @@ def _who(row: Row) -> Iterator[str]:
 
 
 def _callers(items: Sequence[Any], everything: str) -> str:
-    """Agents or tasks, and whether a call without one is meant too."""
+    """Return agents or tasks in words, and whether a call without one is meant too."""
     named = [each for each in items if each != ABSENT]
     words = [_names(named, everything)] if named else []
     if len(named) < len(items):
@@ -125,17 +126,17 @@ def show(mark: str, lines: Iterable[str]) -> None:
 
 
 AddCommand = Callable[[str, str], argparse.ArgumentParser]
-"""Adds a command of this name, with a line of help, and returns its parser."""
+"""A function that adds a command of this name, with a line of help, and returns its parser."""
 
 
 def add_output(command: argparse.ArgumentParser) -> None:
-    """`--tenant` and `--json`."""
+    """Add the options `--tenant` and `--json`."""
     command.add_argument("--tenant", metavar="ID", help="which of the directory's tenants")
     command.add_argument("--json", action="store_true", help="print JSON")
 
 
 def typed_time(options: argparse.Namespace, option: str, text: str) -> int:
-    """The time that an option names, in microseconds since 1970 UTC. Raises `Unusable`."""
+    """Return the time that an option names, in microseconds since 1970 UTC. Raises `Unusable`."""
     now: int = options.clock.now()
     try:
         return read_time(text, now)

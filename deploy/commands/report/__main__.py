@@ -24,7 +24,7 @@ from policies.trail.verdict.summary import summary
 
 
 def main(arguments: list[str]) -> int:
-    """Makes one report. Returns the exit code."""
+    """Make one report. Returns the exit code."""
     try:
         return _report(arguments)
     except Unusable as error:
@@ -55,7 +55,7 @@ def _report(arguments: list[str]) -> int:
         return 1
     report = gather(open_file, asked, options.key)
     raw = report.to_bytes()
-    # What is handed out is checked as its reader will check it.
+    # The report is checked as its reader will check it.
     checked = check_report(raw, "the report", CheckOptions(options.key))
     if not checked.valid:
         finding = checked.outcome.findings[0]

@@ -47,9 +47,9 @@ class Item(NamedTuple):
 
 @dataclass(slots=True)
 class Evidence:
-    """A report. `selection` is what was asked for, by option. `keys` are those that the export
-    claims, as in its header. `note` is the checkpoint that the proofs lead to, None without one.
-    `export` describes the file: `entries`, `from`, `to`, `made_at`, `sha256`."""
+    """A report. `selection` is the question, by option. `keys` are those that the export claims, as
+    in its header. `note` is the checkpoint that the proofs lead to, None without one. `export`
+    describes the file: `entries`, `from`, `to`, `made_at`, `sha256`."""
 
     log: str
     origin: str
@@ -60,7 +60,7 @@ class Evidence:
     items: list[Item] = field(default_factory=list)
 
     def to_bytes(self) -> bytes:
-        """The bytes of `report.json`: the same for the same report."""
+        """Return the bytes of `report.json`: the same for the same report."""
         wire = {
             "format": FORMAT,
             "log": self.log,
@@ -82,12 +82,12 @@ class Evidence:
 
 
 def begins(first: bytes) -> bool:
-    """Whether a file with these first bytes claims to be a report."""
+    """Return whether a file with these first bytes claims to be a report."""
     return b"".join(first[:100].split()).startswith(b'{"format":"sluice-report/1"')
 
 
 def parse(raw: bytes) -> Evidence:
-    """The report in the bytes, nothing of it verified. Raises `BadReport`."""
+    """Return the report in the bytes, nothing of it verified. Raises `BadReport`."""
     if len(raw) > MAX_BYTES:
         raise BadReport(f"it has more than {MAX_BYTES} bytes")
     try:

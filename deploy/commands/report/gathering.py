@@ -196,7 +196,7 @@ class ProofMaker:
             self._keep(node, root)
 
     def feed(self, leaf: bytes) -> None:
-        """The next leaf hash. Leaves that the tree does not have are ignored."""
+        """Take in the next leaf hash. Leaves that the tree does not have are ignored."""
         if self._next >= self._size:
             return
         place, level, self._last = self._next, 0, leaf
@@ -211,8 +211,9 @@ class ProofMaker:
         self._next += 1
 
     def tail(self, hashes: Sequence[bytes]) -> None:
-        """The proof of the last leaf that was fed, in a tree that is larger than the file. Its
-        hashes, and the nodes on its path, are all that other proofs need from beyond the file."""
+        """Return the proof of the last leaf that was fed, in a tree that is larger than the file.
+        Other proofs need nothing else from beyond the file than its hashes, and the nodes on its
+        path."""
         first, end, root = self._next - 1, self._next, self._last
         for part, given in zip(tree_proofs.inclusion_parts(first, self._size), hashes, strict=True):
             self._beyond[part] = given
@@ -221,8 +222,8 @@ class ProofMaker:
             self._beyond[Part(first, end)] = root
 
     def proof(self, seq: int) -> list[bytes] | None:
-        """The proof of leaf `seq`, once all are fed; None if the tree does not have it. Raises
-        `LookupError` if the leaves fed were not those that were announced."""
+        """Return the proof of leaf `seq`, once all are fed; None if the tree does not have it.
+        Raises `LookupError` unless the leaves fed are those that were announced."""
         parts = self._parts.get(seq)
         if parts is None:
             return None
@@ -239,14 +240,14 @@ class ProofMaker:
 
 
 MOST_BYTES = 96 * 1024 * 1024
-"""Of the entries and openings of a report."""
+"""The limit on the entries and openings of a report, in bytes."""
 
 OpenFile = Callable[[], BinaryIO]
 
 
 def gather(open_file: OpenFile, asked: Asked, pinned: list[VerifierKey]) -> Evidence:
-    """The report. Its proofs lead to the file's newest checkpoint by a trusted key, or without
-    pinned keys by a claimed one. Raises `Unusable`."""
+    """Return the report. Its proofs lead to the file's newest checkpoint by a trusted key, or
+    without pinned keys by a claimed one. Raises `Unusable`."""
     selection, evidence = Selection(asked), None
     keys = TrustedKeys(pinned, [])
     for line in _lines(open_file):

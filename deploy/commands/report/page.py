@@ -36,7 +36,8 @@ thead{display:table-header-group}}
 """
 _HASH = b64(hashlib.sha256(CSS.encode()).digest())
 POLICY = f"default-src 'none'; style-src 'sha256-{_HASH}'; base-uri 'none'; form-action 'none'"
-"""The Content-Security-Policy: even markup that got in could load, run and send nothing."""
+"""The Content-Security-Policy: even markup from a stranger's text could load, run and send
+nothing."""
 
 
 _NO_RELEASE = (
@@ -47,8 +48,8 @@ _N, _T, _S = '<th class="n">', '<th class="t">', '<th class="s">'
 
 
 def page(report: Evidence, checked: ReportOutcome, export: Outcome) -> bytes:
-    """The page on a report. `checked` is the verification of its JSON, `export` that of the file
-    that it was made from; both hold."""
+    """Return the page on a report. `checked` is the verification of its JSON, `export` that of the
+    file from which it was made; both hold."""
     entries = rows.entries_of(report.items)
     parts = [_head(report), _facts(report, checked, len(entries))]
     if not entries:

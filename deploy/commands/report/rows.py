@@ -1,4 +1,4 @@
-"""Writes what each entry of a report says, as rows of the page's tables.
+"""Writes the content of each entry of a report as rows of the page's tables.
 
 Values come from callers of the service, so they may be written to deceive who reads the page.
 """
@@ -23,8 +23,8 @@ _HIDDEN = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
 
 
 def shown(value: object) -> str:
-    """HTML of a value's text. Whatever it contains, it is one isolated run of text: marks of
-    direction are shown by their number and don't reorder what is beside them."""
+    """Return the HTML of a value's text. Whatever it contains, it is one isolated run of text:
+    marks of direction are shown by their number and don't reorder the text beside them."""
     text = value if isinstance(value, str) else str(value)
     return f"<bdi>{''.join(_piece(each) for each in text)}</bdi>"
 
@@ -49,12 +49,12 @@ def _is_hidden(character: str) -> bool:
 
 
 _TOLD_ELSEWHERE = ("created_at", "updated_at")
-"""Members that only repeat the time of the entry."""
+"""The members that only repeat the time of the entry."""
 
 
 def differences(pub: Mapping[str, Any]) -> list[str]:
-    """The members that differ, with their values before and after; empty for an object that was
-    made or removed, or if the entry doesn't hold both."""
+    """Return the members that differ, with their values before and after; empty for an object that
+    was made or removed, or if the entry doesn't hold both."""
     before, after = pub.get("before"), pub.get("after")
     if not (isinstance(before, dict) and isinstance(after, dict)):
         return []
@@ -66,8 +66,8 @@ def differences(pub: Mapping[str, Any]) -> list[str]:
 
 
 def changed(pub: Mapping[str, Any]) -> list[str]:
-    """What was changed, from what to what, and at which revision it was published; empty for an
-    entry in another form."""
+    """Return the changed object, its values before and after, and the revision at which the change
+    was published; empty for an entry in another form."""
     if "before_sha256" not in pub:
         return []
     before, after, detail = pub.get("before"), pub.get("after"), pub.get("detail")
@@ -147,7 +147,7 @@ def entries_of(items: list[Item]) -> list[Entry]:
 
 
 def story(entry: Entry) -> list[str]:
-    """Number, time and what happened."""
+    """Return the cells of an entry: number, time and event."""
     told = {"decision": _decision, "lineage": _lineage}.get(entry.kind, _other)
     proven = (
         '<span class="yes">in the checkpoint</span>'
@@ -159,8 +159,8 @@ def story(entry: Entry) -> list[str]:
 
 
 def policies(entries: list[Entry]) -> list[list[str]]:
-    """Policy, id and version, allowed, denied, and the documents of the role's policies by which it
-    decided; in the order of their first decision."""
+    """Return the rows with policy, id and version, allowed, denied, and the documents of the role's
+    policies by which it decided; in the order of their first decision."""
     counts: Counter[tuple[Any, ...]] = Counter()
     order: dict[tuple[Any, ...], dict[str, None]] = {}
     for entry in entries:
@@ -184,7 +184,8 @@ def policies(entries: list[Entry]) -> list[list[str]]:
 
 
 def releases(entries: list[Entry]) -> list[list[str]]:
-    """Number, event, what was done, its outcome and details such as the SHA-256 of an answer."""
+    """Return the rows with number, event, action, outcome, and details such as the SHA-256 of an
+    answer."""
     found = []
     for entry in entries:
         if entry.kind == "lineage":
@@ -203,8 +204,8 @@ def releases(entries: list[Entry]) -> list[list[str]]:
 
 
 def changes(entries: list[Entry]) -> list[list[str]]:
-    """Number, time, what was changed, by which key, and from what to what; of an entry that does
-    not tell, all that it says."""
+    """Return the rows with number, time, changed object, key, and values before and after; for an
+    entry that does not tell these, with all its content."""
     found = []
     for entry in entries:
         if entry.kind not in ("decision", "lineage"):
@@ -217,7 +218,7 @@ def changes(entries: list[Entry]) -> list[list[str]]:
 
 
 def digests(entries: list[Entry]) -> list[list[str]]:
-    """Number, id and leaf hash of every entry."""
+    """Return the rows with number, id and leaf hash of every entry."""
     return [
         [str(each.wire["seq"]), shown(each.wire["eid"]), leaf_hash(each.item.entry).hex()]
         for each in entries
@@ -236,7 +237,7 @@ def _decision(entry: Entry) -> str:
 
 
 def _fact(name: str, value: Any) -> Any:
-    """What a decision's story says of a field; None if nothing."""
+    """Return the text of a field in a decision's story; None if it has none."""
     if isinstance(value, bool):
         return _FLAGGED[name] if value else None
     return value or _WITHOUT.get(name, value)

@@ -94,12 +94,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 SERVER = ("aiosqlite", "asyncpg", "sqlalchemy")
-"""What a database is read with."""
+"""The modules with which a database is read."""
 DATABASE_PROGRAM = "control_api.log.database_verifier"
 
 
 def main(arguments: list[str]) -> int:
-    """Runs one verification. Returns its exit code."""
+    """Run one verification. Returns its exit code."""
     try:
         options = parse(arguments)
         if options.database is not None:
@@ -169,7 +169,7 @@ def _verify_file(options: Namespace) -> Outcome | ReportOutcome:
             raise Unusable("--recompute needs an export: a report has no policies")
         with opened:
             return check_report(opened.read(MAX_BYTES + 1), subject, check)
-    # What was looked at is read on: a pipe can be opened only once.
+    # The opened file is read on: a pipe can be opened only once.
     first = [opened]
 
     def open_file() -> BinaryIO:

@@ -1,7 +1,7 @@
 """Verifies an export file from its first line on: the header, its entries, its checkpoints and its
 end.
 
-`policies.trail.walk` knows what makes an entry valid, `checkpoint_judge` what a checkpoint proves.
+`policies.trail.walk` judges the entries, `checkpoint_judge` the checkpoints.
 """
 
 from collections.abc import Callable, Sequence, Set
@@ -51,7 +51,7 @@ from policies.trail.walk.joined_walk import JoinedWalk
 
 
 def read_header(chunks: LineChunks, subject: str) -> HeaderLine:
-    """Raises `Unusable` if the file does not begin like an export."""
+    """Read the header. Raises `Unusable` if the file does not begin like an export."""
     raw = chunks.line(MAX_OTHER)
     # A parser would need many times the line's length, before anything is known of the file.
     if len(chunks.rest if raw is None else raw) > MAX_OTHER:
@@ -75,7 +75,8 @@ def read_header(chunks: LineChunks, subject: str) -> HeaderLine:
 
 
 def read_frontier(chunks: LineChunks, header: HeaderLine) -> Frontier | Finding:
-    """The tree before the first entry; a finding if a part does not say it."""
+    """Return the tree before the first entry; a finding if the file is a part and does not tell
+    that tree."""
     first = header.first
     if not first:
         return Frontier()
@@ -101,12 +102,13 @@ def _parsed(raw: bytes | None) -> Line | None:
 
 MOST_FINDINGS = 100
 MOST_SOURCES = 200_000
-"""Enforcement points' spools that are followed through a file: a bound on memory."""
+"""The most spools of enforcement points that are followed through a file: a bound on memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckOptions:
-    """What the arguments pin. `known` are notes from outside, that the log must not contradict."""
+    """The arguments of a verification. `known` are notes from outside that the log must not
+    contradict."""
 
     keys: Sequence[VerifierKey] = ()
     witnesses: Sequence[VerifierKey] = ()
@@ -116,7 +118,7 @@ class CheckOptions:
     recompute: bool = False
     progress: Progress = field(default_factory=Progress)
     to_end: bool = False
-    """Whether the file is known to reach the end of the log: it was asked for without an end."""
+    """True if the file is known to reach the end of the log: it was asked for without an end."""
 
 
 class FileCheck:
@@ -146,7 +148,7 @@ class FileCheck:
         self._last_entry = b""
 
     def run(self) -> tuple[Outcome, set[int]]:
-        """The outcome, and hashes of ids that may be repeated."""
+        """Return the outcome, and hashes of ids that may be repeated."""
         options = WalkOptions(self.header.with_openings, self._known.sizes())
         if self._broken is None:
             for walked in walk_chunks(self._chunks, options, self._options.jobs):
@@ -248,7 +250,7 @@ class FileCheck:
             self.newest_note = note
 
     def _is_trusted(self, checkpoint: Checkpoint | None) -> bool:
-        """Whether the file's last checkpoint is signed by a key that counts."""
+        """Return whether the file's last checkpoint is signed by a key that counts."""
         newest = self._judge.newest
         return newest is not None and newest.checkpoint == checkpoint
 
@@ -290,7 +292,7 @@ class FileCheck:
         self._judge.conclude(outcome, whole=self._broken is None)
 
     def _conclude_purges(self) -> None:
-        """Judge what was purged, and which documents may be gone with it."""
+        """Judge the purged entries, and the documents that may be gone with them."""
         walk, newest = self.walk, self._judge.newest
         purges = seen(walk.notable, 0 if newest is None else newest.checkpoint.size)
         purges += self._ending.purges
@@ -308,8 +310,8 @@ MOST = 100
 
 
 def repeated(open_file: Callable[[], BinaryIO] | None, candidates: Set[int]) -> list[Finding]:
-    """The first `MOST` entries whose id an earlier entry has. Without a file that can be read
-    again, one finding that says so."""
+    """Return the first `MOST` entries whose id an earlier entry has. If the file can't be read
+    again, return one finding that says so."""
     if open_file is None:
         message = (
             f"{len(candidates)} ids occur twice; they can't be named, since standard input can't "

@@ -13,7 +13,7 @@ from typing import IO
 
 BUCKETS = 128
 MOST_IN_MEMORY = 2_000_000
-"""Hashes, of 8 bytes: 16 MiB."""
+"""The most hashes, of 8 bytes each, that are held in memory: 16 MiB."""
 MOST_CANDIDATES = 10_000
 _SHIFT = 64 - 7  # 128 buckets by the 7 highest bits
 
@@ -40,7 +40,7 @@ class IdBuckets:
             self._spill()
 
     def candidates(self) -> set[int]:
-        """The hashes that occur more than once."""
+        """Return the hashes that occur more than once."""
         found: set[int] = set()
         for place, bucket in enumerate(self._buckets):
             if self._files is not None:
@@ -75,7 +75,7 @@ def _content(file: IO[bytes]) -> bytes:
 
 
 def _bisect(hashes: Sequence[int], below: int, begin: int) -> int:
-    """The first place from `begin` on whose hash is not less than `below`."""
+    """Return the first place from `begin` on whose hash is not less than `below`."""
     low, high = begin, len(hashes)
     while low < high:
         middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""Judges what stands behind a file's last entry, and its `purge` entries.
+"""Judges the lines behind a file's last entry, and its `purge` entries.
 
 Behind the last entry stand `redact` entries that erased openings of entries in the file, and the
 last line.
@@ -41,8 +41,8 @@ class PurgeSeen(NamedTuple):
 
 
 class FileStart(NamedTuple):
-    """How a file begins: behind the tree `base`, with an entry that cites `first_prev`. `oldest` is
-    the first entry that the log still had."""
+    """The start of a file: it stands behind the tree `base`, and its first entry cites
+    `first_prev`. `oldest` is the first entry that the log still had."""
 
     base: Frontier
     first_prev: str
@@ -50,14 +50,14 @@ class FileStart(NamedTuple):
 
 
 def seen(notable: Iterable[tuple[int, str, dict[str, Any]]], covered: int) -> list[PurgeSeen]:
-    """The `purge` entries among `notable`, each `(seq, kind, pub)`, of a file whose first `covered`
-    entries a checkpoint by a trusted key covers."""
+    """Return the `purge` entries among `notable`, each `(seq, kind, pub)`. The first `covered`
+    entries of the file are covered by a checkpoint of a trusted key."""
     return [PurgeSeen(seq, pub, seq < covered) for seq, kind, pub in notable if kind == PURGE]
 
 
 def purged_before(purges: Iterable[PurgeSeen], oldest: int) -> int:
-    """The time before which what precedes the entry `oldest` was recorded, in microseconds; 0 if no
-    `purge` entry that is covered says so."""
+    """Return the time, in microseconds, before which all entries before `oldest` were recorded; 0
+    if no covered `purge` entry tells it."""
     times = [0]
     for each in purges:
         if each.covered and oldest and each.pub.get("size") == oldest:
@@ -69,7 +69,7 @@ def purged_before(purges: Iterable[PurgeSeen], oldest: int) -> int:
 def purge_findings(
     purges: Sequence[PurgeSeen], start: FileStart, *, signed: bool
 ) -> Iterator[Finding]:
-    """What is wrong with the `purge` entries, or missing of them. `signed` says that some
+    """Return the faults of the `purge` entries, missing ones included. `signed` says that some
     checkpoint of the file is by a trusted key."""
     before = [b64(each) for each in start.base.hashes]
     for purge in purges:
@@ -86,7 +86,8 @@ def purge_findings(
 
 
 def _uncovered(purges: Sequence[PurgeSeen], start: FileStart, *, signed: bool) -> str | None:
-    """Why nothing shows that retention removed what precedes the oldest entry."""
+    """Return the reason why nothing shows that retention removed the entries before the oldest
+    one."""
     those = [each for each in purges if each.pub.get("size") == start.oldest]
     if not those:
         why = "no `purge` entry shows that retention removed them"
@@ -101,7 +102,8 @@ def _uncovered(purges: Sequence[PurgeSeen], start: FileStart, *, signed: bool) -
 
 
 def _misfit(pub: dict[str, Any], before: list[str], first_prev: str) -> str | None:
-    """Why a purge of just what precedes the file does not fit the file's beginning."""
+    """Return the reason why a purge of exactly the entries before the file does not fit the file's
+    beginning; None if it fits."""
     if pub["frontier"] != before:
         return "the purge says another frontier than the file begins with"
     if pub.get("last") != first_prev:
@@ -151,12 +153,13 @@ class Ending:
         self.purges: list[PurgeSeen] = []
         """The `purge` entry that the file brings along, if it does."""
         self.erased = 0
-        """Entries of the file whose openings the erasures behind it excuse."""
+        """The number of entries of the file whose openings the erasures behind it excuse."""
         self.unproven = 0
-        """Those of them whose erasure no trusted checkpoint covers."""
+        """The number of those entries whose erasure no trusted checkpoint covers."""
 
     def misplaced(self, line: Line, size: int) -> str | None:
-        """Why a line, with `size` entries of the log before it, may not stand there."""
+        """Return the reason why a line, with `size` entries of the log before it, may not stand
+        there; None if it may."""
         if self._at not in (None, size):
             # It would seem to be proven by the proof before it.
             return "an entry stands behind the proof of the last entry, or behind an erasure"
@@ -169,7 +172,7 @@ class Ending:
         return "a line stands behind the proof of the last entry, or behind an erasure"
 
     def begin(self, proof: ProofLine, size: int) -> None:
-        """The proof of the last entry, which is number `size - 1`."""
+        """Take in the proof of the last entry, which is number `size - 1`."""
         self.proof, self._at = proof, size
 
     def take(
@@ -207,7 +210,8 @@ class Ending:
         return None
 
     def _entry(self, raw: bytes, kind: str) -> dict[str, Any] | Finding:
-        """The entry of a line; a finding unless it is one of this kind that belongs there."""
+        """Return the entry of a line; a finding unless it is an entry of this kind that belongs
+        there."""
         try:
             entry: dict[str, Any] = orjson.loads(raw)
             check_entry(raw, entry)
@@ -232,8 +236,8 @@ def _proves(raw: bytes, seq: int, hashes: list[bytes], covered: Checkpoint | Non
 def end_fault(
     chunks: LineChunks, ended: EndLine | None, walk: JoinedWalk, until: int
 ) -> Finding | None:
-    """Why the file, of which `walk` has seen all entries before `until`, does not end as it must,
-    with the line `ended`."""
+    """Return the reason why the file does not end as it must, with the line `ended`; None if it
+    does. `walk` has seen all its entries before `until`."""
     if chunks.fault is not None and not chunks.fault.truncated:
         return Finding(None, Reason.FILE_MALFORMED, str(chunks.fault))
     if len(chunks.rest) > MAX_LINE:

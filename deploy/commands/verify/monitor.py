@@ -1,7 +1,9 @@
-"""Verifies what is new in a service's log since the last run, against the state that the run left.
+"""Verifies the new entries of a service's log since the last run, against the state that the run
+left.
 
-The service is not believed: what it shows now must begin with exactly the tree that was verified
-before, so it can't take entries back, change them, or show this monitor another log than last time.
+The service is not believed: the log that it shows now must begin with exactly the tree that was
+verified before, so it can't take entries back, change them, or show this monitor another log than
+last time.
 
 The state is replaced as a whole, synced before and after, so that a run that is killed leaves the
 state of the last one that succeeded.
@@ -70,8 +72,8 @@ class Verified:
 
     @classmethod
     def from_wire(cls, wire: Any) -> "Verified":
-        """Raises `ValueError`, `TypeError`, `LookupError` or `AttributeError` for what `to_bytes`
-        does not write."""
+        """Parse a state. Raises `ValueError`, `TypeError`, `LookupError` or `AttributeError` for a
+        text that `to_bytes` does not write."""
         if wire["format"] != FORMAT:
             raise ValueError("it has another format")
         tree = Frontier.from_bytes(int(wire["size"]), b"".join(map(unb64, wire["frontier"])))
@@ -87,8 +89,8 @@ class Verified:
 
 
 def read_state(path: Path) -> Verified | None:
-    """The state, None if there is none yet. Raises `Unusable` for a file that can't be read: to
-    begin anew would trust the service again."""
+    """Read the state, None if there is none yet. Raises `Unusable` for a file that can't be read:
+    to begin anew would trust the service again."""
     try:
         with path.open("rb") as file:
             return Verified.from_wire(orjson.loads(file.read(MAX_STATE)))
@@ -126,7 +128,7 @@ def write_state(path: Path, state: Verified) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Keeps a second run on the same state out. Raises `Unusable`."""
+    """Keep a second run on the same state out. Raises `Unusable`."""
     try:
         handle = file_lock.acquire(Path(f"{path}.lock"))
     except BlockingIOError as error:
@@ -145,7 +147,7 @@ MOST_MISSING = 100_000
 
 @dataclass(frozen=True, slots=True)
 class MonitorOptions:
-    """Where to look, and what the arguments pin."""
+    """The address of the service, and the keys and notes that the arguments give."""
 
     api: ControlApiClient
     state: Path
@@ -157,7 +159,7 @@ class MonitorOptions:
 
 
 def monitor(options: MonitorOptions) -> Outcome:
-    """One run. The state moves on only if nothing was found. Raises `Unusable`, and
+    """Make one run. The state moves on only if there are no findings. Raises `Unusable`, and
     `ServiceUnusable`."""
     with locked(options.state):
         before = read_state(options.state)
@@ -190,7 +192,8 @@ def monitor(options: MonitorOptions) -> Outcome:
 
 
 def _contradiction(check: FileCheck, before: Verified) -> Finding | None:
-    """Why what the service shows now does not begin with what it showed before."""
+    """Return the reason why the log that the service shows now does not begin with the log that it
+    showed before; None if it does."""
     header, size = check.header, before.tree.size
     if header.log != before.log:
         message = f"the service shows log `{header.log:.80}`, the last run saw `{before.log}`"
@@ -238,8 +241,9 @@ def _continued(check: FileCheck, before: Verified | None) -> Outcome:
 
 
 def _rest_on(outcome: Outcome, before: Verified) -> None:
-    """Nothing was signed since the last run: its checkpoint still proves what it covered. A log
-    whose keys were taken on trust may not have been signed at all yet."""
+    """Rest the outcome on the last run's checkpoint: nothing was signed since, so it still proves
+    the entries that it covered. A log whose keys were taken on trust may not have been signed at
+    all yet."""
     outcome.findings = [
         each for each in outcome.findings if each.reason is not Reason.CHECKPOINT_MISSING
     ]

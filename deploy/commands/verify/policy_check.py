@@ -1,10 +1,10 @@
 """Checks the policy documents of a file: that each one cited is there and has the cited digest,
 and, if asked, that the decisions follow from them.
 
-INVARIANT: no unsigned line hides what was done to a document. Decisions cite documents by digests
-that are signed with them, so a document that is missing is a finding, as is one that no decision
-cites. Only what is signed too excuses a missing one: what precedes the oldest entry was purged, and
-a decision of that time came late; the log was restored from a backup; or a version that kept no
+INVARIANT: no unsigned line hides a change to a document. Decisions cite documents by digests that
+are signed with them, so a document that is missing is a finding, as is one that no decision cites.
+Only signed records excuse a missing one: the entries before the oldest one were purged, and a
+decision of that time came late; the log was restored from a backup; or a version that kept no
 documents replaced them.
 """
 
@@ -26,17 +26,17 @@ from policies.trail.verdict.outcome import NotDerived, Outcome
 
 INCARNATION = "incarnation"
 MOST_HELD = 200_000
-"""Documents whose digests are remembered: a bound on memory, of about 40 MB."""
+"""The most documents whose digests are remembered: a bound on memory, of about 40 MB."""
 MOST_MISSING, MOST_UNCITED = 10_000, 10_000
-"""Documents that are remembered until the end: as missing, and as not cited yet."""
+"""The most documents that are remembered until the end: as missing, and as not cited yet."""
 UNHELD = "cite more documents than can be held"
 
 
 class _Missing(NamedTuple):
-    """Decisions that cite a missing document: the finding of the first one, and how many they are.
-    `latest` is when the last of them was made (microseconds), None if the control API made one
-    itself, or if that can't be read. `counted` is the same for the times at which decisions are
-    counted. A decision that lacks two documents counts for one of them."""
+    """Decisions that cite a missing document: the finding of the first one, and their number.
+    `latest` is the time at which the last of them was made (microseconds), None if the control API
+    made one itself, or if that can't be read. `counted` is the same for the times at which
+    decisions are counted. A decision that lacks two documents counts for one of them."""
 
     first: Finding
     decisions: int
@@ -57,10 +57,10 @@ class Documents:
         self._unkept_until = 0
         self._dropped = False
         self.count = 0
-        """How many different documents the file has, so far."""
+        """The number of different documents in the file so far."""
 
     def line(self, document: bytes, at: int) -> Finding | None:
-        """A document's line, before entry `at`. A second copy is not looked at."""
+        """Take in a document's line, before entry `at`. A second copy is not looked at."""
         digest = hashlib.sha256(document).hexdigest()
         if digest in self._places:
             return None
@@ -76,8 +76,8 @@ class Documents:
         return _uncited(digest)
 
     def cited(self, walked: Walked, with_openings: bool) -> Iterator[Finding]:
-        """Take in the citations of a chunk of lines whose entries were verified. Yields a finding
-        at once only where there is no room to keep it until the end."""
+        """Take in the citations of a chunk of lines whose entries were verified. Yield a finding at
+        once only if there is no room to keep it until the end."""
         result, missing = walked.result, set[str]()
         self._unkept_until = max(self._unkept_until, result.cited.unkept_until)
         for digest, (first, last) in result.cited.places.items():
@@ -92,15 +92,15 @@ class Documents:
             yield from self._look(walked.chunk, missing, with_openings)
 
     def stands_before(self, digest: str, seq: int) -> bool:
-        """Whether the document stands before entry `seq`."""
+        """Return whether the document stands before entry `seq`."""
         return self._places.get(digest, seq + 1) <= seq
 
     def conclude(
         self, cutoff: int, *, restored: bool = False, unheld: int = 0
     ) -> tuple[list[Finding], list[NotDerived]]:
         """Return the findings at the end of a file, and for each excuse the number of decisions
-        that lack a document because of it. What was recorded before `cutoff` (microseconds) was
-        purged; 0 if nothing was. `restored` says that a checkpoint is of a later incarnation of the
+        that lack a document because of it. The entries recorded before `cutoff` (microseconds) were
+        purged; 0 if none were. `restored` says that a checkpoint is of a later incarnation of the
         log: the restore may lie before this part. `unheld` decisions cite a document that was
         dropped."""
         findings, late, lost, unkept = [], 0, self._restored, 0
@@ -126,7 +126,7 @@ class Documents:
 
     @staticmethod
     def is_bound(gone: NotDerived) -> bool:
-        """Whether documents could not be checked since there are more than can be held."""
+        """Return whether documents could not be checked because there are more than can be held."""
         return gone.why == UNHELD
 
     def _look(self, chunk: bytes, digests: set[str], with_openings: bool) -> Iterator[Finding]:
@@ -164,7 +164,8 @@ class Documents:
 
 
 def _made_at(entry: Mapping[str, Any]) -> int | None:
-    """When an enforcement point made a decision, as it says; None if that is not known."""
+    """Return the time at which an enforcement point made a decision, as it says; None if that is
+    not known."""
     try:
         return micros(entry["src"]["t"]) if "src" in entry else None
     except NotCanonical:
@@ -172,7 +173,7 @@ def _made_at(entry: Mapping[str, Any]) -> int | None:
 
 
 def _counted_at(entry: Mapping[str, Any]) -> int | None:
-    """The time at which a decision is counted; None if it can't be read."""
+    """Return the time at which a decision is counted; None if it can't be read."""
     try:
         return micros(time_of(entry))
     except NotCanonical:
@@ -180,7 +181,7 @@ def _counted_at(entry: Mapping[str, Any]) -> int | None:
 
 
 def _later(one: int | None, other: int | None) -> int | None:
-    """The later of two times; None if one is not known."""
+    """Return the later of two times; None if one is not known."""
     return None if one is None or other is None else max(one, other)
 
 
@@ -190,7 +191,7 @@ def _uncited(digest: str) -> Finding:
 
 
 MOST_BYTES = 32 * 1024 * 1024
-"""Of documents that are held at the same time."""
+"""The limit on the documents that are held at the same time, in bytes."""
 
 
 class Derivation:
@@ -202,14 +203,15 @@ class Derivation:
         self._bytes = 0
         self._recomputer = Recomputer(self._bodies.get)
         self.unheld = 0
-        """Decisions that could not be derived since a document was dropped to bound memory."""
+        """The number of decisions that could not be derived because a document was dropped to bound
+        memory."""
 
     @property
     def counts(self) -> RecomputeCounts:
         return self._recomputer.counts
 
     def feed(self, chunk: bytes, with_openings: bool) -> Iterator[Finding]:
-        """The findings of a chunk of lines whose entries were verified."""
+        """Yield the findings of a chunk of lines whose entries were verified."""
         for line in chunk.split(b"\n"):
             parts = plain_entry(line, with_openings)
             if parts is None:
@@ -225,7 +227,7 @@ class Derivation:
                 self.unheld += all(stands(each, entry["seq"]) for each in cited_digests(entry))
 
     def not_derived(self) -> list[NotDerived]:
-        """Decisions that could not be derived although their documents are there."""
+        """Return the decisions that could not be derived although their documents are there."""
         why = "follow a restore of the log, which lost the changes behind their facts"
         count = self.counts.facts_restored
         return [NotDerived(count, why)] if count else []
@@ -259,11 +261,11 @@ class PolicyCheck:
         self._derived = Derivation(self._documents) if recompute else None
 
     def line(self, document: bytes, at: int) -> Finding | None:
-        """A document's line, before entry `at`."""
+        """Take in a document's line, before entry `at`."""
         return self._documents.line(document, at)
 
     def take(self, walked: Walked, with_openings: bool) -> None:
-        """A chunk of lines whose entries were verified."""
+        """Take in a chunk of lines whose entries were verified."""
         for finding in self._documents.cited(walked, with_openings):
             self._outcome.add(finding)
         if self._derived is not None:
@@ -271,13 +273,14 @@ class PolicyCheck:
                 self._outcome.add(finding)
 
     def count(self) -> None:
-        """Write how many decisions were derived, whatever else was found."""
+        """Write the number of decisions that were derived, whatever else was found."""
         if self._derived is not None:
             self._outcome.recomputed = self._derived.counts.recomputed
             self._outcome.not_recomputable = self._derived.counts.not_recomputable
 
     def conclude(self, cutoff: int, *, restored: bool) -> None:
-        """Judge what is missing at the end of a whole file; as `Documents.conclude`."""
+        """Judge the documents that are missing at the end of a whole file, as `Documents.conclude`
+        does."""
         derived, outcome = self._derived, self._outcome
         unheld = 0 if derived is None else derived.unheld
         found, gone = self._documents.conclude(cutoff, restored=restored, unheld=unheld)

@@ -1,7 +1,7 @@
 """Verifies chunks of lines in several processes, and gives their results in order.
 
 The processes are forked, so that all hash ids with the same random key. Each has one chunk at a
-time. Knows pipes; `policies.trail.walk.range_walk` knows what is verified.
+time. Knows pipes; `policies.trail.walk.range_walk` knows the checks.
 """
 
 import multiprocessing
@@ -17,14 +17,14 @@ from policies.trail.walk.range_walk import RangeWalk
 
 
 class WalkOptions(NamedTuple):
-    """How a chunk is walked: as `RangeWalk` takes it."""
+    """The options of the walk over a chunk, as `RangeWalk` takes them."""
 
     with_openings: bool
     wanted: frozenset[int]
 
 
 class Walked(NamedTuple):
-    """A chunk and what was found in it."""
+    """A chunk and the result of the walk over it."""
 
     chunk: bytes
     result: RangeResult
@@ -41,8 +41,8 @@ def walk_chunk(chunk: bytes, options: WalkOptions) -> RangeResult:
 
 
 def walk_chunks(chunks: Iterable[bytes], options: WalkOptions, jobs: int) -> Iterator[Walked]:
-    """The results of all chunks, in order, by `jobs` processes. With one job, in this process.
-    Raises `WorkerDied`."""
+    """Yield the results of all chunks, in order, by `jobs` processes. With one job, in this
+    process. Raises `WorkerDied`."""
     if jobs == 1:
         for chunk in chunks:
             yield Walked(chunk, walk_chunk(chunk, options))

@@ -1,11 +1,11 @@
-"""Shows on a terminal how far a verification has come. Knows no file."""
+"""Shows the progress of a verification on a terminal. Knows no file."""
 
 import sys
 from collections.abc import Callable
 from typing import TextIO
 
 EVERY = 0.25
-"""Seconds between two lines."""
+"""The seconds between two lines."""
 
 
 class Progress:
@@ -17,7 +17,7 @@ class Progress:
         monotonic: Callable[[], float] | None = None,
         out: TextIO | None = None,
     ) -> None:
-        """`total` is the number of bytes to come, None if unknown."""
+        """Count from 0. `total` is the number of bytes to come, None if unknown."""
         self.entries = 0
         self._total = total
         self._monotonic = monotonic
@@ -27,7 +27,7 @@ class Progress:
         self._shown = False
 
     def advance(self, count: int) -> None:
-        """`count` more bytes, or rows, were read."""
+        """Count `count` more bytes, or rows, that were read."""
         self._done += count
         if self._monotonic is None or self._out is None:
             return
@@ -53,7 +53,7 @@ class Progress:
 
 
 def on_terminal(total: int | None, monotonic: Callable[[], float]) -> Progress:
-    """Progress on standard error if that is a terminal, else none."""
+    """Return a progress on standard error if that is a terminal, else one that prints nothing."""
     if not sys.stderr.isatty():
         return Progress()
     return Progress(total, monotonic, sys.stderr)

@@ -13,8 +13,8 @@ from policies.trail.log_file.lines import MAX_LINE
 from policies.trail.verdict.outcome import Unusable
 
 PIECE = 256 * 1024
-"""Bytes that are read, or decompressed, at a time: a file that expands a thousandfold is never in
-memory as a whole."""
+"""The number of bytes that are read, or decompressed, at a time: a file that expands a thousandfold
+is never in memory as a whole."""
 CHUNK = 1024 * 1024
 """The target size of a chunk of lines."""
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
@@ -29,13 +29,13 @@ class BrokenFile(Exception):
 
 
 class Readable(Protocol):
-    """What a file, standard input and a response have in common."""
+    """The methods that a file, standard input and a response have in common."""
 
     def read(self, size: int, /) -> bytes: ...
 
 
 def pieces(file: Readable) -> Iterator[bytes]:
-    """The file's content, decompressed, in pieces of at most about `PIECE` bytes. Raises
+    """Return the file's content, decompressed, in pieces of at most about `PIECE` bytes. Raises
     `BrokenFile`, and `Unusable` if its compression is not supported here."""
     first = _read(file, PIECE)
     if first.startswith(_GZIP):
@@ -103,7 +103,7 @@ class _Rest:
 
 
 def _zstd() -> tuple[Callable[[Any], Any], type[Exception]]:
-    """Python's own zstd from 3.14 on, or the package `zstandard`."""
+    """Return Python's own zstd from 3.14 on, or the package `zstandard`."""
     try:
         from compression import zstd  # type: ignore[import-not-found, unused-ignore]
     except ImportError:
@@ -137,18 +137,18 @@ class LineChunks:
         self._digest = hashlib.sha256()
         self._unhashed = b""
         self.rest = b""
-        """What follows the last line feed."""
+        """The bytes that follow the last line feed."""
         self.lines = 0
-        """Lines of the chunks given so far."""
+        """The number of lines in the chunks returned so far."""
         self.fault: BrokenFile | None = None
-        """Why the file could not be read to its end."""
+        """The reason why the file could not be read to its end."""
 
     def hexdigest(self) -> str:
         return self._digest.hexdigest()
 
     def line(self, most: int = MAX_LINE) -> bytes | None:
-        """The next line alone; None at the end. One that is longer than `most` bytes may be left
-        in `rest`."""
+        """Return the next line alone; None at the end. One that is longer than `most` bytes may be
+        left in `rest`."""
         chunk = next(self._chunks(1, most), None)
         if chunk is None:
             return None
@@ -171,8 +171,8 @@ class LineChunks:
         self.lines += line_feeds(chunk) + 1
 
     def _chunks(self, least: int, most: int = MAX_LINE) -> Iterator[bytes]:
-        """Chunks of at least `least` bytes, the last one excepted. A line of more than `most` bytes
-        ends them: it stays in `rest`."""
+        """Yield chunks of at least `least` bytes, except for the last one. A line of more than
+        `most` bytes ends them: it stays in `rest`."""
         held, size, ends = [self.rest], len(self.rest), b"\n" in self.rest
         try:
             while True:

@@ -32,17 +32,18 @@ _LOG_KEYS = ("origin", "key")
 
 @dataclass(frozen=True, slots=True)
 class WitnessConfiguration:
-    """What the operator has decided. An origin that has several lines has several keys, each of
-    which may sign."""
+    """The operator's decisions. An origin that has several lines has several keys, each of which
+    may sign."""
 
     listen: ListenAddress
-    """Where checkpoints are submitted; port 0 lets the system choose."""
+    """The address at which checkpoints are submitted; with port 0 the system chooses one."""
     name: str
     """The witness's name in its key and its signatures: a URL without a scheme, as a rule."""
     key_file: Path
     """The private key: 32 bytes, base64, mode 0600. Made where absent."""
     state: Path
-    """The directory of what was signed last, one file a log: all that the witness remembers."""
+    """The directory of the checkpoints signed last, one file a log: all that the witness
+    remembers."""
     logs: dict[str, tuple[VerifierKey, ...]] = field(repr=False)
     """The keys of each log, by origin. No other log is signed."""
     tls: TlsFiles | None = None
@@ -50,7 +51,7 @@ class WitnessConfiguration:
 
 
 def load(path: Path) -> WitnessConfiguration:
-    """Raises `SettingsError` with every fault of the file."""
+    """Read the file. Raises `SettingsError` with every fault of it."""
     faults = DefinitionFaults(str(path))
     try:
         text = read_text(path, faults)

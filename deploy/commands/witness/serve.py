@@ -1,4 +1,4 @@
-"""Serves the witness: lock > key > memory > port; then drain. Counts what it answered.
+"""Serves the witness: lock > key > memory > port; then drain. Counts its answers.
 
 Two processes with one key and two memories could sign two versions of a log. Both the key file and
 the state directory are locked, for as long as the process lives.
@@ -38,7 +38,7 @@ from policies.ground.signing import Signer
 
 
 class Answer(StrEnum):
-    """What became of a submitted checkpoint."""
+    """The answer to a submitted checkpoint."""
 
     cosigned = "cosigned"
     malformed = "malformed"
@@ -88,7 +88,8 @@ _LOCK = "lock"
 
 
 def load_signer(path: Path, *, make: bool) -> Signer:
-    """The key in the file; with `make`, a new one where there is no file. Raises `UnusableFile`."""
+    """Return the key in the file; with `make`, a new one where there is no file. Raises
+    `UnusableFile`."""
     raw = secret_file.read(path)
     if raw is None:
         if not make:
@@ -110,8 +111,8 @@ def load_signer(path: Path, *, make: bool) -> Signer:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Holds the lock of a file, at most until the process ends, however it ends. Raises
-    `UnusableFile` if another one has it."""
+    """Hold the lock of a file, at most until the process ends, however it ends. Raises
+    `UnusableFile` if another process has it."""
     try:
         handle = file_lock.acquire(path)
     except BlockingIOError as error:
@@ -126,7 +127,7 @@ def locked(path: Path) -> Iterator[None]:
 
 @contextmanager
 def locked_state(state: Path) -> Iterator[None]:
-    """Makes the state directory if it is absent, and holds its lock."""
+    """Make the state directory if it is absent, and hold its lock."""
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -136,7 +137,7 @@ def locked_state(state: Path) -> Iterator[None]:
 
 
 BODY_SECONDS = 10.0
-"""How long a body may take to arrive."""
+"""The seconds that a body may take to arrive."""
 SIZE_TYPE = "text/x.tlog.size"
 _TEXT = {**HEADERS, "Content-Type": "text/plain; charset=utf-8"}
 _MONITORED = re.compile(r"/([0-9a-f]{64})/checkpoint\Z")
@@ -169,7 +170,7 @@ class Submissions:
         return web.Response(text=text, headers=_TEXT)
 
     async def _submitted(self, request: web.BaseRequest) -> web.Response:
-        """One submission, one metric; and a log line unless it is everyday."""
+        """Answer one submission, with one metric; and with a log line unless it is everyday."""
         try:
             if request.method != "POST":
                 raise MethodNotAllowed
@@ -193,7 +194,8 @@ class Submissions:
 
 
 def _report(answer: Answer, submission: Submission, error: SluiceError) -> None:
-    """Anyone can submit what is unknown or unsigned: that is counted, and not written to a log."""
+    """Report an answer. Submissions of unknown or unsigned checkpoints are counted, and not written
+    to a log, since anyone can make them."""
     if answer is Answer.inconsistent:
         # The log's own key signed it, so the note is proof, and is kept.
         _log.error("a log signed what does not continue it: %s: %r", error, submission.encode())
@@ -220,7 +222,7 @@ async def _body(request: web.BaseRequest) -> bytes:
 
 
 FINISH_SECONDS = 6.0
-"""How long requests under way may take at the end."""
+"""The seconds that requests under way may take at the end."""
 
 
 class Prepared(NamedTuple):
@@ -233,7 +235,7 @@ class Prepared(NamedTuple):
 
 @contextmanager
 def prepared(configuration: WitnessConfiguration, clock: Clock) -> Iterator[Prepared]:
-    """Holds the locks. Raises `UnusableFile` or `UnusableTls` before anything is served."""
+    """Hold the locks. Raises `UnusableFile` or `UnusableTls` before anything is served."""
     tls = None if configuration.tls is None else RenewingContext.of(configuration.tls)
     with locked_state(configuration.state):
         memory = Memory(configuration.state)

@@ -1,5 +1,5 @@
 """Decides whether a checkpoint is cosigned (C2SP `tlog-witness`, `add-checkpoint`), and remembers
-what was signed.
+the signed checkpoints.
 
 INVARIANT: of each log, every checkpoint that was ever cosigned is the beginning of the next one. A
 cosignature leaves this process only once the checkpoint is on disk.
@@ -47,7 +47,8 @@ _SUFFIX = ".note"
 
 
 def origin_hash(origin: str) -> str:
-    """The origin's name in file names and, by the protocol, in URLs: SHA-256, lowercase hex."""
+    """Return the origin's name in file names and, by the protocol, in URLs: SHA-256, lowercase
+    hex."""
     return hashlib.sha256(origin.encode()).hexdigest()
 
 
@@ -62,7 +63,7 @@ class Remembered:
 
 
 class Memory:
-    """The directory `state`. Raises `UnusableFile` when made, if any file can't be read: a witness
+    """The directory `state`. Opening it raises `UnusableFile` if any file can't be read: a witness
     that forgets a log would sign another version of it."""
 
     def __init__(self, state: Path) -> None:
@@ -80,12 +81,12 @@ class Memory:
         return self._logs.get(origin_hash(origin))
 
     def by_hash(self, hash_: str) -> Remembered | None:
-        """The log whose origin has this hash."""
+        """Return the log whose origin has this hash."""
         return self._logs.get(hash_)
 
     def save(self, note: Note) -> Remembered:
         """Write the note; it is durable when this returns. Blocks for as long as the disk does.
-        Raises `UnusableFile`; what is remembered has not changed then."""
+        Raises `UnusableFile`; the memory has not changed then."""
         made = Remembered(note)
         path = self._state / (origin_hash(made.checkpoint.origin) + _SUFFIX)
         secret_file.write(path, note.render().encode())
@@ -112,9 +113,10 @@ def _read(state: Path) -> Iterator[Remembered]:
 
 
 MAX_PROOF = 63
-"""Lines of a consistency proof, by the protocol."""
+"""The most lines of a consistency proof, by the protocol."""
 MAX_BODY = 64 * 1024
-"""Bytes of a body: 63 proof lines have 3 KB, and ten signatures of the largest kind 40."""
+"""The limit on a body, in bytes: 63 proof lines have 3 KB, and ten signatures of the largest kind
+40."""
 _MAX_DIGITS = 19
 
 
@@ -128,7 +130,7 @@ class Submission(NamedTuple):
 
     @classmethod
     def parse(cls, body: bytes) -> "Submission":
-        """Raises `Malformed` unless `body` is in the form of the protocol."""
+        """Parse a body. Raises `Malformed` unless it is in the form of the protocol."""
         try:
             text = body.decode()
         except UnicodeDecodeError:
@@ -151,14 +153,14 @@ class Submission(NamedTuple):
         return cls(old, proof, note, claimed)
 
     def encode(self) -> bytes:
-        """The body. The inverse of `parse`."""
+        """Return the body: the inverse of `parse`."""
         lines = [f"old {self.old}", *map(b64, self.proof), "", self.note.render()]
         return "\n".join(lines).encode()
 
 
 def read_size(text: str) -> int | None:
-    """A size in the one spelling that it may have: ASCII digits without a leading zero, up to
-    2**63 - 1. None for anything else."""
+    """Parse a size in the one spelling that it may have: ASCII digits without a leading zero, up to
+    2**63 - 1. Return None for anything else."""
     if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
         return None
     size = int(text)
@@ -184,7 +186,7 @@ def _hash(line: str) -> bytes:
 
 
 WAIT_SECONDS = 10.0
-"""How long a request waits for others of the same log. The disk may be slow."""
+"""The seconds that a request waits for others of the same log. The disk may be slow."""
 EMPTY_ROOT = Frontier().root()
 
 
@@ -207,8 +209,8 @@ class NotRemembered(SluiceError):
 
 
 class Witness:
-    """One witness, and the logs that it serves. `logs` holds the keys by origin. Raises
-    `UnusableFile` when made, if `memory` holds what this key has not signed."""
+    """One witness, and the logs that it serves. `logs` holds the keys by origin. Making it raises
+    `UnusableFile` if `memory` holds a checkpoint that this key has not signed."""
 
     def __init__(
         self,
@@ -228,9 +230,9 @@ class Witness:
             _cosigned(each, self.key)
 
     async def add(self, submission: Submission) -> Signature:
-        """The cosignature, durable before it is returned. Raises `UnknownLog`, `Forbidden` for a
-        checkpoint that the log did not sign, `OtherSize`, `Invalid` for a proof that does not hold,
-        `NotRemembered` and `Unavailable`."""
+        """Return the cosignature, durable before it is returned. Raises `UnknownLog`, `Forbidden`
+        for a checkpoint that the log did not sign, `OtherSize`, `Invalid` for a proof that does not
+        hold, `NotRemembered` and `Unavailable`."""
         signed = self._signed(submission)
         # Only for an origin of the configuration, so the number of locks is bounded.
         lock = self._locks[submission.checkpoint.origin]
@@ -246,12 +248,12 @@ class Witness:
             lock.release()
 
     def latest(self, origin_hash: str) -> str | None:
-        """The checkpoint that was cosigned last, with the log's signature and ours."""
+        """Return the checkpoint that was cosigned last, with the log's signature and ours."""
         found = self._memory.by_hash(origin_hash)
         return None if found is None else found.note.render()
 
     def _signed(self, submission: Submission) -> list[Signature]:
-        """The log's signatures, verified."""
+        """Return the log's signatures, verified."""
         keys = self._logs.get(submission.checkpoint.origin)
         if keys is None:
             raise UnknownLog
@@ -287,7 +289,8 @@ class Witness:
 
 
 def _check(submission: Submission, last: Checkpoint | None) -> None:
-    """The protocol's checks against what was cosigned last, in its order."""
+    """Compare a checkpoint with the one that was cosigned last, by the protocol's checks in their
+    order."""
     old, proof, claimed = submission.old, submission.proof, submission.checkpoint
     size = 0 if last is None else last.size
     if old != size:

@@ -38,7 +38,8 @@ def main(arguments: list[str]) -> int:
 
 class _Parser(ArgumentParser):
     def format_help(self) -> str:
-        """Adds the settings, only on demand: their descriptions are read from a source file."""
+        """Add the settings to the help, only on demand: their descriptions are read from a source
+        file."""
         texts, values = sentences(WebhookSettings), defaults()
         lines = [
             entry(PREFIX + WEBHOOK + name.upper(), values[name], text)

@@ -69,7 +69,7 @@ class KubernetesApi:
         self._authorities = b""
         self._tls: ssl.SSLContext | None = None
         self.skew_of: Callable[[str], None] = lambda _: None
-        """Gets the `Date` header of every answer."""
+        """A function that gets the `Date` header of every answer."""
 
     async def __aenter__(self) -> KubernetesApi:
         self._session = aiohttp.ClientSession(
@@ -90,7 +90,7 @@ class KubernetesApi:
             await self._session.close()
 
     async def get(self, path: str) -> Object | None:
-        """The object at `path`, or None if it does not exist."""
+        """Return the object at `path`, or None if it does not exist."""
         return await self._call("GET", path, None, absent_ok=True)
 
     async def create(self, path: str, value: Object) -> Object:
@@ -178,7 +178,7 @@ def _parsed(raw: bytes, path: str) -> Object:
 
 
 def _message(raw: bytes) -> str:
-    """The message of a `Status`, which every refusal of an API server is."""
+    """Return the message of a `Status`, which every refusal of an API server is."""
     try:
         found = orjson.loads(raw)
     except orjson.JSONDecodeError:

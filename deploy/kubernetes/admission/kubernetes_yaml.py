@@ -29,8 +29,8 @@ class _Loader(yaml.SafeLoader):
     """Go's types: without timestamps, sexagesimal numbers and the value key."""
 
     def construct_mapping(self, node: yaml.Node, deep: bool = False) -> dict[Any, Any]:
-        """A mapping whose keys differ, as `kubectl` demands: two readers may disagree about which
-        of two equal keys counts."""
+        """Return a mapping whose keys differ, as `kubectl` demands: two readers may use different
+        ones of two equal keys."""
         assert isinstance(node, yaml.MappingNode)
         seen: set[str] = set()
         for key, _ in node.value:
@@ -46,7 +46,8 @@ class _Dumper(yaml.SafeDumper):
     """Quotes each text that a reader of YAML might take for something else."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
-        """Equal parts are written out: anchors make a manifest hard to read."""
+        """Return True, so that equal parts are written out: anchors make a manifest hard to
+        read."""
         return True
 
 
@@ -109,7 +110,7 @@ _Dumper.add_representer(str, _text)
 
 
 def load(text: str) -> Any:
-    """The one document that `text` holds. Raises `Unreadable`."""
+    """Return the one document that `text` holds. Raises `Unreadable`."""
     try:
         return yaml.load(text, Loader=_Loader)  # noqa: S506  # derived from the safe one
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -117,12 +118,13 @@ def load(text: str) -> Any:
 
 
 def dump(value: Any) -> str:
-    """One document, with keys in the order that they have."""
+    """Return one document as text, with its keys in their order."""
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=4096)
 
 
 def split(text: str) -> list[str]:
-    """The texts of the documents in `text`, with their comments and without the lines `---`."""
+    """Return the texts of the documents in `text`, with their comments and without the lines
+    `---`."""
     # In YAML, these characters at the start of a line separate documents wherever they stand, also
     # in the middle of a text.
     pieces = _MARKER.split(text.removeprefix("\ufeff"))

@@ -79,7 +79,7 @@ def workloads(manifest: Any, path: PodPath = ()) -> Iterator[Workload]:
 
 
 def namespace_labels(manifest: Any) -> Iterator[tuple[str, dict[str, str]]]:
-    """The Namespaces that the manifest creates, with their labels."""
+    """Yield the Namespaces that the manifest creates, with their labels."""
     if not isinstance(manifest, dict) or manifest.get("apiVersion") != "v1":
         return
     items = manifest.get("items")
@@ -105,12 +105,12 @@ def _text(manifest: Json, key: str) -> str:
 
 MAX_CHARACTERS = 16_777_216
 MAX_NODES = 1_000_000
-"""Values in one manifest, with aliases written out."""
+"""The most values in one manifest, with aliases written out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What became of one pod."""
+    """The outcome for one pod."""
 
     source: str
     """The file."""
@@ -134,10 +134,10 @@ class _Manifest:
 
 
 def rewrite(sources: Mapping[str, str], fragment: Fragment, namespace: Namespace) -> Rewritten:
-    """The manifests in `sources` (names to texts) with their pods injected. What has no pod, or one
-    that stays as it is, keeps its text to the letter. `namespace` is that of manifests without one,
-    and its labels count for every namespace that the sources don't create themselves. Raises
-    `Unreadable`."""
+    """Return the manifests in `sources` (names to texts) with their pods injected. A document
+    without a pod, or with one that stays as it is, keeps its text to the letter. `namespace` is
+    that of manifests without one, and its labels count for every namespace that the sources don't
+    create themselves. Raises `Unreadable`."""
     manifests = [
         _read(source, place, text)
         for source, whole in sources.items()

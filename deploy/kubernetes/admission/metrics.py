@@ -16,7 +16,7 @@ _SECONDS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0
 
 
 class ControllerFault(StrEnum):
-    """Why a round of the certificate controller did not get to its end."""
+    """The reason why a round of the certificate controller did not finish."""
 
     unreachable = "unreachable"
     """The API server does not answer, or answers 5xx."""
@@ -31,7 +31,7 @@ class ControllerFault(StrEnum):
 
 
 class EventOutcome(StrEnum):
-    """What became of a Kubernetes Event."""
+    """The outcome of a Kubernetes Event."""
 
     sent = "sent"
     repeated = "repeated"
@@ -87,7 +87,8 @@ class WebhookMetrics:
 
 
 class _Expiry:
-    """No sample without a certificate: a made-up number would set off alerts, or hide them."""
+    """Gives no sample without a certificate: a made-up number would set off alerts, or hide
+    them."""
 
     def __init__(self, expires: Callable[[], float | None]) -> None:
         self._expires = expires

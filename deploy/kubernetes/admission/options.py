@@ -69,7 +69,7 @@ def _flag(value: str) -> bool:
 
 
 NATIVE = "native-sidecar"
-"""Whether the sidecar is a native one; `false` makes it an ordinary container."""
+"""The option that makes the sidecar a native one; `false` makes it an ordinary container."""
 
 OPTIONS: dict[str, Callable[[str], bool]] = {
     "log-level": _level,
@@ -77,9 +77,9 @@ OPTIONS: dict[str, Callable[[str], bool]] = {
     "skip-outbound-ports": _ports,
     "skip-subnets": _networks,
 }
-"""Every option, and what says whether a value has its form."""
+"""Every option, and the function that tells whether a value has its form."""
 
 
 def fits(option: str, value: object) -> bool:
-    """Whether the option can have this value."""
+    """Return whether the option can have this value."""
     return isinstance(value, str) and OPTIONS[option](value)

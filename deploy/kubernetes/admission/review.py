@@ -1,5 +1,5 @@
-"""AdmissionReview `admission.k8s.io/v1` in and out. Pure: knows the wire format, and neither HTTP
-nor what is injected.
+"""Parses and answers AdmissionReviews, `admission.k8s.io/v1`. Pure: knows the wire format, and
+neither HTTP nor the injected parts.
 
 The API server writes canonical JSON, so a duplicate key, a lone value or a deep tree shows that the
 request came from elsewhere. Such a request is refused before anything in it is used.
@@ -18,10 +18,10 @@ from policies.ground.json_body import parse_object, refuse_duplicates
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
 MAX_DEPTH = 254
-"""Levels of objects and lists, as many as orjson writes. A pod has about ten."""
+"""The most levels of objects and lists, as many as orjson writes. A pod has about ten."""
 MAX_OBJECTS = 100_000
-"""Opening brackets in the body. What is small on the wire can be large in memory, and slow to read;
-the largest pod that the API server can store has half as many."""
+"""The most opening brackets in the body. A body that is small on the wire can be large in memory,
+and slow to read; the largest pod that the API server can store has half as many."""
 MAX_UID = 128
 MAX_WARNINGS = 8
 # kubectl shows at most 256 characters of a warning, and the API server at most 4,096 of all.
@@ -40,7 +40,7 @@ class Review:
     pod: dict[str, Any] | None
     dry_run: bool
     user: str
-    """Who asked the API server, for the log."""
+    """The user who asked the API server, for the log."""
 
     @property
     def is_pod(self) -> bool:
@@ -57,7 +57,7 @@ class Review:
 
 
 def parse(raw: bytes, content_type: str | None) -> Review:
-    """The review in `raw`. Raises `Malformed`, which says what was expected."""
+    """Return the review in `raw`. Raises `Malformed`, which says what was expected."""
     if raw.count(b"{") + raw.count(b"[") > MAX_OBJECTS:
         raise Malformed(f"the body has more than {MAX_OBJECTS} objects and lists")
     body = parse_object(raw, content_type, unique=False)
@@ -88,7 +88,7 @@ def parse(raw: bytes, content_type: str | None) -> Review:
 
 
 def answer(uid: str, verdict: Verdict) -> bytes:
-    """The AdmissionReview that carries `verdict`."""
+    """Return the AdmissionReview that carries `verdict`."""
     response: dict[str, Any] = {"uid": uid, "allowed": verdict.admitted}
     if verdict.patch and verdict.admitted:
         response["patchType"] = "JSONPatch"
@@ -123,7 +123,7 @@ def _object(parent: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _text(parent: dict[str, Any], name: str) -> str:
-    """A string; empty if it is absent, as the API server leaves out empty ones."""
+    """Return a text; empty if it is absent, as the API server leaves out empty ones."""
     value = parent.get(name, "")
     if not isinstance(value, str):
         raise Malformed(f"`{name}` is not a string")

@@ -2,7 +2,7 @@
 
 If a loop dies, the process ends. SIGTERM and SIGINT make it drain: it is no longer ready, still
 accepts reviews for a while, since nodes take some seconds to stop sending them here, and then
-finishes those under way. Knows neither what is injected nor the environment.
+finishes those under way. Knows neither the injected parts nor the environment.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from policies.ground.process.small_server import Listener, Probes
 # which reference counting frees with its answer; by default the collector ran three times for each.
 GC_THRESHOLD = 20_000
 FINISH_SECONDS = 6.0
-"""How long reviews under way may take at the end. The API server gives up after 5."""
+"""The seconds that reviews under way may take at the end. The API server gives up after 5."""
 
 
 class Injector(Protocol):
@@ -46,7 +46,7 @@ class Injector(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """What comes from outside of the process. Without `stop`, signals end it."""
+    """The dependencies from outside of the process. Without `stop`, signals end it."""
 
     clock: Clock
     entropy: Callable[[int], bytes]
@@ -138,7 +138,8 @@ class _Webhook:
         await health.drain(0)
 
     async def _open_reviews(self, stop: asyncio.Event) -> Listener | None:
-        """The HTTPS port, as soon as there is a certificate; None if the process ends before."""
+        """Open the HTTPS port, as soon as there is a certificate; None if the process ends
+        before."""
         async with asyncio.TaskGroup() as group:
             waiting = [group.create_task(each) for each in (self._serving.arrived(), _wait(stop))]
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

@@ -72,24 +72,26 @@ def _words(reason: SkipReason) -> str:
 
 
 MAX_BODY = 3 * 1024 * 1024
-"""The API server accepts no larger object."""
+"""The limit on a body: the API server accepts no larger object."""
 BODY_SECONDS = 4.0
-"""How many seconds a body may take. The API server gives up after 5."""
+"""The seconds that a body may take. The API server gives up after 5."""
 MAX_HELD = 32 * 1024 * 1024
-"""How many bytes of bodies are held at once, so that many large reviews can't use up the memory."""
+"""The bytes of bodies that are held at once at most, so that many large reviews can't use up the
+memory."""
 SMALL = 128 * 1024
-"""Bodies up to this size are read without being counted; the number of connections limits them."""
+"""The size up to which bodies are read without being counted; the number of connections limits
+them."""
 
 
 class BodyReader:
-    """Reads bodies, and counts what the large ones hold."""
+    """Reads bodies, and counts the bytes that the large ones hold."""
 
     def __init__(self) -> None:
         self._held = 0
 
     def reserve(self, request: web.BaseRequest) -> int:
-        """Reserve memory for the body; the caller releases what is returned. Raises `TooLarge`
-        or `Unavailable` before anything is read."""
+        """Reserve memory for the body; the caller releases the returned number of bytes. Raises
+        `TooLarge` or `Unavailable` before anything is read."""
         length = request.content_length
         if request.headers.get("Content-Encoding", "identity") != "identity":
             # Nothing that the API server sends is compressed, and a bomb would be.
@@ -109,7 +111,8 @@ class BodyReader:
         self._held -= reserved
 
     async def read(self, request: web.BaseRequest) -> bytes:
-        """The whole body. Raises `Malformed` if it is late or cut short, `TooLarge`."""
+        """Return the whole body. Raises `Malformed` if it is late or cut short, `TooLarge` if it is
+        too large."""
         try:
             async with asyncio.timeout(BODY_SECONDS):
                 return await _whole(request)
@@ -136,12 +139,12 @@ _log = logging.getLogger("sluice.webhook")
 
 @dataclass(frozen=True, slots=True)
 class NamespaceFacts:
-    """What the selectors say of a namespace, by choosing the path."""
+    """The facts about a namespace that the selectors tell by choosing the path."""
 
     optional: bool = False
-    """Its pods may opt out."""
+    """True if its pods may opt out."""
     restricted: bool = False
-    """It enforces the Pod Security Standard `restricted`."""
+    """True if it enforces the Pod Security Standard `restricted`."""
 
 
 PATHS: Mapping[str, NamespaceFacts] = MappingProxyType(
@@ -162,7 +165,7 @@ class Inject(Protocol):
 
 
 class Report(Protocol):
-    """Tells a pod's owner what became of it. Returns at once."""
+    """Tells a pod's owner the outcome of its review. Returns at once."""
 
     def __call__(self, review: Review, verdict: Verdict) -> None: ...
 
@@ -186,7 +189,7 @@ class Reviews:
         self._large = ThreadPoolExecutor(1, "large-review")
 
     async def __call__(self, request: web.BaseRequest) -> web.Response:
-        """The answer to `request`, whatever happens."""
+        """Answer `request`, whatever happens."""
         started = self._monotonic()
         REQUEST_ID.set(None)
         outcome, skip_reason = Outcome.failed, SkipReason.none

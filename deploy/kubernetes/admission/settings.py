@@ -70,12 +70,12 @@ class WebhookSettings:
 
 
 def names() -> tuple[str, ...]:
-    """The environment variables that the webhook reads."""
+    """Return the environment variables that the webhook reads."""
     return tuple(PREFIX + WEBHOOK + field.name.upper() for field in fields(WebhookSettings))
 
 
 def defaults() -> dict[str, str]:
-    """The default of each setting inside a cluster, as an operator would set it."""
+    """Return the default of each setting inside a cluster, as an operator would set it."""
     settings = read({"KUBERNETES_SERVICE_HOST": "kubernetes.default.svc"})
     values = {field.name: getattr(settings, field.name) for field in fields(WebhookSettings)}
     return {
@@ -85,7 +85,7 @@ def defaults() -> dict[str, str]:
 
 
 def read(environ: Mapping[str, str]) -> WebhookSettings:
-    """The settings in `environ`. Raises `SettingsError` with every complaint."""
+    """Return the settings in `environ`. Raises `SettingsError` with every complaint."""
     reader = SettingsReader(environ)
     parse = ListenAddress.parse
     settings = WebhookSettings(

@@ -1,5 +1,5 @@
-"""Reads the fragment, which is what is injected, as the chart renders it into `injection.yaml`, and
-validates it, with all complaints at once.
+"""Reads the fragment, which holds the injected parts, as the chart renders it into
+`injection.yaml`, and validates it, with all complaints at once.
 
 The webhook, `sluice inject` and the admission policies are made from this one text. Only the name
 of the pod's ServiceAccount is filled in; a pod's options reach the containers by the downward API.
@@ -32,8 +32,9 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "
 
 
 def canonical(text: str) -> str | None:
-    """The quantity as the API server stores it: a whole number with the largest possible suffix of
-    the same kind. None if it is not a quantity, or has an exponent or more than three decimals."""
+    """Return the quantity as the API server stores it: a whole number with the largest possible
+    suffix of the same kind. None if it is not a quantity, or has an exponent or more than three
+    decimals."""
     match = _FORM.match(text)
     if match is None or match[5] is not None:
         return None
@@ -76,14 +77,14 @@ _KEYS = {
     "reserved": dict,
 }
 _OPTIONAL = {"containers": list}
-"""There if the option `native-sidecar` is allowed."""
+"""The members that exist only if the option `native-sidecar` is allowed."""
 _MODES = {"explicit": [PROXY], "transparent": [INIT, PROXY]}
 _VOLUMES = "sluice-"
-"""Our volumes have names that a pod's author would not choose by accident."""
+"""The beginning of the names of our volumes: a pod's author would not choose one by accident."""
 
 
 def complaints(tree: Any) -> list[str]:
-    """Every fault of the parsed fragment; empty if it is valid."""
+    """Return every fault of the parsed fragment; empty if it is valid."""
     if not isinstance(tree, dict):
         return ["must be a mapping of keys to values"]
     known = _KEYS | _OPTIONAL
@@ -96,7 +97,7 @@ def complaints(tree: Any) -> list[str]:
         elif not isinstance(tree[key], kind):
             found.append(f"`{key}` must be a {_NAMES[kind]}")
     if found:
-        # What the keys hold can't be judged before each is there with its type.
+        # The values can't be judged before each key is there with its type.
         return found
     return [
         *_mode(tree["mode"], tree["initContainers"]),
@@ -221,12 +222,12 @@ KEY = "injection.yaml"
 """The fragment's key in its ConfigMap."""
 MAX_BYTES = 262_144
 MAX_ACCOUNTS = 1024
-"""As many filled-in fragments are kept."""
+"""The most filled-in fragments that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """What a pod gets: containers, volumes and environment."""
+    """The parts that a pod gets: containers, volumes and environment."""
 
     mode: str
     """`explicit`: the containers are told of the proxy by environment variables. `transparent`:
@@ -236,7 +237,7 @@ class Fragment:
     unless it is an ordinary container."""
     volumes: tuple[Json, ...]
     environment: tuple[Json, ...]
-    """What the pod's own containers get, unless they set the variable themselves."""
+    """The variables that the pod's own containers get, unless they set the variable themselves."""
     options: frozenset[str]
     """The `config.sluice/<option>` annotations that a pod may have."""
     user: int
@@ -244,7 +245,7 @@ class Fragment:
     group: int
     version: str
     digest: str
-    """SHA-256 of what the fragment says, in whichever form it was written."""
+    """The SHA-256 of the fragment's content, in whichever form it was written."""
     containers: tuple[Json, ...] = ()
     """`sluice-proxy` as an ordinary container, for pods whose option `native-sidecar` is `false`.
     Empty if the option is not allowed."""
@@ -253,8 +254,8 @@ class Fragment:
     )
 
     def for_account(self, name: str, *, native: bool = True) -> Fragment:
-        """The fragment with the name of the pod's ServiceAccount filled in. It holds `sluice-proxy`
-        once: as an init container if `native`, else as an ordinary one."""
+        """Return the fragment with the name of the pod's ServiceAccount filled in. It holds
+        `sluice-proxy` once: as an init container if `native`, else as an ordinary one."""
         found = self._filled.get((name, native))
         if found is None:
             # Half of a review's time went into filling in the same few names again.
@@ -292,8 +293,9 @@ class Fragment:
 
 
 def read(text: str, source: str, version: str = __version__) -> Fragment:
-    """The fragment that `text` holds: itself, or as the key `injection.yaml` of a ConfigMap's
-    manifest. Raises `SettingsError` with every complaint; `source` names the text in them."""
+    """Return the fragment that `text` holds: itself, or as the key `injection.yaml` of a
+    ConfigMap's manifest. Raises `SettingsError` with every complaint; `source` names the text in
+    them."""
     tree = _load(text, source)
     if isinstance(tree, dict) and tree.get("kind") == "ConfigMap":
         held = tree.get("data")
@@ -308,7 +310,7 @@ def read(text: str, source: str, version: str = __version__) -> Fragment:
 
 
 def packaged() -> Fragment:
-    """The fragment that comes with the wheel."""
+    """Return the fragment that comes with the wheel."""
     return read(PACKAGED.read_text(encoding="utf-8"), str(PACKAGED))
 
 

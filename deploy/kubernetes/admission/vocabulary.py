@@ -15,7 +15,7 @@ Json = Mapping[str, Any]
 LABEL: Final = "sluice/inject"
 """The label of namespaces and pods that asks for injection, or declines it."""
 STATUS: Final = "sluice/status"
-"""The annotation that tells what was injected. Output only: never read as input."""
+"""The annotation that tells the injected parts. Output only: never read as input."""
 OPTIONS: Final = "config.sluice/"
 """The prefix of the annotations by which a pod sets options."""
 
@@ -27,13 +27,13 @@ OWN: Final = (INIT, PROXY)
 POD_SECURITY: Final = "pod-security.kubernetes.io/enforce"
 
 MAX_MESSAGE: Final = 400
-"""Characters of a refusal that are told."""
+"""The most characters of a refusal that are told."""
 
 Operation = Literal["CREATE", "UPDATE"]
 
 
 class Governance(StrEnum):
-    """What a namespace's label `sluice/inject` says."""
+    """The values of a namespace's label `sluice/inject`."""
 
     ENABLED = "enabled"
     """Every pod gets the sidecar."""
@@ -52,7 +52,7 @@ class Namespace:
 
     @property
     def governance(self) -> Governance:
-        """Whether the namespace is governed, and whether its pods may decline."""
+        """The rule for the namespace: whether it is governed, and whether its pods may decline."""
         value = self.labels.get(LABEL)
         return Governance(value) if value in ("enabled", "optional") else Governance.NONE
 
@@ -69,7 +69,7 @@ class Refusal:
     rule: str
     """The rule's name, from a closed set: a label of metrics and a row of the README's table."""
     message: str
-    """What is wrong and what to do, for the author of the pod."""
+    """The fault and its remedy, for the author of the pod."""
 
     def __str__(self) -> str:
         # Names in a message are the author's, and the API server checks them only afterwards: one

@@ -1,4 +1,4 @@
-"""`sluice doctor --cluster`: what could pass a governed namespace by.
+"""`sluice doctor --cluster`: finds ways to bypass a governed namespace.
 
     command      arguments, exit code
     collect      reads objects with kubectl, or from a file

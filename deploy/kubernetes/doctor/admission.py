@@ -1,5 +1,5 @@
 """Checks that admission injects the sidecar, and refuses a pod without it, in every governed
-namespace. Objects are recognised by the label that they select by, not by their names."""
+namespace. Objects are recognised by the label of their selectors, not by their names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ INSTALL = "install the chart again: helm upgrade"
 
 
 def injection(cluster: Cluster) -> Iterator[DoctorFinding]:
-    """Whether pods get a sidecar at all."""
+    """Check that pods get a sidecar at all."""
     if {WEBHOOK, ENGINE} & cluster.unread.keys():
         return
     webhooks = [
@@ -56,7 +56,7 @@ def injection(cluster: Cluster) -> Iterator[DoctorFinding]:
 
 
 def refusal(cluster: Cluster) -> Iterator[DoctorFinding]:
-    """Whether a pod without our sidecar is refused."""
+    """Check that a pod without our sidecar is refused."""
     if {POLICY, BINDING} & cluster.unread.keys():
         return
     # Not the one that refuses commands inside the sidecar, which judges no pod.

@@ -30,11 +30,11 @@ from deploy.kubernetes.doctor.sources import fragment, injected_image, is_source
 from policies.ground.doctor_finding import DoctorFinding, Severity
 
 _SHOWN = 5
-"""How many names a sentence lists."""
+"""The number of names that a sentence lists."""
 
 
 def unlabelled(cluster: Cluster) -> Iterator[DoctorFinding]:
-    """Namespaces with agents, or prepared for them, that no label governs."""
+    """Find namespaces with agents, or prepared for them, that no label governs."""
     for each in cluster.all("Namespace"):
         where, value = name(each), own_labels(each).get(LABEL)
         if value in GOVERNED or where == SYSTEM:
@@ -58,7 +58,7 @@ def unlabelled(cluster: Cluster) -> Iterator[DoctorFinding]:
 
 
 def _signs(cluster: Cluster, where: str) -> Iterator[str]:
-    """What says that agents run in a namespace, or are meant to."""
+    """Return the signs that agents run in a namespace, or are meant to."""
     known = cluster.registered or frozenset()
     agents = [name(pod) for pod in cluster.pods(where) if (where, account(pod)) in known]
     if agents:
@@ -76,7 +76,7 @@ def _signs(cluster: Cluster, where: str) -> Iterator[str]:
 
 
 def without_sidecar(cluster: Cluster) -> Iterator[DoctorFinding]:
-    """Pods in governed namespaces that have no sidecar, by their label or their age."""
+    """Find pods in governed namespaces that have no sidecar, by their label or their age."""
     for where in cluster.governed():
         missing: list[str] = []
         declined: list[str] = []
@@ -102,7 +102,7 @@ def without_sidecar(cluster: Cluster) -> Iterator[DoctorFinding]:
 
 
 def old_sidecars(cluster: Cluster) -> Iterator[DoctorFinding]:
-    """Sidecars that pods would not get today."""
+    """Find sidecars that pods would not get today."""
     found = fragment(cluster)
     wanted = injected_image(found)
     if wanted is None:
@@ -149,13 +149,13 @@ def _unredirected(cluster: Cluster, where: str, found: Json) -> Iterator[DoctorF
 
 
 def listed(names: list[str]) -> str:
-    """The first few names."""
+    """Return the first few names, for a sentence."""
     more = len(names) - _SHOWN
     return ", ".join(sorted(names)[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def described(pod: Json) -> str:
-    """A pod's name with its namespace."""
+    """Return a pod's name with its namespace."""
     return f"{namespace(pod)}/{at(pod, 'metadata', 'name')}"
 
 

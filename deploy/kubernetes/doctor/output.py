@@ -10,15 +10,15 @@ from policies.ground.doctor_finding import DoctorFinding, as_lines
 
 
 def as_text(findings: Sequence[DoctorFinding]) -> str:
-    """The findings for a terminal. Names in a cluster have many authors, so control characters are
-    shown as escapes."""
+    """Return the findings for a terminal. Names in a cluster have many authors, so control
+    characters are shown as escapes."""
     if not findings:
         return "found nothing that can pass the governed namespaces by"
     return as_lines(findings, safe)
 
 
 def as_json(findings: Sequence[DoctorFinding]) -> str:
-    """`{findings: [{check, severity, seen, why, do}]}`."""
+    """Return `{findings: [{check, severity, seen, why, do}]}`."""
     rows = [
         {
             "check": each.check,

@@ -1,6 +1,6 @@
-"""Checks who may change what governs: the sources and the sidecar's pods of a governed namespace,
-its NetworkPolicies, its label, and the policies of admission. Also whether agents may connect
-through the API server, which no sidecar sees. Knows RBAC objects."""
+"""Checks who may change the means of governance: the sources and the sidecar's pods of a governed
+namespace, its NetworkPolicies, its label, and the policies of admission. Also whether agents may
+connect through the API server, which no sidecar sees. Knows RBAC objects."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RIGHTS = (
     Right("change NetworkPolicies", "networking.k8s.io", "networkpolicies", _WRITE),
     Right("make tokens of service accounts", "", "serviceaccounts/token", frozenset({"create"})),
 )
-"""What counts in a governed namespace."""
+"""The rights that count in a governed namespace."""
 CLUSTER_RIGHTS = (
     Right("change the labels of namespaces", "", "namespaces", _CHANGE),
     Right(
@@ -46,7 +46,7 @@ CLUSTER_RIGHTS = (
         _WRITE,
     ),
 )
-"""What counts for all governed namespaces."""
+"""The rights that count for all governed namespaces."""
 _CONNECT = frozenset({"get", "create", "update", "patch", "delete"})
 AGENT_RIGHTS = (
     Right("connect to Services through the API server", "", "services/proxy", _CONNECT),
@@ -54,14 +54,15 @@ AGENT_RIGHTS = (
     Right("forward ports of pods", "", "pods/portforward", frozenset({"create", "get"})),
     Right("connect to nodes through the API server", "", "nodes/proxy", _CONNECT),
 )
-"""What counts in any namespace, as a data source may be there, but only for agents themselves: in
-mode `transparent`, they reach the API server without their sidecar."""
+"""The rights that count in any namespace, as a data source may be there, but only for agents
+themselves: in mode `transparent`, they reach the API server without their sidecar."""
 
 EVERYONE = frozenset({"system:authenticated", "system:unauthenticated", "system:serviceaccounts"})
 
 
 def rights(cluster: Cluster) -> Iterator[DoctorFinding]:
-    """Who may change what governs, besides the cluster's own components."""
+    """Find subjects that may change the means of governance, besides the cluster's own
+    components."""
     if {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"} & cluster.unread.keys():
         return
     governed = cluster.governed()
@@ -126,7 +127,7 @@ def _covers(given: list[str], wanted: str) -> bool:
 
 
 def _is_component(subject: Json) -> bool:
-    """Whether it is a part of the cluster itself, which has to be trusted anyway."""
+    """Return whether a subject is a part of the cluster itself, which has to be trusted anyway."""
     called = str(subject.get("name"))
     if subject.get("kind") == "ServiceAccount":
         return subject.get("namespace") in ("kube-system", "sluice-system")
@@ -138,7 +139,7 @@ def _is_component(subject: Json) -> bool:
 
 
 def _is_governed(subject: Json, governed: list[str]) -> bool:
-    """Whether agents are among those that it names."""
+    """Return whether agents are among the subjects of the binding."""
     called = str(subject.get("name"))
     if subject.get("kind") == "ServiceAccount":
         return subject.get("namespace") in governed

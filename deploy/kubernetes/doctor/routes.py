@@ -1,8 +1,8 @@
 """Checks which connections the NetworkPolicies let through beside the sidecars: to gRPC twins, from
 ungoverned namespaces to the sources, and from governed pods to anywhere.
 
-What policies say is not what a network plugin enforces: a cluster whose plugin ignores them looks
-the same from here.
+A network plugin need not enforce the policies: a cluster whose plugin ignores them looks the same
+from here.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _HTTPS = 443
 
 
 def egress(cluster: Cluster) -> Iterator[DoctorFinding]:
-    """Governed namespaces whose pods may connect to anything outside the cluster."""
+    """Find governed namespaces whose pods may connect to anything outside the cluster."""
     if "NetworkPolicy" in cluster.unread:
         return
     explicit = fragment(cluster).get("mode") != "transparent"
@@ -58,7 +58,7 @@ def egress(cluster: Cluster) -> Iterator[DoctorFinding]:
 
 
 def sources_unreadable(cluster: Cluster) -> Iterator[DoctorFinding]:
-    """ConfigMaps with sources that no sidecar can read."""
+    """Find ConfigMaps with sources that no sidecar can read."""
     for where in cluster.governed():
         try:
             sources(cluster, where)
@@ -72,7 +72,7 @@ def sources_unreadable(cluster: Cluster) -> Iterator[DoctorFinding]:
 
 
 def grpc_twins(cluster: Cluster) -> Iterator[DoctorFinding]:
-    """gRPC ports of sources that governed pods can connect to."""
+    """Find gRPC ports of sources that governed pods can connect to."""
     for where, source in _sources(cluster):
         port = GRPC_PORTS.get(source.kind)
         if port is None:
@@ -94,7 +94,7 @@ def grpc_twins(cluster: Cluster) -> Iterator[DoctorFinding]:
 
 
 def open_sources(cluster: Cluster) -> Iterator[DoctorFinding]:
-    """Sources in the cluster that pods of ungoverned namespaces can connect to."""
+    """Find sources in the cluster that pods of ungoverned namespaces can connect to."""
     governed = cluster.governed()
     for where, source in _sources(cluster):
         behind = [each for each in endpoints(cluster, source, where) if each.labels is not None]

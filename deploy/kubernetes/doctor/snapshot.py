@@ -22,7 +22,7 @@ _ENDED = ("Succeeded", "Failed")
 
 
 def at(value: object, *keys: str | int) -> Any:
-    """What is there below `keys`; None if something on the way is missing."""
+    """Return the value below `keys`; None if something on the way is missing."""
     for key in keys:
         if isinstance(key, int):
             value = value[key] if isinstance(value, list) and len(value) > key else None
@@ -32,19 +32,19 @@ def at(value: object, *keys: str | int) -> Any:
 
 
 def objects(value: object, *keys: str | int) -> list[Json]:
-    """The objects in the list below `keys`."""
+    """Return the objects in the list below `keys`."""
     found = at(value, *keys)
     return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else []
 
 
 def texts(value: object, *keys: str | int) -> list[str]:
-    """The texts in the list below `keys`."""
+    """Return the texts in the list below `keys`."""
     found = at(value, *keys)
     return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
 
 
 def labels(value: object, *keys: str | int) -> dict[str, str]:
-    """The texts in the mapping below `keys`."""
+    """Return the texts in the mapping below `keys`."""
     found = at(value, *keys)
     pairs = found.items() if isinstance(found, Mapping) else ()
     return {str(name): each for name, each in pairs if isinstance(each, str)}
@@ -63,19 +63,19 @@ def own_labels(item: Json) -> dict[str, str]:
 
 
 def account(pod: Json) -> str:
-    """The service account that a pod runs as."""
+    """Return the service account that a pod runs as."""
     return str(at(pod, "spec", "serviceAccountName") or "default")
 
 
 def containers(pod: Json) -> list[Json]:
-    """All containers of a pod, in the order in which they start."""
+    """Return all containers of a pod, in the order in which they start."""
     kinds = ("initContainers", "containers", "ephemeralContainers")
     return [each for kind in kinds for each in objects(pod, "spec", kind)]
 
 
 def sidecar(pod: Json) -> Json | None:
-    """The sidecar of a pod: the init container of that name that goes on running, or the first
-    container where the pod's option says so."""
+    """Return the sidecar of a pod: the init container of that name that keeps running, or the first
+    container if the pod's option says so."""
     for each in objects(pod, "spec", "initContainers"):
         if each.get("name") == PROXY and each.get("restartPolicy") == "Always":
             return each
@@ -86,8 +86,8 @@ def sidecar(pod: Json) -> Json | None:
 
 @dataclass(frozen=True)
 class Cluster:
-    """`items` by kind. `unread` says why a kind could not be read. `registered` are the service
-    accounts (namespace, name) of registered agents; None if that was not asked."""
+    """`items` by kind. `unread` has the reason why a kind could not be read. `registered` are the
+    service accounts (namespace, name) of registered agents; None if they were not asked for."""
 
     items: Mapping[str, tuple[Json, ...]]
     unread: Mapping[str, str] = field(default_factory=dict)
@@ -95,37 +95,37 @@ class Cluster:
 
     @classmethod
     def of(cls, items: Iterable[Json], **more: Any) -> Cluster:
-        """A snapshot of objects of any kinds."""
+        """Return a snapshot of objects of any kinds."""
         by_kind: dict[str, list[Json]] = {}
         for each in items:
             by_kind.setdefault(str(each.get("kind")), []).append(each)
         return cls({kind: tuple(found) for kind, found in by_kind.items()}, **more)
 
     def all(self, kind: str, where: str | None = None) -> Iterator[Json]:
-        """The objects of a kind, in one namespace if `where` is given."""
+        """Return the objects of a kind, in one namespace if `where` is given."""
         return (
             each for each in self.items.get(kind, ()) if where is None or namespace(each) == where
         )
 
     def pods(self, where: str | None = None) -> Iterator[Json]:
-        """The pods that run, or will."""
+        """Return the pods that run, or will."""
         return (
             each for each in self.all("Pod", where) if at(each, "status", "phase") not in _ENDED
         )
 
     def governance(self, where: str) -> str | None:
-        """The value of the namespace's label; None if it has none."""
+        """Return the value of the namespace's label; None if it has none."""
         return self.namespace_labels(where).get(LABEL)
 
     def namespace_labels(self, where: str) -> dict[str, str]:
-        """The labels of a namespace, with the one that the API server adds."""
+        """Return the labels of a namespace, with the one that the API server adds."""
         for each in self.all("Namespace"):
             if name(each) == where:
                 return {"kubernetes.io/metadata.name": where, **own_labels(each)}
         return {"kubernetes.io/metadata.name": where}
 
     def governed(self) -> list[str]:
-        """The names of the governed namespaces."""
+        """Return the names of the governed namespaces."""
         return [
             name(each)
             for each in self.all("Namespace")

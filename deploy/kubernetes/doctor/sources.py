@@ -1,5 +1,5 @@
-"""What the sidecars of a namespace are given: the fragment that pods are injected with, and the
-data sources in ConfigMaps. Reads YAML that others wrote. Knows no policy."""
+"""Reads the input of a namespace's sidecars: the fragment that is injected into pods, and the data
+sources in ConfigMaps. Reads YAML that others wrote. Knows no policy."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ INJECTION = "sluice-injection"
 SOURCES = "sluice-sources"
 SETTINGS = "SLUICE_SIDECAR_SETTINGS"
 MAX_YAML_CHARS = 1_100_000
-"""The API server takes ConfigMaps of at most 1 MiB."""
+"""The most characters of YAML: the API server takes ConfigMaps of at most 1 MiB."""
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class DataSource(NamedTuple):
-    """A source of a namespace's agents, and where it is."""
+    """A source of a namespace's agents, and its address."""
 
     alias: str
     kind: str
@@ -45,7 +45,7 @@ class UnreadableYaml(ValueError):
 
 
 def parsed(text: object) -> object:
-    """YAML as data. Raises `UnreadableYaml`."""
+    """Parse YAML as data. Raises `UnreadableYaml`."""
     try:
         if not isinstance(text, str) or len(text) > MAX_YAML_CHARS:
             raise UnreadableYaml("no text, or too long")
@@ -55,7 +55,8 @@ def parsed(text: object) -> object:
 
 
 def fragment(cluster: Cluster) -> Json:
-    """What pods are injected with; empty if the chart's ConfigMap is not there or unreadable."""
+    """Return the fragment that is injected into pods; empty if the chart's ConfigMap is not there
+    or unreadable."""
     for each in cluster.all("ConfigMap"):
         if name(each) == INJECTION:
             try:
@@ -67,7 +68,7 @@ def fragment(cluster: Cluster) -> Json:
 
 
 def injected_image(found: Json) -> str | None:
-    """The image of the sidecar that a fragment injects."""
+    """Return the image of the sidecar that a fragment injects."""
     for each in objects(found, "initContainers"):
         if each.get("name") == PROXY:
             image = each.get("image")
@@ -76,7 +77,7 @@ def injected_image(found: Json) -> str | None:
 
 
 def sources(cluster: Cluster, where: str) -> list[DataSource]:
-    """The data sources of a namespace's agents. Raises `UnreadableYaml`."""
+    """Return the data sources of a namespace's agents. Raises `UnreadableYaml`."""
     maps = [each for each in cluster.all("ConfigMap", where) if is_sources(each)]
     lists = [parsed(at(each, "data", "sources.yaml")) for each in maps]
     if not any(name(each) == SOURCES for each in maps):
@@ -86,7 +87,7 @@ def sources(cluster: Cluster, where: str) -> list[DataSource]:
 
 
 def is_sources(config_map: Json) -> bool:
-    """Whether a ConfigMap tells the sources of a namespace or an account."""
+    """Return whether a ConfigMap lists the sources of a namespace or an account."""
     return name(config_map) == SOURCES or name(config_map).startswith(f"{SOURCES}-")
 
 
@@ -112,8 +113,8 @@ def _sources(value: object) -> Iterator[DataSource]:
 
 
 def endpoints(cluster: Cluster, source: DataSource, where: str) -> list[Endpoint]:
-    """The pods behind a source, as a sidecar in the namespace `where` resolves its name; an address
-    outside the cluster if there is no such Service."""
+    """Return the pods behind a source, as a sidecar in the namespace `where` resolves its name; an
+    address outside the cluster if there is no such Service."""
     found = [
         Endpoint(namespace(service), own_labels(pod))
         for service in cluster.all("Service")

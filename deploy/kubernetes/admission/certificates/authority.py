@@ -29,7 +29,7 @@ class KeyPair:
 
 
 def make_authority(now: dt.datetime) -> KeyPair:
-    """An authority that may sign leaf certificates only."""
+    """Return an authority that may sign leaf certificates only."""
     key = ec.generate_private_key(ec.SECP256R1())
     serial = x509.random_serial_number()
     # Each has a name of its own: two authorities in one bundle are told apart by their names.
@@ -48,7 +48,7 @@ def make_authority(now: dt.datetime) -> KeyPair:
 def issue(
     authority: KeyPair, names: tuple[str, ...], now: dt.datetime, life: dt.timedelta
 ) -> KeyPair:
-    """A server's certificate for `names`, signed by `authority`."""
+    """Return a server's certificate for `names`, signed by `authority`."""
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     signer = serialization.load_pem_private_key(authority.key, None)
     assert isinstance(signer, ec.EllipticCurvePrivateKey)

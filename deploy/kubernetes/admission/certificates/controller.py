@@ -1,8 +1,8 @@
 """Keeps the certificate of `certificates: self`, under a Lease while a replica changes it.
 
-Every replica runs this. Whichever finds something to do takes the Lease first. The Lease keeps two
-replicas from doing the same work at once; what keeps them from damaging each other's is the
-`resourceVersion` of each write.
+Every replica runs this. A replica that finds something to do takes the Lease first. The Lease keeps
+two replicas from doing the same work at once; the `resourceVersion` of each write keeps them from
+damaging each other's work.
 
 The Lease's expiry is judged by how long it has not changed, on our own monotonic clock. The times
 in it are written for people: clocks of machines differ, and step.
@@ -58,8 +58,8 @@ class Lease:
         """The version seen last, and when it was first seen."""
 
     async def acquire(self, now: dt.datetime) -> bool:
-        """Take or renew the Lease. False if another replica holds it. Raises `ApiFault`; a
-        `Conflict` means that another was faster."""
+        """Take or renew the Lease. Return False if another replica holds it. Raises `ApiFault`; a
+        `Conflict` means that another replica was faster."""
         found = await self._api.get(self._path)
         if found is None:
             await self._api.create(self._list, self._object(self._metadata, now))
@@ -102,7 +102,8 @@ class Lease:
 POLL_SECONDS = 10.0
 MAX_SKEW_SECONDS = 300.0
 MAX_STEPS = 6
-"""Steps of one round. A first start takes two, a new authority two with a pause between."""
+"""The most steps of one round. A first start takes two, a new authority two with a pause
+between."""
 _log = logging.getLogger("sluice.certificates")
 
 
@@ -149,7 +150,8 @@ class CertificateController:
             (service, f"{service}.cluster.local"), dt.timedelta(hours=settings.leaf_hours)
         )
         self._published: tuple[str, float] | None = None
-        """The newest authority that was seen in the configuration, and since when."""
+        """The newest authority that was seen in the configuration, and the time since which it was
+        seen."""
         self._skew = 0.0
         api.skew_of = self._note_date
 
@@ -160,7 +162,8 @@ class CertificateController:
             await asyncio.sleep(POLL_SECONDS)
 
     async def round(self) -> bool:
-        """Look, serve, and take steps until nothing is left to do. False if it failed."""
+        """Look, serve, and take steps until nothing is left to do. Return False if the round
+        failed."""
         try:
             for _ in range(MAX_STEPS):
                 seen = await self._look()
@@ -208,8 +211,8 @@ class CertificateController:
         return next_step(seen.stored, published, self._wanted, self._now())
 
     def _publication(self, seen: _Seen) -> Published:
-        """Whether every entry trusts the Secret's bundle, and for how long the newest authority has
-        been trusted."""
+        """Return whether every entry trusts the Secret's bundle, and for how long the newest
+        authority has been trusted."""
         pem = seen.stored.bundle_pem
         newest = seen.stored.bundle[0].serial_number if seen.stored.bundle else 0
         matches = bool(pem) and not self._unpublished(seen.configuration or {}, pem)
@@ -223,7 +226,7 @@ class CertificateController:
         return Published(matches=True, settled=now - self._published[1])
 
     def _unpublished(self, configuration: Object, pem: bytes) -> list[int]:
-        """The indices of our entries that don't trust exactly this bundle."""
+        """Return the indices of our entries that don't trust exactly this bundle."""
         wanted = base64.b64encode(pem).decode()
         return [
             index
@@ -234,7 +237,7 @@ class CertificateController:
         ]
 
     async def _take(self, step: Step, seen: _Seen) -> bool:
-        """Take the step; False if another replica is at it."""
+        """Take the step; return False if another replica is at it."""
         if not await self._lease.acquire(self._now()):
             return False
         match step:
@@ -294,7 +297,7 @@ class CertificateController:
 
 
 def utc(now: Callable[[], int]) -> dt.datetime:
-    """The time of a clock in microseconds as a `datetime`."""
+    """Return the time of a clock in microseconds as a `datetime`."""
     return dt.datetime.fromtimestamp(now() / 1_000_000, dt.UTC)
 
 

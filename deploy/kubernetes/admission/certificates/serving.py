@@ -37,13 +37,14 @@ class ServingContext(ssl.SSLContext):
         return made
 
     def wrap_bio(self, *given: Any, **named: Any) -> ssl.SSLObject:
-        """asyncio and uvloop both call this at the start of each handshake."""
+        """Wrap a connection with the served certificate. asyncio and uvloop both call this at the
+        start of each handshake."""
         if self._current is None:
             return super().wrap_bio(*given, **named)
         return self._current.wrap_bio(*given, **named)
 
     def use(self, pair: KeyPair) -> bool:
-        """Serve `pair` from the next handshake on; False if it is served already. Raises
+        """Serve `pair` from the next handshake on; return False if it is served already. Raises
         `UnusableTls`, and then the old pair stays in use."""
         if pair == self._pair:
             return False
@@ -58,7 +59,7 @@ class ServingContext(ssl.SSLContext):
 
     @property
     def pair(self) -> KeyPair | None:
-        """What is served; None until there is a certificate."""
+        """The served certificate and its key; None until there is a certificate."""
         return self._pair
 
     async def arrived(self) -> None:
@@ -66,7 +67,8 @@ class ServingContext(ssl.SSLContext):
         await self._arrived.wait()
 
     def seconds_left(self, now: dt.datetime) -> float | None:
-        """Until the served certificate expires; negative afterwards; None without one."""
+        """Return the seconds until the served certificate expires; negative afterwards; None
+        without one."""
         if self._certificate is None:
             return None
         return (self._certificate.not_valid_after_utc - now).total_seconds()
@@ -110,7 +112,8 @@ class CertificateFiles:
             await asyncio.sleep(POLL_SECONDS)
 
     def load(self) -> None:
-        """Serve the files' current contents. If they can't be used, what is served stays."""
+        """Serve the files' current contents. If they can't be used, the served certificate stays in
+        use."""
         # Kubernetes replaces both files at once, by one link. Another tool may not: then key and
         # certificate don't match until the next look.
         try:

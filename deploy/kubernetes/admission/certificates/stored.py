@@ -1,8 +1,8 @@
-"""Parses what the Secret holds, and plans the next step of making and renewing certificates.
+"""Parses the content of the Secret, and plans the next step of making and renewing certificates.
 
-What can't be used counts as absent, so that a damaged Secret heals.
+A part that can't be used counts as absent, so that a damaged Secret heals.
 
-Each step leaves a state in which every review succeeds, whatever stops halfway:
+Each step leaves a state in which every review succeeds, even if a replica stops halfway:
 
     new authority   The Secret gets it in front of the bundle. The old leaf stays in use.
     publish         The webhook configuration trusts the whole bundle, old and new.
@@ -51,7 +51,7 @@ class Stored:
 
     @classmethod
     def from_secret(cls, data: Mapping[str, str]) -> Stored:
-        """Parses the `data` of a Secret, in base64."""
+        """Parse the `data` of a Secret, in base64."""
         raw = {name: _decoded(data.get(name)) for name in (LEAF, LEAF_KEY, BUNDLE, AUTHORITY_KEY)}
         bundle = _certificates(raw[BUNDLE])[:MAX_AUTHORITIES]
         key = raw[AUTHORITY_KEY]
@@ -62,7 +62,7 @@ class Stored:
         return cls(leaf if usable else None, bundle, key if owns else None)
 
     def to_secret(self) -> dict[str, str]:
-        """The `data` of the Secret, in base64."""
+        """Return the `data` of the Secret, in base64."""
         leaf = self.leaf or KeyPair(b"", b"")
         raw = {
             LEAF: leaf.certificate,
@@ -89,7 +89,7 @@ class Stored:
         return None if self.leaf is None else _certificates(self.leaf.certificate)[0]
 
     def issuer(self) -> x509.Certificate | None:
-        """The authority of the bundle that signed the leaf."""
+        """Return the authority of the bundle that signed the leaf."""
         leaf = self.served
         return next((each for each in self.bundle if leaf is not None and signed(leaf, each)), None)
 
@@ -107,7 +107,7 @@ def valid(certificate: x509.Certificate, now: dt.datetime) -> bool:
 
 
 def names_of(certificate: x509.Certificate) -> frozenset[str]:
-    """The DNS names that the certificate is for."""
+    """Return the DNS names that the certificate is for."""
     try:
         found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (x509.ExtensionNotFound, ValueError):
@@ -130,7 +130,7 @@ def _certificates(pem: bytes) -> tuple[x509.Certificate, ...]:
 
 
 def _owns(certificate: x509.Certificate, key: bytes) -> bool:
-    """Whether `key` is the certificate's, and of the kind that we make."""
+    """Return whether `key` is the certificate's, and of the kind that we make."""
     try:
         loaded = serialization.load_pem_private_key(key, None)
     except (ValueError, TypeError):
@@ -142,13 +142,13 @@ def _owns(certificate: x509.Certificate, key: bytes) -> bool:
 
 LONGEST_LEAF = dt.timedelta(hours=MAX_LEAF_HOURS)
 SETTLE_SECONDS = 30.0
-"""How long a new authority is published before a leaf of it is served. Every API server follows
-the webhook configuration by a watch of its own."""
+"""The seconds for which a new authority is published before a leaf of it is served. Every API
+server follows the webhook configuration by a watch of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the certificate should be like."""
+    """The wanted properties of the certificate."""
 
     names: tuple[str, ...]
     life: dt.timedelta
@@ -156,8 +156,8 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What the webhook configuration trusts. `settled` is for how many seconds this replica has
-    seen the newest authority there; None if it is not there."""
+    """The authorities that the webhook configuration trusts. `settled` is the number of seconds for
+    which this replica has seen the newest authority there; None if it is not there."""
 
     matches: bool
     settled: float | None
@@ -184,8 +184,8 @@ Step = WriteSecret | Publish
 def next_step(
     stored: Stored, published: Published | None, wanted: Wanted, now: dt.datetime
 ) -> Step | None:
-    """The step to take; None if there is nothing to do. `published` is None while the webhook
-    configuration does not exist."""
+    """Return the step to take; None if there is nothing to do. `published` is None while the
+    webhook configuration does not exist."""
     authority = stored.authority
     if authority is None or not _may_sign(stored.bundle[0], now):
         return _new_authority(stored, wanted, now)
@@ -221,12 +221,14 @@ def _new_authority(stored: Stored, wanted: Wanted, now: dt.datetime) -> WriteSec
 
 
 def _may_sign(authority: x509.Certificate, now: dt.datetime) -> bool:
-    """Whether the authority outlives every leaf that it may still sign, with as much to spare."""
+    """Return whether the authority outlives every leaf that it may still sign, with the life of a
+    leaf to spare."""
     return valid(authority, now) and now + 2 * LONGEST_LEAF < authority.not_valid_after_utc
 
 
 def _works(stored: Stored, wanted: Wanted, now: dt.datetime) -> bool:
-    """Whether the leaf is valid, for the right names, and signed by an authority of the bundle."""
+    """Return whether the leaf is valid, for the right names, and signed by an authority of the
+    bundle."""
     leaf, issuer = stored.served, stored.issuer()
     return (
         leaf is not None
@@ -238,14 +240,14 @@ def _works(stored: Stored, wanted: Wanted, now: dt.datetime) -> bool:
 
 
 def _due(leaf: x509.Certificate, wanted: Wanted, now: dt.datetime) -> bool:
-    """Whether less than half of the wanted life is left, or more than all of it, which is so after
-    the setting was lowered or the clock was put back."""
+    """Return whether less than half of the wanted life is left, or more than all of it. The latter
+    happens after the setting was lowered or the clock was put back."""
     left = leaf.not_valid_after_utc - now
     return left < wanted.life / 2 or left > wanted.life + BACKDATED
 
 
 def _kept(stored: Stored, now: dt.datetime) -> tuple[x509.Certificate, ...]:
-    """The bundle without authorities that can't have a valid leaf any more.
+    """Return the bundle without authorities that can't have a valid leaf any more.
 
     INVARIANT: only the newest authority signs. An older one signed its last leaf before the next
     was made, and no leaf lives longer than `LONGEST_LEAF`. So the certificates themselves tell when

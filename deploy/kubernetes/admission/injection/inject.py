@@ -1,9 +1,9 @@
 """Decides about one pod that is being created: the patch that gives it the sidecar, or why there is
 none.
 
-The patch only adds what is missing, by name. Whether something with our name is ours is not asked
-here: if it differs in anything, the rules (`refusals`), which judge the pod as the patch leaves it,
-refuse the pod.
+The patch only adds what is missing, by name. It does not check whether something with our name is
+ours: if it differs in anything, the rules (`refusals`), which judge the pod after the patch, refuse
+the pod.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from deploy.kubernetes.admission.vocabulary import (
 from policies.definitions.definition import shown
 
 MAX_CONTAINERS = 200
-"""Of all kinds together, without ours: a pod at the limit must pass a second review too. The rule
-`count` refuses such a pod as well; here it is refused before a patch is made for each container.
-Other lists need no limit: what they cost grows with the body, which is limited."""
+"""The most containers of all kinds together, without ours: a pod at the limit must pass a second
+review too. The rule `count` refuses such a pod as well; here it is refused before a patch is made
+for each container. Other lists need no limit: their cost grows with the body, which is limited."""
 KINDS = ("initContainers", "containers", "ephemeralContainers")
 _FAULTS = 5
-"""As many are told; a pod that is wrong throughout needs no more."""
+"""The most faults that are told; a pod that is wrong throughout needs no more."""
 
 
 def faults(pod: Json, own: frozenset[str]) -> list[str]:
-    """What is malformed, at most five faults; empty if the pod can be read. `own` are the names of
-    what we inject, which doesn't count towards the limits."""
+    """Return the malformed parts, at most five faults; empty if the pod can be read. `own` are the
+    names of the parts that we inject, which don't count towards the limits."""
     # The API server has checked all this before it asks the webhook; `sluice inject` reads files.
     found = []
     for fault in _Shape(own).faults(pod):
@@ -87,7 +87,8 @@ class _Shape:
                         yield from self._items(container, key, f"spec.{kind}[{place}]", None)
 
     def _items(self, holder: Json, key: str, where: str, seen: set[str] | None) -> Iterator[str]:
-        """The list `key` must hold objects with names; with `seen`, each must be a new one."""
+        """Yield the faults of the list `key`, which must hold objects with names; with `seen`, each
+        must be a new one."""
         value = holder.get(key)
         if value is None:
             return
@@ -127,7 +128,7 @@ _ACCOUNT = re.compile(r"\A[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?\Z")
 
 
 def obstacles(pod: Json, fragment: Fragment) -> list[Refusal]:
-    """Every reason why the pod can't be injected."""
+    """Return every reason why the pod can't be injected."""
     malformed = [Refusal("malformed", each) for each in faults(pod, _own(fragment))]
     if malformed:
         # The name of the account may be what was just found to be of another type.
@@ -147,7 +148,7 @@ _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
 
 
 def review(pod: dict[str, Any], namespace: Namespace, fragment: Fragment) -> Verdict:
-    """The verdict about `pod`, which is being created in `namespace`."""
+    """Return the verdict about `pod`, which is being created in `namespace`."""
     if namespace.governance is Governance.NONE:
         return _skipped(
             SkipReason.not_governed,
@@ -173,7 +174,7 @@ def review(pod: dict[str, Any], namespace: Namespace, fragment: Fragment) -> Ver
 
 
 def status(fragment: Fragment) -> str:
-    """The annotation `sluice/status`: which version injected what."""
+    """Return the annotation `sluice/status`: the version and the injected parts."""
     written = {
         "version": fragment.version,
         "mode": fragment.mode,
@@ -196,8 +197,8 @@ def _inject(patch: Patch, fragment: Fragment) -> None:
 
 
 def _place(patch: Patch, kind: str, wanted: tuple[Json, ...]) -> None:
-    """Put our containers before all others, which another webhook may have put first: what starts
-    before ours is not governed."""
+    """Put our containers before all others, which another webhook may have put first: a container
+    that starts before ours is not governed."""
     # `null` in a manifest counts as absent. A missing list is added with what goes into it.
     if wanted and patch.document["spec"].get(kind) is None:
         patch.add(("spec", kind), list(wanted))
@@ -212,7 +213,7 @@ def _place(patch: Patch, kind: str, wanted: tuple[Json, ...]) -> None:
 
 
 def _append(patch: Patch, path: Path, have: list[Json] | None, wanted: tuple[Json, ...]) -> None:
-    """Add to a list what it has no item for by name. Never overwrites an item."""
+    """Add to a list the items that it lacks by name. Never overwrites an item."""
     names = {each.get("name") for each in have or []}
     missing = [each for each in wanted if each["name"] not in names]
     if missing and have is None:
@@ -234,7 +235,7 @@ def _annotate(patch: Patch, text: str) -> None:
 
 
 def _warnings(spec: Json, fragment: Fragment) -> Iterator[str]:
-    """Containers that were told of another proxy by their author."""
+    """Return the names of containers whose author told them of another proxy."""
     wanted = {each["name"]: each for each in fragment.environment if each["name"] in _PROXIES}
     for container in [*(spec.get("initContainers") or []), *spec["containers"]]:
         for variable in container.get("env") or []:

@@ -1,7 +1,7 @@
 """A JSON Patch (RFC 6902) that grows with the document that it changes. Knows `add` and `move`, the
 only operations that injection needs, and no pod.
 
-Never replaces a list: what other webhooks put into it must survive (istio#54562).
+Never replaces a list: the items of other webhooks must survive (istio#54562).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 Operation = dict[str, Any]
 Path = tuple[str | int, ...]
 APPEND = "-"
-"""As an index: behind the last item of the list."""
+"""The index that stands for the place behind the last item of the list."""
 
 
 class PatchFailed(Exception):
@@ -47,13 +47,13 @@ class Patch:
 
 
 def pointer(path: Path) -> str:
-    """The path as a JSON Pointer (RFC 6901)."""
+    """Return the path as a JSON Pointer (RFC 6901)."""
     # `~` first: otherwise the `~` of `~1` would be escaped again.
     return "".join("/" + str(each).replace("~", "~0").replace("/", "~1") for each in path)
 
 
 def apply(document: dict[str, Any], operations: Iterable[Operation]) -> dict[str, Any]:
-    """The document after the operations. It shares with the given one whatever did not change.
+    """Return the document after the operations. It shares all unchanged parts with the given one.
     Raises `PatchFailed` where the API server (evanphx/json-patch) would."""
     for operation in operations:
         target = _parts(operation["path"])
@@ -117,7 +117,7 @@ def _with(container: Any, key: str | int, value: Any) -> Any:
 
 
 def _existing(container: Any, part: str) -> str | int:
-    """The key or index `part`, which must exist."""
+    """Return the key or index `part`, which must exist."""
     if isinstance(container, list):
         return _index(part, len(container) - 1)
     if isinstance(container, dict) and part in container:

@@ -26,11 +26,11 @@ from deploy.kubernetes.admission.vocabulary import OPTIONS, Governance, Json
 AUDIENCE: Final = "sluice"
 """The audience of the tokens by which sidecars enrol."""
 AGENT_KEYS: Final = "sluice-agent-"
-"""How the names of the Secrets with an agent's keys begin."""
+"""The beginning of the names of the Secrets with an agent's keys."""
 
 
 def tokens(view: PodView) -> Iterator[str]:
-    """Volumes that hold a token for enrolment: who reads it becomes the agent."""
+    """Yield the volumes that hold a token for enrolment: its reader becomes the agent."""
     for volume in view.foreign_volumes:
         for source in objects(mapping(volume, "projected"), "sources"):
             if mapping(source, "serviceAccountToken").get("audience") == AUDIENCE:
@@ -39,7 +39,7 @@ def tokens(view: PodView) -> Iterator[str]:
 
 
 def secret_volumes(view: PodView) -> Iterator[str]:
-    """Volumes that hold an agent's keys."""
+    """Yield the volumes that hold an agent's keys."""
     for volume in view.foreign_volumes:
         sources = objects(mapping(volume, "projected"), "sources")
         driver = mapping(volume, "csi", "nodePublishSecretRef").get("name")
@@ -52,7 +52,7 @@ def secret_volumes(view: PodView) -> Iterator[str]:
 
 
 def secret_variables(view: PodView) -> Iterator[str]:
-    """Containers whose environment holds an agent's keys."""
+    """Yield the containers whose environment holds an agent's keys."""
     for container in view.foreign:
         if any(map(_variable, objects(container, "env"))) or any(
             _agents(mapping(source, "secretRef").get("name"))
@@ -70,19 +70,20 @@ def _agents(name: object) -> bool:
 
 
 def host_paths(view: PodView) -> Iterator[str]:
-    """Volumes that show the node's files: the tokens and keys of all its pods are among them."""
+    """Yield the volumes that show the node's files: the tokens and keys of all its pods are among
+    them."""
     return (name_of(each) for each in view.foreign_volumes if "hostPath" in each)
 
 
 def host_aliases(view: PodView) -> Iterator[str]:
-    """Names that the pod's author points at an address of their choice. The sidecar would believe
-    them, and send its token there, or take a forbidden source for an allowed one."""
+    """Yield the names that the pod's author points at an address of their choice. The sidecar would
+    believe them, and send its token there, or take a forbidden source for an allowed one."""
     for alias in objects(view.spec, "hostAliases"):
         yield str(alias.get("ip", ""))
 
 
 def dns(view: PodView) -> Iterator[str]:
-    """The fields that replace the cluster's DNS, which the sidecar trusts as above."""
+    """Yield the fields that replace the cluster's DNS, which the sidecar trusts as above."""
     config = mapping(view.spec, "dnsConfig")
     if view.spec.get("dnsPolicy") == "None":
         yield "dnsPolicy"
@@ -94,21 +95,22 @@ def dns(view: PodView) -> Iterator[str]:
 
 
 def opt_outs(view: PodView) -> Iterator[str]:
-    """The namespace, if it lets no pod decline the sidecar, and this one does."""
+    """Yield the namespace, if it lets no pod decline the sidecar, and this one does."""
     declined = inject_label(view.pod) == "disabled"
     if declined and view.namespace.governance is Governance.ENABLED:
         yield view.namespace.name
 
 
 def options(view: PodView) -> Iterator[str]:
-    """Annotations that set an option which the chart's values don't allow."""
+    """Yield the annotations that set an option which the chart's values don't allow."""
     for key in sorted(option_annotations(view.pod)):
         if key.removeprefix(OPTIONS) not in view.fragment.options:
             yield key
 
 
 def option_values(view: PodView) -> Iterator[str]:
-    """Annotations with a value that their option can't have: it would reach our containers."""
+    """Yield the annotations with a value that their option can't have: it would reach our
+    containers."""
     given = option_annotations(view.pod)
     for option in sorted(view.fragment.options):
         key = f"{OPTIONS}{option}"
@@ -117,7 +119,7 @@ def option_values(view: PodView) -> Iterator[str]:
 
 
 def restricted(view: PodView) -> Iterator[str]:
-    """The namespace, if its Pod Security Standard forbids the init container."""
+    """Yield the namespace, if its Pod Security Standard forbids the init container."""
     if view.transparent and view.namespace.pod_security == "restricted":
         yield view.namespace.name
 
@@ -128,7 +130,7 @@ _SYSTEMS: Final = ("kubernetes.io/os", "beta.kubernetes.io/os")
 
 
 def windows(view: PodView) -> Iterator[str]:
-    """The fields that ask for Windows nodes: the sidecar's image is for Linux."""
+    """Yield the fields that ask for Windows nodes: the sidecar's image is for Linux."""
     if mapping(view.spec, "os").get("name") == "windows":
         yield "os.name"
     selector = mapping(view.spec, "nodeSelector")
@@ -138,8 +140,8 @@ def windows(view: PodView) -> Iterator[str]:
 
 
 def mirrors(view: PodView) -> Iterator[str]:
-    """The annotation of a static pod's mirror: its kubelet runs the pod from a file, without what
-    is injected here."""
+    """Yield the annotation of a static pod's mirror: its kubelet runs the pod from a file, without
+    the parts that are injected here."""
     if MIRROR in mapping(view.pod, "metadata", "annotations"):
         yield MIRROR
 
@@ -150,12 +152,12 @@ CAPABILITY: Final = re.compile(
 )
 SETUID: Final = re.compile(r"^(cap_)?setuid\Z", re.IGNORECASE)
 POD: Final = "spec.securityContext"
-"""How a message names the pod's own security context."""
+"""The name of the pod's own security context in a message."""
 
 
 def users(view: PodView) -> Iterator[str]:
-    """What runs as the sidecar's user: it reads the sidecar's memory, and in transparent mode its
-    connections are not redirected."""
+    """Yield the parts of the pod that run as the sidecar's user: they read the sidecar's memory,
+    and in transparent mode their connections are not redirected."""
     if view.security.get("runAsUser") == view.fragment.user:
         yield POD
     for container in view.foreign:
@@ -164,7 +166,7 @@ def users(view: PodView) -> Iterator[str]:
 
 
 def groups(view: PodView) -> Iterator[str]:
-    """What runs with the sidecar's group."""
+    """Yield the parts of the pod that run with the sidecar's group."""
     group = view.fragment.group
     security = view.security
     if group in (security.get("runAsGroup"), security.get("fsGroup")) or group in items(
@@ -177,7 +179,7 @@ def groups(view: PodView) -> Iterator[str]:
 
 
 def unset_users(view: PodView) -> Iterator[str]:
-    """Containers whose image decides the user: it can be the sidecar's, or root."""
+    """Yield the containers whose image decides the user: it can be the sidecar's, or root."""
     if view.transparent:
         for container in view.foreign:
             if _user(view, container) is None:
@@ -185,8 +187,8 @@ def unset_users(view: PodView) -> Iterator[str]:
 
 
 def root_users(view: PodView) -> Iterator[str]:
-    """Containers that run as root: with the capability SETUID, which runtimes grant by default,
-    root becomes the sidecar's user, whose connections are not redirected."""
+    """Yield the containers that run as root: with the capability SETUID, which runtimes grant by
+    default, root becomes the sidecar's user, whose connections are not redirected."""
     if view.transparent:
         for container in view.foreign:
             if _user(view, container) == 0:
@@ -194,7 +196,7 @@ def root_users(view: PodView) -> Iterator[str]:
 
 
 def escalations(view: PodView) -> Iterator[str]:
-    """Containers in which a set-user-id program makes a process root."""
+    """Yield the containers in which a set-user-id program makes a process root."""
     if view.transparent:
         for container in view.foreign:
             if _security(container).get("allowPrivilegeEscalation") is not False:
@@ -202,14 +204,14 @@ def escalations(view: PodView) -> Iterator[str]:
 
 
 def privileged(view: PodView) -> Iterator[str]:
-    """Privileged containers."""
+    """Yield the privileged containers."""
     for container in view.foreign:
         if _security(container).get("privileged") is True:
             yield name_of(container)
 
 
 def capabilities(view: PodView) -> Iterator[str]:
-    """Containers that ask for a capability by which the sidecar is passed or read."""
+    """Yield the containers that ask for a capability by which the sidecar is bypassed or read."""
     for container in view.foreign:
         added = items(mapping(_security(container), "capabilities"), "add")
         if any(isinstance(each, str) and CAPABILITY.match(each) for each in added):
@@ -217,10 +219,10 @@ def capabilities(view: PodView) -> Iterator[str]:
 
 
 def kept_capabilities(view: PodView) -> Iterator[str]:
-    """Containers that keep SETUID or NET_RAW, which runtimes grant by default: a program with file
-    capabilities gets them as any user, even with `allowPrivilegeEscalation: false`, because the
-    runtime had them when it started the program (capabilities(7), `no_new_privs`). It then becomes
-    the sidecar's user, or sends packets that no rule sees."""
+    """Yield the containers that keep SETUID or NET_RAW, which runtimes grant by default: a program
+    with file capabilities gets them as any user, even with `allowPrivilegeEscalation: false`,
+    because the runtime had them when it started the program (capabilities(7), `no_new_privs`). It
+    then becomes the sidecar's user, or sends packets that no rule sees."""
     if view.transparent:
         for container in view.foreign:
             held = mapping(_security(container), "capabilities")
@@ -230,14 +232,14 @@ def kept_capabilities(view: PodView) -> Iterator[str]:
 
 
 def proc_mounts(view: PodView) -> Iterator[str]:
-    """Containers that see `/proc` without its masks."""
+    """Yield the containers that see `/proc` without its masks."""
     for container in view.foreign:
         if _security(container).get("procMount", "Default") != "Default":
             yield name_of(container)
 
 
 def host_processes(view: PodView) -> Iterator[str]:
-    """Windows containers that run as processes of the node."""
+    """Yield the Windows containers that run as processes of the node."""
     if _host_process(view.security):
         yield POD
     for container in view.foreign:
@@ -246,14 +248,14 @@ def host_processes(view: PodView) -> Iterator[str]:
 
 
 def namespaces(view: PodView) -> Iterator[str]:
-    """The namespaces that the pod shares with the node, or its containers with each other."""
+    """Yield the namespaces that the pod shares with the node, or its containers with each other."""
     for field in ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace"):
         if view.spec.get(field) is True:
             yield field
 
 
 def ephemeral(view: PodView) -> Iterator[str]:
-    """Containers that were added for debugging: they run as any user."""
+    """Yield the containers that were added for debugging: they run as any user."""
     return (name_of(each) for each in objects(view.spec, "ephemeralContainers"))
 
 

@@ -1,7 +1,7 @@
-"""One pod as the rules look at it: its parts by name, and who they belong to. Decides nothing.
+"""One pod as the rules look at it: its parts by name, and their owners. Decides nothing.
 
-Whatever the pod holds in place of an object or a list counts as absent: the API server has checked
-the types before anyone asks us, and refuses what `sluice inject` reads from a file.
+Any other value in place of an object or a list counts as absent: the API server has checked the
+types before anyone asks us, and refuses what `sluice inject` reads from a file.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ PORTS: Final = (8710, 8711, 8712)
 
 
 def mapping(value: object, *keys: str) -> Json:
-    """The object at the end of `keys`; empty if there is none."""
+    """Return the object at the end of `keys`; empty if there is none."""
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value if isinstance(value, dict) else {}
 
 
 def items(holder: Json, key: str) -> list[Any]:
-    """The list `key` of `holder`; empty if there is none."""
+    """Return the list `key` of `holder`; empty if there is none."""
     value = holder.get(key)
     return value if isinstance(value, list) else []
 
 
 def objects(holder: Json, key: str) -> list[Json]:
-    """The objects in the list `key` of `holder`."""
+    """Return the objects in the list `key` of `holder`."""
     return [each for each in items(holder, key) if isinstance(each, dict)]
 
 
 @dataclass(frozen=True)
 class PodView:
-    """A pod that is about to be admitted, with what it is judged by."""
+    """A pod that is about to be admitted, and the facts by which it is judged."""
 
     pod: Json
     fragment: Fragment
-    """In the pod's form, and with the name of its ServiceAccount filled in."""
+    """The injected parts in the pod's form, with the name of its ServiceAccount filled in."""
     namespace: Namespace
     operation: Operation
     old: Json
@@ -67,7 +67,7 @@ class PodView:
 
     @cached_property
     def opted_out(self) -> bool:
-        """The pod declines the sidecar, and its namespace lets it."""
+        """True if the pod declines the sidecar, and its namespace lets it."""
         declined = inject_label(self.pod) == "disabled"
         return declined and self.namespace.governance is Governance.OPTIONAL
 
@@ -86,12 +86,12 @@ class PodView:
         ]
 
     def own(self, kind: str) -> tuple[Json, ...]:
-        """Our containers in the list `kind` of a pod of this form."""
+        """Return our containers in the list `kind` of a pod of this form."""
         ours = self.fragment
         return ours.init_containers if kind == "initContainers" else ours.containers
 
     def own_names(self, kind: str) -> list[str]:
-        """Their names."""
+        """Return the names of our containers in the list `kind`."""
         return [each["name"] for each in self.own(kind)]
 
     @cached_property
@@ -105,8 +105,9 @@ class PodView:
 
     @property
     def unchanged(self) -> bool:
-        """An update of neither the spec nor anything that we read, such as a finalizer that a
-        controller removes. Refusing it would keep a pod from before the label from ending."""
+        """True if an update changes neither the spec nor anything that we read, such as a finalizer
+        that a controller removes. Refusing it would keep a pod from before the label from
+        ending."""
         return (
             self.operation == "UPDATE"
             and self.pod.get("spec") == self.old.get("spec")
@@ -116,7 +117,7 @@ class PodView:
 
 
 def account_of(pod: Json) -> str:
-    """The name of the pod's ServiceAccount."""
+    """Return the name of the pod's ServiceAccount."""
     spec = mapping(pod, "spec")
     # Manifests may use the field's old name; the API server copies it.
     name = spec.get("serviceAccountName") or spec.get("serviceAccount")
@@ -124,31 +125,31 @@ def account_of(pod: Json) -> str:
 
 
 def form_of(pod: Json, fragment: Fragment) -> Fragment:
-    """The fragment as it goes into this pod: for its account, and with the sidecar as the option
-    `native-sidecar` says, if that is allowed."""
+    """Return the fragment as it goes into this pod: for its account, and with the sidecar as the
+    option `native-sidecar` says, if that is allowed."""
     return fragment.for_account(
         account_of(pod), native=option_annotations(pod).get(f"{OPTIONS}{NATIVE}") != "false"
     )
 
 
 def inject_label(pod: Json) -> object:
-    """The pod's own label `sluice/inject`."""
+    """Return the pod's own label `sluice/inject`."""
     return mapping(pod, "metadata", "labels").get(LABEL, "")
 
 
 def option_annotations(pod: Json) -> dict[str, Any]:
-    """The pod's annotations `config.sluice/<option>`."""
+    """Return the pod's annotations `config.sluice/<option>`."""
     annotations = mapping(pod, "metadata", "annotations")
     return {key: value for key, value in annotations.items() if key.startswith(OPTIONS)}
 
 
 def name_of(container: Json) -> str:
-    """How a message names the container."""
+    """Return the name of the container in a message."""
     return str(container.get("name", ""))
 
 
 def named(containers: list[Json], *, allowed: tuple[str, ...] = ()) -> Iterator[str]:
-    """The containers with a name of ours, other than `allowed`."""
+    """Yield the containers with a name of ours, other than `allowed`."""
     for container in containers:
         if container.get("name") in OWN and container.get("name") not in allowed:
             yield name_of(container)

@@ -23,11 +23,13 @@ class Rule:
 
     name: str
     offenders: Callable[[PodView], Iterable[str]]
-    """The names of what breaks the rule; none if the pod keeps it."""
+    """A function that returns the names of the parts that break the rule; none if the pod keeps
+    it."""
     message: str
-    """For the pod's author. `{}` stands for the first offender."""
+    """The text for the pod's author. `{}` stands for the first offender."""
     opted_out: bool = False
-    """Whether it also holds for a pod that declined the sidecar where it may."""
+    """True if the rule also holds for a pod that declined the sidecar with its namespace's
+    permission."""
 
 
 # INVARIANT: what is wrong with the namespace, the node or the sidecar comes first, as the API
@@ -229,7 +231,7 @@ def refusals(
     operation: Operation = "CREATE",
     old: Json | None = None,
 ) -> list[Refusal]:
-    """Every rule that `pod` breaks, in order; empty if it may run.
+    """Return every rule that `pod` breaks, in order; empty if it may run.
 
     `pod` is judged as it would be stored: after injection. `old` is the pod before an update.
     """

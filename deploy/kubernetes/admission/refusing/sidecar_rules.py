@@ -1,8 +1,8 @@
 """Refuses pods whose sidecar is not exactly ours, compared field by field.
 
-Each function returns the names of what offends, in the order in which the CEL of the chart returns
-them. `templates/_cel.tpl` of the chart writes the same comparison in CEL; a property test compares
-them.
+Each function returns the names of the offending parts, in the order in which the CEL of the chart
+returns them. `templates/_cel.tpl` of the chart writes the same comparison in CEL; a property test
+compares them.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ PULL_POLICIES: Final = ("Always", "IfNotPresent")
 
 
 def same_container(actual: object, template: Json) -> bool:
-    """Whether the container is the one that we would inject."""
+    """Return whether the container is the one that we would inject."""
     # What was just injected is the template's own object.
     return actual is template or _same_object(actual, template, "container")
 
 
 def same_volume(actual: object, template: Json) -> bool:
-    """Whether the volume is the one that we would inject."""
+    """Return whether the volume is the one that we would inject."""
     return actual is template or _same_object(actual, template, "volume")
 
 
@@ -99,8 +99,8 @@ def _pull_policy(actual: object, template: object) -> bool:
 
 
 def _mounts(actual: object, template: object) -> bool:
-    """Ours, and after them at most the API token that the admission plugin ServiceAccount mounts
-    into every container."""
+    """Return our mounts, and after them at most the API token that the admission plugin
+    ServiceAccount mounts into every container."""
     found = actual if isinstance(actual, list) else []
     ours = template if isinstance(template, list) else []
     return _same(found[: len(ours)], ours, "volumeMounts") and (
@@ -132,7 +132,8 @@ def _resize_policy(actual: object, template: object) -> bool:
 
 
 def _resources(actual: object, template: object) -> bool:
-    """Ours, and what a LimitRange adds for the resources that we don't set."""
+    """Return our resources, and those that a LimitRange adds for the resources that we don't
+    set."""
     found = {} if actual is None else actual
     ours = template if isinstance(template, dict) else {}
     if not isinstance(found, dict) or not set(found) <= {"limits", "requests"}:
@@ -157,21 +158,22 @@ _ADDED: Final[dict[str, dict[str, Callable[[object, object], bool]]]] = {
 
 
 MAX_CONTAINERS: Final = 200
-"""Beside ours. A pod with more would be injected in part."""
+"""The most containers beside ours. A pod with more would be injected in part."""
 
 
 _KINDS: Final = ("initContainers", "containers")
 
 
 def missing(view: PodView) -> Iterator[str]:
-    """Our containers that the pod does not have."""
+    """Yield our containers that the pod does not have."""
     for kind in _KINDS:
         have = [each.get("name") for each in objects(view.spec, kind)]
         yield from (name for name in view.own_names(kind) if name not in have)
 
 
 def displaced(view: PodView) -> Iterator[str]:
-    """Our containers that do not start first: what starts before them is not governed."""
+    """Yield our containers that do not start first: a container that starts before them is not
+    governed."""
     for kind in _KINDS:
         have = [each.get("name") for each in objects(view.spec, kind)]
         for place, name in enumerate(view.own_names(kind)):
@@ -180,8 +182,8 @@ def displaced(view: PodView) -> Iterator[str]:
 
 
 def altered(view: PodView) -> Iterator[str]:
-    """Our containers, in their place, that are not as we would inject them. After an upgrade of the
-    chart, an update may leave the older sidecar of a running pod as it was."""
+    """Yield our containers, in their place, that differ from those that we would inject. After an
+    upgrade of the chart, an update may leave the older sidecar of a running pod as it was."""
     for kind in _KINDS:
         have = objects(view.spec, kind)
         before = objects(mapping(view.old, "spec"), kind)
@@ -194,7 +196,7 @@ def altered(view: PodView) -> Iterator[str]:
 
 
 def volumes(view: PodView) -> Iterator[str]:
-    """Our volumes that are missing or altered. Those of a running pod can't be changed."""
+    """Yield our volumes that are missing or altered. Those of a running pod can't be changed."""
     if view.operation == "UPDATE":
         return
     have = objects(view.spec, "volumes")
@@ -207,14 +209,15 @@ def volumes(view: PodView) -> Iterator[str]:
 
 
 def names(view: PodView) -> Iterator[str]:
-    """Containers that are named like ours and are not in our place."""
+    """Yield the containers that are named like ours and are not in our place."""
     for kind in reversed(_KINDS):
         allowed = () if view.opted_out else tuple(view.own_names(kind))
         yield from named(objects(view.spec, kind), allowed=allowed)
 
 
 def mounts(view: PodView) -> Iterator[str]:
-    """Containers of the pod's author that mount a volume of ours: its token, keys or records."""
+    """Yield the containers of the pod's author that mount a volume of ours: its token, keys or
+    records."""
     ours = tuple(view.fragment.volume_names)
     for container in view.foreign:
         if any(each.get("name") in ours for each in objects(container, "volumeMounts")):
@@ -222,13 +225,13 @@ def mounts(view: PodView) -> Iterator[str]:
 
 
 def count(view: PodView) -> Iterator[str]:
-    """How many containers there are, if the policy that injects would not reach all of them."""
+    """Yield the number of containers, if the policy that injects would not reach all of them."""
     if len(view.foreign) > MAX_CONTAINERS:
         yield str(len(view.foreign))
 
 
 def ports(view: PodView) -> Iterator[str]:
-    """Containers that claim a port of the sidecar, in the pod or on the node."""
+    """Yield the containers that claim a port of the sidecar, in the pod or on the node."""
     reserved = PORTS
     for container in view.foreign:
         for port in objects(container, "ports"):

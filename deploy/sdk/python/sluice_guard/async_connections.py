@@ -55,14 +55,15 @@ class _Connection(asyncio.Protocol):
         self._wake(exc or ConnectionResetError())
 
     def is_usable(self) -> bool:
-        """Whether it can carry a request: it is open, and holds nothing unasked."""
+        """Return whether the connection can carry a request: it is open, and holds no bytes that no
+        request asked for."""
         transport = self._transport
         if not self._reusable or transport is None or transport.is_closing():
             return False
         return not is_readable(transport.get_extra_info("socket"))
 
     async def ask(self, prepare: Prepare, deadline: float) -> Answer:
-        """The answer. Anything else that ends this closes the connection."""
+        """Return the answer. Any other end of this call closes the connection."""
         assert self._transport is not None  # it is made before anyone gets to ask
         self._waiter = self._loop.create_future()
         timer = self._loop.call_later(left(deadline), self._wake, TimeoutError())
@@ -109,7 +110,7 @@ class AsyncConnections:
         POOLS.add(self)
 
     async def post(self, prepare: Prepare) -> Answer | str:
-        """The answer, or why none came."""
+        """Return the answer, or the reason why none came."""
         deadline = time.monotonic() + self._endpoint.timeout
         loop = asyncio.get_running_loop()
         idle = self._idle(loop)

@@ -1,5 +1,5 @@
-"""For whom the agent acts: user, session and task of the current context (thread or asyncio task),
-and the W3C headers that carry them on.
+"""The user, session and task for which the agent acts in the current context (thread or asyncio
+task), and the W3C headers that carry them on.
 
 Attribution only: what stands here can be recorded and denied, and never allows anything.
 """
@@ -26,10 +26,10 @@ class Acting(NamedTuple):
     session: str | None = None
     task: str | None = None
     members: tuple[str, ...] = ()
-    """The baggage of others, as it arrived."""
+    """The baggage members of others, as they arrived."""
     trace: tuple[tuple[str, str], ...] = ()
     headers: tuple[tuple[str, str], ...] = ()
-    """All of it, as the headers of a request."""
+    """The values as the headers of a request."""
 
 
 _ITSELF = Acting()
@@ -48,9 +48,10 @@ def acting(
     task: str | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Iterator[None]:
-    """Within it, every check says these. What is left out is read from `headers`, those of the
-    request that the agent serves (`baggage` with `sluice.user`, `sluice.session`, `sluice.task`;
-    `traceparent` and `tracestate`), and else stays as it is outside.
+    """State the user, session and task of every check within the `with` block. What is left out is
+    read from `headers`, those of the request that the agent serves (`baggage` with `sluice.user`,
+    `sluice.session`, `sluice.task`; `traceparent` and `tracestate`), and else stays as it is
+    outside.
 
     Raises `ValueError` if the baggage states one of the three twice.
     """
@@ -73,13 +74,13 @@ def acting(
 
 
 def propagation_headers() -> dict[str, str]:
-    """The headers `baggage`, `traceparent` and `tracestate` of the current context, for requests of
-    the agent's own, as to a data source through the sidecar."""
+    """Return the headers `baggage`, `traceparent` and `tracestate` of the current context, for
+    requests of the agent's own, as to a data source through the sidecar."""
     return dict(_CURRENT.get().headers)
 
 
 def _read_baggage(line: str) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The values of our own members, decoded, and the members of others, as they are."""
+    """Return the values of our own members, decoded, and the members of others, as they are."""
     stated: dict[str, str] = {}
     members: list[str] = []
     room = _MAX_BYTES
@@ -110,5 +111,5 @@ def _written(acting_for: Acting) -> tuple[tuple[str, str], ...]:
 
 
 def _is_plain(value: str | None) -> bool:
-    """Whether it can be sent as the value of a header."""
+    """Return whether a text can be sent as the value of a header."""
     return bool(value) and value is not None and value.isascii() and value.isprintable()

@@ -43,7 +43,7 @@ class Connections:
         POOLS.add(self)
 
     def post(self, prepare: Prepare) -> Answer | str:
-        """The answer, or why none came."""
+        """Return the answer, or the reason why none came."""
         deadline = time.monotonic() + self._endpoint.timeout
         connection = None
         kept = False

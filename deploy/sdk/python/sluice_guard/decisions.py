@@ -22,12 +22,12 @@ Sensitivity = Literal["low", "medium", "high", "critical"]
 
 @dataclass(frozen=True)
 class Decision:
-    """What Sluice decided and recorded. True in a condition only if it is an ALLOW."""
+    """A decision of Sluice, which it recorded. True in a condition only if it is an ALLOW."""
 
     decision: str
     """`ALLOW` or `DENY`."""
     event_id: str
-    """Where the audit trail has it."""
+    """Its id in the audit trail."""
     policy_name: str
     """The policy that allowed, or the check that denied."""
     reason: str
@@ -115,14 +115,15 @@ class Answer:
 
 
 def no_decision(source_id: str, problem: str, status: int | None) -> Unavailable:
-    """The error for an answer that is no decision. `status` is None if there was no answer."""
+    """Return the error for an answer that is no decision. `status` is None if there was no
+    answer."""
     # The two by which a sidecar refuses a key. A reason that passes has another.
     kind = Misconfigured if status in (401, 403) else Unavailable
     return kind(source_id, problem)
 
 
 def read_decision(answer: Answer) -> Decision | str:
-    """The decision that the answer is, or why it isn't one."""
+    """Return the decision in the answer, or the error if it holds none."""
     body = _json_object(answer)
     if answer.status != 200:
         return f"the sidecar answered {answer.status}{_message(body)}"
@@ -163,7 +164,7 @@ def _without_repeats(members: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _message(body: dict[str, Any] | None) -> str:
-    """What an error body says, on one line."""
+    """Return the message of an error body, on one line."""
     said = [] if body is None else [body.get("message"), body.get("details")]
     text = ": ".join(each for each in said if isinstance(each, str))[:_MESSAGE_CHARACTERS]
     return f": {''.join(each if each.isprintable() else ' ' for each in text)}" if text else ""

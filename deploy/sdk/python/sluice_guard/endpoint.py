@@ -1,4 +1,5 @@
-"""Where the service is, what goes wrong on the way there, and what a forked process forgets."""
+"""The address of the service, the failures on the way there, and the state that a forked process
+forgets."""
 
 from __future__ import annotations
 
@@ -20,13 +21,13 @@ from sluice_guard.exchange import Exchange
 MAX_IDLE = 64
 """The most connections to keep."""
 FAILURES = (OSError, asyncio.TimeoutError, h11.ProtocolError)
-"""What a network, a TLS handshake, a peer or a clock can do."""
+"""The errors of a network, a TLS handshake, a peer or a clock."""
 Prepare = Callable[[Exchange], bytes]
-"""Writes a request into an exchange."""
+"""A function that writes a request into an exchange."""
 
 
 class Endpoint(NamedTuple):
-    """Where the service is."""
+    """The address of the service."""
 
     host: str
     port: int
@@ -36,7 +37,7 @@ class Endpoint(NamedTuple):
 
 
 def read_url(url: str) -> httpx.URL:
-    """The service's address. Raises `ValueError`, without the text: it could hold a key."""
+    """Parse the service's address. Raises `ValueError`, without the text: it could hold a key."""
     try:
         address = httpx.URL(url)
     except (httpx.InvalidURL, TypeError):
@@ -52,11 +53,12 @@ class Pool(Protocol):
     """Connections of this process."""
 
     def after_fork(self) -> None:
-        """Forget them, in the child."""
+        """Forget the connections, in the child."""
 
 
 def left(deadline: float) -> float:
-    """Seconds until the deadline, by the monotonic clock. Raises `TimeoutError` after it."""
+    """Return the seconds until the deadline, by the monotonic clock. Raises `TimeoutError` after
+    it."""
     seconds = deadline - time.monotonic()
     if seconds <= 0:
         raise TimeoutError
@@ -64,7 +66,8 @@ def left(deadline: float) -> float:
 
 
 def problem(error: Exception, endpoint: Endpoint) -> str:
-    """In words of our own: an error's text could hold what was sent, the key included."""
+    """Return an error in words of our own: its own text could hold what was sent, the key
+    included."""
     if isinstance(error, (TimeoutError, asyncio.TimeoutError)):  # two classes in Python 3.10
         return f"the sidecar did not answer within {endpoint.timeout:g} s"
     if isinstance(error, (ConnectionRefusedError, socket.gaierror)):
@@ -77,7 +80,7 @@ def problem(error: Exception, endpoint: Endpoint) -> str:
 
 
 def is_readable(connection: socket.socket) -> bool:
-    """Whether an idle connection has ended, or holds what no request asked for."""
+    """Return whether an idle connection has ended, or holds bytes that no request asked for."""
     poll = select.poll()
     poll.register(connection, select.POLLIN)
     return bool(poll.poll(0))
@@ -88,7 +91,8 @@ POOLS: weakref.WeakSet[Pool] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    """In a child process: two processes on one connection would read each other's decisions."""
+    """Forget all connections in a child process: two processes on one connection would read each
+    other's decisions."""
     for pool in list(POOLS):
         pool.after_fork()
 

@@ -26,7 +26,7 @@ class Exchange:
         self._received = 0
 
     def begin(self, target: bytes, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bytes:
-        """What to send for a POST. The headers lack only the body's length."""
+        """Return the bytes to send for a POST. The headers lack only the body's length."""
         self._response, self._body, self._received = None, b"", 0
         send = self._connection.send
         request = h11.Request(
@@ -42,8 +42,8 @@ class Exchange:
         return head + content
 
     def receive(self, data: bytes) -> Answer | None:
-        """The answer, once `data` completes it; empty `data` is the end of the connection. Raises
-        `h11.ProtocolError`, or `ConnectionResetError` at the end."""
+        """Return the answer, once `data` completes it; empty `data` is the end of the connection.
+        Raises `h11.ProtocolError`, or `ConnectionResetError` at the end."""
         self._received += len(data)
         if self._received > MAX_ANSWER:
             raise h11.RemoteProtocolError(f"the answer is over {MAX_ANSWER} bytes")
@@ -62,7 +62,7 @@ class Exchange:
                 raise ConnectionResetError
 
     def reusable(self) -> bool:
-        """Whether another request may follow. Call it once, after an answer."""
+        """Return whether another request may follow. Call it once, after an answer."""
         connection = self._connection
         if connection.our_state is not h11.DONE or connection.their_state is not h11.DONE:
             return False

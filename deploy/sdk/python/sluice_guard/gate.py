@@ -14,7 +14,8 @@ Source = str | Callable[..., str]
 """A source's id, or a function that makes it from the arguments of a call."""
 
 Answering = bool | type[Exception]
-"""Whether a refusal's text is returned, or the exception that it is raised in."""
+"""The way of a refusal: True returns its text, a class of exceptions is raised with it, False
+raises the refusal itself."""
 
 
 class Gate:
@@ -29,17 +30,17 @@ class Gate:
         self._answer = answer
 
     def enter(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Returns on an ALLOW only. Raises `NotAllowed`."""
+        """Return on an ALLOW only. Raises `NotAllowed`."""
         source_id = self._source_id(args, kwargs)
         require(source_id, self._guard.check(source_id, self._sensitivity))
 
     async def aenter(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Returns on an ALLOW only. Raises `NotAllowed`."""
+        """Return on an ALLOW only. Raises `NotAllowed`."""
         source_id = self._source_id(args, kwargs)
         require(source_id, await self._guard.acheck(source_id, self._sensitivity))
 
     def instead(self, refusal: NotAllowed) -> str:
-        """What the call returns instead. Raises the refusal unless it is to be an answer."""
+        """Return what the call returns instead. Raises the refusal unless it is to be an answer."""
         if isinstance(self._answer, type):
             raise self._answer(str(refusal)) from refusal
         if not self._answer:
@@ -51,6 +52,6 @@ class Gate:
 
 
 def require(source_id: str, decision: Decision) -> None:
-    """Returns on an ALLOW only. Raises `Denied`."""
+    """Return on an ALLOW only. Raises `Denied`."""
     if not decision:
         raise Denied(source_id, decision)

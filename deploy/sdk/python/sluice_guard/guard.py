@@ -85,8 +85,8 @@ class Guard:
         query: str | None = None,
         source_type: str = "sdk",
     ) -> Decision:
-        """Sluice's decision on reading the source at this level. Raises `Unavailable` if there is
-        none. `query`: what is searched for, for the record."""
+        """Return Sluice's decision on reading the source at this level. Raises `Unavailable` if
+        there is none. `query` is the text that is searched for, for the record."""
         prepare = self._prepare(source_id, sensitivity, query, source_type)
         answer = "the guard is closed" if self._closed else self._connections.post(prepare)
         return _decision(source_id, answer)
@@ -99,7 +99,7 @@ class Guard:
         query: str | None = None,
         source_type: str = "sdk",
     ) -> Decision:
-        """`check`, in an event loop of asyncio."""
+        """Do the same as `check`, in an event loop of asyncio."""
         prepare = self._prepare(source_id, sensitivity, query, source_type)
         if self._closed:
             return _decision(source_id, "the guard is closed")
@@ -108,9 +108,10 @@ class Guard:
     def source(
         self, source_id: Source, sensitivity: Sensitivity = "critical"
     ) -> Callable[[Function], Function]:
-        """A decorator: each call of the function needs an ALLOW for the source, and else raises
-        `Denied` or `Unavailable` before anything of the function runs. A generator is checked when
-        its first item is asked for. `source_id` may be a function of the call's arguments."""
+        """Return a decorator: each call of the function needs an ALLOW for the source, and else
+        raises `Denied` or `Unavailable` before anything of the function runs. A generator is
+        checked when its first item is requested. `source_id` may be a function of the call's
+        arguments."""
         gate = Gate(self, source_id, sensitivity)
         return lambda function: behind(gate, function)
 
@@ -141,10 +142,10 @@ class Guard:
         sensitivity: Sensitivity = "critical",
         answer: Answering = False,
     ) -> Function | Callable[[Function], Function]:
-        """A function that will be an agent's tool, behind a decision: below `@function_tool`,
-        `@tool` and so on. `source`: by default `tool://` and the function's name. `answer` is how
-        the model gets to read a refusal, where a framework hides other exceptions from it: True
-        returns its text, a class of exceptions is raised with its text."""
+        """Return a function for an agent's tool, behind a decision: below `@function_tool`, `@tool`
+        and so on. `source`: by default `tool://` and the function's name. `answer` tells how the
+        model reads a refusal, if a framework hides other exceptions from it: True returns its text,
+        a class of exceptions is raised with its text."""
 
         def wrap(function: Function) -> Function:
             named = source or f"tool://{getattr(function, '__name__', 'unnamed')}"
@@ -160,8 +161,8 @@ class Guard:
         *,
         answer: bool = False,
     ) -> GuardedRetriever:
-        """A retriever of LangChain behind a decision, itself a `BaseRetriever`. With `answer`, what
-        would be raised is the text of the one document that it returns."""
+        """Return a retriever of LangChain behind a decision, itself a `BaseRetriever`. With
+        `answer`, a refusal is not raised: its text is the one document that it returns."""
         from sluice_guard.langchain import GuardedRetriever
 
         return GuardedRetriever(
@@ -175,20 +176,20 @@ class Guard:
         *,
         answer: bool = False,
     ) -> GuardPostprocessor:
-        """A node postprocessor of LlamaIndex: nodes whose source is not allowed go no further.
-        `source` and `sensitivity` may be functions of a node. With `answer`, what would be raised
-        is the text of a node that stands for those of the source."""
+        """Return a node postprocessor of LlamaIndex that removes the nodes whose source is not
+        allowed. `source` and `sensitivity` may be functions of a node. With `answer`, a refusal is
+        not raised: its text is a node that stands for those of the source."""
         from sluice_guard.llama_index import GuardPostprocessor
 
         return GuardPostprocessor(guard=self, source=source, sensitivity=sensitivity, answer=answer)
 
     def close(self) -> None:
-        """Close what no check uses. Later checks raise `Unavailable`."""
+        """Close the connections that no check uses. Later checks raise `Unavailable`."""
         self._closed = True
         self._connections.close()
 
     async def aclose(self) -> None:
-        """`close`, and the connections of this event loop."""
+        """Do the same as `close`, and close the connections of this event loop."""
         self.close()
         self._async_connections.close()
 
@@ -231,7 +232,8 @@ class Guard:
 
 
 def _decision(source_id: str, answer: Answer | str) -> Decision:
-    """Raises `Unavailable`, here, where no frame and no context holds what was sent."""
+    """Read the decision. Raises `Unavailable` here, where no frame and no context holds the
+    request."""
     decision = answer if isinstance(answer, str) else read_decision(answer)
     if isinstance(decision, str):
         status = None if isinstance(answer, str) else answer.status

@@ -1,4 +1,5 @@
-"""The body of `POST /v1/context/evaluate`: who wants to read what, for whom."""
+"""The body of `POST /v1/context/evaluate`: the agent, the source that it wants to read, and the
+user."""
 
 from __future__ import annotations
 
@@ -7,14 +8,14 @@ import json
 from sluice_guard.attribution import Acting
 
 Asker = tuple[str, str, Acting]
-"""The agent's id, its role, and for whom it acts."""
+"""The agent's id, its role, and the context in which it acts."""
 
 
 def written(
     asker: Asker, source_id: str, sensitivity: str, query: str | None, source_type: str
 ) -> bytes:
-    """The question as JSON. Raises `TypeError` for a source or a level that is no text: a function
-    of the caller's may have made it."""
+    """Return the question as JSON. Raises `TypeError` for a source or a level that is no text: a
+    function of the caller's may have made it."""
     for given in (source_id, sensitivity):
         if not isinstance(given, str):
             raise TypeError(f"a source and its level are texts, not `{type(given).__name__}`")

@@ -14,8 +14,9 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def behind(gate: Gate, function: Function) -> Function:
-    """`function`, of the same kind and signature. Raises `TypeError` for anything else, since a
-    class, a `staticmethod` or a framework's object would be called in other ways than this one."""
+    """Return `function` behind the gate, of the same kind and signature. Raises `TypeError` for
+    anything else, since a class, a `staticmethod` or a framework's object would be called in other
+    ways than this one."""
     if isinstance(function, (staticmethod, classmethod)):
         raise TypeError("put the guard below `@staticmethod` or `@classmethod`")
     if not inspect.isroutine(function) and not isinstance(function, functools.partial):
