@@ -41,7 +41,7 @@ _OF_BOTH = (
 )
 _OF_PAGES = ("add_locator_handler",)
 _OF_CONTEXTS = ("grant_permissions", "new_cdp_session", "set_geolocation", "set_offline")
-"""Methods with an effect that lasts: Playwright can't take it back, or it would cost more."""
+"""The methods with an effect that lasts: Playwright can't take it back, or it would cost more."""
 # A page without script never resolves a promise, so this must not need one.
 _PARALYSE = """() => {
   const isReal = String(setTimeout).includes("[native code]");  // and no clock of Playwright's
@@ -69,7 +69,7 @@ class SharedTab:
 
     @classmethod
     async def opened(cls, browser: Browser, *, script: bool) -> SharedTab:
-        """A new one; without `script`, its pages can't run any."""
+        """Open a new tab; without `script`, its pages can't run any."""
         context = await browser.new_context(java_script_enabled=script)
         context.set_default_timeout(PATIENCE * 1000)
         page = await context.new_page()
@@ -87,7 +87,7 @@ class SharedTab:
         color_scheme: ColorScheme,
     ) -> None:
         """Prepare the tab for a test: relative addresses lead to `address`, the only one that its
-        pages may ask, and `faults` collects what goes wrong."""
+        pages may ask, and `faults` collects their faults."""
         if self._address not in ("", address):
             # The service there may have ended, which the last test's page would complain of.
             await self._goto("about:blank")
@@ -158,7 +158,7 @@ class Tabs:
         self._script = dict[SharedTab, bool]()
 
     async def take(self, *, script: bool = True) -> SharedTab:
-        """A tab that no test has at present."""
+        """Return a tab that no test has at present."""
         if self._free[script]:
             return self._free[script].pop()
         tab = await SharedTab.opened(self._browser, script=script)

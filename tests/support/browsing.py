@@ -40,7 +40,7 @@ class Watched:
         color_scheme: ColorScheme = "light",
         java_script_enabled: bool = True,
     ) -> Page:
-        """A blank page that shares nothing with the others, and has these cookies."""
+        """Open a blank page that shares nothing with the others, and has these cookies."""
         tab = await self._tabs.take(script=java_script_enabled)
         self._lent.append(tab)
         await tab.lend(self.address, self.faults, cookies, viewport, color_scheme)
@@ -74,7 +74,7 @@ async def launched(program: Path) -> AsyncIterator[Browser]:
 
 @asynccontextmanager
 async def watching(tabs: Tabs, address: str) -> AsyncIterator[Watched]:
-    """Fails at the end if one of the pages had a fault."""
+    """Fail at the end if one of the pages had a fault."""
     watched = Watched(tabs, address)
     try:
         yield watched

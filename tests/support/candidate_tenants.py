@@ -1,4 +1,5 @@
-"""Tenants at random, with candidates and without them, and what the core makes of each request."""
+"""Makes tenants at random, with candidates and without them, and the core's decision on each
+request."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -62,7 +63,7 @@ class TenantWithCandidates:
 
 
 def policies(draw: Random) -> Policies:
-    """Up to three policies for each role but the last."""
+    """Return up to three policies for each role but the last."""
     return {
         role: [_policy(draw, f"{role}-{number}", role) for number in range(draw.randint(0, 3))]
         for role in ROLES[:-1]
@@ -70,7 +71,7 @@ def policies(draw: Random) -> Policies:
 
 
 def changed(draw: Random, before: Policies) -> Policies:
-    """The same policies, but for one role."""
+    """Return the same policies, but for one role."""
     role = draw.choice(ROLES)
     return {**before, role: [_policy(draw, f"{role}-new", role)]}
 
@@ -95,7 +96,7 @@ def _policy(draw: Random, name: str, role: str) -> Policy:
 
 
 def body(draw: Random) -> dict[str, Any]:
-    """The body of an evaluation."""
+    """Return the body of an evaluation."""
     asked: dict[str, Any] = {
         "agent_role": draw.choice(ROLES),
         "user_id": "ann@example.com",
@@ -114,7 +115,7 @@ def body(draw: Random) -> dict[str, Any]:
 
 
 class Oracle:
-    """What the core says that each candidate decides, from the documents as they were published."""
+    """The core's decision of each candidate, from the documents as they were published."""
 
     def __init__(self, control: FakeControlApi, world: TenantWithCandidates) -> None:
         self._listed = world.listed
@@ -127,13 +128,13 @@ class Oracle:
             self._roles[each.name] = PolicySet(documents.get)
 
     def response(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """`pub.response` as the active policies decide, by the facts of the record."""
+        """Return `pub.response` as the active policies decide, by the facts of the record."""
         recorded = read_facts(record)
         role = self._active.role(recorded.retrieval.agent_role)
         return response_of(evaluate(recorded.retrieval, recorded.facts(role)))
 
     def differing(self, record: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """`pub.candidates` as it should be, by the facts of the record."""
+        """Return `pub.candidates` as it should be, by the facts of the record."""
         found: list[dict[str, Any]] = []
         if not record["pub"]["facts"]:
             return found

@@ -46,7 +46,7 @@ class Authority:
         return self.folder / f"{self.name}.pem"
 
     def issue(self, *names: str, password: bytes | None = None) -> Pair:
-        """A certificate for these names and addresses."""
+        """Return a certificate for these names and addresses."""
         key = ec.generate_private_key(ec.SECP256R1())
         made = (
             _builder(names[0], self._certificate.subject, key)
@@ -65,7 +65,8 @@ class Authority:
         return pair
 
     def client(self, pair: Pair | None = None) -> ssl.SSLContext:
-        """What a client is to trust this authority by, and to show. As strict as Python 3.13."""
+        """Return a client's context that trusts this authority, and shows a certificate. As strict
+        as Python 3.13."""
         context = ssl.create_default_context(cafile=self.path)
         context.verify_flags |= ssl.VERIFY_X509_STRICT
         if pair is not None:
@@ -73,7 +74,8 @@ class Authority:
         return context
 
     def server(self, *names: str, asks: bool = False) -> ssl.SSLContext:
-        """What a server shows for these names; `asks` for a certificate of this authority."""
+        """Return a server's context for these names; with `asks`, it asks for a certificate of this
+        authority."""
         pair = self.issue(*names)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(pair.certificate, pair.key)
@@ -85,7 +87,7 @@ class Authority:
 
 @cache
 def authority(name: str = "authority") -> Authority:
-    """One of this process's own for each name."""
+    """Return an authority of this process for each name."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     made = (

@@ -63,7 +63,8 @@ def key_set(*keys: dict[str, Any]) -> bytes:
 def claims(
     account: str = "loans", namespace: str = "lending", pod: str = "", **changed: Any
 ) -> dict[str, Any]:
-    """What the API server (1.36) writes into a projected token; a value of None is left out."""
+    """Return the claims that the API server (1.36) writes into a projected token; a value of None
+    is left out."""
     now, pod = int(time.time()), pod or f"{account}-0"
     found = {
         "aud": ["sluice"],
@@ -89,7 +90,7 @@ def token(
     header: dict[str, Any] | bytes | None = None,
     sign: Sign = rs256,
 ) -> str:
-    """A signed token. Bytes are taken as they are, to write what `json` would not."""
+    """Return a signed token. Bytes are taken as they are, to write what `json` would not."""
     payload = claims() if payload is None else payload
     header = {"alg": "RS256", "kid": RSA_KID} if header is None else header
     signed = ".".join(

@@ -21,8 +21,8 @@ Command = Callable[..., tuple[int, str]]
 def command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Command]:
-    """Runs the service, or one of its commands, in this process. Returns its exit code, and what
-    it says."""
+    """Run the service, or one of its commands, in this process. Returns its exit code and its
+    output."""
     loggers = [logging.getLogger(), logging.getLogger("sluice")]
     before, levels = list(loggers[0].handlers), [each.level for each in loggers]
     for place, name in ((sys, "excepthook"), (sys, "unraisablehook"), (threading, "excepthook")):

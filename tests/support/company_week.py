@@ -1,4 +1,4 @@
-"""A company's week on a running control API: what people look at in the console.
+"""A company's week on a running control API, for people to look at in the console.
 
 The same seed makes the same week: agents in every status, policies, guardrails, a candidate,
 decisions with the shape of working days, sessions, alerts that fired, keys that expire, sidecars,
@@ -66,7 +66,7 @@ class CompanyWeek:
 
     api: ControlApi
     policy_id: str = ""
-    """Of a policy that no file defines, with a history."""
+    """The id of a policy that no file defines, with a history."""
     filed_policy_id: str = ""
     key_id: str = ""
     rule_id: str = ""
@@ -78,7 +78,7 @@ class CompanyWeek:
     agent_id: str = "agt_support_web"
     session_id: str = "support-0001"
     tenant_id: str = ""
-    """Of another tenant."""
+    """The id of another tenant."""
     tenant_key: str = ""
     allowed: str = ""
     """The id of a decision that allowed."""
@@ -88,7 +88,7 @@ class CompanyWeek:
 
 
 def policy(role: str, **changed: Any) -> dict[str, Any]:
-    """A role's policy, as the API takes it."""
+    """Return a role's policy, as the API takes it."""
     allowed, denied, level = ROLES[role]
     return {
         "name": f"{role}_reads",
@@ -104,7 +104,8 @@ def policy(role: str, **changed: Any) -> dict[str, Any]:
 def inhabited(
     directory: Path, *, now: float | None = None, **settings: str
 ) -> Iterator[CompanyWeek]:
-    """The week's end. `now` is the time then, in seconds since 1970; the real one unless given."""
+    """Make the week. `now` is the time at its end, in seconds since 1970; the real time unless
+    given."""
     filed = """\
 policies:
   - name: support_assistant_reads
@@ -210,7 +211,8 @@ def _watch(world: CompanyWeek) -> None:
 
 
 def _decide(world: CompanyWeek, chance: random.Random, present: float) -> None:
-    """Decisions of five days: many in the mornings, few at night, and one agent that goes wrong."""
+    """Make the decisions of five days: many in the mornings, few at night, and one agent that goes
+    wrong."""
     number = 0
     for hour in range(0, _DAYS * 24, 3):
         world.api.time.ahead = present - (_DAYS * 24 - hour) * _HOUR + chance.random() * 600

@@ -54,7 +54,7 @@ class Answer(NamedTuple):
 
 
 class MovableClock:
-    """The real time, and what tests add to it."""
+    """The real time, and the seconds that tests add to it."""
 
     def __init__(self) -> None:
         self.ahead = 0.0
@@ -136,7 +136,7 @@ class ControlApi:
         return self
 
     def _console_origin(self) -> str:
-        """Where a browser finds the console."""
+        """Return the address at which a browser finds the console."""
         if given := self.environ.get("SLUICE_CONSOLE_URL"):
             return given.rstrip("/")
         name = self.directory / "data" / "console-host"
@@ -166,7 +166,7 @@ class ControlApi:
         timeout: float = 30,
         port: int | None = None,
     ) -> Answer:
-        """One request; by the key that may do it unless another, or None, is given."""
+        """Send one request; with the key that may do it unless another, or None, is given."""
         sent = {"Content-Type": "application/json"} if body is not None or raw is not None else {}
         if key is not None:
             sent["X-API-Key"] = key or (SUPERADMIN if _of_all(path) else self.admin_key)
@@ -181,7 +181,7 @@ class ControlApi:
             connection.close()
 
     def admin(self, method: str, path: str, body: object = None) -> Any:
-        """The body of a request that must succeed."""
+        """Return the body of a request that must succeed."""
         answer = self.call(method, path, body)
         assert answer.status < 300, (answer.status, answer.raw)
         return answer.body
@@ -194,7 +194,7 @@ class ControlApi:
         return key
 
     def approved(self, agent_id: str, role: str = "support", **fields: Any) -> str:
-        """An agent that may evaluate."""
+        """Return an agent that may evaluate."""
         self.admin("POST", "/v1/agents", {"agent_id": agent_id, "agent_role": role, **fields})
         for status in ("pending_approval", "approved"):
             self.admin("PATCH", f"/v1/agents/{agent_id}/status", {"status": status})
@@ -206,7 +206,7 @@ class ControlApi:
         return answer.body
 
     def verified(self) -> Any:
-        """The report on the log, which must hold."""
+        """Return the report on the log, which must hold."""
         report = self.admin("GET", "/v1/audit/verify")
         assert report["valid"], report
         return report
@@ -216,7 +216,7 @@ class ControlApi:
         return found
 
     def pages(self, path: str) -> Iterator[Any]:
-        """Every page of a list, by its `Link`."""
+        """Yield every page of a list, by its `Link`."""
         while path:
             answer = self.call("GET", path)
             assert answer.status == 200, answer.raw
@@ -227,12 +227,12 @@ class ControlApi:
 
 
 def _of_all(path: str) -> bool:
-    """Whether it lies where only the superadmin's key opens."""
+    """Return whether the path belongs to those that only the superadmin's key opens."""
     return path.startswith("/v1/admin/")
 
 
 def asked(**changed: Any) -> dict[str, Any]:
-    """An evaluation that is allowed unless changed."""
+    """Return an evaluation that is allowed unless it is changed."""
     body = {
         "agent_role": "support",
         "user_id": "ann",

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class ControlApiProcess:
-    """`python -m control_api`, and what it says. `program` is what Python runs instead."""
+    """`python -m control_api`, and its output. `program` replaces it as the arguments of Python."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class ControlApiProcess:
         return (self.directory / "output").read_text()
 
     def ready(self) -> int:
-        """The port, once it says where it listens."""
+        """Return the port, once it says where it listens."""
         mark = "listens on http://127.0.0.1:"
 
         def listening() -> bool:

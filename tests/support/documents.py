@@ -18,7 +18,7 @@ SHELL = {"sh", "bash", "shell", "console"}
 
 
 class Block(NamedTuple):
-    """What is fenced in a document: its language, and its lines."""
+    """A fenced block of a document: its language, and its lines."""
 
     page: str
     language: str
@@ -26,24 +26,24 @@ class Block(NamedTuple):
 
     @property
     def title(self) -> str:
-        """What the first comment says, up to a colon; empty without one."""
+        """The text of the first comment, up to a colon; empty without one."""
         found = re.match(r"# ([^\n:]+)", self.text)
         return "" if found is None else found[1]
 
 
 def blocks(page: str) -> Iterator[Block]:
-    """All fenced blocks of a document, given by its path in the project."""
+    """Yield all fenced blocks of a document, given by its path in the project."""
     for _, language, text in _FENCE.findall((ROOT / page).read_text("utf-8")):
         yield Block(page, language, text)
 
 
 def pages() -> list[str]:
-    """Every document of the project."""
+    """Return every document of the project."""
     return sorted(str(each.relative_to(ROOT)) for each in files() if each.suffix == ".md")
 
 
 def commands(page: str, title: str) -> str:
-    """The commands of one block."""
+    """Return the commands of one block."""
     (found,) = (
         each.text for each in blocks(page) if each.language in SHELL and each.title == title
     )

@@ -39,7 +39,8 @@ FAR = 4_102_444_800_000_000
 
 
 def policy(**changes: Any) -> Policy:
-    """Allows the role up to `high` on `contracts` and `rates`, but for `changes`."""
+    """Return a policy that allows the role up to `high` on `contracts` and `rates`, but for
+    `changes`."""
     fields: dict[str, Any] = {
         "policy_id": "pol_1",
         "version": 1,
@@ -74,23 +75,24 @@ class FakeControlApi:
         self.refuse_claims_with: int | None = None
         """A status that every route answers with."""
         self.feeds = True
-        """Whether the policy set can be had here; False leaves Redis as the only way."""
+        """True if the policy set can be had here; False leaves Redis as the only way."""
         self.looked_up: list[list[str]] = []
         self.tamper: Any = None
-        """Called with each policy-set answer before it is sent."""
+        """A function that is called with each policy-set answer before it is sent."""
         self.hold_claims: asyncio.Event | None = None
         self.ship = True
         self.answers_at_once = False
-        """Whether a poll without news is answered at once."""
+        """True if a poll without news is answered at once."""
         self._changed = asyncio.Event()
         self._held: dict[str, tuple[int, str]] = {}
         self._runner: web.AppRunner | None = None
         self.port = 0
         self.redis_url: RedisUrl | None = None
-        """Where sidecars are told to take the policy set from; None for here."""
+        """The Redis that sidecars are told to take the policy set from; None for this fake
+        itself."""
 
     def publish(self, changes: dict[str, bytes | None]) -> int:
-        """One transaction: each document gets a revision of its own."""
+        """Publish documents in one transaction: each gets a revision of its own."""
         for name, body in changes.items():
             self.revision += 1
             self.documents[name] = (self.revision, body)
@@ -99,7 +101,7 @@ class FakeControlApi:
         return self.revision
 
     def create_tenant(self, *policies: Policy, settings: TenantSettings | None = None) -> None:
-        """A tenant with one role, an approved agent, and a key of each scope."""
+        """Create a tenant with one role, an approved agent, and a key of each scope."""
         self.publish(
             {
                 "tenant": tenant_document(settings or TenantSettings(self.tenant_id)),
@@ -128,7 +130,7 @@ class FakeControlApi:
         self.port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
-        """Stops listening; `start` opens the same port again."""
+        """Stop listening; `start` opens the same port again."""
         if self._runner is not None:
             self._changed.set()
             await self._runner.cleanup()
@@ -281,7 +283,7 @@ class FakeControlApi:
         )
 
     def decisions(self) -> list[dict[str, Any]]:
-        """`pub.response` of every decision in the log."""
+        """Return `pub.response` of every decision in the log."""
         return [each["pub"]["response"] for each in self.records if each["kind"] == "decision"]
 
 
@@ -296,7 +298,7 @@ async def fake_control_api() -> AsyncIterator[FakeControlApi]:
 
 
 def many_roles(count: int) -> Iterable[tuple[str, bytes | None]]:
-    """Documents of so many further roles."""
+    """Return the documents of so many further roles."""
     for number in range(count):
         role = f"role-{number}"
         yield role_name(role), role_document([policy(name=f"p{number}", agent_role=role)])

@@ -1,4 +1,4 @@
-"""The control API as a sidecar sees it by way of Redis: what it publishes, signed, and heartbeats.
+"""The control API as a sidecar sees it by way of Redis: signed heads and documents, and heartbeats.
 
 The form of what lies in Redis is the contract between the two services; the suite of the control
 API holds the real one to the same form, and `tests/stories` runs both together.
@@ -39,7 +39,7 @@ from tests.support.redis import Redis
 
 
 class FakeControlApiWithRedis(FakeControlApi):
-    """Publishes to `server` what it publishes, at once; answers challenges while `beats`."""
+    """Publishes each change to `server` at once; answers challenges while `beats`."""
 
     def __init__(self, server: Redis, *, cluster: bool = False) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class FakeControlApiWithRedis(FakeControlApi):
         return revision
 
     def create_tenant(self, *policies: Policy, settings: TenantSettings | None = None) -> None:
-        """The key of the sidecar itself is a document too."""
+        """Create a tenant. The sidecar's own key is a document too."""
         super().create_tenant(*policies, settings=settings)
         self.publish({key_name(key_digest(SIDECAR_KEY)): key_document(Key("key_s", "sidecar"))})
 
@@ -92,7 +92,8 @@ class FakeControlApiWithRedis(FakeControlApi):
     def push(
         self, since: int, changes: dict[str, bytes | None], *, without: Collection[str] = ()
     ) -> None:
-        """A change, and nothing else. `without` the bodies of these, as if Redis had lost them."""
+        """Push a change, and nothing else. `without` leaves out the bodies of these documents, as
+        if Redis had lost them."""
         sealed = self.head(since, tuple(changes)).sealed(self.signer)
         with self.redis.pipeline(transaction=True) as pipe:
             self._write(pipe, changes, sealed)
@@ -134,14 +135,14 @@ class FakeControlApiWithRedis(FakeControlApi):
                     self.answer([fields[b"n"].decode() for _, fields in entries])
 
     def answer(self, nonces: list[str], **changed: Any) -> None:
-        """A heartbeat for these challenges."""
+        """Return a heartbeat for these challenges."""
         if self.beats:
             fields = {"epoch": self.epoch, "revision": self.revision, **changed}
             beat = Heartbeat(tenant_id=self.tenant_id, now=0, nonces=tuple(nonces), **fields)
             self.redis.xadd(beats_key(self.tenant_id), {"b": beat.sealed(self.signer)}, maxlen=64)
 
     def missing(self) -> list[str]:
-        """Fields that sidecars reported as missing."""
+        """Return the fields that sidecars reported as missing."""
         entries = self.redis.xrange(doubts_key(self.tenant_id))
         reports = [orjson.loads(entry[b"f"]) for _, entry in entries]
         return [field for fields in reports for field in fields]

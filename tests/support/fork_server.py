@@ -32,13 +32,13 @@ MODULES = {
     "control_api": ("serve", "supervise", "purge"),
     "sidecar": ("__main__",),
 }
-"""The services that run as a fork, and the modules of it that import all others."""
+"""The services that run as a fork, and those of their modules that import all others."""
 LARGEST = 1 << 18
 _on: list[bool] = []
 
 
 class Fork:
-    """What `subprocess.Popen` offers of a process, for one that is another's child."""
+    """The members of `subprocess.Popen` that tests use, for a process that is another's child."""
 
     def __init__(self, status: socket.socket) -> None:
         self._status = status
@@ -141,7 +141,7 @@ def _ask(
 
 @functools.cache
 def _server(module: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    """The connection to the process that forks, which ends when this process does."""
+    """Return the connection to the process that forks, which ends when this process does."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LARGEST)
     with theirs:

@@ -22,7 +22,7 @@ from tests.support import waiting
 
 
 class LoopClock:
-    """The clock of the running loop, and `clock` for what is given one."""
+    """The clock of the running loop; `clock` is for code that takes one."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -38,8 +38,8 @@ class LoopClock:
         return time.time_ns() // 1000 + int(self._ahead * 1e6)
 
     async def skip(self, seconds: float) -> None:
-        """Return once the timers that this makes due have run: those that all tasks have set that
-        can run on by now."""
+        """Skip these seconds, and return once the timers that became due have run: those that all
+        tasks that can run by now have set."""
         await waiting.turns()
         self._ahead += seconds
         for timer in sorted(self._timers, key=_Timer.when):
@@ -97,7 +97,7 @@ class _Timer:
 
 @contextmanager
 def moving_clock() -> Iterator[LoopClock]:
-    """Replaces the running loop's clock. On uvloop, timers that were set before don't move."""
+    """Replace the running loop's clock. On uvloop, timers that were set before don't move."""
     loop, made = asyncio.get_running_loop(), LoopClock()
     replaced: dict[str, Any] = {"time": made.monotonic}
     if isinstance(loop, uvloop.Loop):

@@ -23,8 +23,8 @@ from tests.support.postgres import Server, serving
 
 @contextlib.contextmanager
 def database(folder: Path, owner: int) -> Iterator[str]:
-    """The URL of a fresh copy, as its owner; `serving` returns that of the role that owns nothing
-    in it. `folder` and `owner` are the run's, as for `postgres.shared_server`."""
+    """Yield the URL of a fresh copy, as its owner; `serving` returns that of the role that owns
+    nothing in it. `folder` and `owner` are the run's, as for `postgres.shared_server`."""
     server = postgres.shared_server(folder, owner)
     with server.database(template=_template(server, folder)) as url:
         yield url
@@ -38,7 +38,7 @@ def sqlite(path: Path) -> None:
 
 @functools.cache
 def _sqlite_file() -> bytes:
-    """Its bytes, made once per process."""
+    """Return the bytes of a migrated file, made once per process."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "sluice.db"
         sqlite_store.migrate(parse_url(f"sqlite:///{path}"))
@@ -46,7 +46,7 @@ def _sqlite_file() -> bytes:
 
 
 def _template(server: Server, folder: Path) -> str:
-    """The name of the database to copy. The first caller, in any worker, creates it."""
+    """Return the name of the database to copy. The first caller, in any worker, creates it."""
     answer = folder / "migrated"
     with (folder / "migrated.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -13,8 +13,8 @@ VALUES: tuple[Any, ...] = (
 
 
 def mutated(document: Any, random: Random, times: int, keys: tuple[str, ...]) -> Any:
-    """A copy of `document` with `times` changes: a value replaced or moved, a key removed, added or
-    renamed. `keys` are names of keys that may appear."""
+    """Return a copy of `document` with `times` changes: a value replaced or moved, a key removed,
+    added or renamed. `keys` are names of keys that may appear."""
     changed = deepcopy(document)
     for _ in range(times):
         places = list(_places(changed))
@@ -38,7 +38,7 @@ def mutated(document: Any, random: Random, times: int, keys: tuple[str, ...]) ->
 
 
 def _places(value: Any) -> Any:
-    """Every container and key or index in it."""
+    """Yield every container and key or index in it."""
     if isinstance(value, dict | list):
         for at in value if isinstance(value, dict) else range(len(value)):
             yield value, at

@@ -37,7 +37,7 @@ OTHER = "ten_other"
 
 
 class Now:
-    """The real time plus what a test adds."""
+    """The real time, plus the time that a test adds."""
 
     def __init__(self) -> None:
         self.ahead = 0
@@ -48,7 +48,8 @@ class Now:
 
 @dataclass
 class OpenStore:
-    """`database` is what `store` works on: a test replaces its methods to make them fail."""
+    """A store and its database. A test replaces methods of `database`, on which `store` works, to
+    make them fail."""
 
     url: str
     database: Database
@@ -57,13 +58,13 @@ class OpenStore:
     now: Now
 
     async def rows(self, statement: str, **values: Any) -> list[Any]:
-        """The rows of a statement, on a connection outside the store."""
+        """Return the rows of a statement, on a connection outside the store."""
         return await sql(self.url, statement, **values)
 
 
 @asynccontextmanager
 async def opened(url: str, limits: DatabaseLimits = LIMITS) -> AsyncIterator[OpenStore]:
-    """Opens the store at `url` as a service does. A new one gets two tenants."""
+    """Open the store at `url` as a service does. A new one gets two tenants."""
     now = Now()
     async with asyncio.TaskGroup() as group:
         database = await connect(url, limits)
@@ -91,7 +92,7 @@ async def _first_start(store: Store) -> None:
 
 
 async def sql(url: str, statement: str, **values: Any) -> list[Any]:
-    """Runs a statement as a superuser of the database; returns its rows."""
+    """Run a statement as a superuser of the database; returns its rows."""
     engine = create_async_engine(parse_url(unbound(url)), poolclass=NullPool)
     try:
         async with engine.begin() as connection:
@@ -106,7 +107,7 @@ def event_id() -> str:
 
 
 def decision(verdict: str = "ALLOW", **asked: Any) -> Record:
-    """The record of a decision on a retrieval with these fields."""
+    """Return the record of a decision on a retrieval with these fields."""
     fields = {
         "agent_role": "support",
         "user_id": "u-1",
@@ -124,7 +125,7 @@ def decision(verdict: str = "ALLOW", **asked: Any) -> Record:
 
 
 def action(event: str, leaf: bytes, number: int) -> Record:
-    """The record of a lineage action on an event."""
+    """Return the record of a lineage action on an event."""
     return lineage_record(
         ReportedAction(event, leaf, "summary_sent", {"number": number}, "completed"),
         record_id=event_id(),
@@ -147,7 +148,7 @@ class Spool:
         return [self.record(decision(**asked)) for _ in range(count)]
 
     def record(self, record: Record, at: int | None = None) -> dict[str, Any]:
-        """The next payload, decoded."""
+        """Return the next payload, decoded."""
         t = rfc3339(at or time.time_ns() // 1000)
         core = record.core(src_member(self.source, self.instance, self.n, self.prev, t))
         self.hashes.append(core_hash(core))

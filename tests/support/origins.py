@@ -80,17 +80,17 @@ class Origin:
     pid: int
 
     def seen(self) -> list[str]:
-        """The log's lines so far."""
+        """Return the log's lines so far."""
         return self.log.read_text(errors="replace").splitlines()
 
     def cases(self) -> set[str]:
-        """Every `X-Case` that has arrived."""
+        """Return every `X-Case` that has arrived."""
         return {line.split(" ")[0] for line in self.seen()}
 
 
 @contextmanager
 def nginx(directory: Path) -> Iterator[Origin]:
-    """nginx: static files below `/files/`, and njs for the rest."""
+    """Start nginx: static files below `/files/`, and njs for the rest."""
     program = servers.need("nginx")
     port, log = free_port(), directory / "nginx-access.log"
     config = directory / "nginx.conf"
@@ -105,7 +105,7 @@ def nginx(directory: Path) -> Iterator[Origin]:
 
 @contextmanager
 def haproxy(directory: Path) -> Iterator[Origin]:
-    """haproxy before uvicorn: its parser is another than uvicorn's."""
+    """Start haproxy before uvicorn: its parser is another than uvicorn's."""
     program = servers.need("haproxy")
     with uvicorn(directory, "httptools") as behind:
         port = free_port()
@@ -127,7 +127,7 @@ def node(directory: Path) -> Iterator[Origin]:
 
 @contextmanager
 def uvicorn(directory: Path, parser: str = "h11") -> Iterator[Origin]:
-    """An ASGI server, which parses with h11 unless told otherwise."""
+    """Start an ASGI server, which parses with h11 unless told otherwise."""
     _need_module("uvicorn")
     port = free_port()
     command = [sys.executable, "-m", "uvicorn", "tests.support.origin_apps.asgi:app"]
@@ -140,7 +140,7 @@ def uvicorn(directory: Path, parser: str = "h11") -> Iterator[Origin]:
 
 @contextmanager
 def waitress(directory: Path) -> Iterator[Origin]:
-    """A WSGI server with its own parser."""
+    """Start a WSGI server with its own parser."""
     _need_module("waitress")
     port = free_port()
     command = [sys.executable, "-m", "tests.support.origin_apps.wsgi", str(port)]

@@ -24,13 +24,13 @@ WITH_PROGRAMS = (
 
 
 def tool(name: str) -> str | None:
-    """The path of an installed or fetched program."""
+    """Return the path of an installed or fetched program."""
     return shutil.which(name, path=PATH)
 
 
 @functools.cache
 def possible(*tools: str) -> bool:
-    """Whether this process may make namespaces and has all these programs."""
+    """Return whether this process may make namespaces and has all these programs."""
     if os.geteuid() != 0 or not all(map(tool, (*tools, "ip", "unshare", "nsenter", "setpriv"))):
         return False
     cable = ["ip", "link", "add", "v0", "type", "veth", "peer", "name", "v1"]

@@ -15,19 +15,19 @@ _LOCAL = ("data", "blob", "about")
 
 
 class Faults:
-    """What must not happen on a page, each as a line: a message in the console, an error of a
-    script, a violation of the page's policy, a request that failed or went to another host."""
+    """The events that must not happen on a page, each as a line: a message in the console, an error
+    of a script, a violation of the page's policy, a request that failed or went to another host."""
 
     def __init__(self) -> None:
         self._found: list[str] = []
         self._expected: list[str] = []
 
     def expect(self, text: str) -> None:
-        """A test that makes a fault says so first: lines with this text don't count."""
+        """Announce a fault that the test makes itself: lines with this text don't count."""
         self._expected.append(text)
 
     def note(self, line: str) -> None:
-        """A fault that a test has found."""
+        """Note a fault that a test has found."""
         self._found.append(line)
 
     @property

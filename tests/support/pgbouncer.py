@@ -1,7 +1,7 @@
 """A real PgBouncer in transaction mode, in front of a test's PostgreSQL.
 
 Few sessions serve all clients, in turn, so that a client seldom gets the session of its transaction
-before: what depends on a session fails at once.
+before: code that depends on a session fails at once.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ SESSIONS = 4
 
 @contextlib.contextmanager
 def before(url: str, sessions: int = SESSIONS, tls: Pair | None = None) -> Iterator[str]:
-    """The URL of the same database by way of a PgBouncer. Skips the test if there is none. With
-    `tls`, it shows this certificate, and refuses clients without TLS, as a server does."""
+    """Yield the URL of the same database by way of a PgBouncer. Skips the test if there is none.
+    With `tls`, it shows this certificate, and refuses clients without TLS, as a server does."""
     program, direct, port = servers.need("pgbouncer"), make_url(url), free_port()
     settings = {
         "listen_addr": "127.0.0.1",
@@ -84,8 +84,8 @@ def _tls(pair: Pair, folder: Path) -> dict[str, Any]:
 
 
 def _within_reach(program: Path, folder: Path) -> Path:
-    """A copy of a fetched program that `nobody` can run: the checkout may lie in a home directory.
-    A program of the system stays where it is."""
+    """Return a copy of a fetched program that `nobody` can run: the checkout may lie in a home
+    directory. A program of the system stays where it is."""
     fetched = sources.folder("pgbouncer")
     if not program.is_relative_to(fetched):
         return program

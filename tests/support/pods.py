@@ -39,7 +39,7 @@ class DataSource(BaseHTTPRequestHandler):
 
 @contextmanager
 def data_source() -> Iterator[int]:
-    """The port of a running one."""
+    """Serve a data source; yield its port."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), DataSource)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
@@ -118,7 +118,7 @@ class Pod:
 
 @contextmanager
 def running_pod(directory: Path, control: int, **settings: Any) -> Iterator[Pod]:
-    """A started pod, which need not be ready."""
+    """Start a pod, which need not be ready."""
     with data_source() as source:
         pod = Pod(directory, control, source, **settings)
         pod.sidecar.start(ready=False)

@@ -25,7 +25,7 @@ def deal_out(number: int, workers: int) -> None:
 
 
 def free_port() -> int:
-    """A port that is free on loopback, and that this process was not given recently."""
+    """Return a port that is free on loopback, and that this process was not given recently."""
     number, workers = map(int, os.environ.get(_SHARE, "0/1").split("/"))
     ports = range(FIRST + number, LAST, workers)
     for turn in _turns:

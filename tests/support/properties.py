@@ -1,4 +1,5 @@
-"""How many examples, state machine steps and process kills a test run tries, and from which seed.
+"""Sets the numbers of examples, state machine steps and process kills that a test run tries, and
+their seed.
 
 | Run | Examples | Seed |
 |---|---|---|
@@ -26,7 +27,7 @@ TRIED = {USUAL: 10, DEEP: 5}
 """The profiles that try one of so many examples."""
 FEWEST = 20
 UNNAMED = 300
-"""Examples in the profile `many` for a property that gives no number."""
+"""The number of examples in the profile `many` for a property that gives no number."""
 SEED = "TEST_SEED"
 """The variable with the run's drawn seed. Workers and processes of tests inherit it."""
 
@@ -55,24 +56,24 @@ def configure(config: pytest.Config) -> None:
 
 
 def draw(given: object = None) -> str:
-    """Choose a seed for this process and those that it starts: that of the environment, or the one
-    that is given, or another each time."""
+    """Choose a seed for this process and those that it starts: the environment's seed, else the
+    given one, else another each time."""
     return os.environ.setdefault(SEED, str(given or SystemRandom().getrandbits(32)))
 
 
 def drawn() -> str | None:
-    """How to repeat this run's draws, or None if each run draws the same."""
+    """Return the advice on how to repeat this run's draws, or None if each run draws the same."""
     return f"{SEED}={os.environ[SEED]}" if SEED in os.environ else None
 
 
 def chance(name: str) -> Random:
-    """A generator for the test `name`: fixed by the name, but in a run with a drawn seed by both.
-    A second generator of the same name draws the same."""
+    """Return a generator for the test `name`: fixed by the name; in a run with a drawn seed, by the
+    name and the seed. A second generator of the same name draws the same."""
     return Random(f"{name} {os.environ.get(SEED, '')}")
 
 
 def examples(many: int) -> settings:
-    """Settings for a property that tries `many` examples in a full run. Call while tests are
+    """Return settings for a property that tries `many` examples in a full run. Call while tests are
     collected."""
     if settings.get_current_profile_name() == BYPASS:
         return settings.get_profile(BYPASS)
@@ -80,6 +81,7 @@ def examples(many: int) -> settings:
 
 
 def few(many: int, *, at_least: int = 1) -> int:
-    """`many` in a full run, otherwise a part of it. Call while tests are collected or run."""
+    """Return `many` in a full run, otherwise a part of it. Call while tests are collected or
+    run."""
     part = TRIED.get(settings.get_current_profile_name(), 1)
     return max(many // part, min(many, at_least))

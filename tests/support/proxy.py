@@ -57,7 +57,7 @@ RAW_HOSTS = ("a", "api.test", "b", "h", "kb", "kb.test", "tcp.test", "x")
 
 
 def policy(**changes: Any) -> Policy:
-    """A policy of the role that allows everything up to `high`, but for `changes`."""
+    """Return a policy of the role that allows everything up to `high`, but for `changes`."""
     whole: dict[str, Any] = {
         "policy_id": "pol_1",
         "version": 1,
@@ -109,8 +109,8 @@ class Sidecar:
         clock: Clock = CLOCK,
         half_close: HalfClose = "wait",
     ) -> Proxy:
-        """A proxy that leads the agent to `sources`; not started. `half_close` is that of the
-        `named` ports: the raw clients of the tests end their sending side and wait."""
+        """Return a proxy that leads the agent to `sources`; not started. `half_close` is that of
+        the `named` ports: the raw clients of the tests end their sending side and wait."""
         shared = SharedParts(
             self.agent,
             self.enforcer,
@@ -123,7 +123,7 @@ class Sidecar:
         return Proxy(sources, shared, named._replace(half_close=half_close))
 
     async def records(self) -> list[dict[str, Any]]:
-        """Every record so far, read back from the disk as the control API reads it."""
+        """Return every record so far, read back from the disk as the control API reads it."""
         await until_async("everything is on disk", lambda: not self.spool.bytes_waiting)
         batch = await self.spool.batch(1 << 30, 1 << 20)
         if batch is None:
@@ -131,7 +131,7 @@ class Sidecar:
         return [read_payload(orjson.loads(payload)).core for payload in batch.payloads]
 
     async def decisions(self) -> list[tuple[str, str, str]]:
-        """Decision, policy name and source of each."""
+        """Return decision, policy name and source of each."""
         return [
             (
                 record["pub"]["response"]["decision"],
@@ -143,7 +143,7 @@ class Sidecar:
         ]
 
     async def lineage(self, count: int = 1) -> list[dict[str, Any]]:
-        """`pub` of the lineage records, of which there will be `count`."""
+        """Return `pub` of the lineage records; wait until there are `count`."""
         found: list[dict[str, Any]] = []
 
         async def enough() -> bool:
@@ -159,7 +159,7 @@ class Sidecar:
 async def sidecar(
     tmp_path: Path, *policies: Policy, spool: SpoolSettings | None = None
 ) -> AsyncIterator[Sidecar]:
-    """A sidecar with these policies, or one that allows everything."""
+    """Yield a sidecar with these policies, or one that allows everything."""
     key = make_key(os.urandom(32))
     documents = {
         "tenant": tenant_document(TenantSettings("ten_1")),
@@ -210,8 +210,8 @@ async def sidecar(
 
 
 def source(port: int, kind: str = "rest", **changes: Any) -> Source:
-    """A source named `kb` on a port that the system chooses, with `half_close: wait`: the raw
-    clients of the tests end their sending side and wait."""
+    """Return a source named `kb` on a port that the system chooses, with `half_close: wait`: the
+    raw clients of the tests end their sending side and wait."""
     whole = Source(
         alias="kb",
         kind="rest",
@@ -229,8 +229,9 @@ def source(port: int, kind: str = "rest", **changes: Any) -> Source:
 async def listening(
     made: Sidecar, configured: Source, limits: ProxyLimits = LIMITS, clock: Clock = CLOCK
 ) -> AsyncIterator[int]:
-    """The port of a listener. Under uvloop it has an idle connection to the data source, so that
-    requests have nothing to wait for; under asyncio's own loop the first ones open one."""
+    """Yield the port of a listener. Under uvloop it has an idle connection to the data source, so
+    that requests have nothing to wait for; under asyncio's own loop, the first requests open
+    one."""
     proxy = made.proxy((configured,), limits=limits, clock=clock)
     await proxy.start()
     if type(asyncio.get_running_loop()).__module__.startswith("uvloop"):
@@ -242,7 +243,7 @@ async def listening(
 
 
 async def warm(proxy: Proxy, connections: int = 1) -> None:
-    """Opens idle connections to the data source, if it can be reached."""
+    """Open idle connections to the data source, if it can be reached."""
     pool = proxy.endpoints[0].upstream.pool
     with contextlib.suppress(OSError):
         for connection in [await pool.connect() for _ in range(connections)]:
@@ -257,7 +258,7 @@ class ProxySetup:
     upstream: DataSource
     sidecar: Sidecar
     unread: tuple[str, ...] = ("rest://kb",)
-    """The names under which what can't be read may be recorded."""
+    """The names under which unreadable requests may be recorded."""
 
     async def ask(self, data: bytes) -> "Answered":
         return await ask(self.port, data)

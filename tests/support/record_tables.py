@@ -12,7 +12,7 @@ PAGE = Path(__file__).parents[2] / "policies" / "trail" / "README.md"
 
 
 def written(page: str) -> str:
-    """The page with current tables; each is below its heading and a paragraph."""
+    """Return the page with current tables; each is below its heading and a paragraph."""
     for heading, table in (
         ("A decision's fields", _recorded()),
         ("Where a field is shown", _shown()),
@@ -24,7 +24,7 @@ def written(page: str) -> str:
 
 
 def _recorded() -> str:
-    """The members of a record, in the order of the encoding."""
+    """Return the members of a record, in the order of the encoding."""
     meanings: dict[str, list[Field]] = {}
     for field in sorted(FIELDS, key=lambda each: each.path):
         if field.path:
@@ -45,7 +45,7 @@ def _type(field: Field) -> str:
 
 
 def _shown() -> str:
-    """The fields that an event of the API has, in its order."""
+    """Return the fields that an event of the API has, in its order."""
     rows = []
     for field in FIELDS:
         if field.shown:

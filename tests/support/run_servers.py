@@ -1,4 +1,4 @@
-"""Where a test run keeps the servers that its workers share."""
+"""The place where a test run keeps the servers that its workers share."""
 
 from pathlib import Path
 

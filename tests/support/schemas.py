@@ -1,4 +1,4 @@
-"""The JSON Schemas that the package ships, made from what validates the files.
+"""Makes the JSON Schemas that the package ships from the code that validates the files.
 
 python -m tests.support.schemas            write them
 python -m tests.support.schemas --check    exit with 1 if one is not as it would be written
@@ -24,7 +24,7 @@ MADE: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
     "sidecar": ("Settings of a sidecar", settings_schema),
     "test": ("Tests of policies", TEST_FILE.schema),
 }
-"""Each schema's title, and what makes it."""
+"""Each schema's title, and the function that makes it."""
 
 
 def path(name: str) -> Path:
@@ -32,14 +32,14 @@ def path(name: str) -> Path:
 
 
 def text(name: str) -> str:
-    """The schema's file as it should be."""
+    """Return the schema's file as it should be."""
     title, schema = MADE[name]
     document = {"$schema": DIALECT, "title": title, **schema()}
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 def stale() -> list[str]:
-    """The names of the schemas whose files are not as they would be written."""
+    """Return the names of the schemas whose files are not as they would be written."""
     return [
         each for each in MADE if not path(each).exists() or path(each).read_text() != text(each)
     ]

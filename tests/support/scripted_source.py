@@ -1,5 +1,5 @@
-"""A data source that a test scripts. It records what it receives byte for byte, as an access log
-would: what a request became, and whether a denied one arrived.
+"""A data source that a test scripts. It records the received requests byte for byte, as an access
+log would: the form in which a request arrived, and whether a denied one arrived.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ class Seen:
     head: bytes
     body: bytes = b""
     whole: bool = True
-    """Whether the body came to its end."""
+    """True if the body came to its end."""
     trailers: bytes = b""
     """The lines behind the last chunk, without the empty one."""
 
@@ -46,7 +46,7 @@ Script = Callable[[Seen, asyncio.StreamWriter], Awaitable[None]]
 
 
 def answer(head: str = "HTTP/1.1 200 OK", body: bytes = b"ok", *fields: str) -> Script:
-    """A script that answers with a length."""
+    """Return a script that answers with a length."""
     lines = [head, *fields, f"Content-Length: {len(body)}"]
 
     async def script(seen: Seen, writer: asyncio.StreamWriter) -> None:
@@ -57,7 +57,7 @@ def answer(head: str = "HTTP/1.1 200 OK", body: bytes = b"ok", *fields: str) -> 
 
 
 class Flood:
-    """A script that answers with 64 MiB, and how much of that the connection has taken."""
+    """A script that answers with 64 MiB, and the number of bytes that the connection has taken."""
 
     SIZE = 64 << 20
 
@@ -74,7 +74,8 @@ class Flood:
 
 
 def scripted(*parts: bytes | None, close: bool = False) -> Script:
-    """Writes each part; at None it waits until what it wrote has arrived."""
+    """Return a script that writes each part; at None it waits until the parts before have
+    arrived."""
 
     async def script(_seen: Seen, writer: asyncio.StreamWriter) -> None:
         for part in parts:
@@ -91,17 +92,17 @@ def scripted(*parts: bytes | None, close: bool = False) -> Script:
 
 @dataclass
 class DataSource:
-    """What arrived, and what is answered."""
+    """The requests that arrived, and the answers."""
 
     script: Script = field(default_factory=answer)
     seen: list[Seen] = field(default_factory=list)
     begun: list[Seen] = field(default_factory=list)
     lost: int = 0
-    """Connections that ended before a request on them was answered."""
+    """The number of connections that ended before a request on them was answered."""
     port: int = 0
     connections: int = 0
     open: int = 0
-    """Connections that are open now."""
+    """The number of connections that are open now."""
 
     @property
     def targets(self) -> list[str]:

@@ -18,8 +18,8 @@ from tests.support.control_api import POLICY, Answer, ControlApi
 
 
 class SharedApi(ControlApi):
-    """The API as the admin of a new tenant sees it, which has the usual policy. What would reach
-    other tests' tenants is missing."""
+    """The API as the admin of a new tenant sees it, which has the usual policy. Methods that would
+    reach other tests' tenants are missing."""
 
     def __init__(self, api: ControlApi) -> None:  # not the parent's: this one is running already
         self.port, self.console = api.port, api.console
@@ -56,7 +56,7 @@ def _refuse(name: str) -> NoReturn:
 
 @contextmanager
 def new_tenant(api: ControlApi) -> Iterator[SharedApi]:
-    """A new tenant. It is deactivated afterwards, so that the service's loops skip it."""
+    """Yield a new tenant. It is deactivated afterwards, so that the service's loops skip it."""
     made = SharedApi(api)
     try:
         yield made

@@ -37,7 +37,7 @@ EVALUATE = "/v1/context/evaluate"
 
 
 class ControlApiPlace(Protocol):
-    """Where a control API is found, real or not."""
+    """The address and keys of a control API, real or not."""
 
     @property
     def address(self) -> str: ...
@@ -51,9 +51,9 @@ class FakeClock:
 
     def __init__(self) -> None:
         self.ahead = 0.0
-        """Seconds that both clocks are ahead."""
+        """The seconds that both clocks are ahead."""
         self.wall_ahead = 0.0
-        """Seconds that the wall clock alone is ahead."""
+        """The seconds that the wall clock alone is ahead."""
         self.clock = Clock(self._now, self._monotonic)
 
     def _now(self) -> int:
@@ -64,7 +64,7 @@ class FakeClock:
 
 
 def ask(**changed: Any) -> dict[str, Any]:
-    """An evaluation's body, allowed unless changed."""
+    """Return an evaluation's body, allowed unless changed."""
     body = {
         "agent_role": ROLE,
         "agent_id": AGENT,
@@ -76,7 +76,7 @@ def ask(**changed: Any) -> dict[str, Any]:
 
 
 def retrieval(**changed: Any) -> Retrieval:
-    """What `ask` asks for."""
+    """Return the retrieval that `ask` asks for."""
     return Retrieval(**ask(**changed))
 
 
@@ -138,12 +138,12 @@ class RunningSidecar:
         self.address = self.ports[0].address
 
     def agent_key(self) -> Key | None:
-        """The agent's key, as this sidecar knows it."""
+        """Return the agent's key, as this sidecar knows it."""
         keys = LiveKeys(self.parts.policies.policy_set, self.clock.clock)
         return keys.find(key_digest(EVALUATE_KEY))
 
     async def evaluate(self, key: str = EVALUATE_KEY, **changed: Any) -> dict[str, Any]:
-        """The response's body; its status must be 200."""
+        """Return the response's body; its status must be 200."""
         answer = await self.call("POST", EVALUATE, orjson.dumps(ask(**changed)), key=key)
         body = answer.json()
         assert answer.status == 200, body
@@ -173,7 +173,7 @@ class RunningSidecar:
         await until_async("the sidecar follows", lambda: policy_set.revision >= revision)
 
     async def problems(self) -> dict[str, str]:
-        """What `/health/ready` says is wrong."""
+        """Return the problems that `/health/ready` reports."""
         answer = await self.call("GET", "/health/ready", key=None)
         if answer.status == 200:
             return {}
@@ -182,7 +182,7 @@ class RunningSidecar:
         return dict(line.split(": ", 1) for line in lines)
 
     async def metric(self, sample: str) -> float:
-        """The value of a line of `/metrics`, given its `name{labels}`."""
+        """Return the value of a line of `/metrics`, given its `name{labels}`."""
         text = (await self.call("GET", "/metrics", key=None)).text()
         for line in text.splitlines():
             name, _, value = line.rpartition(" ")
@@ -191,22 +191,23 @@ class RunningSidecar:
         raise AssertionError(f"no {sample} in:\n{text}")
 
     async def records(self) -> list[dict[str, Any]]:
-        """The records in the spool, read back from disk."""
+        """Return the records in the spool, read back from disk."""
         return [read_payload(payload).core for payload in await self.payloads()]
 
     async def payloads(self) -> list[dict[str, Any]]:
-        """What is in the spool: each record as `core`, with the openings of what it hides."""
+        """Return the content of the spool: each record as `core`, with the openings of its hidden
+        values."""
         await until_async("everything is on disk", lambda: not self.spool.bytes_waiting)
         batch = await self.spool.batch(1 << 30, 1 << 20)
         return [] if batch is None else [orjson.loads(payload) for payload in batch.payloads]
 
     async def responses(self) -> list[dict[str, Any]]:
-        """`pub.response` of each decision in the spool."""
+        """Return `pub.response` of each decision in the spool."""
         return [r["pub"]["response"] for r in await self.records() if r["kind"] == "decision"]
 
 
 def settings(tmp_path: Path, control: ControlApiPlace, **changed: Any) -> SidecarSettings:
-    """The settings of a sidecar of `control`, on a port that the system chooses."""
+    """Return the settings of a sidecar of `control`, on a port that the system chooses."""
     for name, key in (("sidecar.key", SIDECAR_KEY), ("agent.key", EVALUATE_KEY)):
         (tmp_path / name).write_text(key)
     whole: dict[str, Any] = {
@@ -241,7 +242,8 @@ async def running_sidecar(
     quiet_seconds: float = QUIET_SECONDS,
     **changed: Any,
 ) -> AsyncIterator[RunningSidecar]:
-    """A sidecar of `control`, ready to decide if `synced`. `ships`: records leave the spool."""
+    """Start a sidecar of `control`, ready to decide if `synced`. With `ships`, records leave the
+    spool."""
     clock = clock or FakeClock()
     configured = settings(tmp_path, control, **changed)
     control_clock = ControlClock(clock.clock)

@@ -58,7 +58,7 @@ class SidecarProcess:
             await until_async("the sidecar is ready", self._ready)
 
     async def status(self, path: str) -> int:
-        """0 if no process listens."""
+        """Return the status of an answer; 0 if no process listens."""
         try:
             async with (
                 ClientSession() as session,
@@ -69,7 +69,7 @@ class SidecarProcess:
             return 0
 
     async def stopping(self) -> bool:
-        """Whether it says that it stops, or has stopped."""
+        """Return whether the process says that it stops, or has stopped."""
         return await self.status("/health") != 200
 
     async def _ready(self) -> bool:
@@ -93,7 +93,7 @@ class SidecarProcess:
         self.process.send_signal(number)
 
     async def ended(self, seconds: float = waiting.PATIENCE) -> int:
-        """The exit code."""
+        """Return the exit code, once the process has ended."""
         assert self.process is not None
         async with asyncio.timeout(seconds):
             return await self.process.wait()

@@ -34,7 +34,7 @@ policies:
 
 
 def listens(port: int) -> bool:
-    """Whether a process listens there."""
+    """Return whether a process listens there."""
     try:
         socket.create_connection(("127.0.0.1", port)).close()
     except OSError:
@@ -52,7 +52,7 @@ def call(
     headers: dict[str, str] | None = None,
     timeout: float = 30,
 ) -> tuple[int, Any]:
-    """The status and decoded body of one request."""
+    """Return the status and decoded body of one request."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
     sent = {"Content-Type": "application/json"} if body is not None else {}
     sent.update({"X-API-Key": key} if key is not None else {})
@@ -137,7 +137,7 @@ class Service:
             raise AssertionError(f"{self.name} did not stop:\n{self.tail()}") from None
 
     def resident(self) -> int:
-        """Resident memory in bytes."""
+        """Return the resident memory in bytes."""
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
             if line.startswith("VmRSS:"):
                 return int(line.split()[1]) * 1024
@@ -245,13 +245,13 @@ class Stack:
         return key
 
     def admin(self, method: str, path: str, body: object = None) -> Any:
-        """The response to a request with the admin key, which must succeed."""
+        """Return the response to a request with the admin key, which must succeed."""
         status, answer = call(self.control.port, method, path, body, key=self.admin_key)
         assert status < 300, (status, answer)
         return answer
 
     def ask(self, **changed: Any) -> dict[str, Any]:
-        """The body of an evaluation that is allowed, with changes."""
+        """Return the body of an evaluation that is allowed, with changes."""
         body = {
             "agent_role": self.role,
             "agent_id": self.agent_id,
@@ -276,7 +276,7 @@ class Stack:
         return report
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """Every audit event, newest first, following `Link`."""
+        """Yield every audit event, newest first, following `Link`."""
         path = "/v1/audit/events?limit=1000"
         while path:
             connection = http.client.HTTPConnection("127.0.0.1", self.control.port, timeout=30)
@@ -301,7 +301,7 @@ class Stack:
 
 @contextmanager
 def running_stack(directory: Path, **settings: Any) -> Iterator[Stack]:
-    """A started stack, stopped at the end in any case."""
+    """Start a stack, which is stopped at the end in any case."""
     stack = Stack(directory, **settings)
     try:
         yield stack.start()

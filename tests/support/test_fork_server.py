@@ -1,4 +1,4 @@
-"""A service that is started as a fork is the same command as in an interpreter of its own."""
+"""Tests that a service started as a fork behaves as one in an interpreter of its own."""
 
 from __future__ import annotations
 

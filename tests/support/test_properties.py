@@ -44,7 +44,7 @@ Run = Callable[..., list[str]]
 
 @pytest.fixture
 def draw(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs two tests in a pytest of its own, and returns what they drew."""
+    """Run two tests in a pytest of its own, and return the values that they drew."""
     monkeypatch.delenv(properties.SEED, raising=False)
     monkeypatch.setenv("PYTHONPATH", str(Path(properties.__file__).parents[2]))
     pytester.makeconftest(CONFTEST)

@@ -14,13 +14,15 @@ import time
 from collections.abc import Awaitable, Callable
 
 PATIENCE = 60.0
-"""Seconds until a condition counts as one that never becomes true. A passing test waits less."""
+"""The seconds until a condition counts as one that never becomes true. A passing test waits
+less."""
 POLL = 0.01
 Errors = type[Exception] | tuple[type[Exception], ...]
 AWAY: Errors = (OSError, http.client.HTTPException, ValueError)
 """Errors of a call while the service doesn't respond."""
 TURNS_A_HOP = 10
-"""After so many turns of the loop, what was sent is waited for: a message may take some hops."""
+"""The number of turns of the loop after which sent bytes are waited for: a message may take some
+hops."""
 
 
 def until(
@@ -41,8 +43,9 @@ def until(
 
 
 async def until_async(what: str, true: Callable[[], object]) -> None:
-    """Return once `true()` is true, or what it returns to be awaited. Other tasks of this loop run
-    meanwhile. Raises `AssertionError` with `what` after PATIENCE."""
+    """Return the result of `true()`, called again and again, once it is true; if it returns an
+    awaitable, that is awaited. Other tasks of this loop run meanwhile. Raises `AssertionError` with
+    `what` after PATIENCE."""
     end = time.monotonic() + PATIENCE
     while not await _value(true()):
         assert time.monotonic() < end, f"gave up waiting: {what}"
@@ -61,9 +64,9 @@ async def _value(found: object) -> object:
 
 
 async def turns(count: int = 50) -> None:
-    """Let all tasks of this loop run on as far as they can, so that what one end of a connection
-    has written arrives at the other, if both are in this process. Takes turns of the loop, not
-    time, so a busy machine makes no difference. Does not wait for threads and other processes."""
+    """Let all tasks of this loop run on as far as they can, so that bytes written at one end of a
+    connection arrive at the other, if both are in this process. Takes turns of the loop, not time,
+    so a busy machine makes no difference. Does not wait for threads and other processes."""
     for turn in range(1, count + 1):
         await asyncio.sleep(0)
         if turn % TURNS_A_HOP == 0:
@@ -71,7 +74,7 @@ async def turns(count: int = 50) -> None:
 
 
 async def _delivered() -> None:
-    """Return once the kernel has delivered what was sent over loopback before. It queues packets,
+    """Return once the kernel has delivered the bytes sent over loopback before. It queues packets,
     and on a busy core another thread takes them out, maybe later than the loop's next turns. A byte
     that is sent now comes out behind them."""
     loop = asyncio.get_running_loop()
@@ -97,5 +100,5 @@ async def still(value: Callable[[], int], seconds: float = 0.3) -> int:
 
 
 async def never() -> None:
-    """A peer that never responds; ends when it is cancelled."""
+    """Serve a peer that never responds; it ends when it is cancelled."""
     await asyncio.get_running_loop().create_future()

@@ -1,7 +1,7 @@
 """Gives the responses of the Python origins, by path; the Node one and nginx do the same.
 
-A path that stands here for nothing is answered with what was received, so that a test sees how a
-request arrived. `asgi.py` and `wsgi.py` serve them.
+Any other path is answered with the received request, so that a test sees how it arrived. `asgi.py`
+and `wsgi.py` serve them.
 """
 
 import gzip
@@ -24,7 +24,7 @@ class Answer(NamedTuple):
 
 
 def answer(method: str, target: str, fields: list[tuple[str, str]], body: bytes) -> Answer:
-    """The answer to a request as it was received: its target raw, its fields' names in lower
+    """Return the answer to a request as it was received: its target raw, its fields' names in lower
     case."""
     path = target.partition("?")[0]
     if path.startswith("/status/") and path[8:].isdigit():
