@@ -77,7 +77,7 @@ RUN_BY = {
     },
     "tests/deploy/commands/client/test_incident.py": {
         "test_the_examples_of_the_readme_work_as_they_are_written": {
-            "deploy/README.md": ["operating", "incident"],
+            "deploy/README.md": ["operating", "replace", "incident"],
         },
     },
     "tests/deploy/commands/client/test_redact.py": {

@@ -60,7 +60,7 @@ def test_a_freeze_denies_everything_until_it_is_lifted(operator: Operator, stack
     assert evaluate(stack)["decision"] == "ALLOW"
 
 
-@pytest.mark.parametrize("title", ["operating", "incident", "erasure"])
+@pytest.mark.parametrize("title", ["operating", "replace", "incident", "erasure"])
 def test_each_command_of_the_readme_is_done(
     title: str, operator: Operator, stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,7 +71,7 @@ def test_each_command_of_the_readme_is_done(
     (tmp_path / "loans.yaml").write_text(policy)
     agent, session = f"agt_{title}", f"s-{title}"
     evaluate(stack, session_id=session, user_id="readme")
-    if title == "incident":
+    if title in ("replace", "incident"):
         operator.done("agents", "register", "--id", agent, "--role", "support")
         operator.done("agents", "submit", agent)
         operator.done("agents", "approve", agent)
@@ -87,6 +87,7 @@ def test_each_command_of_the_readme_is_done(
             said.append(operator.done(*words[: words.index(">") if ">" in words else None]).out)
     many, told = {
         "operating": (12, f"{agent}  approved"),
+        "replace": (2, f"key {key} is revoked"),
         "incident": (8, f"session {session} is revoked"),
         "erasure": (1, "complete"),
     }[title]
@@ -107,14 +108,15 @@ def test_the_examples_of_the_readme_work_as_they_are_written(
     (tmp_path / "loans.yaml").write_text(policy)
     (tmp_path / ".sluice").symlink_to(operator.key_file.parent)
     evaluate(stack, session_id="s-77", user_id="u-1001")
-    key_id = stack.admin("POST", "/v1/keys", {"name": "leaked", "scope": "read"})["key_id"]
-    answers = {}
-    for title in ("operating", "incident"):
-        (block,) = re.findall(rf"^```sh\n# {title}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    answers, ended = {}, {}
+    for title in ("operating", "replace", "incident"):
+        made = stack.admin("POST", "/v1/keys", {"name": "leaked", "scope": "read"})
+        ended[title] = made["key_id"]
+        block = commands("deploy/README.md", title)
         answer = subprocess.run(
             ["bash", "-ec", block.replace("http://127.0.0.1:8700", operator.url)],
             cwd=tmp_path,
-            env=environ_of(operator, PATH=f"{tmp_path}/bin:/usr/bin:/bin", KEY_ID=key_id),
+            env=environ_of(operator, PATH=f"{tmp_path}/bin:/usr/bin:/bin", KEY_ID=ended[title]),
             capture_output=True,
             text=True,
             timeout=120,
@@ -124,6 +126,9 @@ def test_the_examples_of_the_readme_work_as_they_are_written(
         answers[title] = answer.stdout
     assert re.search(r"^agt_loans +approved ", answers["operating"], re.MULTILINE)
     assert "created" in answers["operating"]
-    assert f"key {key_id} is revoked" in answers["incident"]
+    for title in ("replace", "incident"):
+        assert f"key {ended[title]} is revoked" in answers[title]
     assert "session s-77 is revoked" in answers["incident"]
+    # `--out` replaces no file: `mv` does.
     assert (tmp_path / "agent.key").read_text().startswith("slc_")
+    assert not (tmp_path / "new.key").exists()
