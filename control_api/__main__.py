@@ -31,7 +31,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from control_api.command_line import parse
+from control_api.command_line import environ_of, parse
 from control_api.settings import Settings, read
 from control_api.settings_reader import ControlSettingsReader
 from control_api.this_program import IMPACT_RUN
@@ -70,7 +70,7 @@ def main(arguments: list[str]) -> int:
     json_logging.configure("sluice", level or "info", clock.now, form=log_format)
     json_logging.catch_all("sluice")
     try:
-        settings = read(os.environ)
+        settings = read(os.environ if chosen is None else environ_of(chosen.command, os.environ))
     except SettingsError as error:
         for complaint in error.complaints:
             _log.error("%s", complaint)
@@ -219,7 +219,8 @@ def _make_keys(chosen: Namespace) -> None:
         print(f"{chosen.dir}: {', '.join(made) or 'nothing'} created")
         print(
             "the service reads log.key and admin.key there if SLUICE_KEYS_DIR names the directory; "
-            "the text of superadmin.key counts once it is the value of SLUICE_SUPERADMIN_KEY"
+            "superadmin.key counts once SLUICE_SUPERADMIN_KEY_FILE names it, or its text is the "
+            "value of SLUICE_SUPERADMIN_KEY"
         )
         return
     cluster = Cluster.of_pod(os.environ)

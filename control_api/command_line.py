@@ -4,7 +4,7 @@ The list comes from `control_api.settings`, so names, descriptions and defaults 
 """
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 
@@ -33,7 +33,12 @@ _SETTINGS = {
     "rotate-key": ("data_dir",),
     "make-keys": (),
 }
-"""The settings that each command uses. Every command checks all settings, as the service does."""
+"""The settings that each command uses. Every command checks all settings, as the service does, but
+those in `_MADE`."""
+_MADE: dict[str, frozenset[str]] = {
+    "make-keys": frozenset({f"{PREFIX}KEYS_DIR", f"{PREFIX}SUPERADMIN_KEY_FILE"})
+}
+"""The settings that name what a command is to make, and so what need not be there yet."""
 
 _MIGRATE = entry(
     f"{PREFIX}MIGRATE_DATABASE_URL", f"{PREFIX}DATABASE_URL", ELSEWHERE["MIGRATE_DATABASE_URL"]
@@ -47,6 +52,12 @@ def parse(arguments: Sequence[str]) -> Namespace:
     if not given or given[0].startswith("-"):
         given.insert(0, SERVE)
     return _parser().parse_args(given)
+
+
+def environ_of(command: str, environ: Mapping[str, str]) -> Mapping[str, str]:
+    """The environment variables that a command checks."""
+    made = _MADE.get(command, frozenset())
+    return {name: text for name, text in environ.items() if name not in made}
 
 
 def _parser() -> ArgumentParser:
@@ -97,7 +108,8 @@ def _parser() -> ArgumentParser:
         prog="sluice make-keys",
         description="Creates the keys of an installation (`log.key`, `admin.key`, "
         "`superadmin.key`): in a directory, or in a Kubernetes Secret. It replaces no key. "
-        "`superadmin.key` counts once its text is the value of SLUICE_SUPERADMIN_KEY.",
+        "`superadmin.key` counts once SLUICE_SUPERADMIN_KEY_FILE names it, or its text is the "
+        "value of SLUICE_SUPERADMIN_KEY.",
     )
     place = keys.add_mutually_exclusive_group(required=True)
     place.add_argument(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from control_api import settings
+from control_api.command_line import environ_of
 from control_api.settings import names, read
 from policies.ground.listen_address import ListenAddress
 from policies.ground.settings import SettingsError
@@ -230,6 +231,14 @@ def test_a_secrets_file_that_is_of_no_use_is_a_complaint(tmp_path: Path) -> None
     both = {"SLUICE_REDIS_URL": "redis://a", "SLUICE_REDIS_URL_FILE": str(tmp_path / "bytes")}
     (told,) = complaints(**both)
     assert told == "SLUICE_REDIS_URL_FILE: is set, and SLUICE_REDIS_URL too: leave one out"
+    # `make-keys` makes what these two name; every other command needs it.
+    keys = tmp_path / "keys"
+    made = {
+        "SLUICE_KEYS_DIR": str(keys),
+        "SLUICE_SUPERADMIN_KEY_FILE": str(keys / "superadmin.key"),
+    }
+    assert len(complaints(**environ_of("serve", made))) == 2
+    assert read(environ_of("make-keys", made)).keys_dir is None
 
 
 def test_only_secrets_come_from_files() -> None:

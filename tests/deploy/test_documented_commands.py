@@ -140,7 +140,9 @@ def test_a_control_api_is_set_up_by_hand(tmp_path: Path, postgres_url: str) -> N
     script = script.replace("/mnt/sluice-checkpoints", f"{tmp_path}/checkpoints")
     with running_redis(tmp_path / "redis") as feed:
         script = re.sub(r"rediss://\S+", f"redis://127.0.0.1:{feed.port}/0", script)
-        done = paste(script, tmp_path, as_superuser)
+        # As if all variables came from one file, before there are keys.
+        early = {"SLUICE_KEYS_DIR": "keys", "SLUICE_SUPERADMIN_KEY_FILE": "keys/superadmin.key"}
+        done = paste(script, tmp_path, {**as_superuser, **early})
     copied = paste(f'psql -c "CREATE DATABASE {name}_copy TEMPLATE {name}"', tmp_path, as_superuser)
     tested = paste(_test_of_a_copy(server.port or 0, name), tmp_path, as_superuser)
     page = (ROOT / "deploy/README.md").read_text()
