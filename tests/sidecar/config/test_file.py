@@ -17,6 +17,7 @@ from sidecar.settings.model import (
 )
 from sidecar.settings.spool import SpoolSettings
 from tests.sidecar.config.settings_file import KEY, LEAST, complaints, load
+from tests.support.certificates import authority
 from tests.support.documents import blocks
 
 WHOLE = """\
@@ -62,6 +63,17 @@ def test_the_readme_s_example_can_be_used(base: Path) -> None:
     [source] = load(base, text).sources
     assert source.listen is not None
     assert (source.alias, source.kind, source.listen.port) == ("kb", "chroma", 18000)
+    # The file of the page on operating, with its own authority beside it.
+    (text,) = (
+        each.text
+        for each in blocks("deploy/README.md")
+        if each.title == "sidecar.yaml, in production"
+    )
+    (base / "ca.pem").write_bytes(authority("guide").path.read_bytes())
+    found = load(base, text.replace("…", "secret"))
+    assert found.redis is not None
+    assert found.redis.options == (("ssl_ca_certs", str(base / "ca.pem")),)
+    assert found.control_tls == UpstreamTls(base / "ca.pem")
 
 
 def test_two_keys_are_enough(base: Path) -> None:
