@@ -208,6 +208,7 @@ class Components:
             self.control,
             self.replica.tenant_id,
             self.replica.log_keys,
+            self.replica.learn_key,
             compress=settings.compresses,
         )
 

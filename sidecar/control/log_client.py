@@ -6,7 +6,7 @@ records.
 
 import asyncio
 import zlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 import orjson
@@ -36,20 +36,27 @@ class ReceiptRejected(Exception):
     """the answer is not a valid receipt for what was sent"""
 
 
+class _OtherKey(ReceiptRejected):
+    """its signature is not by the log's key"""
+
+
 class LogClient:
-    """`tenant_id` and `log_keys` come from the policy set: None and `()` until it has arrived."""
+    """`tenant_id` and `log_keys` come from the policy set: None and `()` until it has arrived.
+    `learn_key` brings `log_keys` up to date, and returns the reason if it can't."""
 
     def __init__(
         self,
         control: ControlClient,
         tenant_id: Callable[[], str | None],
         log_keys: Callable[[], tuple[bytes, ...]],
+        learn_key: Callable[[], Awaitable[str | None]],
         *,
         compress: bool = False,
     ) -> None:
         self._control = control
         self._tenant_id = tenant_id
         self._log_keys = log_keys
+        self._learn_key = learn_key
         self._compress = compress
 
     def can_verify(self) -> bool:
@@ -59,7 +66,14 @@ class LogClient:
     async def append(self, batch: RecordBatch) -> SpoolReceipt:
         """Send records; the log skips those that it already has. Raises `ControlUnavailable`, and
         `ReceiptRejected` if the answer proves nothing."""
-        return self._verified(await self._send(_body(batch)), batch.source, batch.instance)
+        answer = await self._send(_body(batch))
+        try:
+            return self._verified(answer, batch.source, batch.instance)
+        except _OtherKey as error:
+            # The key may have been rotated since the policy set last said who signs.
+            if unknown := await self._learn_key():
+                raise ReceiptRejected(f"{error}, and who signs is not known: {unknown}") from error
+        return self._verified(answer, batch.source, batch.instance)
 
     async def held(self, source: str, instance: str) -> SpoolReceipt | None:
         """Return the log's receipt for the records that it holds of the instance, None if it
@@ -97,7 +111,7 @@ class LogClient:
         # records, but can't make the sidecar drop them.
         message = receipt_message(tenant_id, source, instance, n, hash_)
         if not any(verify(key, signature, message) for key in self._log_keys()):
-            raise ReceiptRejected("its signature is not by the log's key")
+            raise _OtherKey(_OtherKey.__doc__)
         return SpoolReceipt(n, hash_, _rejected(answer.get("rejected")))
 
 

@@ -146,8 +146,8 @@ class FullReplica(Replica):
         clock: Clock,
     ) -> None:
         self._store = FullStore(file)
-        super().__init__(self._store, clock)
-        self._feed = LongPoll(control, max_delay=settings.staleness_seconds / 4)
+        feed = LongPoll(control, max_delay=settings.staleness_seconds / 4)
+        super().__init__(self._store, feed, clock)
         self._freshness = freshness
         self._least = settings.given_least_documents
 

@@ -4,6 +4,7 @@ other package asks which one is in use.
 """
 
 import logging
+import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -12,8 +13,9 @@ from typing import Literal, Protocol, TypeAlias
 from policies.ground.clock import Clock
 from policies.sets.policy_set import PolicySet
 from policies.sets.signed_head import Claim
-from sidecar.policy_cache.feed import Position
+from sidecar.policy_cache.feed import FeedFailed, FeedPage, FeedRejected, LookupFeed, Position
 from sidecar.policy_cache.freshness import Freshness
+from sidecar.policy_cache.key_pin import verify_origin
 from sidecar.policy_cache.policy_store import PolicyStore
 from sidecar.policy_cache.policy_view import AgentDocuments, DocumentFetcher
 
@@ -93,12 +95,13 @@ class Follower(Protocol):
 
 
 class Replica(ABC):
-    """A policy set as this sidecar holds it, in `store`."""
+    """A policy set as this sidecar holds it, in `store`. `feed` asks the control API."""
 
-    def __init__(self, store: PolicyStore, clock: Clock) -> None:
+    def __init__(self, store: PolicyStore, feed: LookupFeed, clock: Clock) -> None:
         self.policy_set = PolicySet(store.fetch)
         self.fetch = store.fetch
         self._policy_store = store
+        self._feed = feed
         self._clock = clock
 
     def epoch(self) -> str:
@@ -113,6 +116,27 @@ class Replica(ABC):
         # Evaluated at each call: a key that a rotation replaced counts only for a while.
         pin = self._policy_store.pin
         return () if pin is None else pin.accepted(self._clock.now())
+
+    async def learn_key(self) -> str | None:
+        """Ask the control API who signs now. Returns why that is not known; None if `log_keys` is
+        up to date."""
+        try:
+            await self._refresh_key()
+        except (FeedFailed, FeedRejected, sqlite3.Error) as error:
+            return str(error)
+        return None
+
+    async def _refresh_key(self) -> None:
+        """Ask the control API who signs now. A key other than the pinned one must be endorsed.
+        Raises `FeedFailed`, `FeedRejected` or `sqlite3.Error`."""
+        # Every page names the key. A wait of 0 asks for an answer at once.
+        self._verify_origin(await self._feed.next(self._policy_store.position, 0.0))
+
+    def _verify_origin(self, page: FeedPage) -> None:
+        """Check which tenant the answer is about and who signs its log; raises `FeedRejected`."""
+        held = self._policy_store
+        pin = verify_origin(page, held.tenant_id, held.pin, self._clock.now())
+        held.set_origin(page.tenant_id, pin)
 
     @abstractmethod
     def follow(self, on_change: OnChange, on_other_store: Callable[[], None]) -> Follower: ...

@@ -136,8 +136,12 @@ async def test_a_receipt_of_an_old_control_api_is_trusted(control: Recording, ve
         unb64(events.answer["hash"]),
     )
     key = (RECORDED / version / "sidecar.key").read_text()
+
+    async def learn_key() -> str | None:
+        raise AssertionError("the key is known")
+
     async with ControlClient(f"http://127.0.0.1:{control.server_port}", key) as client:
-        log = LogClient(client, lambda: "default", lambda: (log_key,))
+        log = LogClient(client, lambda: "default", lambda: (log_key,), learn_key)
         receipt = await log.append(batch)
     assert (receipt.n, receipt.hash) == (last, batch.hash)
     # It sends what the old one read: the same fields, besides those that it may add.

@@ -12,9 +12,7 @@ from policies.sets.signed_head import Claim
 from sidecar.control.client import ControlClient
 from sidecar.control.identity import Identity
 from sidecar.policy_cache.cache_file import CacheFile
-from sidecar.policy_cache.feed import FeedPage
 from sidecar.policy_cache.freshness import Freshness
-from sidecar.policy_cache.key_pin import verify_origin
 from sidecar.policy_cache.long_poll import LongPoll
 from sidecar.policy_cache.partial_replica.agent_listing import FetchedAgents
 from sidecar.policy_cache.partial_replica.control_loop import ControlLoop
@@ -76,8 +74,8 @@ class PartialReplica(Replica):
         control, identity = connection
         self._identity = identity
         self._working_set = WorkingSet(file, identity.required)
-        super().__init__(self._working_set, clock)
-        self._feed = LongPoll(control, max_delay=settings.staleness_seconds / 4)
+        feed = LongPoll(control, max_delay=settings.staleness_seconds / 4)
+        super().__init__(self._working_set, feed, clock)
         self._freshness, self._random_bytes = freshness, random_bytes
         self._client = client
         self._least = settings.enrol is not None
@@ -124,17 +122,6 @@ class PartialReplica(Replica):
         tenant_id = self.tenant_id()
         assert tenant_id is not None
         return RedisReader(self._client, tenant_id, self.log_keys)
-
-    async def _refresh_key(self) -> None:
-        """Ask the control API who signs now. A key other than the pinned one must be endorsed."""
-        # Every page names the key. A wait of 0 asks for an answer at once.
-        self._verify_origin(await self._feed.next(self._working_set.position, 0.0))
-
-    def _verify_origin(self, page: FeedPage) -> None:
-        """Check which tenant the answer is about and who signs its log; raises `FeedRejected`."""
-        held = self._working_set
-        pin = verify_origin(page, held.tenant_id, held.pin, self._clock.now())
-        held.set_origin(page.tenant_id, pin)
 
     def _blocked(self) -> str | None:
         """Return why, according to the documents held, this sidecar may not decide, such as a

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from sidecar.control.client import ControlClient
@@ -21,11 +21,15 @@ def make_shipper(
     control: ControlClient,
     log: FakeLog,
     log_keys: Callable[[], tuple[bytes, ...]] | None = None,
+    learn_key: Callable[[], Awaitable[str | None]] | None = None,
     *,
     compress: bool = False,
 ) -> Shipper:
+    async def know_all() -> str | None:
+        return None
+
     keys = log_keys or (lambda: (log.signer.public,))
-    client = LogClient(control, lambda: TENANT, keys, compress=compress)
+    client = LogClient(control, lambda: TENANT, keys, learn_key or know_all, compress=compress)
     return Shipper(spool, client, CLOCK)
 
 
@@ -36,10 +40,11 @@ async def shipping(
     *,
     address: str | None = None,
     log_keys: Callable[[], tuple[bytes, ...]] | None = None,
+    learn_key: Callable[[], Awaitable[str | None]] | None = None,
     compress: bool = False,
 ) -> AsyncIterator[Shipper]:
     async with ControlClient(address or log.address, KEY) as control:
-        shipper = make_shipper(spool, control, log, log_keys, compress=compress)
+        shipper = make_shipper(spool, control, log, log_keys, learn_key, compress=compress)
         loop = asyncio.create_task(shipper.run())
         try:
             yield shipper

@@ -13,18 +13,40 @@ from tests.sidecar.spool.running_spool import keep, running_spool
 from tests.support.waiting import until_async
 
 
-async def test_a_receipt_by_another_key_forgets_nothing(tmp_path: Path) -> None:
+async def test_a_receipt_by_another_key_forgets_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with running_spool(tmp_path) as spool, serving(FakeLog()) as log:
+        known, rotated = [log.signer.public], Signer.generate()
+        unknown: str | None = "the control API is away"
+
+        async def learn() -> str | None:
+            if unknown is None:
+                known.append(rotated.public)
+            return unknown
+
         log.sign_with = Signer.generate()
-        async with shipping(spool, log) as shipper:
+        async with shipping(spool, log, log_keys=lambda: tuple(known), learn_key=learn) as shipper:
             await keep(spool, *range(5))
             await until_async("sending has failed", lambda: shipper.failures >= 2)
             assert "signature" in (shipper.problem or "")
+            assert (shipper.problem or "").endswith(f"who signs is not known: {unknown}")
+            # Nor if the control API is asked, and names another.
+            unknown, before = None, shipper.failures
+            await until_async("it fails again", lambda: shipper.failures >= before + 2)
+            assert (shipper.problem or "").endswith("its signature is not by the log's key")
             assert spool.depth == 5
             assert shipper.shipped == 0
             log.sign_with = None
             await until_async("everything is shipped", lambda: spool.depth == 0)
-        check_log(log, *range(5))
+            # One that the control API endorses counts at once, and is not worth a line.
+            known[:], before = [log.signer.public], shipper.failures
+            log.sign_with = rotated
+            caplog.clear()
+            await keep(spool, 5)
+            await until_async("that is shipped too", lambda: spool.depth == 0)
+            assert (shipper.failures, caplog.text) == (before, "")
+        check_log(log, *range(6))
 
 
 @pytest.mark.parametrize(

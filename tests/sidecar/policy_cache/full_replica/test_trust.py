@@ -6,16 +6,25 @@ from typing import Any
 
 import pytest
 
-from policies.ground.signing import Signer
+from policies.ground.signing import Endorsement, Signer
 from policies.sets.policy_set import role_document, role_name
 from sidecar.control.client import ControlClient
+from sidecar.policy_cache.cache_file import CacheFile
+from sidecar.policy_cache.freshness import Freshness
+from sidecar.policy_cache.full_replica import FullReplica
 from tests.sidecar.policy_cache.full_replica.polling_replica import (
     PollingReplica,
     polling_replica,
     run_until,
 )
-from tests.support.fake_control_api import ROLE, SIDECAR_KEY, fake_control_api, policy
-from tests.support.sidecar import FakeClock, running_sidecar
+from tests.support.fake_control_api import (
+    ROLE,
+    SIDECAR_KEY,
+    FakeControlApi,
+    fake_control_api,
+    policy,
+)
+from tests.support.sidecar import FakeClock, running_sidecar, settings
 from tests.support.waiting import until_async
 
 
@@ -34,6 +43,18 @@ async def test_an_older_revision_of_the_same_store_is_refused(tmp_path: Path) ->
         assert replica.stale()
 
 
+async def learned(tmp_path: Path, control: FakeControlApi) -> tuple[str | None, tuple[bytes, ...]]:
+    """What a replica answers that is asked to learn who signs, and the keys that count then."""
+    clock, file = FakeClock().clock, CacheFile(tmp_path / "cache")
+    async with ControlClient(control.address, SIDECAR_KEY) as connection:
+        told = settings(tmp_path, control)
+        replica = FullReplica(told, connection, file, Freshness(2.0, clock), clock)
+        try:
+            return await replica.learn_key(), replica.log_keys()
+        finally:
+            file.close()
+
+
 @pytest.mark.parametrize("tamper", ["log_key", "tenant_id"])
 async def test_another_log_key_or_tenant_than_the_first_is_refused(
     tmp_path: Path, tamper: str
@@ -42,6 +63,7 @@ async def test_another_log_key_or_tenant_than_the_first_is_refused(
         async with polling_replica(tmp_path, control) as replica:
             control.create_tenant()
             await replica.sync()
+        former = control.signer
         if tamper == "log_key":
             control.signer = Signer.generate()
         else:
@@ -50,6 +72,13 @@ async def test_another_log_key_or_tenant_than_the_first_is_refused(
         async with polling_replica(tmp_path, control) as replica:
             await run_until(replica, "it is refused", lambda: replica.follower.refused)
             assert replica.policy_set.role(ROLE) is not None
+        # Nor does it count for one that only asks who signs, until the former key endorses it.
+        unknown, keys = await learned(tmp_path, control)
+        assert unknown == replica.follower.refused
+        assert control.signer.public not in keys or tamper == "tenant_id"
+        if tamper == "log_key":
+            control.endorsements = [Endorsement.by(former, control.signer.public)]
+            assert await learned(tmp_path, control) == (None, (control.signer.public, *keys))
         for file in (tmp_path / "cache").iterdir():
             file.unlink()
         async with polling_replica(tmp_path, control) as replica:
