@@ -108,11 +108,11 @@ async def refused_for_key(
         select(sidecar_owners.c.sidecar_id)
         .join(
             api_keys,
-            (api_keys.c.tenant_id == sidecar_owners.c.tenant_id)
+            of_tenant(api_keys, sidecar_owners.c.tenant_id)
             & (api_keys.c.key_id == sidecar_owners.c.owner),
         )
         .where(
-            sidecar_owners.c.tenant_id == tenant_id,
+            of_tenant(sidecar_owners, tenant_id),
             sidecar_owners.c.sidecar_id.in_([row.sidecar_id for row in rows]),
             api_keys.c.revoked_at.is_not(None),
         )

@@ -84,7 +84,7 @@ async def release(connection: AsyncConnection, tenant_id: str, lease: int) -> No
     next process to look takes it again."""
     await connection.execute(
         update(self_checks)
-        .where(self_checks.c.tenant_id == tenant_id, self_checks.c.leased_until == lease)
+        .where(of_tenant(self_checks, tenant_id), self_checks.c.leased_until == lease)
         .values(leased_until=ASKED_FOR)
     )
 

@@ -19,14 +19,14 @@ ROOT = Path(__file__).parents[3]
 
 def test_only_this_part_imports_what_is_optional() -> None:
     """What needs it is imported late, by the assembly."""
-    own = "provider|id_token|discovery|fetch"
-    heavy = rf"authlib|joserfc|control_api\.oidc\.({own})|control_api\.oidc import .*({own})"
+    own = "provider|provider_answers"
+    heavy = rf"authlib|joserfc|control_api\.signin\.({own})|control_api\.signin import .*({own})"
     importing = {
         file.name
         for file in (ROOT / "control_api").rglob("*.py")
         if re.search(rf"^(import|from) ({heavy})\b", file.read_text("utf-8"), re.M)
     }
-    assert importing == {"provider.py", "id_token.py"}
+    assert importing == {"provider.py", "provider_answers.py"}
 
 
 @pytest.mark.deep(stands_in="test_only_this_part_imports_what_is_optional")
