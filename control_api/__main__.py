@@ -36,17 +36,16 @@ from control_api.settings import Settings, read
 from control_api.settings_reader import ControlSettingsReader
 from control_api.this_program import IMPACT_RUN
 from control_api.worker_args import WorkerArgs
+from policies.ground.addresses import ListenAddress
 from policies.ground.canonical import b64
 from policies.ground.clock import Clock
-from policies.ground.core_form import CORE_FORM
+from policies.ground.distribution import CORE_FORM
 from policies.ground.errors import NotFound
-from policies.ground.listen_address import ListenAddress
+from policies.ground.ids import RandomBuffer
 from policies.ground.process import json_logging
 from policies.ground.process.secret_file import UnusableFile
-from policies.ground.process.service_manager import notify_ready
-from policies.ground.process.sockets import CannotListen
+from policies.ground.process.sockets import CannotListen, notify_ready
 from policies.ground.process.tls_files import UnusableTls
-from policies.ground.random_buffer import RandomBuffer
 from policies.ground.settings import SettingsError
 from policies.ground.signing import KeyRing
 

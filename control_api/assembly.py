@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from prometheus_client import CollectorRegistry
 
-from control_api.auth.authenticate import Authenticator, NextAuthenticator, RateLimit
+from control_api.auth import Authenticator, NextAuthenticator, RateLimit
 from control_api.checkpoint_store.location import open_store
 from control_api.fleet.isolation import Isolation, SidecarOwners
-from control_api.log.append import Log
-from control_api.log.changes import Changes
+from control_api.log.append import Changes, Log
 from control_api.log.checkpoints.maker import CheckpointMaker
 from control_api.log.checkpoints.witnesses import Cosigner
 from control_api.log.erasure import WalFolding

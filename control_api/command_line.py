@@ -10,7 +10,7 @@ from pathlib import Path
 
 from control_api.settings import Settings, read
 from control_api.settings_reader import ELSEWHERE
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress
 from policies.ground.process.settings_reader import PREFIX
 from policies.ground.settings import entry, sentences
 

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from control_api.alerts.bundle import Alerts, Mail
+from control_api.alerts.channels import Alerts, Mail
 from control_api.assembly import Parts
 from control_api.audit.bundle import Audit
-from control_api.console.bundle import Console
-from control_api.decisions.bundle import Decisions
+from control_api.console.visit import Console
+from control_api.decisions.operations import Decisions
 from control_api.edge.answers import Document
 from control_api.edge.docs_page import render_page
 from control_api.edge.openapi import Describer, Description, describe
@@ -18,7 +18,7 @@ from control_api.edge.router import Bundles
 from control_api.fleet.bundle import Fleet
 from control_api.fleet.isolation import SpoolStarts
 from control_api.fleet.set_pages import LeastPages, PageReads
-from control_api.log.changes import Changes
+from control_api.log.append import Changes
 from control_api.log.tails import EventTails
 from control_api.log.tenant_change import TenantChanges
 from control_api.metrics.metrics import JobMetrics
@@ -27,12 +27,12 @@ from control_api.registry.bundle import Registry
 from control_api.routes import routes_of
 from control_api.security.console_settings import ConsoleAddress
 from control_api.service import Service
-from control_api.sessions.bundle import Sessions
+from control_api.sessions.operations import Sessions
 from control_api.settings import Settings
-from control_api.signin.bundle import SigningIn
+from control_api.signin.console_session import SigningIn
 from control_api.store.queries.session_rows import SessionClaimer
 from control_api.store.store import Store
-from control_api.tenants.bundle import Tenants
+from control_api.tenants.operations import Tenants
 from policies import __version__
 from policies.ground.clock import Clock
 from policies.ground.masking import MaskingTurns

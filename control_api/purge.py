@@ -12,7 +12,7 @@ from control_api.checkpoint_store.location import open_store
 from control_api.fleet.isolation import SidecarOwners
 from control_api.jitter import jitter
 from control_api.log import log_key
-from control_api.log.changes import Changes
+from control_api.log.append import Changes
 from control_api.log.checkpoints.maker import CheckpointMaker
 from control_api.log.purge import Purge, PurgeResult
 from control_api.log.purge_plan import PurgeMismatch
@@ -21,8 +21,7 @@ from control_api.policy.impact_counts import forget_ended_runs
 from control_api.registry.key_expiry import forget_expired_keys
 from control_api.sessions.ending import purge_sessions
 from control_api.settings import Settings
-from control_api.signin.bundle import SigningIn
-from control_api.signin.console_session import forget_ended_sessions
+from control_api.signin.console_session import SigningIn, forget_ended_sessions
 from control_api.store.opening import command_store, explain_startup_faults
 from control_api.store.queries import tenant_rows
 from control_api.store.queries.sidecar_rows import FleetReports

@@ -25,7 +25,7 @@ from sqlalchemy import select, update
 
 from control_api.log.tenant_change import effective
 from control_api.policy.candidates import drop_all
-from control_api.registry import agent_queries
+from control_api.registry import queries
 from control_api.settings import Settings
 from control_api.store.queries import session_rows, tenant_rows
 from control_api.store.schema.statements import of_tenant
@@ -151,9 +151,9 @@ async def _revoke_session(tx: Transaction, session_id: str) -> bytes:
 
 
 async def _suspend(tx: Transaction, agent_id: str) -> bytes | None:
-    agent = await agent_queries.get(tx.connection, tx.tenant_id, agent_id)
+    agent = await queries.get(tx.connection, tx.tenant_id, agent_id)
     if agent is None:
         return None
     agent = replace(agent, status="draft", updated_at=tx.now)
-    await agent_queries.put(tx.connection, tx.tenant_id, agent)
+    await queries.put(tx.connection, tx.tenant_id, agent)
     return agent_document(agent.published())

@@ -37,7 +37,7 @@ from control_api.log.append import Log
 from control_api.log.checkpoints.loop import CheckpointLoop
 from control_api.log.tenant_change import publish_settings
 from control_api.metrics.metrics import ConnectionMetrics
-from control_api.policy.files import PolicyFiles
+from control_api.policy.reload import PolicyFiles
 from control_api.purge import PurgeParts, RetentionLoop
 from control_api.registry.key_expiry import KeyExpiry
 from control_api.routes import routes_of
@@ -50,9 +50,9 @@ from control_api.store.queries.tenant_rows import Installation
 from control_api.store.store import Store
 from control_api.tenants.bootstrap import FirstKeys, first_start
 from control_api.worker_args import WorkerArgs, inherited
+from policies.ground.addresses import ListenAddress
 from policies.ground.clock import Clock
 from policies.ground.connection_budget import ConnectionBudget
-from policies.ground.listen_address import ListenAddress
 from policies.ground.process.secret_file import make_directory
 from policies.ground.process.tls_files import RenewingContext, seconds_left
 

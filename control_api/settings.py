@@ -19,17 +19,15 @@ from control_api.security.console_settings import (
     parse_origin,
     parse_scopes,
 )
-from control_api.security.egress import AllowedHosts, MailServer
+from control_api.security.egress import AllowedHosts, MailServer, WitnessAddress, parse_witnesses
 from control_api.security.export_targets import ExportTarget, parse_targets
 from control_api.security.issuers import Issuer
-from control_api.security.witness_addresses import WitnessAddress, parse_witnesses
 from control_api.settings_reader import ControlSettingsReader, default_database
+from policies.ground.addresses import ListenAddress, RedisUrl
 from policies.ground.connection_budget import DEFAULT_CONNECTIONS
-from policies.ground.listen_address import ListenAddress
 from policies.ground.log_line import FORMATS, LEVELS
 from policies.ground.process.settings_reader import PREFIX
 from policies.ground.process.tls_files import TlsFiles
-from policies.ground.redis_url import RedisUrl
 from policies.ground.settings import SettingsError
 
 

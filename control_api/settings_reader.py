@@ -9,10 +9,10 @@ from pathlib import Path
 
 from control_api.security.console_settings import provider_faults
 from control_api.security.issuers import Issuer, IssuerFaults, parse_issuers
+from policies.ground.addresses import RedisUrl
 from policies.ground.distribution import how_to_install
 from policies.ground.process.settings_reader import PREFIX, SettingsReader
 from policies.ground.process.tls_files import TlsFiles, UnusableTls
-from policies.ground.redis_url import RedisUrl
 
 SUPERADMIN_KEY_LENGTH = 32
 _ADDRESS = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+(?:/[!-~]*)?\Z")

@@ -26,8 +26,8 @@ from control_api.metrics.peer_metrics import DIRECTORY
 from control_api.settings import Settings
 from control_api.this_program import this_program
 from control_api.worker_args import WorkerArgs
-from policies.ground.listen_address import ListenAddress
-from policies.ground.os_errors import worded
+from policies.ground.addresses import ListenAddress
+from policies.ground.errors import worded
 from policies.ground.process.secret_file import UnusableFile, make_directory
 from policies.ground.process.sockets import bind, bound
 

@@ -14,11 +14,10 @@ from typing import Any
 from policies.checks.finding import CheckOutcome, Facts
 from policies.checks.order import NAMES
 from policies.evaluate import Decision, evaluate
-from policies.nearest_miss import steps_to_allow
+from policies.nearest_miss import steps_to_allow, suggest
 from policies.retrieval import Retrieval
 from policies.sets.role import Clause
 from policies.sets.source_levels import raised
-from policies.suggestion import suggest
 from policies.trail.recompute.facts import difference, read_facts, read_role
 from policies.trail.record import REPORT_PREFIX, response_of
 
@@ -62,8 +61,8 @@ def explain(retrieval: Retrieval, facts: Facts | None, decision: Decision) -> di
 
 def explain_entry(entry: Mapping[str, Any], body: bytes | None) -> dict[str, Any] | Unexplained:
     """Return the explanation of a `decision` entry by the facts that it records, and by nothing
-    that is in force today, with `suggestion` (`policies.suggestion`). `body` is the document whose
-    digest the entry cites; None if it cites none, or if it is not kept.
+    that is in force today, with `suggestion` (`policies.nearest_miss`). `body` is the document
+    whose digest the entry cites; None if it cites none, or if it is not kept.
 
     Unlike `explain`, whose answer agents see, it shows the policy's lists of tasks and sources."""
     try:

@@ -2,20 +2,28 @@
 
     steps_to_allow(retrieval, facts)     in the order of the checks, each tried by deciding again
 
-INVARIANT: once every step is applied, `evaluate` allows. Pure; knows nothing of how an answer is
-rendered.
+INVARIANT: once every step is applied, `evaluate` allows.
+
+Suggests how a policy should name a source whose whole id it does not know.
+
+    suggest(retrieval, decision, facts.role)     for a denied call, in words; None without one
+
+A policy says `handbook`, and a sidecar asks for `chroma://db/handbook`. For those who write
+policies and read the log: an agent is never told what policies name.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import Any, NamedTuple
 
 from policies.checks.finding import CheckOutcome, Facts
 from policies.checks.order import CALL, CLAUSE, NAMES
 from policies.definitions.model import RANK, Agent, Policy
+from policies.definitions.wildcard import matcher
 from policies.evaluate import Decision, denies_explicitly, evaluate
 from policies.retrieval import Retrieval
-from policies.sets.role import Clause, compile_role
+from policies.sets.role import Clause, Role, compile_role
 
 State = tuple[Retrieval, Facts]
 
@@ -235,3 +243,44 @@ _CLAUSE: dict[str, Callable[[Retrieval, Clause], tuple[str, Clause]]] = {
     "source": _permit_source,
     "sensitivity": _permit_level,
 }
+
+
+MAX_OTHERS = 1000
+"""The most policies of other roles that are looked through."""
+
+
+def suggest(
+    retrieval: Retrieval, decision: Decision, role: Role | None, others: Iterable[Clause] = ()
+) -> str | None:
+    """Suggest how to name the source, by a policy that names only the end of its id. `others` are
+    policies of other roles, for a call whose role has none."""
+    if decision.check == "source" and role is not None and not role.denies(retrieval.source_id):
+        return named_by(retrieval.source_id, role.clauses)
+    if decision.check == "policy_exists":
+        return named_by(retrieval.source_id, tuple(islice(others, MAX_OTHERS)))
+    return None
+
+
+def named_by(source_id: str, clauses: tuple[Clause, ...]) -> str | None:
+    """Suggest how to name the source, by the one of these policies that names only the end of its
+    id."""
+    # The longest end first: it says the most.
+    for end in _ends(source_id):
+        for clause in clauses:
+            if clause.allows(end) and not clause.allows(source_id):
+                entry = next(each for each in clause.allowed_sources if matcher((each,))(end))
+                whole = source_id.removesuffix(end) + entry
+                return (
+                    f"policy `{clause.name}` names `{entry}`, and this source's whole id is "
+                    f"`{source_id}`: write `{whole}` in `allowed_sources`"
+                )
+    return None
+
+
+def _ends(source_id: str) -> Iterator[str]:
+    """Return the text that follows each `/` of `source_id`, the longest first: for
+    `chroma://db/handbook`, `db/handbook` and `handbook`."""
+    rest = source_id.partition("://")[2] or source_id.partition("/")[2]
+    while rest:
+        yield rest
+        rest = rest.partition("/")[2]

@@ -5,8 +5,8 @@ import re
 from typing import Any, NamedTuple
 
 from policies.definitions.model import RANK, SENSITIVITIES, Sensitivity
+from policies.ground.canonical import identifier_fault
 from policies.ground.errors import invalid
-from policies.ground.json_body import identifier_fault
 from policies.ground.masking import Masked
 from policies.levels import Levels
 

@@ -24,7 +24,7 @@ from policies.ground.clock import Clock
 from policies.ground.errors import SluiceError
 from policies.ground.log_line import FORMATS, LEVELS
 from policies.ground.process import json_logging
-from policies.ground.process.service_manager import notify_ready
+from policies.ground.process.sockets import notify_ready
 from policies.ground.settings import SettingsError
 from sidecar.config.file import holds_password, read, read_variable
 from sidecar.config.help import EXAMPLES, example, text

@@ -8,10 +8,10 @@ from typing import Protocol
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from policies.definitions.model import Key
+from policies.ground.addresses import ListenAddress
 from policies.ground.clock import Clock
 from policies.ground.connection_budget import ConnectionBudget
-from policies.ground.listen_address import ListenAddress
-from policies.ground.random_buffer import RandomBuffer
+from policies.ground.ids import RandomBuffer
 from sidecar.api.dispatch import Dispatcher
 from sidecar.api.handlers import Api, stop_routes
 from sidecar.api.http_server import HttpServer
@@ -22,8 +22,7 @@ from sidecar.control.client import ControlClient
 from sidecar.control.clock import ControlClock
 from sidecar.control.enroller import Enroller
 from sidecar.control.identity import NOT_ENROLLED, ConfiguredIdentity, EnrolledIdentity, Identity
-from sidecar.control.log_client import LogClient
-from sidecar.control.pinned_checkpoint import PinnedCheckpoint
+from sidecar.control.log_client import LogClient, PinnedCheckpoint
 from sidecar.control.shipper import Shipper
 from sidecar.doors.assembly import Doors
 from sidecar.enforce import Enforcer
@@ -36,8 +35,7 @@ from sidecar.http.server.head_cache import KEY_BYTES, HeadCache
 from sidecar.http.tls_contexts import server_context
 from sidecar.key_files import AgentKeyFile, OwnKeyFile
 from sidecar.live_keys import AgentIdentity, EnrolledAgent, LiveKeys
-from sidecar.metrics.counters import Observations
-from sidecar.metrics.metrics import Metrics
+from sidecar.metrics.metrics import Metrics, Observations
 from sidecar.metrics.readiness import Readiness
 from sidecar.platform.key_file import read_key
 from sidecar.policy_cache.cache_file import CacheFile

@@ -8,8 +8,8 @@ import logging
 from abc import ABC, abstractmethod
 from pathlib import Path
 
+from policies.ground.errors import worded
 from policies.ground.keys import key_digest
-from policies.ground.os_errors import worded
 from policies.ground.process.outage_logger import RepeatingOutageLogger
 from policies.sets.policy_set import NoPolicySet
 from sidecar.control.identity import ConfiguredIdentity

@@ -17,7 +17,7 @@ from policies.ground.keys import key_digest
 from policies.ground.process.outage_logger import RepeatingOutageLogger
 from policies.sets.policy_set import NoPolicySet, PolicySet
 from sidecar.control.identity import NOT_ENROLLED, EnrolledIdentity
-from sidecar.metrics.counters import Counter
+from sidecar.metrics.metrics import Counter
 from sidecar.policy_cache.policy_store import CacheDamaged
 from sidecar.policy_cache.policy_view import MissingDocument
 

@@ -9,7 +9,7 @@ said.
 from collections.abc import Callable
 
 from policies.definitions.model import Key
-from policies.ground.json_body import identifier_fault
+from policies.ground.canonical import identifier_fault
 from policies.retrieval import Retrieval
 from policies.sets.policy_set import PolicySet
 

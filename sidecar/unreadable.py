@@ -5,8 +5,8 @@ import logging
 from collections.abc import Callable
 from urllib.parse import unquote
 
+from policies.ground.log_line import printable
 from policies.ground.masking import MaskingTurns
-from policies.ground.output import printable
 
 SECONDS = 1.0
 """The least seconds between two lines: an agent chooses how many such requests it sends."""

@@ -7,11 +7,13 @@ them.
 
 import asyncio
 import socket
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import format_datetime
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import aiosmtplib
@@ -27,10 +29,34 @@ from aiohttp import (
 from aiohttp.abc import AbstractResolver, ResolveResult
 from standardwebhooks.webhooks import Webhook
 
-from control_api.alerts.bundle import Mail
 from control_api.alerts.queries import StoredDelivery
-from control_api.security.egress import AllowedHosts, literal
+from control_api.log.append import Changes
+from control_api.metrics.metrics import JobMetrics
+from control_api.security.egress import AllowedHosts, MailServer, literal
+from control_api.store.store import Store
 from policies.ground.canonical import rfc3339
+from policies.ground.clock import Clock
+
+
+class Mail(NamedTuple):
+    """The operator's mail server, and the address that alerts are sent from."""
+
+    server: MailServer
+    sender: str
+
+
+@dataclass(frozen=True, slots=True)
+class Alerts:
+    """`entropy(n)` returns n random bytes; `mail` is None if the operator named no mail server;
+    `allowed_hosts` are what webhooks may call although it is not public."""
+
+    store: Store
+    clock: Clock
+    entropy: Callable[[int], bytes]
+    changes: Changes
+    mail: Mail | None
+    allowed_hosts: AllowedHosts
+    metrics: JobMetrics
 
 
 class DeliveryFailed(OSError):

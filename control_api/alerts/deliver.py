@@ -12,8 +12,7 @@ import random
 from collections import Counter
 
 from control_api.alerts import channels, queries
-from control_api.alerts.bundle import Alerts
-from control_api.alerts.channels import DeliveryFailed
+from control_api.alerts.channels import Alerts, DeliveryFailed
 from control_api.alerts.queries import StoredDelivery
 from control_api.metrics.labels import DeliveryOutcome
 from control_api.store.store import Store

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.alerts import queries
-from control_api.alerts.bundle import Alerts
+from control_api.alerts.channels import Alerts
 from control_api.alerts.models import target_of
 from control_api.alerts.queries import Channel, StoredDelivery, StoredRule
 from control_api.store.counters import queries as tallies

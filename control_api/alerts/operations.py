@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 
 from control_api.alerts import queries
-from control_api.alerts.bundle import Alerts
+from control_api.alerts.channels import Alerts
 from control_api.alerts.models import (
     AlertRule,
     AlertRuleWithSecret,
@@ -16,7 +16,7 @@ from control_api.alerts.models import (
     target_of,
 )
 from control_api.alerts.queries import StoredRule
-from control_api.auth.principal import Caller
+from control_api.auth import Caller
 from control_api.edge.answers import Empty, Page, page_of
 from control_api.edge.requests import ListRequest, Repeated, id_entropy
 from control_api.security.egress import AllowedHosts

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from control_api.log.changes import Changes
+from control_api.log.append import Changes
 from control_api.log.checkpoints.maker import CheckpointMaker
 from control_api.log.erasure import WalFolding
 from control_api.log.scheduled.asked_logs import AskedLogs
 from control_api.log.tails import EventTails
 from control_api.log.tenant_change import TenantChanges
-from control_api.security.witness_addresses import WitnessAddress
+from control_api.security.egress import WitnessAddress
 from control_api.store.store import Store
 from policies.ground.clock import Clock
 from policies.ground.signing import KeyRing

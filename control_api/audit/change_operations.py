@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from control_api.audit.bundle import Audit
-from control_api.auth.principal import Caller
+from control_api.auth import Caller
 from control_api.current_request import ends_with_client
 from control_api.edge.answers import Page, PagedPart
 from control_api.edge.requests import Identifier, ListRequest, QueryInt, Time

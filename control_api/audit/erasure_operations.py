@@ -10,7 +10,7 @@ from pydantic import Field
 from sqlalchemy import Row
 
 from control_api.audit.bundle import Audit
-from control_api.auth.principal import Caller
+from control_api.auth import Caller
 from control_api.edge.answers import Page, page_of, time_or_none
 from control_api.edge.requests import Flag, Identifier, ListRequest, Reason, RequestModel
 from control_api.log.erasure import Erasure, ErasureRequest

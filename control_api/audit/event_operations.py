@@ -14,7 +14,7 @@ from control_api.audit.event_models import (
     event_page,
     explanation_shown,
 )
-from control_api.auth.principal import Caller
+from control_api.auth import Caller
 from control_api.current_request import ends_with_client
 from control_api.edge.answers import Page, PagedPart, Stream
 from control_api.edge.requests import Identifier, ListRequest, LogSize, RequestModel, Time
@@ -25,8 +25,8 @@ from control_api.store.queries import policy_rows
 from control_api.store.store import Store
 from policies.explain import Unexplained
 from policies.ground.canonical import micros
+from policies.nearest_miss import named_by
 from policies.sets.role import compile_clause
-from policies.suggestion import named_by
 
 
 class SessionTrailRequest(ListRequest):

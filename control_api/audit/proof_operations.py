@@ -15,7 +15,7 @@ from control_api.audit.proof_models import (
     KeptCheckpoint,
     LogKeys,
 )
-from control_api.auth.principal import Caller
+from control_api.auth import Caller
 from control_api.edge.answers import Document, Page, page_of
 from control_api.edge.requests import EmptyRequest, Identifier, ListRequest, LogSize, RequestModel
 from control_api.log.checkpoints.level import Level, cosigners

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from control_api.audit.bundle import Audit
 from control_api.audit.event_models import PurgeAnchor, Retention
-from control_api.auth.principal import Caller
+from control_api.auth import Caller
 from control_api.edge.requests import EmptyRequest, RequestModel
 from control_api.log.checks import anchor_answer
 from control_api.log.tenant_change import stored

@@ -7,7 +7,7 @@ from pydantic import Field
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.audit.bundle import Audit
-from control_api.auth.principal import Caller
+from control_api.auth import Caller
 from control_api.edge.requests import RequestModel
 from control_api.store.counters import queries as counters
 from control_api.store.counters.counters import MINUTE, Dimension

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 from control_api.audit.bundle import Audit
 from control_api.audit.event_models import PurgeAnchor, SignedCheckpoint, Verified
 from control_api.audit.proof_models import Verification
-from control_api.auth.principal import Caller
+from control_api.auth import Caller
 from control_api.current_request import ends_with_client
 from control_api.edge.answers import time_or_none
 from control_api.edge.requests import EmptyRequest

@@ -35,7 +35,7 @@ from control_api.checkpoint_store.stored_note import (
     StoredNote,
 )
 from policies.ground.distribution import how_to_install
-from policies.ground.os_errors import worded
+from policies.ground.errors import worded
 
 _DAY = 86_400
 

@@ -3,11 +3,9 @@
 from control_api.console.page import Page
 from control_api.console.views import (
     access,
-    account,
     agents,
     alerts,
     audit,
-    decision,
     decisions,
     fleet,
     keys,
@@ -15,17 +13,13 @@ from control_api.console.views import (
     policies,
     sessions,
     sign_in,
-    single_sign_on,
     tenants,
 )
 
 PAGES: tuple[Page, ...] = (
     *sign_in.PAGES,
-    *single_sign_on.PAGES,
-    *account.PAGES,
     *overview.PAGES,
     *decisions.PAGES,
-    *decision.PAGES,
     *agents.PAGES,
     *policies.PAGES,
     *access.PAGES,

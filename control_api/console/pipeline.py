@@ -20,14 +20,11 @@ from aiohttp import web
 
 from control_api.audit.proof_models import Verification
 from control_api.audit.verification_operations import show_verification
-from control_api.console.bundle import Console
-from control_api.console.cookies import presented_cookie
 from control_api.console.page import Answer, Data, Html, Page, See
-from control_api.console.rendering import Renderer
 from control_api.console.routes import ROOT
-from control_api.console.sessions import ConsoleSessions
-from control_api.console.static import StaticFiles
-from control_api.console.visit import Form, SignedIn, Visit
+from control_api.console.sessions import ConsoleSessions, presented_cookie
+from control_api.console.static import Renderer, StaticFiles
+from control_api.console.visit import Console, Form, SignedIn, Visit
 from control_api.edge.answers import JSON, HttpReply, render_error, render_result
 from control_api.edge.request_shell import RequestInfo, RequestShell, read_body
 from control_api.edge.route import query_fields

@@ -2,13 +2,39 @@
 
 A browser therefore keeps them for good, and never mixes those of two versions: modules import one
 another by relative addresses, so all of a page's are of one version.
+
+Renders the templates, with the navigation that every page has.
+
+Autoescape is on for all of them, and a name that a template misspells is an error, not an empty
+text.
 """
 
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import partial
 from hashlib import sha256
 from importlib.resources import files
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from control_api.alerts.operations import list_fired_alerts
+from control_api.audit.event_operations import list_events
+from control_api.audit.proof_operations import list_checkpoints
+from control_api.audit.stats_operations import show_stats
 from control_api.console.routes import ROOT
+from control_api.console.visit import Visit, address
+from control_api.edge.answers import write_cursor
+from control_api.edge.route import Operation
+from control_api.fleet.operations import list_sidecars
+from control_api.policy.access_operations import show_access
+from control_api.policy.operations import list_policies
+from control_api.registry.agent_operations import list_agents
+from control_api.registry.key_operations import list_keys
+from control_api.sessions.operations import list_sessions
+from control_api.tenants.operations import list_tenants
+from policies import __version__
 from policies.ground.errors import NotFound
 
 _TYPES = {
@@ -50,3 +76,130 @@ class StaticFiles:
         if not path.startswith(self.prefix) or found is None:
             raise NotFound("no such file")
         return found
+
+
+class Area(NamedTuple):
+    """An area: its title, its first page, the operation that this page calls, and the key that
+    leads there after `g`. `current` is whether the page that is shown belongs to it."""
+
+    title: str
+    path: str
+    operation: Operation
+    key: str
+    current: bool = False
+
+
+AREAS = (
+    Area("Overview", ROOT, show_stats, "o"),
+    Area("Decisions", f"{ROOT}/decisions", list_events, "d"),
+    Area("Agents", f"{ROOT}/agents", list_agents, "a"),
+    Area("Policies", f"{ROOT}/policies", list_policies, "p"),
+    Area("Access", f"{ROOT}/access", show_access, "c"),
+    Area("Sessions", f"{ROOT}/sessions", list_sessions, "s"),
+    Area("Keys", f"{ROOT}/keys", list_keys, "k"),
+    Area("Alerts", f"{ROOT}/alerts", list_fired_alerts, "l"),
+    Area("Fleet", f"{ROOT}/fleet", list_sidecars, "f"),
+    Area("Audit", f"{ROOT}/audit", list_checkpoints, "u"),
+    Area("Tenants", f"{ROOT}/tenants", list_tenants, "t"),
+)
+
+
+def areas(visit: Visit) -> list[Area]:
+    """The areas that this visitor may open."""
+    return [
+        area._replace(current=_belongs(visit.path, area.path))
+        for area in AREAS
+        if visit.who is not None and visit.may(area.operation)
+    ]
+
+
+def _belongs(path: str, first: str) -> bool:
+    # `/console/agent` and `/console/agent/edit` belong to `/console/agents`.
+    if first == ROOT:
+        return path == ROOT
+    singular = first[:-3] + "y" if first.endswith("ies") else first.removesuffix("s")
+    return path in (first, singular) or path.startswith((f"{first}/", f"{singular}/"))
+
+
+_SECOND = 1_000_000  # microseconds
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+class Renderer:
+    """Renders a page for a visit."""
+
+    def __init__(self, static: StaticFiles) -> None:
+        self._environment = environment = Environment(
+            loader=PackageLoader("control_api.console"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+        )
+        environment.globals |= {
+            "address": address,
+            "asset": static.address,
+            "version": __version__,
+        }
+        environment.filters |= {
+            "when": when,
+            "ago": ago,
+            "count": count,
+            "span": span,
+            "cursor": write_cursor,
+        }
+
+    def page(self, template: str, values: Mapping[str, Any], visit: Visit) -> bytes:
+        """The page as UTF-8. Beside its own values a template has `visit`, `who` (None without a
+        sign-in), `areas`, `here(**changes)`, `now` and what the globals are."""
+        shown = self._environment.get_template(template).render(
+            values,
+            visit=visit,
+            who=visit.who,
+            areas=areas(visit),
+            now=visit.console.clock.now(),
+            here=partial(here, visit),
+        )
+        return shown.encode()
+
+
+def here(visit: Visit, **changes: str | int | None) -> str:
+    """The address of the page that is shown, with these fields of the query changed; None removes
+    one."""
+    fields: dict[str, Any] = {**visit.query, **changes}
+    given = {name: value for name, value in fields.items() if value not in (None, "")}
+    return visit.path + (f"?{urlencode(given)}" if given else "")
+
+
+def _instant(value: str | int) -> datetime:
+    if isinstance(value, int):
+        return datetime.fromtimestamp(value / _SECOND, UTC)
+    return datetime.fromisoformat(value).astimezone(UTC)
+
+
+def when(value: str | int) -> str:
+    """A time, as RFC 3339 text or microseconds since 1970, for people: `2026-01-31 12:00:00`, in
+    UTC."""
+    return _instant(value).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def ago(value: str | int, now: int) -> str:
+    """How long ago a time was, or how far ahead it is, in one unit: `5 min ago`, `in 3 d`."""
+    seconds = now / _SECOND - _instant(value).timestamp()
+    if abs(seconds) < 1:
+        return "now"
+    return f"{span(seconds)} ago" if seconds > 0 else f"in {span(-seconds)}"
+
+
+def span(seconds: float) -> str:
+    """A time in one unit: `45 s`, `5 min`, `3 h`, `12 d`."""
+    for size, name in _UNITS:
+        if seconds >= size:
+            return f"{int(seconds // size)} {name}"
+    return "0 s"
+
+
+def count(number: int) -> str:
+    """A number with its thousands apart: `1,234,567`."""
+    return f"{number:,}"

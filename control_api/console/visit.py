@@ -1,5 +1,6 @@
 """One request to the console, as its view sees it: who asks, the query, the form, and the way to
-the operations. Knows no page in particular."""
+the operations.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,16 +11,34 @@ from urllib.parse import urlencode
 
 import orjson
 
-from control_api.auth.principal import Caller, Superadmin
-from control_api.console.bundle import Console
+from control_api.audit.bundle import Audit
+from control_api.auth import Caller, Superadmin
 from control_api.console.routes import ROOT, route_of
 from control_api.edge.requests import UndecodedRequest
 from control_api.edge.route import Operation
 from control_api.edge.router import Bundles
-from control_api.signin.console_session import Visitor
+from control_api.metrics.metrics import Instruments
+from control_api.policy.analyses.process import Analyses
+from control_api.security.console_settings import ConsoleAddress
+from control_api.signin.console_session import SigningIn, Visitor
 from control_api.signin.models import browser_label
+from control_api.tenants.operations import Tenants
+from policies.ground.clock import Clock, UnreadableTime, read_time_text
 from policies.ground.errors import Forbidden, Invalid, Unauthorized, invalid
-from policies.ground.typed_time import UnreadableTime, read_time_text
+
+
+@dataclass(frozen=True, slots=True)
+class Console:
+    """`address` says under which host the console answers."""
+
+    clock: Clock
+    address: ConsoleAddress
+    analyses: Analyses
+    instruments: Instruments
+    signin: SigningIn
+    audit: Audit
+    tenants: Tenants
+
 
 # At most 15 digits: a longer number stays text, without the cost of converting it.
 _WHOLE = re.compile(r"-?[0-9]{1,15}")

@@ -10,14 +10,15 @@ simulation claims no session.
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from prometheus_client import Counter
 from pydantic import ConfigDict, Field
 
-from control_api.auth.principal import Caller
+from control_api.auth import Caller
 from control_api.current_request import ClientLeft, client_left, until_departed
-from control_api.decisions.bundle import Decisions
 from control_api.decisions.models import (
     AskedRetrieval,
     Batch,
@@ -29,10 +30,13 @@ from control_api.decisions.models import (
 )
 from control_api.edge.answers import Empty
 from control_api.edge.requests import Identifier, RequestModel, Text
+from control_api.fleet.isolation import Isolation
 from control_api.log import read
+from control_api.log.append import Changes, Log
 from control_api.metrics.labels import Foreign
-from control_api.sessions.operations import claim
+from control_api.sessions.operations import Sessions, claim
 from control_api.store.queries import session_rows
+from control_api.store.store import Store
 from policies import batch
 from policies.batch import MAX_ITEMS, Semantics
 from policies.candidates import differences
@@ -40,13 +44,36 @@ from policies.checks.finding import Facts
 from policies.checks.order import IDENTITY, NAMES
 from policies.definitions.model import Key, Session
 from policies.evaluate import TENANT_FROZEN, Decision, admitted, evaluate, gather, refuse
+from policies.ground.clock import Clock
 from policies.ground.errors import Forbidden
+from policies.ground.masking import MaskingTurns
 from policies.retrieval import Retrieval
 from policies.sets.policy_set import TENANT
 from policies.sets.source_levels import raised
 from policies.trail.lineage import ReportedAction, lineage_record, masked_texts
 from policies.trail.masked_ahead import masked_ahead, recorded_user
 from policies.trail.record import decision_record
+
+if TYPE_CHECKING:
+    from control_api.tracing import DecisionTracer
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """`entropy(n)` returns n random bytes; `decided` gives the counter of a decision and the check
+    that made it; `tracer` is None without traces."""
+
+    store: Store
+    clock: Clock
+    entropy: Callable[[int], bytes]
+    changes: Changes
+    log: Log
+    masking: MaskingTurns
+    sessions: Sessions
+    isolation: Isolation
+    decided: Callable[[str, str], Counter]
+    tracer: "DecisionTracer | None"
+
 
 ERROR = "evaluation_error"
 # The metric's `check` label for denials that no check made; for an ALLOW the label is `none`. A

@@ -12,9 +12,8 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 import orjson
 
-from policies.ground.canonical import rfc3339
+from policies.ground.canonical import identifier_fault, rfc3339
 from policies.ground.errors import SluiceError, invalid
-from policies.ground.json_body import identifier_fault
 
 Row = TypeVar("Row")
 Shown = TypeVar("Shown")

@@ -102,7 +102,7 @@ WHEN = {
 }
 
 LIMITED = frozenset({Scope.evaluate, Scope.read, Scope.admin})
-"""The scopes that a rate limit applies to; see `control_api.auth.authenticate` for the others."""
+"""The scopes that a rate limit applies to; see `control_api.auth` for the others."""
 
 ERROR = {
     "type": "object",

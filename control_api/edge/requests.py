@@ -27,9 +27,8 @@ from pydantic import (
 )
 
 from control_api.edge.answers import SortKey, read_cursor
-from policies.ground.canonical import rfc3339
+from policies.ground.canonical import MAX_IDENTIFIER, identifier_fault, rfc3339
 from policies.ground.errors import Conflict, invalid
-from policies.ground.json_body import MAX_IDENTIFIER, identifier_fault
 
 # At most 15 digits: a longer number stays text and is refused, without the cost of converting it.
 _DIGITS = re.compile(r"-?[0-9]{1,15}\Z")

@@ -20,8 +20,8 @@ from control_api.edge.requests import (
     put_back,
     shown_members,
 )
+from policies.ground.canonical import is_json, parse_object
 from policies.ground.errors import Invalid, Malformed, invalid
-from policies.ground.json_body import is_json, parse_object
 
 
 class Scope(StrEnum):

@@ -16,6 +16,7 @@ from aiohttp.http_parser import RawRequestMessage
 
 from control_api.current_request import DEPARTURE, Departure
 from control_api.edge.answers import HttpReply, render_error
+from policies.ground.addresses import ListenAddress
 from policies.ground.connection_budget import (
     DEFAULT_CONNECTIONS,
     HEAD_BYTES,
@@ -24,7 +25,6 @@ from policies.ground.connection_budget import (
     ConnectionBudget,
 )
 from policies.ground.errors import Malformed, SluiceError
-from policies.ground.listen_address import ListenAddress
 from policies.ground.process.sockets import BACKLOG, bind, bound
 from policies.ground.process.tls_files import HANDSHAKE_SECONDS
 

@@ -7,10 +7,10 @@ from prometheus_client import Counter, Gauge
 
 from control_api.fleet.isolation import Isolation, SpoolStarts
 from control_api.fleet.set_pages import LeastPages, PageReads
-from control_api.log.changes import Changes
+from control_api.log.append import Changes
 from control_api.log.head_cache import LogHeadCache
 from control_api.registry.enrolment.enrolment import Enrolments
-from control_api.sessions.bundle import Sessions
+from control_api.sessions.operations import Sessions
 from control_api.store.queries.sidecar_rows import FleetReports
 from control_api.store.store import Store
 from policies.ground.clock import Clock

@@ -3,7 +3,7 @@ session, whichever sidecar makes it."""
 
 from typing import Any, ClassVar
 
-from control_api.auth.principal import Caller
+from control_api.auth import Caller
 from control_api.edge.requests import Identifier, RequestModel
 from control_api.fleet.bundle import Fleet
 from control_api.sessions.models import ClaimedSession

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from control_api.auth.principal import Caller
+from control_api.auth import Caller
 from control_api.edge.requests import Identifier, RequestModel
 from control_api.fleet.bundle import MAX_BATCHES, Fleet
 from control_api.fleet.isolation import Spool

@@ -31,9 +31,9 @@ from sqlalchemy import select
 from control_api.log.append import Log
 from control_api.metrics.labels import Foreign
 from control_api.metrics.metrics import HttpMetrics
-from control_api.registry import sidecar_owner_queries
-from control_api.registry.enrolment.buckets import Buckets
-from control_api.registry.sidecar_owner_queries import OF_PODS, Taker
+from control_api.registry import queries
+from control_api.registry.enrolment.enrolment import Buckets
+from control_api.registry.queries import OF_PODS, Taker
 from control_api.store.queries.sidecar_rows import KEPT, VIOLATION
 from control_api.store.schema.log import sources
 from control_api.store.schema.statements import of_tenant
@@ -46,7 +46,7 @@ from policies.trail.change import change_record
 
 
 class Speaker(Protocol):
-    """A caller with a key (`control_api.auth.principal.Caller`)."""
+    """A caller with a key (`control_api.auth.Caller`)."""
 
     @property
     def tenant(self) -> TenantState: ...
@@ -100,12 +100,12 @@ class SidecarOwners:
             return True
         present = await self._store.run_reading(
             caller.tenant.tenant_id,
-            lambda connection: sidecar_owner_queries.owner_of(connection, *place),
+            lambda connection: queries.owner_of(connection, *place),
         )
         # Most ids have their owner already, and then nothing is written.
         taken = present == owner or await self._store.run(
             self._store.lane(caller.tenant.tenant_id),
-            lambda connection, _: sidecar_owner_queries.take(connection, *place, taker, now),
+            lambda connection, _: queries.take(connection, *place, taker, now),
         )
         if taken:
             self._remember(place, owner, now)
@@ -123,9 +123,9 @@ class SidecarOwners:
         while True:
             forgotten = await self._store.run(
                 self._store.lane(tenant_id),
-                lambda connection, _: sidecar_owner_queries.forget(connection, tenant_id, before),
+                lambda connection, _: queries.forget(connection, tenant_id, before),
             )
-            if forgotten < sidecar_owner_queries.FORGOTTEN_AT_ONCE:
+            if forgotten < queries.FORGOTTEN_AT_ONCE:
                 return
             await asyncio.sleep(PAUSE_SECONDS)
 

@@ -11,13 +11,16 @@ unavailable, it follows changes by long poll, and fetches the documents that it 
 operation.
 
 No decision depends on a report.
+
+Makes a page of the policy set from what was read, with the log keys that sign for the tenant.
 """
 
-from typing import Annotated, Any, ClassVar
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, cast
 
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from control_api.auth.principal import Caller
+from control_api.auth import Caller
 from control_api.edge.answers import Page, page_of
 from control_api.edge.requests import (
     Identifier,
@@ -35,19 +38,49 @@ from control_api.fleet.models import (
     EnrolledSidecar,
     Heard,
     PolicySetPage,
+    SetDocument,
     SidecarResponse,
 )
-from control_api.fleet.policy_set_page import policy_set_page
 from control_api.fleet.set_pages import EncodedPage, encoded
 from control_api.log.proofs import prove_growth
 from control_api.registry.enrolment.pods import LIFETIME_SECONDS, Enrolled
 from control_api.registry.enrolment.token import MAX_TOKEN
-from control_api.registry.sidecar_owner_queries import refused_for_key
+from control_api.registry.queries import refused_for_key
 from control_api.store.queries import documents, log_keys, sidecar_rows
 from control_api.store.queries.checkpoints import readable_latest
 from control_api.store.queries.sidecar_rows import StoredSidecar
 from policies.ground.canonical import b64, rfc3339
 from policies.ground.errors import SluiceError, Unavailable
+from policies.ground.signing import Endorsement
+
+
+def policy_set_page(
+    fleet: Fleet,
+    caller: Caller,
+    found: EncodedPage,
+    *,
+    reset: bool,
+    chain: Sequence[Endorsement] | None = None,
+) -> PolicySetPage:
+    """A page of the policy set as a sidecar reads it.
+
+    `reset` tells the sidecar to drop its copy first. `chain` are the endorsements that lead to the
+    key to show; by default, those of this process's own key.
+    """
+    chain = fleet.ring.history if chain is None else chain
+    return PolicySetPage(
+        epoch=fleet.epoch,
+        revision=found.page.revision,
+        reset=reset,
+        more=found.page.more,
+        now=rfc3339(fleet.clock.now()),
+        tenant_id=caller.tenant.tenant_id,
+        log_key=b64(chain[-1].next if chain else fleet.ring.signer.public),
+        log_key_history=[each.to_wire() for each in chain],
+        # Encoded once for all sidecars that get the page.
+        documents=cast("list[SetDocument]", found.documents),
+    )
+
 
 # The description says what a token looks like. The check of the request does not: one of another
 # form is refused and recorded like any that is hostile.

@@ -9,9 +9,13 @@ The check of the heads is quick and partial; `verify` is complete. A head whose 
 the entries, or that does not follow the last one, means that the database was restored, edited, or
 written to by another program. Everything appended to it would be numbered and chained wrongly
 forever, so a mismatch is fatal.
+
+Logs who changed what.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import Connection, and_, bindparam, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -19,14 +23,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from control_api.log.head_cache import Answers, LogHeadCache, try_add
 from control_api.store.errors import UnknownState
 from control_api.store.group_commit import GroupCommit
-from control_api.store.log.chain import Appended, LogChain, find_appended
-from control_api.store.log.heads import LogEnd
+from control_api.store.log.chain import Appended, LogChain, LogEnd, find_appended
 from control_api.store.queries.purges import latest_anchor
 from control_api.store.schema.log import log_entries, log_heads
 from control_api.store.schema.statements import of_tenant
 from control_api.store.store import Store
+from control_api.store.transaction import Transaction
 from policies.ground.clock import Clock
 from policies.ground.errors import SluiceError
+from policies.ground.ids import uuid7
+from policies.trail.change import ObjectChange, change_record
 from policies.trail.merkle_tree import Frontier, leaf_hash
 from policies.trail.record import Record
 
@@ -221,3 +227,30 @@ def _add(
     if isinstance(answer, Appended):
         held[record.eid] = answer
     return answer
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Makes ids for entries of the log, and the entries of changes. `entropy(n)` returns n random
+    bytes."""
+
+    clock: Clock
+    entropy: Callable[[int], bytes]
+
+    def new_id(self) -> str:
+        """A new UUIDv7, for an event or another log entry."""
+        return uuid7(self.clock.now(), self.entropy(10))
+
+    async def record(
+        self,
+        tx: Transaction,
+        what: str,
+        target: str,
+        by: str,
+        detail: dict[str, Any],
+        change: ObjectChange,
+    ) -> None:
+        """Log who changed what, in the transaction of the change: neither is ever stored without
+        the other. `detail` and `change` must hold no secret, because the log would keep it."""
+        record_id = self.new_id()
+        await tx.append(change_record(what, target, by, detail, record_id=record_id, change=change))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from control_api.checkpoint_store.location import open_store
 from control_api.log import log_key
-from control_api.log.changes import Changes
+from control_api.log.append import Changes
 from control_api.log.checkpoints.acceptance import Acceptance
 from control_api.log.checkpoints.expected import Diverged
 from control_api.log.counts import EntriesMoved, Uncountable

@@ -14,8 +14,7 @@ from sqlalchemy.exc import IntegrityError
 
 from control_api.store.errors import FAULTS, is_conflict, is_fault
 from control_api.store.group_commit import MAX_BATCH
-from control_api.store.log.chain import Appended, LogChain
-from control_api.store.log.heads import LogEnd
+from control_api.store.log.chain import Appended, LogChain, LogEnd
 from control_api.store.store import Store
 from policies.ground.errors import SluiceError
 from policies.trail.record import Record

@@ -23,8 +23,7 @@ from sqlalchemy import Connection, bindparam, insert, select, update
 
 from control_api.log.head_cache import LogHeadCache, Spool, SpoolEnd
 from control_api.log.judging import Judge
-from control_api.store.log.chain import LogChain, find_appended
-from control_api.store.log.heads import LogEnd
+from control_api.store.log.chain import LogChain, LogEnd, find_appended
 from control_api.store.log.postgresql_batch import SpoolMove
 from control_api.store.queries import sidecar_rows
 from control_api.store.queries.sidecar_rows import Acknowledged

@@ -18,7 +18,7 @@ from control_api.store.queries import log_keys
 from control_api.store.store import Store
 from control_api.store.url import UnusableDatabase
 from policies.ground.canonical import b64, encode, unb64
-from policies.ground.os_errors import worded
+from policies.ground.errors import worded
 from policies.ground.process import secret_file
 from policies.ground.signing import Endorsement, KeyRing, Signer, endorsed
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.log.changes import Changes
+from control_api.log.append import Changes
 from control_api.settings import Settings
 from control_api.store import cited_documents
 from control_api.store.queries import tenant_rows
-from control_api.store.queries.candidate_rows import read_candidates
+from control_api.store.queries.policy_rows import read_candidates
 from control_api.store.queries.tenant_rows import StoredTenant
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction

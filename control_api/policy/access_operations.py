@@ -6,7 +6,7 @@ import orjson
 from pydantic import Field
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.auth.principal import Caller
+from control_api.auth import Caller
 from control_api.current_request import ends_with_client
 from control_api.edge.answers import Document, PagedPart
 from control_api.edge.requests import (
@@ -26,7 +26,7 @@ from control_api.policy.access_models import (
     PolicyDifference,
     PolicyReview,
 )
-from control_api.policy.analyses import here
+from control_api.policy.analyses import questions
 from control_api.policy.analyses.process import Job
 from control_api.policy.bundle import Policies
 from control_api.policy.models import ComparedPolicies, ReviewedPolicies
@@ -34,8 +34,8 @@ from control_api.store.queries import documents, key_rows, policy_rows
 from policies.analysis.matrix import Columns
 from policies.definitions.model import Sensitivity
 from policies.definitions.wildcard import is_pattern, matcher
+from policies.ground.canonical import parse_object
 from policies.ground.errors import invalid
-from policies.ground.json_body import parse_object
 from policies.sets.policy_set import ROLE, TENANT, role_name
 
 
@@ -50,13 +50,13 @@ async def diff_policies(
     registry and sessions are left out.
     """
     tenant_id = caller.tenant_id
-    if len(request.body) <= here.MAX_BODY:
+    if len(request.body) <= questions.MAX_BODY:
         asked = ComparedPolicies.read(parse_object(request.body, None, unique=True))
         if asked.against is not None and not asked.keep_others:
             # What is in force does not matter, and a question about few roles is a small one.
             job = Job("diff", {}, (request.body, b"[]"))
             roles = {each.agent_role for each in (*asked.policies, *asked.against)}
-            answer = await here.answer(policies.analyses, tenant_id, job, len(roles))
+            answer = await questions.answer(policies.analyses, tenant_id, job, len(roles))
             return Document("application/json", answer)
     async with policies.store.snapshot(tenant_id) as connection:
         in_force = await documents.array_of(connection, tenant_id, ROLE)
@@ -80,7 +80,7 @@ async def review_policies(
             in_force = await documents.array_of(connection, tenant_id, ROLE)
         else:
             wanted = [role_name(role) for role in sorted(roles)]
-            found = documents.bodies(connection, tenant_id, wanted, small=here.MAX_BYTES)
+            found = documents.bodies(connection, tenant_id, wanted, small=questions.MAX_BYTES)
             in_force = documents.json_array([each async for _, each in found])
         rows = await guardrails.every_guardrail(connection, tenant_id)
     rules = orjson.dumps([each.guardrail.to_wire() for each in rows])
@@ -88,13 +88,15 @@ async def review_policies(
     if roles is None:
         return Document("application/json", await policies.analyses.answer(tenant_id, job))
     tries = len(roles) * (1 + len(rows))
-    return Document("application/json", await here.answer(policies.analyses, tenant_id, job, tries))
+    return Document(
+        "application/json", await questions.answer(policies.analyses, tenant_id, job, tries)
+    )
 
 
 async def _roles(connection: AsyncConnection, tenant_id: str, body: bytes) -> set[str] | None:
     """The roles that the answer depends on; None stands for all. Raises `Malformed` and `Invalid`
     as the answer would."""
-    if len(body) > here.MAX_BODY:
+    if len(body) > questions.MAX_BODY:
         return None
     asked = ReviewedPolicies.read(parse_object(body, None, unique=True))
     # A file of tests may ask about any role, and without the others all roles change.
@@ -106,7 +108,7 @@ async def _roles(connection: AsyncConnection, tenant_id: str, body: bytes) -> se
     if asked.ask is not None:
         roles.add(asked.ask.agent_role)
     # Each document that there is not costs a query of its own.
-    return roles if len(roles) <= here.MAX_TRIES else None
+    return roles if len(roles) <= questions.MAX_TRIES else None
 
 
 AGENT = "agent/"
@@ -159,7 +161,7 @@ async def _by_policies(policies: Policies, tenant_id: str, request: AccessReques
             connection, tenant_id, only or ROLE, exactly=only is not None
         )
     job = Job("access_by_policies", _options(request), (roles,))
-    return await here.answer(policies.analyses, tenant_id, job)
+    return await questions.answer(policies.analyses, tenant_id, job)
 
 
 def _options(request: AccessRequest) -> dict[str, str | None]:
@@ -224,7 +226,7 @@ async def show_access_matrix(
     roles = b"[" + b",".join(bodies) + b"]"
     columns = Columns(request.source_id, request.source_after, request.sources)
     job = Job("matrix", columns._asdict(), (roles,))
-    found = orjson.loads(await here.answer(policies.analyses, tenant_id, job))
+    found = orjson.loads(await questions.answer(policies.analyses, tenant_id, job))
     return PagedPart(_shown(found), after)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from prometheus_client import Counter
 
-from control_api.log.changes import Changes
+from control_api.log.append import Changes
 from control_api.policy.analyses.process import Analyses
 from control_api.policy.impact_loop import ImpactLoop
 from control_api.settings import Settings

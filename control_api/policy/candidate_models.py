@@ -12,12 +12,11 @@ from pydantic import Field
 
 from control_api.edge.requests import TAGS, Identifier, IfMatch, RequestModel, put_back
 from control_api.policy.access_models import CHANGED_ROW, BrokenGuardrail, ChangedRow
-from control_api.policy.impact_models import DecisionGroup
+from control_api.policy.impact_counts import DecisionGroup
 from control_api.policy.models import PolicyBody, PolicySetBody
 from policies.definitions.model import Policy
-from policies.ground.canonical import encode
+from policies.ground.canonical import encode, identifier_fault, parse_object
 from policies.ground.errors import Invalid, invalid
-from policies.ground.json_body import identifier_fault, parse_object
 from policies.sets.policy_set import role_document
 
 _NOW = "2026-01-31T12:00:00.000000Z"

@@ -5,13 +5,13 @@ from typing import Annotated
 
 import orjson
 
-from control_api.auth.principal import Caller
+from control_api.auth import Caller
 from control_api.current_request import ends_with_client
 from control_api.edge.answers import Document, Empty, Page, page_of
 from control_api.edge.requests import ListRequest, UndecodedRequest, is_met
 from control_api.log.tenant_change import stored
 from control_api.policy import candidates, guardrails, policy_change
-from control_api.policy.analyses import here
+from control_api.policy.analyses import questions
 from control_api.policy.analyses.process import Job
 from control_api.policy.bundle import Policies
 from control_api.policy.candidate_models import (
@@ -29,9 +29,8 @@ from control_api.policy.candidate_models import (
 )
 from control_api.policy.candidates import held, listed_candidate, shown_candidate, version
 from control_api.policy.plan import Promotion, promotion
-from control_api.store.queries import candidate_rows, documents, policy_rows
-from control_api.store.queries.candidate_rows import StoredCandidate, bodies
-from control_api.store.queries.policy_rows import StoredPolicy
+from control_api.store.queries import documents, policy_rows
+from control_api.store.queries.policy_rows import StoredCandidate, StoredPolicy, bodies
 from control_api.store.transaction import Transaction
 from policies.definitions.model import MAX_CANDIDATES
 from policies.ground.canonical import rfc3339
@@ -58,9 +57,9 @@ async def get_candidate(
     tenant_id = caller.tenant_id
     async with policies.store.reading(tenant_id) as connection:
         tenant = await stored(connection, tenant_id)
-        found = held(candidate_rows.read_candidates(tenant.candidates), request.name)
-        counts = await candidate_rows.totals(connection, tenant_id, found.listed)
-        groups = await candidate_rows.groups(connection, tenant_id, found.listed)
+        found = held(policy_rows.read_candidates(tenant.candidates), request.name)
+        counts = await policy_rows.totals(connection, tenant_id, found.listed)
+        groups = await policy_rows.groups(connection, tenant_id, found.listed)
     return shown_candidate(found, counts, groups)
 
 
@@ -72,8 +71,8 @@ async def list_candidates(
     async with policies.store.reading(caller.tenant_id) as connection:
         tenant = await stored(connection, caller.tenant_id)
         rows = [
-            (each, await candidate_rows.totals(connection, caller.tenant_id, each.listed))
-            for each in candidate_rows.read_candidates(tenant.candidates)
+            (each, await policy_rows.totals(connection, caller.tenant_id, each.listed))
+            for each in policy_rows.read_candidates(tenant.candidates)
             if after is None or each.name > str(after[0])
         ]
     return page_of(
@@ -192,9 +191,9 @@ async def review_candidate(
     tenant_id = caller.tenant_id
     async with policies.store.snapshot(tenant_id) as connection:
         tenant = await stored(connection, tenant_id)
-        found = held(candidate_rows.read_candidates(tenant.candidates), request.name)
+        found = held(policy_rows.read_candidates(tenant.candidates), request.name)
         reviewed = await version(connection, tenant_id, found)
-        bodies = {*await candidate_rows.bodies(connection, tenant_id, found.name)}
+        bodies = {*await policy_rows.bodies(connection, tenant_id, found.name)}
         in_force = {*await documents.all_of(connection, tenant_id, ROLE)}
         rows = await guardrails.every_guardrail(connection, tenant_id)
         changed = await documents.changed_names(
@@ -212,4 +211,6 @@ async def review_candidate(
     parts = (documents.json_array(after), documents.json_array(before), rules)
     job = Job("candidate_review", options, parts)
     tries = (len(after) + len(before)) * (1 + len(rows))
-    return Document("application/json", await here.answer(policies.analyses, tenant_id, job, tries))
+    return Document(
+        "application/json", await questions.answer(policies.analyses, tenant_id, job, tries)
+    )

@@ -14,18 +14,18 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from control_api.log.tenant_change import effective, stored
 from control_api.policy.bundle import Policies
 from control_api.policy.candidate_models import CandidateListed, CandidateResponse
-from control_api.policy.impact_models import DecisionGroup
+from control_api.policy.impact_counts import DecisionGroup
 from control_api.policy.policy_change import within_limit
 from control_api.settings import Settings
-from control_api.store.queries import candidate_rows, tenant_rows
-from control_api.store.queries.candidate_rows import (
+from control_api.store.queries import policy_rows, tenant_rows
+from control_api.store.queries.documents import last_change
+from control_api.store.queries.policy_rows import (
     CandidateTotals,
     CountedGroup,
     StoredCandidate,
     read_candidates,
     write_candidates,
 )
-from control_api.store.queries.documents import last_change
 from control_api.store.transaction import Transaction
 from policies.ground.canonical import rfc3339
 from policies.ground.errors import NotFound
@@ -60,9 +60,7 @@ def documents(name: str, by_role: Mapping[str, bytes]) -> dict[str, bytes | None
 async def publish(tx: Transaction, name: str, bodies: Mapping[str, bytes | None]) -> bool:
     """Make these the candidate's documents. Returns whether that changed any."""
     before = await tx.lock()
-    gone = (
-        set(await candidate_rows.document_names(tx.connection, tx.tenant_id, name)) - bodies.keys()
-    )
+    gone = set(await policy_rows.document_names(tx.connection, tx.tenant_id, name)) - bodies.keys()
     return await tx.publish({**dict.fromkeys(sorted(gone)), **bodies}) != before
 
 
@@ -77,7 +75,7 @@ async def put_list(tx: Transaction, settings: Settings, wanted: Iterable[StoredC
     # First the head's lock, then the counts, as in every append: otherwise the two could deadlock.
     await tx.list_candidates(each.listed for each in read_candidates(after))
     for each in gone:
-        await candidate_rows.forget(tx.connection, tx.tenant_id, each.name)
+        await policy_rows.forget(tx.connection, tx.tenant_id, each.name)
 
 
 async def drop_all(tx: Transaction) -> dict[str, bytes | None]:
@@ -86,8 +84,8 @@ async def drop_all(tx: Transaction) -> dict[str, bytes | None]:
     await tx.list_candidates(())
     gone: dict[str, bytes | None] = {}
     for each in await listed(tx):
-        await candidate_rows.forget(tx.connection, tx.tenant_id, each.name)
-        names = await candidate_rows.document_names(tx.connection, tx.tenant_id, each.name)
+        await policy_rows.forget(tx.connection, tx.tenant_id, each.name)
+        names = await policy_rows.document_names(tx.connection, tx.tenant_id, each.name)
         gone |= dict.fromkeys(names)
     return gone
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import NamedTuple
 
-from control_api.auth.principal import Caller
+from control_api.auth import Caller
 from control_api.edge.answers import Empty, Page, page_of
 from control_api.edge.requests import ListRequest
 from control_api.policy import guardrails

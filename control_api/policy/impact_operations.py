@@ -6,21 +6,22 @@ from typing import Annotated
 import orjson
 
 from control_api.audit.export_operations import bound
-from control_api.auth.principal import Caller
+from control_api.auth import Caller
 from control_api.edge.answers import Empty, time_or_none
 from control_api.edge.requests import Identifier, RequestModel, UndecodedRequest
 from control_api.log.export.place import LogPart, find_part
 from control_api.policy import impact_queries
 from control_api.policy.analyses.process import Job
 from control_api.policy.bundle import Policies
-from control_api.policy.impact_counts import ImpactCounts, forget_ended
-from control_api.policy.impact_models import (
+from control_api.policy.impact_counts import (
+    ImpactCounts,
     ImpactRequest,
     ImpactResponse,
     ImpactStarted,
     Prepared,
     Renamed,
     Unreplayable,
+    forget_ended,
     prepare,
     read_prepared,
 )

@@ -8,7 +8,7 @@ from typing import ClassVar
 from pydantic import Field
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.auth.principal import Caller
+from control_api.auth import Caller
 from control_api.current_request import WRITTEN_REVISION
 from control_api.edge.answers import Empty, Page, SortKey, page_of, time_or_none
 from control_api.edge.requests import TAGS, EmptyRequest, Identifier, IfMatch, ListRequest, is_met

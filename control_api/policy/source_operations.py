@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.auth.principal import Caller
+from control_api.auth import Caller
 from control_api.edge.answers import Empty, Page, page_of
 from control_api.edge.requests import Identifier, ListRequest, RequestModel
 from control_api.policy.bundle import Policies

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from control_api.audit.stats_operations import OverTime, SourceCount, SpanCount, deny_rate
-from control_api.auth.principal import Caller
+from control_api.auth import Caller
 from control_api.edge.answers import Page, page_of, time_or_none
 from control_api.edge.requests import (
     EmptyRequest,
@@ -18,8 +18,7 @@ from control_api.edge.requests import (
     Roles,
     Text,
 )
-from control_api.registry import agent_queries
-from control_api.registry.agent_queries import CredentialType, StoredAgent
+from control_api.registry import queries
 from control_api.registry.bundle import Registry
 from control_api.registry.enrolment.pods import (
     agent_change,
@@ -27,7 +26,8 @@ from control_api.registry.enrolment.pods import (
     given_reason,
     with_generation,
 )
-from control_api.registry.key_change import refuse_unknown_key
+from control_api.registry.enrolment.token import Workload
+from control_api.registry.key_operations import refuse_unknown_key
 from control_api.registry.models import (
     ACTIVITY_WINDOW,
     Activity,
@@ -36,7 +36,7 @@ from control_api.registry.models import (
     RegistryCounts,
     shown_agent,
 )
-from control_api.registry.workload import Workload
+from control_api.registry.queries import CredentialType, StoredAgent
 from control_api.store.counters import queries as counters
 from control_api.store.counters.counters import HOUR
 from control_api.store.counters.queries import NO_DECISIONS, CountedValue
@@ -85,7 +85,7 @@ async def change_agent_status(
     """
 
     async def work(tx: Transaction) -> StoredAgent:
-        agent = await agent_queries.get(tx.connection, tx.tenant_id, request.agent_id)
+        agent = await queries.get(tx.connection, tx.tenant_id, request.agent_id)
         if agent is None:
             raise NotFound(f"no such agent: `{request.agent_id}`")
         if agent.status == request.status:
@@ -94,7 +94,7 @@ async def change_agent_status(
         moved = replace(agent, status=request.status, updated_at=tx.now)
         # The keys that pods enrolled for die in the same commit as the status that allowed them.
         moved = with_generation(agent, moved, registry.entropy(16))
-        await agent_queries.put(tx.connection, tx.tenant_id, moved)
+        await queries.put(tx.connection, tx.tenant_id, moved)
         await tx.publish(agent_documents(agent, moved))
         detail = {"from": agent.status, "to": moved.status, **given_reason(request.reason)}
         shown = agent_change(tx, agent, moved)
@@ -132,7 +132,7 @@ async def get_agent(registry: Registry, caller: Caller, request: AgentDetailRequ
     now = registry.clock.now()
     since = now - ACTIVITY_WINDOW
     async with registry.store.reading(tenant_id) as connection:
-        agent = await agent_queries.get(connection, tenant_id, agent_id)
+        agent = await queries.get(connection, tenant_id, agent_id)
         if agent is None:
             raise NotFound(f"no such agent: `{agent_id}`")
         recent = await counters.by_agent(connection, tenant_id, since, agent_id)
@@ -176,10 +176,10 @@ async def list_agents(
 ) -> Page[AgentResponse]:
     """List registered agents, newest first."""
     async with registry.store.reading(caller.tenant_id) as connection:
-        rows = await agent_queries.page(
+        rows = await queries.page(
             connection,
             caller.tenant_id,
-            request.model_dump(include={*agent_queries.FILTERS, "text"}),
+            request.model_dump(include={*queries.FILTERS, "text"}),
             request.after(int, str),
             request.limit + 1,
         )
@@ -192,7 +192,7 @@ async def show_registry_counts(
     """Count the registered agents by status; deny rates cover the last 7 days."""
     tenant_id = caller.tenant_id
     async with registry.store.reading(tenant_id) as connection:
-        by_status = await agent_queries.count_by_status(connection, tenant_id)
+        by_status = await queries.count_by_status(connection, tenant_id)
         since = registry.clock.now() - ACTIVITY_WINDOW
         recent = await counters.by_agent(connection, tenant_id, since)
     # A status without agents is missing from the counts, so each is named here to be shown as 0.
@@ -218,7 +218,7 @@ async def refuse_bad_workload(tx: Transaction, agent: StoredAgent) -> None:
     if agent.bound_key_id is not None:
         # Its pods hold other keys, so every one of their evaluations would be denied (check 4).
         raise invalid(["bound_key_id: must be null for an agent with a workload"])
-    holder = await agent_queries.of_workload(tx.connection, tx.tenant_id, agent.workload)
+    holder = await queries.of_workload(tx.connection, tx.tenant_id, agent.workload)
     if holder is not None and holder.agent_id != agent.agent_id:
         raise Conflict(f"the workload belongs to agent `{holder.agent_id}`")
 
@@ -252,13 +252,13 @@ async def register_agent(registry: Registry, caller: Caller, request: NewAgent) 
     agent_id = request.agent_id or prefixed("agt_", registry.entropy(16))
 
     async def work(tx: Transaction) -> StoredAgent:
-        if await agent_queries.get(tx.connection, tx.tenant_id, agent_id) is not None:
+        if await queries.get(tx.connection, tx.tenant_id, agent_id) is not None:
             raise Conflict(f"agent `{agent_id}` is already registered")
         await refuse_unknown_key(tx, request.bound_key_id)
         # Published already as a draft: every sidecar denies a draft (`agent_not_approved`).
         agent = _draft(request, agent_id, tx.now)
         await refuse_bad_workload(tx, agent)
-        await agent_queries.add(tx.connection, tx.tenant_id, agent)
+        await queries.add(tx.connection, tx.tenant_id, agent)
         await tx.publish(agent_documents(None, agent))
         detail = {
             "agent_role": agent.agent_role,
@@ -333,7 +333,7 @@ async def update_agent(registry: Registry, caller: Caller, request: ChangedAgent
     """Change an agent's registry entry, except its status."""
 
     async def work(tx: Transaction) -> StoredAgent:
-        agent = await agent_queries.get(tx.connection, tx.tenant_id, request.agent_id)
+        agent = await queries.get(tx.connection, tx.tenant_id, request.agent_id)
         if agent is None:
             raise NotFound(f"no such agent: `{request.agent_id}`")
         _check_status(agent, request)
@@ -348,7 +348,7 @@ async def update_agent(registry: Registry, caller: Caller, request: ChangedAgent
         await refuse_bad_workload(tx, changed)
         changed = replace(changed, updated_at=tx.now)
         changed = with_generation(agent, changed, registry.entropy(16))
-        await agent_queries.put(tx.connection, tx.tenant_id, changed)
+        await queries.put(tx.connection, tx.tenant_id, changed)
         await tx.publish(agent_documents(agent, changed))
         # The log gets the values that decisions depend on, and of the other fields only the names.
         detail = {

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from control_api.log.changes import Changes
+from control_api.log.append import Changes
 from control_api.store.store import Store
 from policies.ground.clock import Clock
 

@@ -1,6 +1,8 @@
 """Creates, shows, lists, binds, rotates and revokes API keys.
 
 A secret is shown once, in the response that creates it; the store keeps only its SHA-256.
+
+Builds and stores API keys, and checks references to them, inside the caller's transaction.
 """
 
 from dataclasses import asdict, replace
@@ -8,22 +10,22 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from control_api.auth.principal import Caller, Superadmin
+from control_api.auth import Caller, Superadmin
 from control_api.edge.answers import Done, Empty, Page, page_of
 from control_api.edge.requests import (
     Flag,
     Identifier,
     ListRequest,
+    Repeated,
     RequestModel,
     Roles,
     Time,
     id_entropy,
 )
 from control_api.log.tenant_change import stored
-from control_api.registry import agent_queries, sidecar_owner_queries
+from control_api.registry import queries
 from control_api.registry.bundle import Registry
 from control_api.registry.enrolment.pods import agent_change
-from control_api.registry.key_change import add_key, build_key, key_change
 from control_api.registry.models import (
     AgentPatterns,
     CreatedKey,
@@ -43,6 +45,62 @@ from policies.ground.errors import Conflict, NotFound, invalid
 from policies.ground.ids import prefixed
 from policies.ground.keys import key_digest, make_key
 from policies.sets.policy_set import agent_document, agent_name, key_document, key_name
+from policies.trail.change import ObjectChange, change_record
+
+_DAY = 86_400_000_000  # microseconds
+
+
+def build_key(request: NewKey, secret: str, entropy: bytes, now: int) -> StoredKey:
+    """A new key as the store keeps it. `entropy` is 16 random bytes for the key's id; `now` is in
+    microseconds. Raises `Invalid` if it would be a sidecar's without agents."""
+    days, sidecar_ids = request.days, request.sidecar_ids
+    return StoredKey(
+        key_id=prefixed("key_", entropy),
+        name=request.name,
+        scope=request.scope,
+        # The secret itself is never stored, so a copy of the database opens nothing.
+        digest=key_digest(secret),
+        bound_agent_id=request.bound_agent_id,
+        permitted_roles=tuple(request.permitted_roles or ()),
+        expires_at=None if days is None else now + days * _DAY,
+        created_at=now,
+        agent_ids=request.spoken_for,
+        sidecar_ids=None if sidecar_ids is None else tuple(sidecar_ids),
+    )
+
+
+async def add_key(tx: Transaction, key: StoredKey, by: str, record_id: str) -> None:
+    """Store a key, publish its document and log who created it. None of these holds the secret.
+    Raises `Conflict` if the same request created it before."""
+    if await key_rows.known(tx.connection, tx.tenant_id, key.key_id):
+        raise Repeated("key", key.key_id)
+    await key_rows.add(tx.connection, tx.tenant_id, key)
+    await tx.publish({key_name(key.digest): key_document(key.published())})
+    detail = {"name": key.name, "scope": key.scope, "expires_at": key.expires_at}
+    change = key_change(tx, None, key)
+    await tx.append(
+        change_record("key.created", key.key_id, by, detail, record_id=record_id, change=change)
+    )
+
+
+def key_change(tx: Transaction, before: StoredKey | None, after: StoredKey | None) -> ObjectChange:
+    """A change of a key that `tx` published, as the log records it."""
+    shown = [None if key is None else asdict(listed_key(key)) for key in (before, after)]
+    published = [
+        each
+        for key in {key.digest: key for key in (before, after) if key is not None}.values()
+        # The document's own name holds the digest of the secret.
+        for each in tx.published(key_name(key.digest), f"key/{key.key_id}")
+    ]
+    return ObjectChange(shown[0], shown[1], published=published)
+
+
+async def refuse_unknown_key(tx: Transaction, key_id: str | None) -> None:
+    """Raise `Invalid` if an agent would be bound to a key that does not exist or was revoked."""
+    # No key could speak for such an agent, and the agent's owner would not see why.
+    if key_id is not None and await key_rows.get(tx.connection, tx.tenant_id, key_id) is None:
+        raise invalid(["bound_key_id: is not a live key of this tenant"])
+
 
 EVERY = ("*",)
 
@@ -143,7 +201,7 @@ async def get_key(registry: Registry, caller: Caller, request: KeyRequest) -> Sh
     """Show an API key that is not revoked, without its secret, and the sidecars that use it."""
     async with registry.store.reading(caller.tenant_id) as connection:
         key = await key_rows.get(connection, caller.tenant_id, request.key_id)
-        used = await sidecar_owner_queries.used_by(connection, caller.tenant_id, request.key_id)
+        used = await queries.used_by(connection, caller.tenant_id, request.key_id)
     if key is None:
         raise NotFound(f"no such key: `{request.key_id}`")
     return ShownKey(**asdict(listed_key(key)), sidecars=used)
@@ -255,10 +313,10 @@ async def rotate_key(registry: Registry, caller: Caller, request: KeyRequest) ->
             key_name(new.digest): key_document(new.published()),
         }
         # Bind the old key's agents to the new one: otherwise no key could speak for them.
-        bound = await agent_queries.bound_to(tx.connection, tx.tenant_id, old.key_id)
+        bound = await queries.bound_to(tx.connection, tx.tenant_id, old.key_id)
         rebound = [replace(agent, bound_key_id=new.key_id, updated_at=tx.now) for agent in bound]
         for moved in rebound:
-            await agent_queries.put(tx.connection, tx.tenant_id, moved)
+            await queries.put(tx.connection, tx.tenant_id, moved)
             documents[agent_name(moved.agent_id)] = agent_document(moved.published())
         await tx.publish(documents)
         detail: dict[str, Any] = {"replaced_by": new.key_id, "agents": len(rebound)}

@@ -17,7 +17,7 @@ from control_api.edge.requests import (
     RequestModel,
     Roles,
 )
-from control_api.registry.agent_queries import CredentialType, StoredAgent
+from control_api.registry.queries import CredentialType, StoredAgent
 from control_api.store.queries.key_rows import StoredKey
 from policies.definitions.model import AgentStatus, Scope
 from policies.ground.canonical import rfc3339

@@ -22,9 +22,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from policies.ground.addresses import ListenAddress
+from policies.ground.canonical import identifier_fault
 from policies.ground.distribution import how_to_install
-from policies.ground.json_body import identifier_fault
-from policies.ground.listen_address import ListenAddress
 from policies.ground.process import secret_file
 
 FILE = "console-host"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from policies.ground.json_body import identifier_fault
+from policies.ground.canonical import identifier_fault
 
 SEPARATOR = ";"
 """Between issuers. A comma begins an option, and neither is usual in the URL of a key set."""

@@ -1,15 +1,18 @@
 """Claims, shows and lists sessions, and revokes one or many (`CONTRACT.md`, Incident controls)."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from prometheus_client import Counter
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.auth.principal import Caller
+from control_api.auth import Caller
 from control_api.edge.answers import Page, page_of
 from control_api.edge.requests import Identifier, ListRequest, RequestModel, Text
+from control_api.log.append import Changes
+from control_api.policy.publishing.assembly import Publishing
 from control_api.sessions import ending
-from control_api.sessions.bundle import Sessions
 from control_api.sessions.ending import SessionFilter, SessionPosition
 from control_api.sessions.models import (
     Revoked,
@@ -21,15 +24,29 @@ from control_api.sessions.models import (
 from control_api.store.counters import queries as counters
 from control_api.store.counters.counters import Dimension
 from control_api.store.queries import session_rows
-from control_api.store.queries.session_rows import SessionRow
+from control_api.store.queries.session_rows import SessionClaimer, SessionRow
+from control_api.store.store import Store
 from control_api.store.tenant_state import TenantState
 from control_api.store.transaction import Transaction
 from policies.definitions.model import SessionState, TenantSettings
+from policies.ground.clock import Clock
 from policies.ground.errors import NotFound, invalid
 from policies.sets.policy_set import session_document, session_name
 from policies.sets.role import Role
 from policies.trail.change import ObjectChange
 from policies.trail.record import masked_user
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """`publishing` is None without Redis; `claims` counts by the state of the claimed session."""
+
+    store: Store
+    clock: Clock
+    changes: Changes
+    claimer: SessionClaimer
+    publishing: Publishing | None
+    claims: Counter
 
 
 class SessionsRequest(ListRequest):

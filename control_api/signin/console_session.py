@@ -16,23 +16,48 @@ import hmac
 import logging
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import NamedTuple, cast, get_args
+from typing import TYPE_CHECKING, NamedTuple, cast, get_args
 
-from control_api.auth.principal import Caller, Superadmin, realm_of
-from control_api.security.console_settings import GroupGrant
+from prometheus_client import Counter
+
+from control_api.auth import Caller, Superadmin, realm_of
+from control_api.log.append import Changes
+from control_api.security.console_settings import ConsoleAddress, GroupGrant
 from control_api.settings import Settings
 from control_api.signin import queries
-from control_api.signin.bundle import SigningIn
 from control_api.signin.models import shown_console_session
 from control_api.signin.queries import ConsoleScope, ConsoleSession, SignInMethod
 from control_api.store.schema.features import SUPERADMIN_REALM
+from control_api.store.store import Store
+from control_api.store.tenant_cache import TenantCache
 from control_api.store.transaction import Transaction
 from policies.definitions.model import Key, Scope
+from policies.ground.clock import Clock
 from policies.ground.errors import Forbidden, NotFound, Unavailable
 from policies.ground.ids import base62, prefixed
 from policies.trail.change import ObjectChange
+
+if TYPE_CHECKING:
+    from control_api.signin.provider import IdentityProvider
+
+
+@dataclass(frozen=True, slots=True)
+class SigningIn:
+    """`entropy(n)` returns n random bytes; `identity_provider` is None if people sign in by keys
+    only; `refusals` counts callers refused, by reason."""
+
+    store: Store
+    clock: Clock
+    entropy: Callable[[int], bytes]
+    changes: Changes
+    settings: Settings
+    address: ConsoleAddress
+    tenants: TenantCache
+    identity_provider: "IdentityProvider | None"
+    refusals: Counter
+
 
 _FORM = re.compile(r"([A-Za-z0-9_-]{1,64})\.([0-9A-Za-z]{43})\Z")
 _FORM_TOKEN = b"sluice: token in the console's forms"

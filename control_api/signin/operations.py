@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from control_api.auth.principal import Caller, Superadmin, realm_of
+from control_api.auth import Caller, Superadmin, realm_of
 from control_api.edge.answers import Empty, Page, page_of
 from control_api.edge.requests import EmptyRequest, Identifier, ListRequest, RequestModel
 from control_api.metrics.labels import RefusalReason
@@ -23,12 +23,12 @@ from control_api.signin.attempt import (
     SignInRefused,
     shown,
 )
-from control_api.signin.bundle import SigningIn
 from control_api.signin.console_session import (
     ALLOWED,
     NewSession,
     SessionToken,
     SignIn,
+    SigningIn,
     Visitor,
     begin_session,
     end_session,

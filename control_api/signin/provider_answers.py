@@ -18,8 +18,8 @@ from joserfc.jwk import JWKRegistry, Key, KeySet
 from joserfc.jws import JWSRegistry
 
 from control_api.signin.attempt import ProviderUnavailable, Refusal, SignInRefused, shown
+from policies.ground.canonical import parse_object
 from policies.ground.errors import Malformed
-from policies.ground.json_body import parse_object
 
 CONNECT_SECONDS = 3.0
 TOTAL_SECONDS = 5.0

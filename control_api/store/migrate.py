@@ -16,8 +16,7 @@ from sqlalchemy.pool import NullPool
 from control_api.database_limits import POOL_SECONDS
 from control_api.store import sqlite
 from control_api.store.postgresql import engine as hosts
-from control_api.store.postgresql.engine import connected
-from control_api.store.postgresql.role import grant_privileges
+from control_api.store.postgresql.engine import connected, grant_privileges
 from control_api.store.schema.version import Migration, upgrade_to_head
 from control_api.store.url import UnusableDatabase, parse_url, translate_error
 

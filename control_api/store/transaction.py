@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store import cited_documents, notices, set_nodes
-from control_api.store.log import heads
+from control_api.store.log import chain
 from control_api.store.log.chain import Appended, LogChain
 from control_api.store.schema.statements import chunks, of_tenant
 from control_api.store.schema.tables import documents, tenants
@@ -69,7 +69,7 @@ class Transaction:
         """Names the tenant's candidates to those who append to its log. This transaction must also
         `append` a record, which tells them that the head has changed."""
         await self._load_chain()
-        await self.connection.run_sync(heads.list_candidates, self.tenant_id, candidates)
+        await self.connection.run_sync(chain.list_candidates, self.tenant_id, candidates)
 
     async def publish(self, changed: Mapping[str, bytes | None]) -> int:
         """Publishes documents of the tenant's policy set and returns the tenant's new revision. A

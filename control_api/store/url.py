@@ -15,7 +15,7 @@ from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from policies.ground.os_errors import worded
+from policies.ground.errors import worded
 
 
 class UnusableDatabase(Exception):

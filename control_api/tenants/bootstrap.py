@@ -14,7 +14,7 @@ from pathlib import Path
 import orjson
 
 from control_api.log.tenant_change import effective
-from control_api.registry.key_change import add_key, build_key
+from control_api.registry.key_operations import add_key, build_key
 from control_api.registry.models import NewKey
 from control_api.settings import Settings
 from control_api.store.queries import tenant_rows

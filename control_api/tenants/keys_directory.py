@@ -18,10 +18,10 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector
 
 from control_api.log import log_key
 from control_api.tenants.bootstrap import ADMIN_KEY
+from policies.ground.errors import worded
 from policies.ground.keys import make_key
-from policies.ground.os_errors import worded
-from policies.ground.process.cluster_tls import cluster_context
 from policies.ground.process.secret_file import UnusableFile
+from policies.ground.process.tls_files import cluster_context
 
 
 def write_keys(directory: Path, keys: Mapping[str, bytes]) -> list[str]:

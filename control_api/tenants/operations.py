@@ -5,20 +5,24 @@ During a freeze every evaluation is denied (`CONTRACT.md`, Incident controls).
 """
 
 import logging
-from dataclasses import asdict, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
-from control_api.auth.principal import Caller, Superadmin
+from control_api.auth import Caller, Superadmin
 from control_api.edge.answers import Empty, Page, page_of, time_or_none
 from control_api.edge.requests import EmptyRequest, Identifier, ListRequest, RequestModel, Text
-from control_api.log.tenant_change import effective, stored
+from control_api.log.append import Changes
+from control_api.log.tenant_change import TenantChanges, effective, stored
+from control_api.policy.bundle import Policies
 from control_api.policy.reload import reload_tenant
-from control_api.registry.key_change import add_key, build_key
+from control_api.registry.key_operations import add_key, build_key
 from control_api.registry.models import NewKey
+from control_api.settings import Settings
 from control_api.store.queries import tenant_rows
 from control_api.store.queries.tenant_rows import StoredTenant
+from control_api.store.store import Store
 from control_api.store.transaction import Transaction
-from control_api.tenants.bundle import Tenants
 from control_api.tenants.models import (
     CreatedTenant,
     Freeze,
@@ -28,11 +32,26 @@ from control_api.tenants.models import (
     shown_tenant,
 )
 from policies.definitions.definition import LoadError
+from policies.ground.clock import Clock
 from policies.ground.errors import Conflict
 from policies.ground.ids import prefixed
 from policies.ground.keys import make_key
 from policies.sets.policy_set import TENANT, tenant_document
 from policies.trail.change import ObjectChange
+
+
+@dataclass(frozen=True, slots=True)
+class Tenants:
+    """`entropy(n)` returns n random bytes; `settings` bind every tenant; a new tenant's policies
+    are loaded from its files by `policies`."""
+
+    store: Store
+    clock: Clock
+    entropy: Callable[[int], bytes]
+    changes: Changes
+    changing: TenantChanges
+    settings: Settings
+    policies: Policies
 
 
 class NewSettings(RequestModel):

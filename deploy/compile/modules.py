@@ -35,8 +35,6 @@ CORE = (
     "policies.evaluate",
     "policies.ground.canonical",
     "policies.ground.ids",
-    "policies.ground.json_body",
-    "policies.ground.random_buffer",
     "policies.retrieval",
     "policies.sets.policy_set",
     *(f"policies.trail.{name}" for name in TRAIL),
@@ -47,7 +45,6 @@ HTTP = (
 SIDECAR = (
     "sidecar.control.clock",
     *(f"sidecar.http.{name}" for name in HTTP),
-    "sidecar.metrics.counters",
     "sidecar.metrics.metrics",
     "sidecar.policy_cache.freshness",
     "sidecar.recorder",

@@ -3,6 +3,9 @@
 The server that answers at an address need not be the child that was told to listen there: another
 program may have bound the port first. Linux tells the owner: /proc/net/tcp has the inode of each
 listening socket, and /proc/PID/fd those of each process.
+
+The address of the console of `sluice up`, under the host name that the control API has made for
+itself: browsers send a host's cookies to all its ports, so no other program may share its host.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import ipaddress
 import os
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from pathlib import Path
 
@@ -86,3 +89,19 @@ def _inode(file: Path) -> Iterator[str]:
         kind, _, inode = str(file.readlink()).partition(":")
         if kind == "socket":
             yield inode.strip("[]")
+
+
+FILE = "console-host"
+"""The file in which the control API keeps the name, in its data directory."""
+
+
+def console_url(environ: Mapping[str, str], data_dir: Path, listen: Address) -> str | None:
+    """Return the console's address; None if the settings in `environ` say where it is, or it has
+    none."""
+    if environ.get("SLUICE_CONSOLE_URL"):
+        return None
+    try:
+        host = (data_dir / FILE).read_text().strip()
+    except FileNotFoundError:
+        return None  # it is switched off
+    return f"http://{host}:{listen.port}"

@@ -17,13 +17,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from deploy.local import sidecar, welcome
-from deploy.local.console_address import console_url
-from deploy.local.listening import Listener, listener
+from deploy.local.listening import Listener, console_url, listener
 from deploy.local.ports import HeldPorts, PortsTaken, hold_ports
 from deploy.local.processes import ChildProcesses, ProcessFailed, StopRequested
 from deploy.local.provision import AdminKeyMissing, FirstStart, provision
-from deploy.local.sample_policies import policy_folder
-from deploy.local.samples import seed
+from deploy.local.samples import policy_folder, seed
 from deploy.local.settings import Address, UnusableSettings, UpSettings, read
 from deploy.module_command import module_command
 from policies.ground.process.api_client import ControlApiClient, RequestRefused, ServiceUnusable

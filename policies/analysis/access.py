@@ -21,7 +21,7 @@ from policies.analysis.names import MAX_STEPS, Budget, NameClass, as_bits, membe
 from policies.definitions.model import RANK, SENSITIVITIES, Policy, Sensitivity
 from policies.definitions.wildcard import is_pattern
 from policies.evaluate import evaluate_admitted
-from policies.ground.json_body import MAX_IDENTIFIER
+from policies.ground.canonical import MAX_IDENTIFIER
 from policies.retrieval import Retrieval
 from policies.sets.role import Role
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from policies.analysis.patterns import Positions
 from policies.definitions.wildcard import is_pattern, matcher
-from policies.ground.json_body import MAX_IDENTIFIER
+from policies.ground.canonical import MAX_IDENTIFIER
 
 MAX_STEPS = 1_000_000
 """The work that a question about one role may take: about half a second. Patterns can be written

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 
 from policies.definitions.wildcard import Matcher, Step, Steps, is_pattern, matcher, steps
-from policies.ground.json_body import MAX_IDENTIFIER
+from policies.ground.canonical import MAX_IDENTIFIER
 
 Spend = Callable[[int], None]
 """A function that is told how much work is to come, and raises once that is too much."""

@@ -17,7 +17,7 @@ from policies.definitions.definition import (
     unknown_key,
 )
 from policies.definitions.wildcard import is_pattern
-from policies.ground.json_body import CONTROL_CHARACTERS, MAX_IDENTIFIER, identifier_fault
+from policies.ground.canonical import CONTROL_CHARACTERS, MAX_IDENTIFIER, identifier_fault
 
 Schema = dict[str, Any]
 

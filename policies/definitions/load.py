@@ -38,8 +38,8 @@ from policies.definitions.definition import (
 from policies.definitions.guardrail import GUARDRAIL_FILE, DefinedGuardrail, refuse_duplicates
 from policies.definitions.policy_files import files, guardrail_file, policies_among_tests
 from policies.definitions.policy_form import POLICY_FILE
-from policies.ground.json_body import identifier_fault
-from policies.ground.os_errors import worded
+from policies.ground.canonical import identifier_fault
+from policies.ground.errors import worded
 
 MAX_FILE = 1024 * 1024
 """The limit on a policy file, in bytes."""

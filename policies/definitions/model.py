@@ -12,8 +12,7 @@ from itertools import islice
 from typing import Any, Literal, NamedTuple, get_args
 
 from policies.definitions.wildcard import Matcher, matcher
-from policies.ground.canonical import encode
-from policies.ground.json_body import identifier_fault
+from policies.ground.canonical import encode, identifier_fault
 
 Sensitivity = Literal["low", "medium", "high", "critical"]
 """Ascending (`CONTRACT.md`, Evaluation)."""

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from policies.definitions.definition import DefinitionFault, LoadError, surrogate_fault
-from policies.ground.json_body import identifier_fault
-from policies.ground.os_errors import worded
+from policies.ground.canonical import identifier_fault
+from policies.ground.errors import worded
 
 FORM = "policy files are <tenant_id>/<industry>/<process_group>.yaml"
 GUARDRAILS = "guardrails.yaml"

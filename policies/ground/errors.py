@@ -1,9 +1,14 @@
 """The errors that reach a caller. All derive from `SluiceError` and have the same form of body.
 
 A class holds the status, and its docstring is the default message (`CONTRACT.md`, Errors).
+
+Words an error of the operating system: the name of its number, and its meaning.
 """
 
+import errno
+import os
 from http import HTTPStatus
+from pathlib import Path
 from typing import ClassVar
 
 import orjson
@@ -117,3 +122,21 @@ def invalid(complaints: list[str], what: str = "body") -> Invalid:
     count = len(complaints)
     fault = "field is" if count == 1 else "fields are"
     return Invalid(f"{count} {fault} not valid in the {what}", details="\n".join(complaints))
+
+
+def worded(error: OSError, path: Path | None = None) -> str:
+    """Return a text such as ``ENOSPC (no space left on device) at `/var/lib/sluice/spool` ``; the
+    path only if one is given. Only for errors of files: errors of TLS and of name resolution have
+    other numbers."""
+    where = "" if path is None else f" at `{path}`"
+    if error.errno is None:
+        return (str(error) or type(error).__name__) + where
+    return numbered(error.errno, error.strerror) + where
+
+
+def numbered(number: int, text: str | None = None) -> str:
+    """Return the name of an `errno` and its meaning, or `text` instead of the meaning."""
+    text = text or os.strerror(number)
+    text = text[:1].lower() + text[1:]
+    name = errno.errorcode.get(number)
+    return text if name is None else f"{name} ({text})"

@@ -21,7 +21,7 @@ from policies.definitions.forms import (
     actual,
 )
 from policies.definitions.model import AGENT_STATUSES, SENSITIVITIES
-from policies.ground.json_body import identifier_fault
+from policies.ground.canonical import identifier_fault
 from policies.retrieval import MAX_QUERY
 
 

@@ -21,8 +21,8 @@ from policies.definitions.model import Policy
 from policies.definitions.wildcard import Matcher, is_pattern, matcher
 from policies.evaluate import Decision, evaluate
 from policies.explain import explain
+from policies.nearest_miss import suggest
 from policies.sets.role import Clause, Role, compile_clause, compile_role
-from policies.suggestion import suggest
 from policies.testing.cases import Case, CaseFile, Expected
 
 Roles = Mapping[str, Role]

@@ -1,19 +1,30 @@
 """Checkpoints of a log: its size and root at one time, signed (C2SP `tlog-checkpoint`).
 
-    <origin>\\n<size>\\n<base64 root>\\n\\n— <name> <base64(key id ‖ signature)>\\n
+    <origin>
+<size>
+<base64 root>
 
-The origin and the key's name are both the log's name. Knows the note and its signature. Doesn't
-know where notes are stored.
+— <name> <base64(key id ‖ signature)>
+
+
+The origin and the key's name are both the log's name. Doesn't know where notes are stored.
+
+Incarnations of a log, and the origins of their checkpoints.
+
+A log that is behind a checkpoint of its own must not be signed under the same origin again: a
+signed size can't be taken back. If an operator accepts the loss, the log goes on as its next
+incarnation, whose checkpoints have an origin of their own. Doesn't know when that is needed.
 """
 
 from collections.abc import Collection
 from typing import NamedTuple
 
-from policies.ground.canonical import b64, unb64
+from policies.ground.canonical import b64, encode, unb64
 from policies.ground.signing import Signer
 from policies.trail.proofs import signed_note
 from policies.trail.proofs.nodes import HASH, MAX_SIZE
 from policies.trail.proofs.signed_note import ED25519, BadNote, Note, VerifierKey, key_id
+from policies.trail.record import Record, make_record
 
 __all__ = ["BadNote", "Checkpoint", "key_id", "parse", "read", "sign", "unverified"]
 
@@ -79,3 +90,41 @@ def parse(text: str) -> Checkpoint:
     ):
         raise BadNote("the note is not in the form of a checkpoint")
     return checkpoint
+
+
+_MARK = "#"
+
+
+def origin_of(log: str, number: int) -> str:
+    """Return the origin of the checkpoints of a log's incarnation `number`, 0 for the first."""
+    return f"{log}{_MARK}{number}" if number else log
+
+
+def split_origin(origin: str) -> tuple[str, int]:
+    """Return the log and the number of the incarnation that an origin names. An origin of another
+    form is the first incarnation of a log with that name."""
+    log, mark, digits = origin.rpartition(_MARK)
+    # A leading zero would be a second spelling of the same origin.
+    if mark and digits.isascii() and digits.isdigit() and digits[0] != "0" and len(digits) < 10:
+        return log, int(digits)
+    return origin, 0
+
+
+def is_origin_of(origin: str, log: str) -> bool:
+    """Return whether checkpoints with this origin are of the log, in any of its incarnations."""
+    return split_origin(origin)[0] == log
+
+
+def accepted_incarnation_record(
+    log: str, number: int, cited: str | None, reason: str, *, record_id: str
+) -> Record:
+    """Return the `incarnation` entry of an operator's decision to go on with a log that is behind
+    its checkpoints. `cited` is the last note of the origin before; `reason` the operator's
+    words."""
+    pub = {
+        "cited": cited,
+        "number": number,
+        "origin": origin_of(log, number),
+        "reason": reason,
+    }
+    return make_record("incarnation", record_id, encode(pub))

@@ -6,7 +6,7 @@ change in between. Masking must not be part of that turn: its text is a stranger
 
 from collections.abc import Sequence
 
-from policies.ground.json_body import MAX_IDENTIFIER
+from policies.ground.canonical import MAX_IDENTIFIER
 from policies.ground.masking import Masked, MaskingTurns
 from policies.retrieval import Retrieval
 from policies.trail.record import masked_user

@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 from policies.candidates import CandidateDecision
 from policies.checks.finding import Facts
 from policies.evaluate import Decision
-from policies.ground.canonical import encode
+from policies.ground.canonical import MAX_IDENTIFIER, encode
 from policies.ground.errors import Invalid
-from policies.ground.json_body import MAX_IDENTIFIER
 from policies.ground.masking import Masked, masked_text
 from policies.levels import Levels
 from policies.retrieval import MAX_QUERY, Retrieval

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from policies.definitions.model import MAX_CANDIDATES
-from policies.ground.json_body import MAX_IDENTIFIER, identifier_fault
+from policies.ground.canonical import MAX_IDENTIFIER, identifier_fault
 from policies.retrieval import SOURCE_TYPE
 from policies.trail.fields import CANDIDATE, COMMITTED, REQUEST, RESPONSE, Type, members
 

@@ -15,8 +15,7 @@ import orjson
 
 from policies.ground.canonical import b64, encode, micros, rfc3339
 from policies.trail import checkpoint
-from policies.trail.checkpoint import BadNote, Checkpoint
-from policies.trail.incarnation import is_origin_of
+from policies.trail.checkpoint import BadNote, Checkpoint, is_origin_of
 from policies.trail.merkle_tree import Frontier
 from policies.trail.record import Record, make_record
 from policies.trail.walk.gaps import REDACT

@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from policies.ground.canonical import NotCanonical, check, encode, micros, unb64
+from policies.ground.canonical import NotCanonical, check, encode, identifier_fault, micros, unb64
 from policies.ground.errors import Invalid
-from policies.ground.json_body import identifier_fault
 from policies.trail.commitment import opens
 from policies.trail.core import PLACE, REJECTED, rejected_record
 from policies.trail.core import core_hash as core_hash  # noqa: PLC0414  # for those who read spools

@@ -16,8 +16,8 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 
 from policies import __version__
 from policies.batch import parse_batch
+from policies.ground.canonical import parse_object
 from policies.ground.errors import Malformed, Unavailable, invalid
-from policies.ground.json_body import parse_object
 from policies.retrieval import parse_retrieval
 from sidecar.api.route import ApiReply, ApiRequest, ApiRoute, traced
 from sidecar.api.source_catalog import SourceCatalog

@@ -14,8 +14,8 @@ import ssl
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, cast
 
+from policies.ground.addresses import EVERY, ListenAddress
 from policies.ground.connection_budget import HEAD_BYTES, ConnectionBudget, Slot
-from policies.ground.listen_address import EVERY, ListenAddress
 from policies.ground.process.sockets import hosts_to_bind
 from sidecar.http.client.egress_guard import LoopGuard
 from sidecar.http.messages.request_parser import HeadLimits

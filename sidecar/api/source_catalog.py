@@ -20,7 +20,7 @@ from sidecar.enforce import Enforcer
 from sidecar.live_keys import AgentIdentity
 from sidecar.policy_cache.policy_store import CacheDamaged
 from sidecar.policy_cache.policy_view import PolicyView
-from sidecar.protocols.messages import SourceRef
+from sidecar.protocols.protocol import SourceRef
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.settings.model import Source
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 from policies.definitions.model import Key
-from policies.ground.json_body import identifier_fault
+from policies.ground.canonical import identifier_fault
 from policies.retrieval import Retrieval, complaints
 from policies.sets.policy_set import PolicySet
 from sidecar.authzen.question import Action, Entity, Properties, Question

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from policies.definitions.model import RANK, SENSITIVITIES, Sensitivity
 from policies.definitions.wildcard import is_pattern, matcher
-from policies.ground.json_body import identifier_fault
+from policies.ground.canonical import identifier_fault
 from sidecar.authzen.question import Entity, Properties
 from sidecar.settings.authzen import ResourceRule, Scalar
 from sidecar.unmapped import Unmapped

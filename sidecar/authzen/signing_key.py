@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from policies.ground.os_errors import worded
+from policies.ground.errors import worded
 from sidecar.authzen import wire
 
 _MAX_BYTES = 16 * 1024  # a wrong path may name a device or a file of gigabytes

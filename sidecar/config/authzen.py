@@ -7,7 +7,7 @@ from pathlib import Path
 from policies.definitions.definition import shown
 from policies.definitions.model import SENSITIVITIES
 from policies.definitions.wildcard import is_pattern, matcher
-from policies.ground.json_body import identifier_fault
+from policies.ground.canonical import identifier_fault
 from sidecar.config.sections import Section, address_fault
 from sidecar.settings.authzen import ActionRule, AuthzenSettings, ResourceRule, Scalar
 

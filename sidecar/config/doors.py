@@ -7,8 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from policies.definitions.definition import shown
+from policies.ground.addresses import ListenAddress
 from policies.ground.distribution import how_to_install
-from policies.ground.listen_address import ListenAddress
 from sidecar.config.sections import Section, Spelling
 from sidecar.http.tls_contexts import server_context
 from sidecar.settings.doors import (

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from policies.definitions.definition import DefinitionFault, DefinitionFaults, Node
 from policies.definitions.load import parse_tree, read_text
-from policies.ground.os_errors import worded
+from policies.ground.errors import worded
 from policies.ground.settings import SettingsError
 from sidecar.config.sections import FROM_ENVIRONMENT, Section
 from sidecar.config.settings_reader import read_settings, sources_files

@@ -8,8 +8,8 @@ from itertools import product
 from typing import TypeVar
 
 from policies.definitions.definition import shown
+from policies.ground.addresses import ListenAddress
 from policies.ground.errors import Malformed
-from policies.ground.listen_address import ListenAddress
 from sidecar.config.sections import Section
 from sidecar.http.authority import HostPattern
 from sidecar.http.request_target import canonical

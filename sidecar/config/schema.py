@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from policies.definitions.forms import Choice, Identifier, or_null
-from policies.ground.listen_address import ListenAddress
-from policies.ground.redis_url import RedisUrl
+from policies.ground.addresses import ListenAddress, RedisUrl
 from sidecar.config.help import keys
 from sidecar.config.sections import DIGITS, Section, Spelling
 from sidecar.config.settings_reader import read_settings

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from policies.definitions.definition import Node, shown
-from policies.ground.json_body import identifier_fault
-from policies.ground.listen_address import ListenAddress
-from policies.ground.redis_url import RedisUrl
+from policies.ground.addresses import ListenAddress, RedisUrl
+from policies.ground.canonical import identifier_fault
 from sidecar.settings.authzen import Scalar
 from sidecar.settings.model import Switch
 

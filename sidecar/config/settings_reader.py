@@ -6,7 +6,7 @@ notes what is asked of it.
 
 from pathlib import Path
 
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress
 from sidecar.config.authzen import read_authzen
 from sidecar.config.doors import check_doors, read_door
 from sidecar.config.listeners import hosts_of, loopback_of, refuse_conflicts

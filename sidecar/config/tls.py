@@ -5,9 +5,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from policies.definitions.definition import shown
+from policies.ground.addresses import RedisUrl
 from policies.ground.distribution import how_to_install
 from policies.ground.errors import Malformed
-from policies.ground.redis_url import RedisUrl
 from sidecar.config.sections import Section
 from sidecar.http.authority import canonical_host
 from sidecar.http.tls_contexts import client_context, server_context

@@ -23,8 +23,8 @@ import orjson
 from policies.definitions.model import Key
 from policies.ground.canonical import micros
 from policies.ground.clock import Clock
+from policies.ground.errors import worded
 from policies.ground.keys import well_formed
-from policies.ground.os_errors import worded
 from policies.ground.process.outage_logger import RepeatingOutageLogger
 from policies.sets.policy_set import agent_name, enrolment_name
 from sidecar.control.client import ControlClient, ControlUnavailable

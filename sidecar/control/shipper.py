@@ -19,7 +19,7 @@ import logging
 import random
 
 from policies.ground.clock import Clock
-from policies.ground.os_errors import worded
+from policies.ground.errors import worded
 from policies.ground.process.outage_logger import RepeatingOutageLogger
 from sidecar.control.client import ControlUnavailable
 from sidecar.control.log_client import LogClient, ReceiptRejected, SpoolReceipt, refuses_records

@@ -2,20 +2,57 @@
 checks and prints the findings.
 
 Exit code 0 without findings, 1 with findings, 2 for unusable settings or arguments.
+
+The list of checks, in order. A finding names its check by the name of the function.
 """
 
 import argparse
 import os
 import socket
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from policies.ground.output import for_a_reader
+from policies.ground.doctor_finding import DoctorFinding, ordered
+from policies.ground.log_line import for_a_reader
 from policies.ground.settings import SettingsError
 from sidecar.config.file import read
-from sidecar.doctor.checks import examine
-from sidecar.doctor.examination import as_json, as_text, observe
+from sidecar.doctor.direct_access import direct, grpc_twins, listeners
+from sidecar.doctor.examination import DoctorContext, as_json, as_text, observe
+from sidecar.doctor.files import disk_space, readable, users, writable
 from sidecar.doctor.host import Host
+from sidecar.doctor.names import broad_hosts, private_names, report_mode, write_actions
+from sidecar.doctor.policy_set import escaped_denials, own_key
+from sidecar.doctor.redirects import other_users, redirect, udp
+
+Check = Callable[[DoctorContext], Iterable[DoctorFinding]]
+
+CHECKS: tuple[Check, ...] = (
+    writable,
+    readable,
+    users,
+    listeners,
+    direct,
+    grpc_twins,
+    redirect,
+    udp,
+    other_users,
+    report_mode,
+    private_names,
+    broad_hosts,
+    write_actions,
+    own_key,
+    escaped_denials,
+    disk_space,
+)
+
+
+def examine(context: DoctorContext) -> list[DoctorFinding]:
+    """Run all checks. Returns the findings, the most severe first."""
+    return ordered(
+        found._replace(check=check.__name__) for check in CHECKS for found in check(context)
+    )
+
 
 MAX_UID = 2**32 - 2
 """The largest user id; 2**32 - 1 means "no change" to setuid."""

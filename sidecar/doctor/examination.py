@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 import orjson
 
+from policies.ground.addresses import ListenAddress
 from policies.ground.doctor_finding import DoctorFinding, as_lines
-from policies.ground.listen_address import ListenAddress
 from sidecar.doctor.host import Address, Host, ListeningSocket, Unobservable
 from sidecar.doctor.iptables import RuleSet
 from sidecar.settings.model import SidecarSettings, Source

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from policies.ground.doctor_finding import DoctorFinding, Severity
-from policies.ground.os_errors import worded
+from policies.ground.errors import worded
 from sidecar.config.file import holds_password
 from sidecar.doctor.examination import DoctorContext
 from sidecar.doctor.host import Unobservable

@@ -18,7 +18,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import NamedTuple
 
-from policies.ground.os_errors import worded
+from policies.ground.errors import worded
 from sidecar.doctor import iptables, nftables
 from sidecar.doctor.iptables import RuleSet
 

@@ -6,8 +6,8 @@ roles write that may read.
 from collections.abc import Iterator
 from ipaddress import ip_address, ip_network
 
+from policies.ground.addresses import refusal
 from policies.ground.doctor_finding import DoctorFinding, Severity
-from policies.ground.egress import refusal
 from sidecar.doctor.examination import DoctorContext
 from sidecar.doctor.host import Unobservable
 

@@ -18,8 +18,7 @@ from sidecar.http.headers import RequestHead
 from sidecar.http.server.head_cache import HeadTemplate
 from sidecar.live_keys import AgentIdentity
 from sidecar.platform.eager import Watch, unwatched
-from sidecar.protocols.messages import RoutedRequest, Unresolved
-from sidecar.protocols.protocol import ProtocolRoute, RouteClass, Sources
+from sidecar.protocols.protocol import ProtocolRoute, RouteClass, RoutedRequest, Sources, Unresolved
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.protocols.strict_body import BodyParser
 from sidecar.proxy.messages.request_reader import body_media

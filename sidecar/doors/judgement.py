@@ -14,8 +14,7 @@ from sidecar.live_keys import EVALUATING_SCOPES, AgentIdentity, LiveKeys, Refuse
 from sidecar.platform import eager
 from sidecar.policy_cache.policy_store import CacheDamaged
 from sidecar.policy_cache.policy_view import FetchFailed, MissingDocument
-from sidecar.protocols.messages import FetchedResponse, RefusalResponse
-from sidecar.protocols.protocol import ProtocolRoute
+from sidecar.protocols.protocol import FetchedResponse, ProtocolRoute, RefusalResponse
 from sidecar.protocols.registry import load_protocol
 from sidecar.proxy.pipeline.authorizer import Denied, Refused
 from sidecar.proxy.pipeline.forward import UpstreamSender

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from policies.definitions.model import RANK, SENSITIVITIES, Sensitivity
+from policies.ground.canonical import identifier_fault
 from policies.ground.errors import Malformed
-from policies.ground.json_body import identifier_fault
 from sidecar.http.headers import BAGGAGE, RequestHead
 from sidecar.settings.model import Defaults
 

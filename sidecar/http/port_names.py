@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from ipaddress import IPv6Address, ip_address
 from typing import Literal, NamedTuple
 
+from policies.ground.addresses import ListenAddress
 from policies.ground.errors import Forbidden, Malformed
-from policies.ground.listen_address import ListenAddress
 from sidecar.http.authority import DEFAULT_PORTS, Authority, HostPattern, authority, canonical_host
 from sidecar.http.headers import Fields
 

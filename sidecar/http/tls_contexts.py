@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from policies.ground.os_errors import worded
+from policies.ground.errors import worded
 from sidecar.settings.model import Pair, SidecarSettings, UpstreamTls
 
 log = logging.getLogger(__name__)

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from policies.ground.errors import worded
 from policies.ground.keys import well_formed
-from policies.ground.os_errors import worded
 
 _MAX_BYTES = 1024  # a wrong path may name a device or a file of gigabytes
 

@@ -16,7 +16,7 @@ MODULES: dict[Kind, str] = {
     "qdrant": "sidecar.protocols.qdrant.routes:Qdrant",
     "rest": "sidecar.protocols.rest:Rest",
     "s3": "sidecar.protocols.s3.routes:S3",
-    "tcp": "sidecar.protocols.tcp:Tcp",
+    "tcp": "sidecar.protocols.rest:Tcp",
     "weaviate": "sidecar.protocols.weaviate.routes:Weaviate",
 }
 

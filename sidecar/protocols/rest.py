@@ -2,22 +2,26 @@
 
 GET and HEAD retrieve, other methods write, and `source_id` is `rest://<alias><canonical path>`. The
 operator's `routes` override that; the first match wins.
+
+Any TCP protocol, passed through unread: each connection is decided once, as a read of the whole
+source (`sidecar/proxy/pipeline/passthrough.py`). An HTTP request that arrives for such a source was
+sent by mistake; no route covers it, so it is denied.
 """
 
 from collections.abc import Callable
 
 from sidecar.http.request_target import Target
-from sidecar.protocols.messages import RoutedRequest, SourceRef
 from sidecar.protocols.protocol import (
     ProtocolRoute,
     RouteClass,
+    RoutedRequest,
     RouteMatch,
     SourceProtocol,
+    SourceRef,
     Sources,
     without_waiting,
 )
-from sidecar.protocols.shared.path_pattern import NAME, PathPattern
-from sidecar.protocols.shared.source_names import SourceNames
+from sidecar.protocols.shared.source_names import NAME, PathPattern, SourceNames
 from sidecar.settings.model import RestRule as ConfiguredRoute
 from sidecar.settings.model import Source
 
@@ -78,3 +82,14 @@ def _row(
 
 _READ = RouteMatch(_row("GET HEAD", "/**", RouteClass.RETRIEVE, Rest.source), ())
 _WRITE = RouteMatch(_row("*", "/**", RouteClass.WRITE, Rest.source), ())
+
+
+class Tcp(SourceProtocol):
+    """A protocol without routes."""
+
+    def __init__(self, _source: Source, _monotonic: Callable[[], float]) -> None:
+        super().__init__()
+
+    # Called only for stray HTTP: a connection is decided before it could get here.
+    def match(self, _method: str, _target: Target) -> RouteMatch | None:
+        return None

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress
 from sidecar.http.server.head_cache import KEY_BYTES, HeadCache
 from sidecar.http.server.request import Serve
 from sidecar.http.tls_contexts import server_context

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from policies.ground.addresses import ListenAddress
 from policies.ground.connection_budget import ConnectionBudget, Slot
 from policies.ground.errors import SluiceError
-from policies.ground.listen_address import ListenAddress
 from policies.ground.process.sockets import hosts_to_bind
 from sidecar.http.messages.request_parser import HeadLimits
 from sidecar.http.server.connection import Connections

@@ -10,8 +10,7 @@ import orjson
 from policies.evaluate import Decision
 from policies.ground.errors import SluiceError, Unavailable, error_body
 from sidecar.http.request_body import BodyBudgetExceeded
-from sidecar.protocols.messages import RefusalResponse, RoutedRequest, with_event
-from sidecar.protocols.protocol import SourceProtocol
+from sidecar.protocols.protocol import RefusalResponse, RoutedRequest, SourceProtocol, with_event
 from sidecar.recorder import is_outage
 
 Fields = tuple[tuple[bytes, bytes], ...]

@@ -6,7 +6,7 @@ Knows metrics. Of a request it knows only the outcome.
 
 from policies.ground.errors import UpstreamFailed
 from sidecar.metrics.metrics import Metrics
-from sidecar.protocols.messages import ResponseTooLarge
+from sidecar.protocols.protocol import ResponseTooLarge
 
 UNDECIDED = "none"
 """The decision label of a request that needs no decision, or never got that far."""

@@ -20,8 +20,8 @@ from functools import partial
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from policies.ground.errors import SluiceError
-from sidecar.protocols.budget import Budget
-from sidecar.protocols.messages import FetchedResponse, RoutedRequest
+from sidecar.protocols.protocol import FetchedResponse, RoutedRequest
+from sidecar.protocols.strict_body import Budget
 
 LONGEST_INLINE = 64 * 1024
 """The most bytes that are walked on the loop: switching to the thread would take longer."""

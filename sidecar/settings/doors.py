@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress
 
 DoorProtocol = Literal["envoy_http", "envoy_grpc", "forward_auth"]
 DOOR_PROTOCOLS: tuple[DoorProtocol, ...] = get_args(DoorProtocol)

@@ -11,8 +11,7 @@ from typing import Literal, get_args
 from urllib.parse import urlsplit
 
 from policies.definitions.model import Sensitivity
-from policies.ground.listen_address import ListenAddress
-from policies.ground.redis_url import RedisUrl
+from policies.ground.addresses import ListenAddress, RedisUrl
 from sidecar.settings.authzen import AuthzenSettings
 from sidecar.settings.doors import Door
 from sidecar.settings.spool import SpoolSettings

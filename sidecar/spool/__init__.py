@@ -26,10 +26,10 @@ from sidecar.spool.errors import (
     SpoolLocked,
     SpoolSlow,
     SpoolUnwritable,
+    State,
 )
 from sidecar.spool.reading.reader import RecordBatch
 from sidecar.spool.spool import PlacedRecord, Spool
-from sidecar.spool.state import State
 
 __all__ = [
     "PlacedRecord",

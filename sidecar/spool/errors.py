@@ -2,7 +2,11 @@
 stored gets a 503: without its record there is no decision.
 
 That message reaches a caller, so it shows no path; operators find the details in the log.
+
+Names the kinds of records that a spool takes at the moment.
 """
+
+from enum import StrEnum
 
 from policies.ground.errors import Unavailable
 
@@ -32,3 +36,13 @@ class RecordTooLarge(SpoolError):
 
 class SpoolLocked(SpoolError):
     """another process holds the spool"""
+
+
+class State(StrEnum):
+    """`denials_only`: only the reserve is left. `full`: a large denial might not fit; smaller
+    ones are recorded until one does not."""
+
+    OPEN = "open"
+    DENIALS_ONLY = "denials_only"
+    FULL = "full"
+    UNWRITABLE = "unwritable"

@@ -1,20 +1,24 @@
 """One spool instance in memory: its segments, and how far it is written and shipped.
 
-An instance is one unbroken chain of records, numbered from 0. The control API takes records only
-in order, so nothing after a missing record could ever be shipped. Hence the rule of this package:
+An instance is one unbroken chain of records, numbered from 0. The control API takes records only in
+order, so nothing after a missing record could ever be shipped. Hence the rule of this package:
 
 # INVARIANT: an instance has no holes. Whatever breaks the chain (a failed sync, a bad frame, a
 # record that the control API refuses) ends the instance; another begins, in which a `gap` record
 # says what was lost.
 
-Opens no files.
+The objects and figures that the parts of a spool share.
 """
 
 from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from policies.ground.clock import Clock
+from sidecar.spool.storage.disk import Disk
 from sidecar.spool.storage.layout import Ending
 
 
@@ -86,3 +90,19 @@ class Instance:
         shipped = min(self.acked, max(self.begun, self.end - 1))
         later = list(self.segments)[1:]
         self.retained = sum(1 for segment in later if segment.first <= shipped)
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolResources:
+    """`source` is the sidecar id under which records are made. `executor` runs file operations that
+    are neither the writer's nor the segment pool's. `in_loop`: the event loop itself may wait for a
+    disk that is fast."""
+
+    root: Path
+    source: str
+    segment_bytes: int
+    disk: Disk
+    executor: Executor
+    clock: Clock
+    random_bytes: Callable[[int], bytes]
+    in_loop: bool

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from policies.ground.canonical import b64
-from policies.ground.os_errors import worded
+from policies.ground.errors import worded
 from sidecar.spool.instance import Instance, Segment
 from sidecar.spool.reading.reader import payload_hash
 from sidecar.spool.storage.disk import Disk

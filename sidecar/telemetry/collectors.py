@@ -4,11 +4,11 @@ from policies.ground.clock import Clock
 from policies.ground.connection_budget import ConnectionBudget
 from sidecar.control.enroller import Enroller
 from sidecar.control.identity import EnrolledIdentity
-from sidecar.control.pinned_checkpoint import PinnedCheckpoint
+from sidecar.control.log_client import PinnedCheckpoint
 from sidecar.control.shipper import Shipper
 from sidecar.http.request_body import BodyBudget
 from sidecar.http.tls_contexts import certificate_seconds_left, presented_certificates
-from sidecar.metrics.counters import Observations
+from sidecar.metrics.metrics import Observations
 from sidecar.metrics.readiness import Readiness
 from sidecar.policy_cache.policy_view import PolicyView
 from sidecar.policy_cache.replica import FEEDS, Follower

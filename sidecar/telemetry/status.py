@@ -19,7 +19,7 @@ from policies.ground.process.outage_logger import RepeatingOutageLogger
 from sidecar.control.client import ControlClient, ControlUnavailable
 from sidecar.control.clock import ControlClock
 from sidecar.control.identity import EnrolledIdentity, Identity
-from sidecar.control.pinned_checkpoint import PinnedCheckpoint
+from sidecar.control.log_client import PinnedCheckpoint
 from sidecar.metrics.readiness import Readiness
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.policy_cache.replica import Replica

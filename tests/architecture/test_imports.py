@@ -40,8 +40,8 @@ def test_no_file_imports_what_a_contract_forbids_it() -> None:
     wrong = {
         ("sidecar.enforce", "control_api.settings"),  # independent
         ("policies.evaluate", "time"),  # forbidden
-        ("sidecar.spool.resources", "sidecar.enforce"),  # of a higher layer
-        ("sidecar.protocols.s3", "sidecar.protocols.tcp"),  # of the same layer
+        ("sidecar.spool.instance", "sidecar.enforce"),  # of a higher layer
+        ("sidecar.protocols.s3", "sidecar.protocols.rest"),  # of the same layer
     }
     assert {(one, other) for _, one, other in forbidden(wrong, config)} == wrong
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress
 from sidecar.protocols.registry import MODULES, load_protocol
 from sidecar.protocols.shared import aws_signing
 from sidecar.settings.model import AWS_KINDS, Source

@@ -21,7 +21,7 @@ import uvloop
 from aiohttp import web
 
 from deploy.kubernetes.admission.server import BodyReader
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress
 from policies.ground.process.small_server import HEADERS, Handler, Listener
 
 

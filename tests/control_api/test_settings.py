@@ -11,7 +11,7 @@ import pytest
 from control_api import settings
 from control_api.command_line import environ_of
 from control_api.settings import names, read
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress
 from policies.ground.settings import SettingsError
 
 

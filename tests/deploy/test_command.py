@@ -13,11 +13,10 @@ import pytest
 
 from control_api.command_line import parse
 from control_api.settings import Settings
-from deploy.command import main
+from deploy.command import COMMANDS, main
 from deploy.kubernetes.admission.settings import WebhookSettings
 from deploy.local.settings import ENVIRONMENT, option
 from deploy.module_command import module_command
-from deploy.overview import COMMANDS
 from policies.ground.settings import sentences
 from tests.deploy.launcher import ANYWHERE, ROOT, sluice
 

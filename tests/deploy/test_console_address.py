@@ -4,9 +4,9 @@ from pathlib import Path
 
 from control_api.security import console_settings
 from control_api.security.console_settings import ConsoleAddress
-from deploy.local.console_address import FILE, console_url
+from deploy.local.listening import FILE, console_url
 from deploy.local.settings import read
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress
 
 
 def shown(folder: Path, **environ: str) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from deploy.local.log_tail import READ_BYTES, LogTail, readable
+from deploy.local.processes import READ_BYTES, LogTail, readable
 from policies.ground.log_line import Entry, json_line, text_line
 
 

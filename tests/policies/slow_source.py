@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from policies.ground.canonical import NotCanonical
+from policies.ground.canonical import NotCanonical, identifier_fault
 from policies.ground.errors import Invalid
-from policies.ground.json_body import identifier_fault
 from policies.trail.record import MAX_ENTRY
 
 _MAX_INTEGER = 2**53 - 1

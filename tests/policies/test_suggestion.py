@@ -5,9 +5,9 @@ import pytest
 from policies.checks.finding import Facts
 from policies.definitions.model import Key, Policy, TenantSettings
 from policies.evaluate import evaluate
+from policies.nearest_miss import suggest
 from policies.retrieval import Retrieval
 from policies.sets.role import compile_role
-from policies.suggestion import suggest
 
 RECORDED = "chroma://db/handbook"
 

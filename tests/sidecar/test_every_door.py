@@ -15,8 +15,8 @@ import orjson
 import pytest
 
 from policies.definitions.model import SENSITIVITIES, Agent, AgentStatus, Key, Policy
+from policies.ground.addresses import ListenAddress
 from policies.ground.keys import key_digest, make_key
-from policies.ground.listen_address import ListenAddress
 from policies.sets.policy_set import (
     agent_document,
     agent_name,

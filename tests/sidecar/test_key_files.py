@@ -7,8 +7,8 @@ import pytest
 from aiohttp import ClientSession
 
 from policies.definitions.model import Key
+from policies.ground.addresses import ListenAddress
 from policies.ground.keys import key_digest, make_key
-from policies.ground.listen_address import ListenAddress
 from policies.sets.policy_set import key_document, key_name
 from sidecar.proxy.assembly import Proxy
 from sidecar.settings.model import RestRule, Source

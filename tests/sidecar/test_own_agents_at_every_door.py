@@ -13,8 +13,8 @@ import orjson
 import pytest
 
 from policies.definitions.model import Key, Policy
+from policies.ground.addresses import ListenAddress
 from policies.ground.keys import key_digest, make_key
-from policies.ground.listen_address import ListenAddress
 from policies.sets.policy_set import key_document, key_name, role_document, role_name
 from sidecar.doors.grpc.server import GrpcServer
 from sidecar.proxy.assembly import Proxy

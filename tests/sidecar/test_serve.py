@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientConnectionError, ClientSession
 
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress
 from sidecar.policy_cache.full_replica import PollLoop
 from sidecar.serve import LoopStopped, serve
 from tests.runner import tiers

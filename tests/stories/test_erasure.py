@@ -15,7 +15,7 @@ import asyncpg
 import pytest
 
 from control_api.log import erasure
-from policies.ground.redis_url import RedisUrl
+from policies.ground.addresses import RedisUrl
 from sidecar.settings.model import AgentSettings
 from tests.support import redis
 from tests.support.control_api import ControlApi, running_control_api

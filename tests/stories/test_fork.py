@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from deploy.commands.client.run import run
+from deploy.commands.client.client import run
 from policies.trail import checkpoint
 from tests.support.stack import Stack, call
 from tests.support.waiting import AWAY, until

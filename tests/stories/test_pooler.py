@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from control_api.settings import read
-from deploy.commands.client.run import run as operate
+from deploy.commands.client.client import run as operate
 from deploy.commands.verify.__main__ import main as verify
 from policies.ground.signing import Signer
 from policies.trail.proofs.signed_note import ED25519, VerifierKey

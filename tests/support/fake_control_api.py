@@ -15,9 +15,9 @@ import orjson
 from aiohttp import web
 
 from policies.definitions.model import Agent, Key, Policy, TenantSettings
+from policies.ground.addresses import RedisUrl
 from policies.ground.canonical import b64, rfc3339, unb64
 from policies.ground.keys import key_digest, make_key
-from policies.ground.redis_url import RedisUrl
 from policies.ground.signing import Endorsement, Signer, receipt_message
 from policies.sets.policy_set import (
     agent_document,

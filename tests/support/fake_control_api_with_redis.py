@@ -17,8 +17,8 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from policies.definitions.model import Key, Policy, TenantSettings
+from policies.ground.addresses import RedisUrl
 from policies.ground.keys import key_digest
-from policies.ground.redis_url import RedisUrl
 from policies.sets.merkle_map import ROOT, node_digest, updated_nodes
 from policies.sets.policy_set import document_digest, key_document, key_name
 from policies.sets.redis_keys import (

@@ -14,9 +14,9 @@ import orjson
 from prometheus_client import CollectorRegistry
 
 from policies.definitions.model import Key, Policy, TenantSettings
+from policies.ground.addresses import ListenAddress
 from policies.ground.clock import Clock
 from policies.ground.keys import key_digest, make_key
-from policies.ground.listen_address import ListenAddress
 from policies.sets.policy_set import (
     PolicySet,
     key_document,

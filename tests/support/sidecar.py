@@ -16,10 +16,9 @@ from aiohttp import ClientSession
 from multidict import CIMultiDictProxy
 
 from policies.definitions.model import Key
+from policies.ground.addresses import ListenAddress, RedisUrl
 from policies.ground.clock import Clock
 from policies.ground.keys import key_digest
-from policies.ground.listen_address import ListenAddress
-from policies.ground.redis_url import RedisUrl
 from policies.retrieval import Retrieval
 from policies.trail.spool_chain import read_payload
 from sidecar.api.http_server import HttpServer
@@ -29,7 +28,7 @@ from sidecar.live_keys import LiveKeys
 from sidecar.settings.model import AgentSettings, SidecarSettings, UpstreamTls
 from sidecar.spool import Spool, SpoolSettings
 from sidecar.spool.storage.disk import Disk
-from sidecar.spool.writing.quiet import QUIET_SECONDS
+from sidecar.spool.writing.maintenance import QUIET_SECONDS
 from tests.support.fake_control_api import AGENT, EVALUATE_KEY, ROLE, SIDECAR_KEY
 from tests.support.waiting import until_async
 

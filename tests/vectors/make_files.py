@@ -8,8 +8,7 @@ from deploy.commands.report.evidence import Evidence, Item
 from deploy.commands.verify.monitor import Verified
 from policies.ground.signing import Signer
 from policies.sets.policy_set import role_document
-from policies.trail.checkpoint import Checkpoint, sign
-from policies.trail.incarnation import accepted_incarnation_record, origin_of
+from policies.trail.checkpoint import Checkpoint, accepted_incarnation_record, origin_of, sign
 from policies.trail.log_file.coding import encode_line
 from policies.trail.log_file.file import LogFileWriter
 from policies.trail.log_file.lines import (

@@ -16,7 +16,7 @@ from pathlib import Path
 from control_api.audit.export_push.sender import AuditEvent, TargetAway
 from control_api.log.formats import FORMATS, Format
 from control_api.security.export_targets import ExportTarget
-from policies.ground.os_errors import worded
+from policies.ground.errors import worded
 
 _PIECE = 65_536
 _MODE = 0o640  # a shipper of the same group may read it

@@ -1,5 +1,5 @@
 // What became of the log since this browser last verified it: it only grew, retention purged what
-// would prove that, or an operator let it go on as a new incarnation (policies/trail/incarnation.py).
+// would prove that, or an operator let it go on as a new incarnation (policies/trail/checkpoint.py).
 import { Refused, b64, hex, unb64 } from "./encoding.js";
 import { parseProof, readEntry } from "./entries.js";
 import { verifyCheckpoint } from "./notes.js";

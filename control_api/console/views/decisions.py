@@ -1,13 +1,38 @@
-"""The console's pages of the area "Decisions": search, the live tail, export of what matches."""
+"""The console's pages of the area "Decisions": search, the live tail, export of what matches.
 
-from control_api.audit.event_operations import follow_events, list_events
+One decision: why it was made so, what it is part of, and the proof for the reader's browser.
+"""
+
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+
+from control_api.audit.event_models import AuditEvent
+from control_api.audit.event_operations import (
+    follow_events,
+    list_events,
+    show_event,
+    show_lineage,
+    show_session_trail,
+)
 from control_api.audit.export_operations import export_log
-from control_api.console.page import Html, Page, See
+from control_api.audit.proof_models import LogKeys, Verification
+from control_api.audit.proof_operations import prove_consistency, prove_event, show_log_keys
+from control_api.audit.verification_operations import show_verification
+from control_api.console.page import Data, Html, Page, See
 from control_api.console.routes import ROOT
 from control_api.console.visit import Visit, address
-from control_api.edge.answers import Stream
-from policies.ground.canonical import rfc3339
-from policies.ground.errors import SluiceError, invalid
+from control_api.console.words import detail, fault, ladder
+from control_api.decisions.models import Simulated
+from control_api.decisions.operations import simulate_context
+from control_api.edge.answers import Document, Stream, write_cursor
+from control_api.policy.operations import list_policies
+from policies.ground.canonical import b64, rfc3339, unb64
+from policies.ground.errors import Conflict, Invalid, SluiceError, invalid
+from policies.trail import checkpoint
+from policies.trail.proofs.signed_note import ED25519, VerifierKey
+from policies.trail.proofs.tree_proofs import TlogProof
 
 VALUES = (
     "decision", "agent_role", "agent_id", "user_id", "source_id", "session_id", "policy_name",
@@ -91,8 +116,169 @@ def _preset(*, since: int, **values: str) -> str:
     return address("/decisions", **values, **{"from": rfc3339(since // 60_000_000 * 60_000_000)})
 
 
+async def show_decision(visit: Visit) -> Html:
+    """The decision, its ladder of checks, and what its browser can prove."""
+    event_id = visit.required("id")
+    try:
+        found = await visit.call(show_event, event_id=event_id)
+        event: AuditEvent = found.event
+        lineage = await visit.call(show_lineage, event_id=event_id, limit="50")
+        before, after = await _neighbours(visit, event)
+        today = await _today(visit, event)
+        policy_id = await _policy_id(visit, event)
+        verification: Verification = await visit.call(show_verification)
+    except SluiceError as error:
+        if error.status != HTTPStatus.INTERNAL_SERVER_ERROR:
+            raise
+        # Stored rows were damaged: this is what the page is for, not a fault of the service.
+        problem = Conflict(f"FAILED: event `{event_id}`: {error.message}")
+        return Html("problem.html", {"problem": problem, "phrase": "Damaged log"}, problem.status)
+    values = {
+        "event": event,
+        "fault": fault(verification, event),
+        "ladder": ladder(found.explain.checks) if found.explain else [],
+        "unexplained": found.unexplained,
+        "suggestion": found.suggestion,
+        "miss": found.explain.nearest_miss if found.explain else None,
+        "actions": [(each, detail(each)) for each in lineage.response.actions],
+        "more_actions": lineage.next is not None,
+        "today": today,
+        "policy_id": policy_id,
+        "before": before,
+        "after": after,
+        "proof": address("/decision/proof", id=event_id),
+        "download": address("/decision/proof.txt", id=event_id),
+        "evidence": address("/decision/evidence.json", id=event_id),
+        "growth": address("/decision/growth"),
+    }
+    return Html("decision.html", values)
+
+
+async def send_proof(visit: Visit) -> Data:
+    """What the browser verifies: the proof, the openings that are still stored, the log's keys."""
+    event_id = visit.required("id")
+    text: Document = await visit.call(prove_event, event_id=event_id)
+    proven = await visit.call(prove_event, event_id=event_id, accept="application/json")
+    keys: LogKeys = await visit.call(show_log_keys)
+    return Data(
+        {
+            "proof": text.body.decode(),
+            "openings": proven.openings,
+            "log_key": keys.log_key,
+            "log_key_history": keys.log_key_history,
+            "witnesses": keys.witnesses,
+            "incarnation": await _incarnation(visit, keys),
+        }
+    )
+
+
+async def send_growth(visit: Visit) -> Data:
+    """The proof that the log only grew, between two checkpoints."""
+    given = visit.given("from", "to")
+    proven = await visit.call(prove_consistency, **given)
+    return Data(proven.to_wire())
+
+
+async def download_proof(visit: Visit) -> Document:
+    """The proof as a file, to be verified offline."""
+    text: Document = await visit.call(prove_event, event_id=visit.required("id"))
+    return text
+
+
+async def download_evidence(visit: Visit) -> Document:
+    """A report on this decision alone, as `sluice report` writes it: the entry, its openings, its
+    proof, and the keys that the service claims. `sluice verify` checks it offline."""
+    event_id = visit.required("id")
+    text: Document = await visit.call(prove_event, event_id=event_id)
+    proven = await visit.call(prove_event, event_id=event_id, accept="application/json")
+    keys = await visit.call(show_log_keys)
+    proof = TlogProof.parse(text.body.decode())
+    entry = proof.extra or b""
+    origin = checkpoint.unverified(proof.note).origin
+    report = {
+        "format": "sluice-report/1",
+        "log": orjson.loads(entry)["log"],
+        "origin": origin,
+        "selection": {"event": event_id},
+        # It was made from the log itself, and from no export.
+        "export": {},
+        "keys": _claimed(origin, keys),
+        "checkpoint": proof.note,
+        "entries": [
+            {
+                "entry": entry.decode(),
+                "openings": orjson.dumps(proven.openings).decode(),
+                "proof": [b64(each) for each in proof.hashes],
+            }
+        ],
+    }
+    return Document("application/json", orjson.dumps(report, option=orjson.OPT_INDENT_2))
+
+
+async def _incarnation(visit: Visit, keys: LogKeys) -> str | None:
+    """The proof of the entry by which an operator let the log go on as this incarnation."""
+    if keys.incarnation is None:
+        return None
+    text: Document = await visit.call(prove_event, event_id=keys.incarnation.event_id)
+    return text.body.decode()
+
+
+def _claimed(origin: str, keys: LogKeys) -> list[dict[str, Any]]:
+    """The keys as the header of an export has them, the oldest first."""
+    chain = keys.log_key_history
+    publics = [chain[0]["from"], *(each["to"] for each in chain)] if chain else [keys.log_key]
+    return [
+        {"key": VerifierKey(origin, ED25519, unb64(public)).text(), "endorsement": endorsement}
+        for public, endorsement in zip(publics, [None, *chain], strict=True)
+    ]
+
+
+async def _neighbours(
+    visit: Visit, event: AuditEvent
+) -> tuple[AuditEvent | None, AuditEvent | None]:
+    """The session's decisions before and after this one, if it is part of a session."""
+    if event.session_id is None:
+        return None, None
+    # From this decision on: a session may have many thousands.
+    here = {"session_id": event.session_id, "cursor": write_cursor((event.seq,)), "limit": "1"}
+    earlier = await visit.call(list_events, **here)
+    later = await visit.call(show_session_trail, **here)
+    return (earlier.rows[0] if earlier.rows else None), (later.rows[0] if later.rows else None)
+
+
+async def _today(visit: Visit, event: AuditEvent) -> Simulated | None:
+    """What the policies in force now say to the same request; None if its user was erased, or a
+    field is no longer valid. Without the session, which has gone on since."""
+    names = ("agent_role", "user_id", "source_id", "sensitivity_level", "task_type", "agent_id")
+    if event.user_id is None:
+        return None
+    try:
+        fields = {name: getattr(event, name) for name in names}
+        answer: Simulated = await visit.call(simulate_context, **fields)
+    except Invalid:
+        return None
+    return answer
+
+
+async def _policy_id(visit: Visit, event: AuditEvent) -> str | None:
+    """The policy that decided, if one did and it still exists: names are unique."""
+    if event.policy_version is None:
+        return None
+    try:
+        found = await visit.call(list_policies, name=event.policy_name, limit="50")
+    except Invalid:
+        return None
+    named = (each.policy_id for each in found.rows if each.name == event.policy_name)
+    return next(named, None)
+
+
 PAGES = (
     Page("GET", f"{ROOT}/decisions", list_events, show_decisions),
     Page("GET", f"{ROOT}/decisions/live", follow_events, follow_decisions),
     Page("GET", f"{ROOT}/decisions/download", export_log, download_decisions),
+    Page("GET", f"{ROOT}/decision", show_event, show_decision),
+    Page("GET", f"{ROOT}/decision/proof", prove_event, send_proof),
+    Page("GET", f"{ROOT}/decision/proof.txt", prove_event, download_proof),
+    Page("GET", f"{ROOT}/decision/evidence.json", prove_event, download_evidence),
+    Page("GET", f"{ROOT}/decision/growth", prove_consistency, send_growth),
 )

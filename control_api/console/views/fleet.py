@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 from control_api.audit.change_operations import show_acknowledgements
 from control_api.console.needs import LATE_MS, STALE_MS
 from control_api.console.page import Html, Page
-from control_api.console.rendering import span
 from control_api.console.routes import ROOT
+from control_api.console.static import span
 from control_api.console.visit import Visit
 from control_api.fleet.models import SidecarResponse
 from control_api.fleet.operations import list_sidecars

@@ -23,8 +23,7 @@ from control_api.store.transaction import Transaction
 from policies.ground.errors import Conflict, Unavailable
 from policies.ground.signing import KeyRing
 from policies.trail import checkpoint
-from policies.trail.checkpoint import BadNote
-from policies.trail.incarnation import accepted_incarnation_record, origin_of, split_origin
+from policies.trail.checkpoint import BadNote, accepted_incarnation_record, origin_of, split_origin
 
 
 class Accepted(NamedTuple):

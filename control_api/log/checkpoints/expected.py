@@ -23,9 +23,8 @@ from control_api.store.store import Store
 from policies.ground.errors import SluiceError
 from policies.ground.signing import KeyRing
 from policies.trail import checkpoint
-from policies.trail.checkpoint import BadNote, Checkpoint
+from policies.trail.checkpoint import BadNote, Checkpoint, is_origin_of
 from policies.trail.findings import Finding, Reason
-from policies.trail.incarnation import is_origin_of
 from policies.trail.merkle_tree import Frontier
 
 

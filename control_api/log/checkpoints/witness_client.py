@@ -10,7 +10,7 @@ from typing import NamedTuple
 import orjson
 from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar
 
-from control_api.security.witness_addresses import WitnessAddress
+from control_api.security.egress import WitnessAddress
 from policies.ground.canonical import b64
 from policies.trail.checkpoint import BadNote
 from policies.trail.proofs import signed_note

@@ -32,13 +32,13 @@ from control_api.log.checkpoints.witness_client import (
 )
 from control_api.log.proofs import prove_growth
 from control_api.metrics.metrics import COSIGNED, FAILED, WitnessingMetrics
-from control_api.security.witness_addresses import WitnessAddress
+from control_api.security.egress import WitnessAddress
 from control_api.store.queries import checkpoints
 from control_api.store.queries.checkpoints import StoredCheckpoint
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from policies.ground.errors import SluiceError
-from policies.trail.incarnation import split_origin
+from policies.trail.checkpoint import split_origin
 from policies.trail.proofs.signed_note import Signature, VerifierKey
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0

@@ -14,10 +14,10 @@ from argparse import ArgumentParser
 
 from control_api.log.database_verifier.verify import DatabaseOptions, verify_database
 from policies.ground.clock import Clock
-from policies.ground.output import for_a_reader, printable
-from policies.trail.verdict.arguments import add_database, add_trust, check_quorum
+from policies.ground.log_line import for_a_reader, printable
 from policies.trail.verdict.outcome import Unusable
 from policies.trail.verdict.summary import summary
+from policies.trail.verdict.trusted_keys import add_database, add_trust, check_quorum
 
 
 def main(arguments: list[str]) -> int:

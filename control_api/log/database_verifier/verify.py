@@ -31,9 +31,8 @@ from control_api.store.url import DatabaseUnreachable, UnusableDatabase
 from policies.ground.clock import Clock
 from policies.ground.signing import Endorsement
 from policies.trail import checkpoint
-from policies.trail.checkpoint import BadNote
+from policies.trail.checkpoint import BadNote, is_origin_of
 from policies.trail.findings import Finding, Reason
-from policies.trail.incarnation import is_origin_of
 from policies.trail.merkle_tree import Frontier
 from policies.trail.proofs import signed_note, tree_proofs
 from policies.trail.proofs.nodes import KnownNodes, NodeGap, Part, frontier_nodes

@@ -1,6 +1,17 @@
-"""The logs that someone asked to verify now, for the loop that does it. Knows no log."""
+"""The logs that someone asked to verify now, for the loop that does it.
+
+Releases a lease whose work breaks off, such as at a stop.
+
+A lease that stayed would keep every process from the log until it ends, ten minutes later.
+"""
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+
+from control_api.store.errors import WriteFault
+from control_api.store.store import Store
+from control_api.store.transaction import Transaction
 
 
 class AskedLogs:
@@ -23,3 +34,18 @@ class AskedLogs:
         if not self._asked:
             self._some.clear()
         return tenant_id
+
+
+@asynccontextmanager
+async def released(
+    store: Store, tenant_id: str, release: Callable[[Transaction], Awaitable[None]]
+) -> AsyncIterator[None]:
+    """Runs `release` in a transaction if the block is cancelled or raises, which then goes on."""
+    try:
+        yield
+    except BaseException:
+        # If the database is away, the lease ends by itself. What broke off is raised all the same:
+        # without its cancellation, a stop would not end.
+        with suppress(WriteFault):
+            await store.write(tenant_id, release)
+        raise

@@ -21,8 +21,7 @@ from control_api.store.queries.checkpoints import StoredCheckpoint
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from policies.trail import checkpoint
-from policies.trail.checkpoint import Checkpoint
-from policies.trail.incarnation import is_origin_of
+from policies.trail.checkpoint import Checkpoint, is_origin_of
 from policies.trail.merkle_tree import Frontier
 from policies.trail.proofs.nodes import WIDTH, Node, WideTree
 

@@ -22,7 +22,7 @@ from sqlalchemy import Row, bindparam, select
 
 from control_api.log.checks import AnchorCheck, check_purge_entry, check_purged_rows
 from control_api.log.scan import LogRange, excuse_redacted, missing_openings, scan
-from control_api.log.scheduled.lease_release import released
+from control_api.log.scheduled.asked_logs import released
 from control_api.log.scheduled.node_repair import NodeRepair, StepNodes
 from control_api.log.scheduled.rederivation import Derivations, stopped
 from control_api.store.counters.counters import DAY

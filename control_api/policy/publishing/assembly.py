@@ -14,9 +14,9 @@ from control_api.policy.publishing.redis_sets import RedisSets, SetSigner
 from control_api.policy.publishing.session_claims import SessionClaims
 from control_api.store.queries.session_rows import SessionRow
 from control_api.store.store import Store
+from policies.ground.addresses import RedisUrl
 from policies.ground.clock import Clock
 from policies.ground.process.outage_logger import OutageLogger
-from policies.ground.redis_url import RedisUrl
 
 CLOSE_SECONDS = 2.0
 """How long a stopping service waits for pushes that are under way."""

@@ -13,8 +13,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from policies.ground.listen_address import ListenAddress
-from policies.ground.redis_url import RedisUrl
+from policies.ground.addresses import ListenAddress, RedisUrl
 
 ANSWER = 3.0
 CONNECT = 2.0

@@ -7,13 +7,16 @@ send tokens as fast as we answer.
 An issuer's keys are fetched from the address that the operator configured, and cached. A failure
 keeps the last good set in use: a cluster's API server that is away must not stop the pods that run
 in it.
+
+Token buckets by name, in this process.
 """
 
 import asyncio
 import hashlib
 import logging
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from itertools import islice
 from math import ceil
 from pathlib import Path
 
@@ -22,7 +25,6 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar, T
 from control_api.log.append import Log
 from control_api.metrics.labels import Enrolling, KeySetFetch
 from control_api.metrics.metrics import EnrolmentMetrics
-from control_api.registry.enrolment.buckets import Buckets
 from control_api.registry.enrolment.pods import ACTOR, Enrolled, PodRegistry, ProvenPod
 from control_api.registry.enrolment.token import (
     MAX_BYTES,
@@ -37,11 +39,44 @@ from control_api.registry.enrolment.token import (
 from control_api.security.issuers import DEFAULT_TENANT, Issuer
 from control_api.store.store import Store
 from policies.ground.clock import Clock
-from policies.ground.errors import SluiceError, TooMany, Unavailable
-from policies.ground.os_errors import worded
-from policies.ground.process.cluster_tls import cluster_context
+from policies.ground.errors import SluiceError, TooMany, Unavailable, worded
 from policies.ground.process.outage_logger import OutageLogger
+from policies.ground.process.tls_files import cluster_context
 from policies.trail.change import change_record
+
+MAX_BUCKETS = 65_536
+
+
+class Buckets:
+    """Each bucket admits `burst` at once, and `rate` per second after that."""
+
+    def __init__(self, rate: float, burst: int) -> None:
+        self._interval = 1 / rate
+        self._burst_seconds = burst / rate
+        # A bucket is one number, the time at which it is full again. A missing one is full.
+        self._full_at: dict[Hashable, float] = {}
+
+    def wait(self, name: Hashable, now: float) -> float:
+        """Take one from the bucket, and return 0; or how many seconds until there is one."""
+        # Popped and inserted again, so the dictionary stays in order of use.
+        full_at = max(self._full_at.pop(name, now), now)
+        wait = full_at + self._interval - now - self._burst_seconds
+        admitted = wait <= 0
+        self._full_at[name] = full_at + self._interval if admitted else full_at
+        # Two, because a call adds at most one: full buckets go without a sweep.
+        for each in tuple(islice(self._full_at, 2)):
+            if self._full_at[each] <= now or len(self._full_at) > MAX_BUCKETS:
+                del self._full_at[each]
+        return 0.0 if admitted else wait
+
+    def due(self, name: Hashable, now: float) -> float:
+        """How many seconds until there is one in the bucket, 0 if there is. Takes none."""
+        full_at = max(self._full_at.get(name, now), now)
+        return max(0.0, full_at + self._interval - now - self._burst_seconds)
+
+    def __len__(self) -> int:
+        return len(self._full_at)
+
 
 CONNECT_SECONDS = 3.0
 TOTAL_SECONDS = 5.0

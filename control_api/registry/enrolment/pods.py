@@ -23,9 +23,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from control_api.metrics.labels import Enrolling
-from control_api.registry import agent_queries
-from control_api.registry.agent_queries import StoredAgent
+from control_api.registry import queries
 from control_api.registry.enrolment.token import Pod, TokenRefused
+from control_api.registry.queries import StoredAgent
 from control_api.store.group_commit import GroupCommit
 from control_api.store.queries import key_rows, tenant_rows
 from control_api.store.queries.key_rows import EnrolledKey
@@ -156,7 +156,7 @@ class PodRegistry:
         `WriteFault` if the database fails."""
         # A pod that waits for its agent asks every few seconds: that must cost no transaction.
         async with self._store.reading(tenant_id) as connection:
-            agent = await agent_queries.of_workload(connection, tenant_id, proven.pod.workload)
+            agent = await queries.of_workload(connection, tenant_id, proven.pod.workload)
         if agent is not None and agent.status in _PENDING:
             return Enrolled(tenant_id, agent, None)
         if agent is not None:
@@ -220,7 +220,7 @@ class _Batch:
         workload, tx = proven.pod.workload, self._tx
         agent = self._agents.get(workload)
         if agent is None:
-            agent = await agent_queries.of_workload(tx.connection, tx.tenant_id, workload)
+            agent = await queries.of_workload(tx.connection, tx.tenant_id, workload)
         if agent is None:
             agent = await self._register(proven)
         self._agents[workload] = agent
@@ -228,7 +228,7 @@ class _Batch:
 
     async def _register(self, proven: ProvenPod) -> StoredAgent:
         tx, workload = self._tx, proven.pod.workload
-        if await agent_queries.count_pending(tx.connection, tx.tenant_id) >= MAX_PENDING:
+        if await queries.count_pending(tx.connection, tx.tenant_id) >= MAX_PENDING:
             why = f"{MAX_PENDING} agents of this tenant wait for approval already"
             raise _refused(Enrolling.too_many, why, proven)
         agent_id = await self._new_agent_id(proven.pod)
@@ -248,7 +248,7 @@ class _Batch:
             updated_at=tx.now,
             workload=workload,
         )
-        await agent_queries.add(tx.connection, tx.tenant_id, agent)
+        await queries.add(tx.connection, tx.tenant_id, agent)
         await tx.publish(agent_documents(None, agent))
         await self._log("agent.registered", agent_id, proven, agent_change(tx, None, agent))
         return agent
@@ -259,14 +259,14 @@ class _Batch:
         name = f"{pod.namespace}.{pod.service_account}"[:200]
         mark = hashlib.sha256(pod.workload.encode()).hexdigest()[:12]
         for agent_id in (name, f"{name}-{mark}"):
-            if await agent_queries.get(self._tx.connection, self._tx.tenant_id, agent_id) is None:
+            if await queries.get(self._tx.connection, self._tx.tenant_id, agent_id) is None:
                 return agent_id
         return prefixed("agt_", self._entropy(16))
 
     async def _begin_generation(self, agent: StoredAgent) -> StoredAgent:
         """A replica of the version before this one approved the agent, and knew no generation."""
         begun = with_generation(None, agent, self._entropy(16))
-        await agent_queries.put(self._tx.connection, self._tx.tenant_id, begun)
+        await queries.put(self._tx.connection, self._tx.tenant_id, begun)
         await self._tx.publish(agent_documents(agent, begun))
         self._agents[str(agent.workload)] = begun
         return begun

@@ -9,23 +9,65 @@ Refuses what a lenient reader would accept: padding, a second copy of a member, 
 integers, several audiences, any other header member (`jku`, `x5u`, `jwk`, `crit`, …).
 
 Every key fixes its own algorithm: an RSA key verifies RS256, a P-256 key ES256, nothing else.
+
+The name of a workload: a Kubernetes service account, with the cluster that vouches for it.
 """
 
 import base64
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
+from pydantic import AfterValidator, WithJsonSchema
 
 from control_api.metrics.labels import Enrolling
-from control_api.registry.workload import is_account, is_namespace, subject_of, workload_of
+from policies.ground.canonical import parse_object
 from policies.ground.errors import Forbidden, Malformed
-from policies.ground.json_body import parse_object
+
+# Issuers are URLs without a space. Names of namespaces are DNS labels, and those of service
+# accounts DNS subdomains (Kubernetes, "Object Names and IDs").
+_PATTERN = "[!-~]{1,256}:system:serviceaccount:[a-z0-9-]{1,63}:[a-z0-9][a-z0-9.-]{0,252}"
+_FORM = re.compile(_PATTERN + r"\Z")
+_NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z")
+_ACCOUNT = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?\Z")
+
+
+def _workload(text: str) -> str:
+    if not _FORM.match(text):
+        raise ValueError("must be `<issuer>:system:serviceaccount:<namespace>:<service account>`")
+    return text
+
+
+Workload = Annotated[
+    str,
+    AfterValidator(_workload),
+    WithJsonSchema({"type": "string", "maxLength": 1024, "pattern": f"^{_PATTERN}$"}),
+]
+"""`<issuer>:system:serviceaccount:<namespace>:<service account>`."""
+
+
+def workload_of(issuer: str, namespace: str, account: str) -> str:
+    return f"{issuer}:{subject_of(namespace, account)}"
+
+
+def subject_of(namespace: str, account: str) -> str:
+    """The `sub` of a service account's token."""
+    return f"system:serviceaccount:{namespace}:{account}"
+
+
+def is_namespace(text: object) -> bool:
+    return isinstance(text, str) and bool(_NAMESPACE.match(text))
+
+
+def is_account(text: object) -> bool:
+    """Whether it can be the name of a service account or of a pod."""
+    return isinstance(text, str) and bool(_ACCOUNT.match(text))
+
 
 RS256, ES256 = "RS256", "ES256"
 ALGORITHMS = (RS256, ES256)

@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from control_api.store.schema.columns import metadata
+from control_api.store.schema.tables import metadata
 
 context.configure(
     connection=context.config.attributes["connection"],

@@ -23,7 +23,7 @@ from policies.ground.errors import NotFound
 class StoredTenant:
     """A tenant's row. `revision` grows by one with each document that the tenant publishes; a
     sidecar below `reset_below` must reload its policy set. `candidates` is as in the table
-    (`control_api.store.queries.candidate_rows`). Times in microseconds."""
+    (`control_api.store.queries.policy_rows`). Times in microseconds."""
 
     tenant_id: str
     name: str

@@ -3,7 +3,7 @@ guardrails."""
 
 from sqlalchemy import Index
 
-from control_api.store.schema.columns import (
+from control_api.store.schema.tables import (
     binary,
     binary_or_null,
     boolean,

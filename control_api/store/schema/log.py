@@ -7,7 +7,8 @@ it belongs to. All of it can be derived or checked; none of it is trusted by ver
 
 from sqlalchemy import Index
 
-from control_api.store.schema.columns import (
+from control_api.store.schema.statements import of_tenant
+from control_api.store.schema.tables import (
     binary,
     integer,
     integer_or_null,
@@ -21,7 +22,6 @@ from control_api.store.schema.columns import (
     timestamp,
     timestamp_or_null,
 )
-from control_api.store.schema.statements import of_tenant
 
 # The end of each tenant's log. Until it has an entry, `last_ts` is 0 and `last_leaf` is empty.
 # `candidates` repeats the tenant's for those who append, who lock only this row; null without any.

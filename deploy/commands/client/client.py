@@ -1,17 +1,31 @@
-"""The connection, the output and the common options of every command."""
+"""The connection, the output and the common options of every command.
+
+Runs one of the operator's commands and reports errors.
+
+The exit code is 0 for success, 1 for a failure, 2 for unusable arguments or files, and 130 after
+Ctrl-C.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
-from deploy.commands.client.output import Columns, Output
-from policies.ground.process.api_client import ApiResponse, ControlApiClient
-from policies.ground.typed_time import ACCEPTED, UnreadableTime, read_time_text
+from deploy.commands.client.output import Columns, Output, safe
+from policies.ground.clock import ACCEPTED, UnreadableTime, read_time_text
+from policies.ground.process.api_client import (
+    ApiResponse,
+    ControlApiClient,
+    ServiceUnusable,
+    UnusableArguments,
+    connect,
+)
 
 ROWS = 100
 
@@ -156,3 +170,49 @@ def positive(text: str) -> int:
 def sentence(line: str) -> str:
     """Return a command's line of help as a full sentence."""
     return f"{line[:1].upper()}{line[1:]}."
+
+
+INTERRUPTED = 130
+
+
+def run(noun: str, arguments: list[str], environ: Mapping[str, str]) -> int:
+    """Run `sluice <noun> <arguments>`. Returns the exit code."""
+    parser = argparse.ArgumentParser(prog=f"sluice {noun}")
+    # Import only the module of this command, so that it starts quickly.
+    import_module(f"deploy.commands.client.{noun.replace('-', '_')}").add_arguments(parser)
+    options = parser.parse_args(arguments)
+    _tolerate_any_text()
+    try:
+        api = connect(
+            environ, options.url, options.key_file, options.ca, options.cert, options.cert_key
+        )
+        client = Client(api, Output(as_json=options.json, environ=environ))
+        code: int = options.run(client, options)
+        sys.stdout.flush()  # where a reader that has gone is noticed below
+        return code
+    except UnusableArguments as problem:
+        return _fail(str(problem), 2)
+    except ServiceUnusable as problem:
+        return _fail(str(problem), 1)
+    except KeyboardInterrupt:
+        return INTERRUPTED  # 128 + SIGINT, the code that a shell reports
+    except BrokenPipeError:
+        # The reader, such as `head`, has closed the pipe. Python flushes its buffer once more at
+        # exit, which would fail too, so that output goes to /dev/null.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _fail(text: str, code: int) -> int:
+    first, *rest = text.splitlines()
+    # Line by line, since `safe` would escape the line breaks.
+    print("\n".join(safe(line) for line in (f"sluice: {first}", *rest)), file=sys.stderr)
+    return code
+
+
+def _tolerate_any_text() -> None:
+    """Make the output print an escape for each character that its encoding lacks."""
+    # Otherwise a single name in another script would end a list with a traceback.
+    for stream in (sys.stdout, sys.stderr):
+        if reconfigure := getattr(stream, "reconfigure", None):
+            reconfigure(errors="backslashreplace")

@@ -31,7 +31,8 @@ from deploy.commands.client.download import (
     decoded,
     open_private,
 )
-from policies.ground.output import plural
+from policies.ground.clock import ACCEPTED
+from policies.ground.log_line import plural
 from policies.ground.process.api_client import (
     LOOPBACK,
     ControlApiClient,
@@ -40,7 +41,6 @@ from policies.ground.process.api_client import (
     UnusableArguments,
     first_line,
 )
-from policies.ground.typed_time import ACCEPTED
 
 FORMATS = ("ocsf", "ecs", "cloudevents", "otel", "csv")
 

@@ -25,7 +25,7 @@ from deploy.commands.policy import (
 from deploy.commands.policy.sources import Unusable
 from policies.analysis.names import TooManyClasses
 from policies.ground.clock import Clock
-from policies.ground.output import for_a_reader
+from policies.ground.log_line import for_a_reader
 from policies.ground.process.api_client import ServiceUnusable, UnusableArguments
 
 LEVELS = (

@@ -28,8 +28,8 @@ from policies.analysis.rows import access_rows
 from policies.definitions.definition import shown
 from policies.definitions.model import SENSITIVITIES, Policy
 from policies.ground.canonical import rfc3339
+from policies.ground.clock import ACCEPTED
 from policies.ground.process.api_client import ControlApiClient
-from policies.ground.typed_time import ACCEPTED
 
 _PURGED = "its entry was purged from the audit trail"
 _LIMITS = (

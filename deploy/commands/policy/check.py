@@ -28,7 +28,7 @@ from policies.definitions.policy_files import (
     unlikely,
     unowned,
 )
-from policies.ground.output import plural
+from policies.ground.log_line import plural
 from policies.lint import lint
 from policies.sets.role import compile_role
 

@@ -17,8 +17,8 @@ from policies.analysis.difference import by_role, difference
 from policies.analysis.rows import difference_rows
 from policies.definitions.model import Policy
 from policies.ground.canonical import rfc3339
+from policies.ground.clock import ACCEPTED
 from policies.ground.process.api_client import ControlApiClient
-from policies.ground.typed_time import ACCEPTED
 
 LIVE = "live"
 DIFF_ROUTE = "/v1/policies/diff"

@@ -12,7 +12,7 @@ from deploy.commands.policy.sources import Unusable
 from policies.analysis.regions import EVERYTHING
 from policies.analysis.rows import ABSENT
 from policies.definitions.definition import shown
-from policies.ground.typed_time import UnreadableTime, read_time
+from policies.ground.clock import UnreadableTime, read_time
 
 Row = Mapping[str, Any]
 SHOWN_IDS = 20

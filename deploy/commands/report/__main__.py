@@ -17,8 +17,8 @@ from deploy.commands.report.evidence import check_report
 from deploy.commands.report.gathering import gather, parse
 from deploy.commands.report.page import page
 from deploy.commands.verify.check import CheckOptions, verify_file
-from deploy.commands.verify.progress import on_terminal
-from policies.ground.output import for_a_reader, plural, printable
+from deploy.commands.verify.pool import on_terminal
+from policies.ground.log_line import for_a_reader, plural, printable
 from policies.trail.verdict.outcome import Unusable
 from policies.trail.verdict.summary import summary
 

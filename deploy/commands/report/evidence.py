@@ -13,7 +13,7 @@ import orjson
 
 from deploy.commands.verify.check import CheckOptions
 from policies.ground.canonical import b64, unb64
-from policies.ground.output import plural, printable
+from policies.ground.log_line import plural, printable
 from policies.trail.checkpoint import Checkpoint
 from policies.trail.entry import EntryFinding, check_entry, check_openings, load_entry
 from policies.trail.findings import Finding, Reason

@@ -15,7 +15,7 @@ import orjson
 from deploy.commands.report.evidence import Evidence, Item
 from deploy.commands.verify.source import BrokenFile, pieces
 from policies.ground.canonical import rfc3339
-from policies.ground.typed_time import ACCEPTED, UnreadableTime, read_time
+from policies.ground.clock import ACCEPTED, UnreadableTime, read_time
 from policies.trail import checkpoint
 from policies.trail.checkpoint import BadNote
 from policies.trail.entry import index_of
@@ -33,9 +33,8 @@ from policies.trail.merkle_tree import Frontier, leaf_hash, node_hash
 from policies.trail.proofs import signed_note, tree_proofs
 from policies.trail.proofs.nodes import Node, Part, frontier_nodes
 from policies.trail.proofs.signed_note import ED25519, VerifierKey
-from policies.trail.verdict.arguments import key_argument
 from policies.trail.verdict.outcome import Unusable
-from policies.trail.verdict.trusted_keys import TrustedKeys
+from policies.trail.verdict.trusted_keys import TrustedKeys, key_argument
 
 MOST_ENTRIES = 20_000
 """Entries of a report: the page must be readable, and both files are made in memory."""

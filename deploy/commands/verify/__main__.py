@@ -21,14 +21,14 @@ from typing import BinaryIO, NoReturn
 from deploy.commands.report.evidence import MAX_BYTES, ReportOutcome, begins, check_report
 from deploy.commands.verify.check import CheckOptions, verify_file
 from deploy.commands.verify.monitor import MonitorOptions, monitor
-from deploy.commands.verify.progress import on_terminal
+from deploy.commands.verify.pool import on_terminal
 from deploy.module_command import module_command
 from policies.ground.distribution import how_to_install
-from policies.ground.output import for_a_reader, printable
+from policies.ground.log_line import for_a_reader, printable
 from policies.ground.process.api_client import ServiceUnusable, UnusableArguments, connect
-from policies.trail.verdict.arguments import add_database, add_trust, check_quorum, count
 from policies.trail.verdict.outcome import Outcome, Unusable
 from policies.trail.verdict.summary import summary
+from policies.trail.verdict.trusted_keys import add_database, add_trust, check_quorum, count
 
 MOST_JOBS = 256
 

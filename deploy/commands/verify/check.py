@@ -10,7 +10,6 @@ from typing import BinaryIO
 
 import orjson
 
-from deploy.commands.verify.duplicates import IdBuckets
 from deploy.commands.verify.ending import (
     Ending,
     FileStart,
@@ -20,9 +19,8 @@ from deploy.commands.verify.ending import (
     seen,
 )
 from deploy.commands.verify.policy_check import PolicyCheck
-from deploy.commands.verify.pool import Walked, WalkOptions, walk_chunks
-from deploy.commands.verify.progress import Progress
-from deploy.commands.verify.source import LineChunks, pieces
+from deploy.commands.verify.pool import Progress, Walked, WalkOptions, walk_chunks
+from deploy.commands.verify.source import IdBuckets, LineChunks, pieces
 from policies.trail.checkpoint import Checkpoint
 from policies.trail.findings import Finding, Reason
 from policies.trail.log_file.coding import BadHeader, BadLine, parse_line, plain_entry

@@ -19,10 +19,10 @@ from typing import Any
 import orjson
 
 from deploy.commands.verify.check import CheckOptions, FileCheck
-from deploy.commands.verify.progress import Progress
+from deploy.commands.verify.pool import Progress
 from deploy.commands.verify.source import LineChunks, pieces
 from policies.ground.canonical import b64, unb64
-from policies.ground.process import file_lock
+from policies.ground.process import secret_file
 from policies.ground.process.api_client import ControlApiClient
 from policies.trail import checkpoint
 from policies.trail.findings import Finding, Reason
@@ -130,7 +130,7 @@ def write_state(path: Path, state: Verified) -> None:
 def locked(path: Path) -> Iterator[None]:
     """Keep a second run on the same state out. Raises `Unusable`."""
     try:
-        handle = file_lock.acquire(Path(f"{path}.lock"))
+        handle = secret_file.acquire(Path(f"{path}.lock"))
     except BlockingIOError as error:
         raise Unusable(f"--state `{path}` is in use by another run") from error
     except OSError as error:

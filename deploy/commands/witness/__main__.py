@@ -18,8 +18,8 @@ import uvloop
 
 from deploy.commands.witness.configuration import load
 from deploy.commands.witness.serve import Prepared, prepared, serve
+from policies.ground.addresses import ListenAddress
 from policies.ground.clock import Clock
-from policies.ground.listen_address import ListenAddress
 from policies.ground.process import json_logging
 from policies.ground.process.secret_file import UnusableFile
 from policies.ground.process.sockets import CannotListen

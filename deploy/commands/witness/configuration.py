@@ -18,7 +18,7 @@ from typing import Any
 
 from policies.definitions.definition import DefinitionFaults, Node, unknown_key
 from policies.definitions.load import parse_tree, read_text
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress
 from policies.ground.process.tls_files import TlsFiles
 from policies.ground.settings import SettingsError
 from policies.trail.proofs.signed_note import ED25519, VerifierKey, is_name

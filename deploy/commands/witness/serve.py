@@ -25,12 +25,18 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollecto
 from deploy.commands.witness.configuration import WitnessConfiguration
 from deploy.commands.witness.witness import MAX_BODY, Memory, OtherSize, Submission, Witness
 from policies import __version__
+from policies.ground.addresses import ListenAddress
 from policies.ground.canonical import b64, unb64
 from policies.ground.clock import Clock
-from policies.ground.errors import Malformed, MethodNotAllowed, NotFound, SluiceError, TooLarge
-from policies.ground.listen_address import ListenAddress
-from policies.ground.os_errors import worded
-from policies.ground.process import file_lock, secret_file
+from policies.ground.errors import (
+    Malformed,
+    MethodNotAllowed,
+    NotFound,
+    SluiceError,
+    TooLarge,
+    worded,
+)
+from policies.ground.process import secret_file
 from policies.ground.process.secret_file import UnusableFile
 from policies.ground.process.small_server import HEADERS, Listener, Probes, error_response
 from policies.ground.process.tls_files import RenewingContext
@@ -114,7 +120,7 @@ def locked(path: Path) -> Iterator[None]:
     """Hold the lock of a file, at most until the process ends, however it ends. Raises
     `UnusableFile` if another process has it."""
     try:
-        handle = file_lock.acquire(path)
+        handle = secret_file.acquire(path)
     except BlockingIOError as error:
         raise UnusableFile(f"`{path}` is in use by another witness process") from error
     except OSError as error:

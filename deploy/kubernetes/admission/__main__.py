@@ -19,10 +19,10 @@ from deploy.kubernetes.admission.injector import TemplateInjector
 from deploy.kubernetes.admission.serve import Outside, Ports, serve
 from deploy.kubernetes.admission.settings import WEBHOOK, WebhookSettings, defaults, read
 from policies.ground.clock import Clock
+from policies.ground.ids import RandomBuffer
 from policies.ground.process import json_logging
 from policies.ground.process.settings_reader import PREFIX
 from policies.ground.process.sockets import CannotListen
-from policies.ground.random_buffer import RandomBuffer
 from policies.ground.settings import SettingsError, entry, sentences
 
 SWITCH_SECONDS = 0.0005

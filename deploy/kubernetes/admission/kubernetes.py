@@ -30,7 +30,7 @@ import orjson
 
 from deploy.kubernetes.admission.metrics import EventOutcome, WebhookMetrics
 from policies.ground.clock import Clock
-from policies.ground.process.cluster_tls import cluster_context
+from policies.ground.process.tls_files import cluster_context
 
 CALL_SECONDS = 10.0
 MAX_ANSWER = 4 * 1024 * 1024

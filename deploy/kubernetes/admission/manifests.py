@@ -25,7 +25,7 @@ from deploy.kubernetes.admission.vocabulary import (
     Outcome,
     Verdict,
 )
-from policies.ground.output import for_a_reader
+from policies.ground.log_line import for_a_reader
 from policies.ground.settings import SettingsError
 
 _TEMPLATE = ("spec", "template")

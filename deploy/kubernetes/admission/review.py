@@ -12,8 +12,8 @@ from typing import Any
 import orjson
 
 from deploy.kubernetes.admission.vocabulary import Verdict
+from policies.ground.canonical import parse_object, refuse_duplicates
 from policies.ground.errors import Malformed
-from policies.ground.json_body import parse_object, refuse_duplicates
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"

@@ -25,8 +25,8 @@ from deploy.kubernetes.admission.review import Review
 from deploy.kubernetes.admission.server import NamespaceFacts, Reviews, event_of
 from deploy.kubernetes.admission.settings import SELF, WebhookSettings
 from deploy.kubernetes.admission.vocabulary import Verdict
+from policies.ground.addresses import ListenAddress
 from policies.ground.clock import Clock
-from policies.ground.listen_address import ListenAddress
 from policies.ground.process.small_server import Listener, Probes
 
 # Objects that may accumulate before the garbage collector runs. A review makes some two thousand,

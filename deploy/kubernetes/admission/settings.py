@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from policies.ground.listen_address import EVERY, ListenAddress
+from policies.ground.addresses import EVERY, ListenAddress
 from policies.ground.process.settings_reader import PREFIX, SettingsReader
 from policies.ground.settings import SettingsError
 

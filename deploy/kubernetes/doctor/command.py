@@ -6,6 +6,8 @@ that kubectl printed. Reads no Secret, and changes nothing.
 
 Exit code 0 without findings, 1 with findings, 2 for unusable arguments, or a cluster or file that
 can't be read.
+
+Prints findings as text and JSON.
 """
 
 from __future__ import annotations
@@ -15,24 +17,51 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from deploy.kubernetes.doctor.admission import injection, refusal
+from deploy.commands.client import output
+from deploy.commands.client.output import safe
 from deploy.kubernetes.doctor.namespaces import (
+    egress,
+    grpc_twins,
     old_sidecars,
+    open_sources,
     privileges,
+    sources_unreadable,
     unlabelled,
     without_sidecar,
 )
-from deploy.kubernetes.doctor.output import as_json, as_text
-from deploy.kubernetes.doctor.rights import rights
-from deploy.kubernetes.doctor.routes import egress, grpc_twins, open_sources, sources_unreadable
+from deploy.kubernetes.doctor.rights import injection, refusal, rights
 from deploy.kubernetes.doctor.snapshot import Cluster, Json, at, name, objects
 from deploy.kubernetes.doctor.sources import INJECTION, is_sources
-from policies.ground.doctor_finding import DoctorFinding, Severity, ordered
+from policies.ground.doctor_finding import DoctorFinding, Severity, as_lines, ordered
+
+
+def as_text(findings: Sequence[DoctorFinding]) -> str:
+    """Return the findings for a terminal. Names in a cluster have many authors, so control
+    characters are shown as escapes."""
+    if not findings:
+        return "found nothing that can pass the governed namespaces by"
+    return as_lines(findings, safe)
+
+
+def as_json(findings: Sequence[DoctorFinding]) -> str:
+    """Return `{findings: [{check, severity, seen, why, do}]}`."""
+    rows = [
+        {
+            "check": each.check,
+            "severity": each.severity.value,
+            "seen": each.seen,
+            "why": each.why,
+            "do": each.do,
+        }
+        for each in findings
+    ]
+    return output.as_json({"findings": rows})
+
 
 SECONDS = 120
 

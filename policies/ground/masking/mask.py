@@ -16,10 +16,9 @@ from collections.abc import Generator
 from typing import Any
 
 from policies.ground.masking.contacts import EMAIL, IP, PHONE
+from policies.ground.masking.credentials import CARD, IBAN, SECRET, names_secret
 from policies.ground.masking.credentials import LABEL as CREDENTIAL
-from policies.ground.masking.credentials import SECRET, names_secret
 from policies.ground.masking.national_ids import NATIONAL_ID
-from policies.ground.masking.payment import CARD, IBAN
 from policies.ground.masking.recognizer import (
     LONG,
     UNREAD,

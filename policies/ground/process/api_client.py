@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from policies.ground.output import printable
+from policies.ground.log_line import printable
 
 if TYPE_CHECKING:
     # Both are imported late below: `http.client` loads `ssl`, and many commands send no request.

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
-from policies.ground.os_errors import worded
+from policies.ground.errors import worded
 
 PAUSE_SECONDS = 60.0
 """The shortest time between two lines that something fails. It holds for the state and not for the

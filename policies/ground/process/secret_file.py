@@ -1,9 +1,14 @@
-"""Reads and writes files that hold a secret: mode 0600, written whole or not at all."""
+"""Reads and writes files that hold a secret: mode 0600, written whole or not at all.
 
+A lock between processes, on a file: the kernel releases it when its process ends, however it
+ends.
+"""
+
+import fcntl
 import os
 from pathlib import Path
 
-from policies.ground.os_errors import worded
+from policies.ground.errors import worded
 
 
 class UnusableFile(Exception):
@@ -78,3 +83,16 @@ def _sync_directory(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def acquire(path: Path) -> int:
+    """Lock the file, which is made if it is absent, and return its handle: `os.close` unlocks it.
+    Raises `BlockingIOError` if another process has the lock, `OSError` if the file can't be
+    opened."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        raise
+    return handle

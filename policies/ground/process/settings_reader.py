@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from policies.ground.os_errors import worded
+from policies.ground.errors import worded
 
 Value = TypeVar("Value")
 PREFIX = "SLUICE_"

@@ -16,8 +16,8 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from policies.ground.addresses import ListenAddress
 from policies.ground.errors import Malformed, MethodNotAllowed, NotFound, SluiceError
-from policies.ground.listen_address import ListenAddress
 from policies.ground.process.sockets import BACKLOG, bind, bound
 
 HEADERS = {

@@ -1,10 +1,13 @@
-"""Binds listening sockets, for the IP versions that this machine has."""
+"""Binds listening sockets, for the IP versions that this machine has.
+
+Tells systemd that the service serves.
+"""
 
 import errno
 import socket
 from typing import Any
 
-from policies.ground.listen_address import EVERY, ListenAddress
+from policies.ground.addresses import EVERY, ListenAddress
 
 BACKLOG = 1024
 _NO_SUCH_VERSION = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
@@ -109,3 +112,15 @@ def _open(
         made.close()
         raise
     return made
+
+
+def notify_ready(address: str | None) -> None:
+    """Send `READY=1` to the socket at `address`, systemd's NOTIFY_SOCKET; None sends nothing.
+    Raises `OSError`: systemd would wait for the message, and then stop the service."""
+    if not address:
+        return
+    # `@` stands for the zero byte of an abstract socket (sd_notify(3)).
+    path = f"\0{address[1:]}" if address.startswith("@") else address
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.connect(path)
+        sender.sendall(b"READY=1")

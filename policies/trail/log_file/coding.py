@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from policies.ground.canonical import b64, encode, micros, unb64
-from policies.trail.incarnation import is_origin_of
+from policies.trail.checkpoint import is_origin_of
 from policies.trail.log_file import lines
 
 _ENTRY, _OPENINGS, _POLICY = b'{"entry":', lines.SEPARATOR, b'{"policy":'

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 
 from policies.ground.canonical import b64, rfc3339
 from policies.trail import checkpoint
-from policies.trail.checkpoint import BadNote, Checkpoint
+from policies.trail.checkpoint import BadNote, Checkpoint, is_origin_of
 from policies.trail.findings import Finding, Reason
-from policies.trail.incarnation import is_origin_of
 from policies.trail.merkle_tree import Frontier
 from policies.trail.proofs import signed_note
 from policies.trail.proofs.nodes import frontier_nodes

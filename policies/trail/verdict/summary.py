@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from policies.ground.output import plural, printable
+from policies.ground.log_line import plural, printable
 from policies.trail.findings import Finding, Reason
 from policies.trail.log_file.coding import plain_entry
 from policies.trail.verdict.outcome import Level, NotCompared, Outcome

@@ -13,7 +13,7 @@ from policies.checks.finding import Facts
 from policies.definitions.model import Agent, Key, TenantSettings
 from policies.definitions.wildcard import is_pattern
 from policies.evaluate import admitted, evaluate_admitted
-from policies.ground.json_body import identifier_fault
+from policies.ground.canonical import identifier_fault
 from policies.retrieval import Retrieval
 from policies.sets.policy_set import PolicySet
 from policies.sets.role import Role

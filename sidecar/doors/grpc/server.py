@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from policies.ground.listen_address import EVERY, ListenAddress
+from policies.ground.addresses import EVERY, ListenAddress
 from policies.ground.process.sockets import hosts_to_bind
 from sidecar.doors.grpc.service import MAX_MESSAGE, CheckService
 from sidecar.doors.grpc.wire import varint_field

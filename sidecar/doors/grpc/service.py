@@ -26,8 +26,7 @@ from sidecar.doors.grpc.check_messages import (
 )
 from sidecar.doors.judgement import Judgement
 from sidecar.http.headers import RequestHead
-from sidecar.metrics.counters import Counter
-from sidecar.metrics.metrics import denied_by
+from sidecar.metrics.metrics import Counter, denied_by
 from sidecar.platform.eager import Watch
 from sidecar.recorder import RecordedDecision
 from sidecar.settings.doors import DoorHeaders

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Any
 
-from policies.ground import egress as not_public
-from policies.ground.egress import Address, Network
+from policies.ground import addresses as not_public
+from policies.ground.addresses import Address, Network
 from policies.ground.process.outage_logger import RepeatingOutageLogger
 
 

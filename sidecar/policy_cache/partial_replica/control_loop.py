@@ -20,10 +20,10 @@ from sidecar.policy_cache.feed import (
     reject_older,
     verify_digest,
 )
-from sidecar.policy_cache.feed_loop import LongPollLoop
 from sidecar.policy_cache.partial_replica.incremental_sync import IncrementalSync
 from sidecar.policy_cache.partial_replica.working_set import HeldDocument, PartialState
 from sidecar.policy_cache.policy_view import ListingInterrupted
+from sidecar.policy_cache.replica import LongPollLoop
 
 log = logging.getLogger(__name__)
 

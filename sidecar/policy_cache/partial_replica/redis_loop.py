@@ -6,24 +6,88 @@ and has the set confirmed while nothing changes.
     challenge   a nonce that only we know; a heartbeat that names it was signed after we asked, so
                 the revision in it is current
 
-Knows when to look, and what a heartbeat proves about the documents held. Knows neither Redis
-commands nor tables.
+Nonces for challenges: a signed heartbeat that names one was made after the nonce was drawn, so
+no clocks have to be compared. Sends nothing.
 """
 
 import asyncio
 import logging
+import random
 import sqlite3
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from math import inf
+from typing import NamedTuple
 
+from policies.ground.canonical import b64
+from policies.ground.clock import Clock
 from policies.ground.process.outage_logger import PAUSE_SECONDS, RepeatingOutageLogger
 from policies.sets.signed_head import Claim, Heartbeat
 from sidecar.policy_cache.feed import FeedFailed, FeedRejected, Position, reject_older
-from sidecar.policy_cache.feed_loop import FeedLoop
 from sidecar.policy_cache.partial_replica.incremental_sync import IncrementalSync
-from sidecar.policy_cache.partial_replica.nonces import Nonces
 from sidecar.policy_cache.partial_replica.redis_reader import RedisReader, TornRead
 from sidecar.policy_cache.partial_replica.working_set import PartialState
+from sidecar.policy_cache.replica import FeedLoop
+
+MAX_INTERVAL = 3.0
+FIRST_INTERVAL = 0.5
+"""The most seconds between challenges are `MAX_INTERVAL` while they are answered, otherwise
+`FIRST_INTERVAL`. This is well below `failover.AWAY_SECONDS`, so that one late answer does not make
+Redis count as away."""
+_NONCE_BYTES = 12
+_MAX_OPEN = 16
+
+
+class DrawnNonce(NamedTuple):
+    """The time at which a nonce was drawn, in monotonic seconds and in microseconds since 1970 UTC,
+    and the position held then."""
+
+    at: float
+    as_of: int
+    held: Position
+
+
+class Nonces:
+    """`due` is when to send the next challenge, in monotonic seconds; `longest` caps the
+    interval."""
+
+    def __init__(self, clock: Clock, random_bytes: Callable[[int], bytes], longest: float) -> None:
+        self.due = 0.0
+        self._clock = clock
+        self._random_bytes = random_bytes
+        self._interval = min(MAX_INTERVAL, longest)
+        self._open: OrderedDict[str, DrawnNonce] = OrderedDict()
+        self._answered = False
+
+    @property
+    def unanswered(self) -> bool:
+        """True if challenges were sent, and none was answered since the last of them."""
+        return bool(self._open) and not self._answered
+
+    def draw(self, held: Position) -> str:
+        """Draw the nonce for the next challenge."""
+        now = self._clock.monotonic()
+        interval = self._interval if self._answered else min(FIRST_INTERVAL, self._interval)
+        self.due = now + interval * random.uniform(0.75, 1.0)  # noqa: S311  # spreads load
+        self._answered = False
+        # Unguessable: an attacker could otherwise have a heartbeat signed now and show it later as
+        # proof that an old set is current.
+        nonce = b64(self._random_bytes(_NONCE_BYTES))
+        self._open[nonce] = DrawnNonce(now, self._clock.now(), held)
+        # Bounded: unanswered challenges must not pile up while Redis is away.
+        if len(self._open) > _MAX_OPEN:
+            self._open.popitem(last=False)
+        return nonce
+
+    def answered_by(self, beat: Heartbeat) -> DrawnNonce | None:
+        """Return the last of our nonces that the heartbeat names; None if it names none."""
+        ours = [self._open[nonce] for nonce in beat.nonces if nonce in self._open]
+        if not ours:
+            return None
+        self._answered = True
+        # The latest draw proves the smallest age.
+        return max(ours)
+
 
 log = logging.getLogger(__name__)
 

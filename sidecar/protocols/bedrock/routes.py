@@ -5,40 +5,132 @@ A knowledge base is `bedrock://<alias>/<id>`, wherever a request names it. An ag
 what its owner configured, which the sidecar can't see, so it is a source of its own:
 `bedrock://<alias>/agent/<id>/<alias>`. Requests are signed with the sidecar's own credentials (R9).
 
-The table at the end lists every operation. Knows Bedrock's routes; decides nothing.
+The table at the end lists every operation.
+
+Builds the rows of Bedrock's table: the sources that an operation names, and the token that its
+response holds.
 """
 
 from collections.abc import Callable
 from http import HTTPStatus
+from typing import Any
 
 import orjson
 
 from sidecar.http.request_target import Target
 from sidecar.protocols.bedrock import sources as refs
-from sidecar.protocols.bedrock.filter import filter_results, narrow, text_member, with_user
-from sidecar.protocols.bedrock.route_builders import body_token, header_token, names, route
-from sidecar.protocols.bedrock.sources import BedrockSources
-from sidecar.protocols.messages import (
+from sidecar.protocols.bedrock.sources import (
+    BedrockSources,
+    OperationNames,
+    TokenKind,
+    filter_results,
+    narrow,
+    no_source,
+    single_field,
+    text_member,
+    with_user,
+)
+from sidecar.protocols.protocol import (
+    FORWARD_UNCHANGED,
     FetchedResponse,
     Fields,
     ForwardedPart,
     ForwardPlan,
     OutgoingRequest,
-    RefusalResponse,
-    RoutedRequest,
-    Visibility,
-)
-from sidecar.protocols.protocol import (
+    PlanForward,
     ProtocolRoute,
+    RefusalResponse,
     RouteClass,
+    RoutedRequest,
     RouteMatch,
     RouteTable,
     SourceProtocol,
     Sources,
+    Visibility,
+    without_waiting,
 )
 from sidecar.protocols.shared.aws_signing import AwsSigner
 from sidecar.protocols.shared.responses import error_response, levels_of
+from sidecar.protocols.strict_body import optional_json_object
 from sidecar.settings.model import Source
+
+
+def body_token(kind: TokenKind, member: str) -> PlanForward:
+    """Remembers a token from a member of the response's body."""
+
+    def plan(
+        bedrock: BedrockSources, request: RoutedRequest, sources: Sources, _visibility: Visibility
+    ) -> ForwardPlan:
+        def filter_response(response: FetchedResponse) -> ForwardedPart:
+            # An execution's ARN ends with its identifier, which is what later requests state.
+            token = text_member(response, member)
+            last = token and token.rpartition("/execution/")[2]
+            bedrock.issue(kind, last, request, sources)
+            return ForwardedPart(response.body)
+
+        return ForwardPlan(filter_response=filter_response)
+
+    return plan
+
+
+def header_token(kind: TokenKind, name: bytes) -> PlanForward:
+    """Remembers a token from a header field of a response that is streamed."""
+
+    def plan(
+        bedrock: BedrockSources, request: RoutedRequest, sources: Sources, _visibility: Visibility
+    ) -> ForwardPlan:
+        # Called before any of the stream is passed on, so that the agent can't use the token before
+        # it is remembered.
+        def on_head(_status: int, fields: Fields) -> None:
+            bedrock.issue(kind, single_field(fields, name), request, sources)
+
+        return ForwardPlan(on_head=on_head)
+
+    return plan
+
+
+def route(
+    methods: str,
+    path: str,
+    route_class: RouteClass,
+    names: OperationNames,
+    make_plan: PlanForward | None = None,
+    **more: Any,
+) -> ProtocolRoute:
+    """Return a row for an operation that names its sources as `names` describes."""
+
+    def find(bedrock: BedrockSources, request: RoutedRequest) -> Sources:
+        return bedrock.find(request, names)
+
+    def plan(
+        bedrock: BedrockSources, request: RoutedRequest, sources: Sources, visibility: Visibility
+    ) -> ForwardPlan:
+        # Claim only now: a denied request must not make its caller the owner of a name.
+        bedrock.claim(request, names, sources)
+        if make_plan is None:
+            return FORWARD_UNCHANGED
+        return make_plan(bedrock, request, sources, visibility)
+
+    return ProtocolRoute(
+        methods,
+        path,
+        route_class,
+        without_waiting(find),
+        parse_body=optional_json_object if methods == "POST" else None,
+        plan_forward=plan,
+        **more,
+    )
+
+
+def names(
+    path_source: Any = no_source, members: str = "", parameters: str = "", **more: Any
+) -> OperationNames:
+    """Return the names of an operation. `members` and `parameters` are names separated by
+    spaces."""
+    return OperationNames(
+        path_source, frozenset(members.split()), frozenset(parameters.split()), **more
+    )
+
 
 _TYPES = {
     400: "ValidationException",

@@ -18,16 +18,16 @@ import orjson
 
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.http.headers import without_whole_body_fields
-from sidecar.protocols.messages import (
+from sidecar.protocols.protocol import (
     FORWARD_UNCHANGED,
     FetchedResponse,
     ForwardedPart,
     ForwardPlan,
     ResponseTooLarge,
     RoutedRequest,
+    Sources,
     Visibility,
 )
-from sidecar.protocols.protocol import Sources
 from sidecar.protocols.shared.responses import (
     DocumentLevels,
     expect_list,

@@ -13,23 +13,21 @@ from policies.ground.errors import UpstreamFailed
 from sidecar.http.request_target import Target, canonical, encode_segment
 from sidecar.protocols.chroma.filter import plan_get, plan_query
 from sidecar.protocols.chroma.sources import ChromaSources, collections_path, expect_name
-from sidecar.protocols.messages import (
+from sidecar.protocols.protocol import (
     FetchedResponse,
     MissingSource,
     Permits,
-    RefusalResponse,
-    RoutedRequest,
-    SourceRef,
-    Unresolved,
-)
-from sidecar.protocols.protocol import (
     PlanForward,
     ProtocolRoute,
+    RefusalResponse,
     RouteClass,
+    RoutedRequest,
     RouteMatch,
     RouteTable,
     SourceProtocol,
+    SourceRef,
     Sources,
+    Unresolved,
 )
 from sidecar.protocols.shared.responses import error_response
 from sidecar.protocols.strict_body import json_object

@@ -23,15 +23,15 @@ from sidecar.protocols.chroma.filter import (
     fetch_pages,
     list_window,
 )
-from sidecar.protocols.messages import (
+from sidecar.protocols.protocol import (
     FetchedResponse,
     Permits,
     RoutedRequest,
     SourceRef,
+    Sources,
     UnknownObject,
     Unresolved,
 )
-from sidecar.protocols.protocol import Sources
 from sidecar.protocols.shared.caches import DigestCache, LookupStart
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.settings.model import Source

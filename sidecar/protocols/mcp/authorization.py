@@ -13,27 +13,24 @@ from functools import partial
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, unquote_plus
 
+from policies.ground.canonical import is_json
 from policies.ground.errors import Malformed
-from policies.ground.json_body import is_json
 from policies.ground.keys import well_formed
 from sidecar.http.request_target import Target
-from sidecar.protocols.budget import Budget
-from sidecar.protocols.messages import (
+from sidecar.protocols.protocol import (
     FieldIterable,
     Fields,
     ForwardPlan,
-    RoutedRequest,
-    SourceRef,
-    Visibility,
-)
-from sidecar.protocols.protocol import (
     ProtocolRoute,
     RouteClass,
+    RoutedRequest,
     RouteMatch,
+    SourceRef,
     Sources,
+    Visibility,
     without_waiting,
 )
-from sidecar.protocols.strict_body import json_object
+from sidecar.protocols.strict_body import Budget, json_object
 
 Pairs = list[tuple[str, str]]
 

@@ -15,10 +15,10 @@ from urllib.parse import quote
 
 from policies.ground.errors import Malformed
 from sidecar.http.request_target import canonical, encode_segment
-from sidecar.protocols.budget import MAX_SOURCES, OverBudget
-from sidecar.protocols.messages import SourceRef, Unresolved
+from sidecar.protocols.protocol import SourceRef, Unresolved
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.protocols.shared.strict_queries import CONTROL, decode_escapes
+from sidecar.protocols.strict_body import MAX_SOURCES, OverBudget
 
 MAX_LENGTH = 2048
 

@@ -13,8 +13,7 @@ import orjson
 
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.http.attribution import Attribution
-from sidecar.protocols.mcp.errors import DENIED
-from sidecar.protocols.mcp.headers import ServerVersions
+from sidecar.protocols.mcp.headers import DENIED, ServerVersions
 from sidecar.protocols.mcp.messages import (
     FILTERED_MEMBERS,
     LIST_RESULT,
@@ -24,14 +23,14 @@ from sidecar.protocols.mcp.messages import (
     McpObjects,
     params_of,
 )
-from sidecar.protocols.messages import (
+from sidecar.protocols.protocol import (
     FetchedResponse,
     ForwardedPart,
     SourceRef,
+    Sources,
     Unresolved,
     Visibility,
 )
-from sidecar.protocols.protocol import Sources
 from sidecar.protocols.shared.caches import Continuations
 from sidecar.protocols.shared.responses import to_json
 from sidecar.protocols.strict_body import json_object

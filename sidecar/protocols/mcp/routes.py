@@ -11,18 +11,22 @@ from typing import Any
 
 from policies.ground.errors import Malformed
 from sidecar.http.request_target import Target
-from sidecar.protocols.mcp import authorization, errors, headers, sse
-from sidecar.protocols.mcp.errors import NotJson, message_body
+from sidecar.protocols.mcp import authorization, headers, methods
+from sidecar.protocols.mcp.headers import NotJson, message_body
 from sidecar.protocols.mcp.messages import check_message
 from sidecar.protocols.mcp.methods import McpMethods
-from sidecar.protocols.messages import (
+from sidecar.protocols.protocol import (
     FetchedResponse,
     ForwardPlan,
+    ProtocolRoute,
     RefusalResponse,
+    RouteClass,
     RoutedRequest,
+    RouteMatch,
+    RouteTable,
+    Sources,
     Visibility,
 )
-from sidecar.protocols.protocol import ProtocolRoute, RouteClass, RouteMatch, RouteTable, Sources
 from sidecar.settings.model import Source
 
 _METADATA, _OPEN = RouteClass.METADATA, RouteClass.OPEN
@@ -45,7 +49,7 @@ class Mcp(McpMethods):
         )
         self._serves_sse = source.sse == "on"
         if self._serves_sse:
-            stream = ProtocolRoute("GET", sse.PATH, _METADATA, plan_forward=Mcp.plan_stream)
+            stream = ProtocolRoute("GET", methods.PATH, _METADATA, plan_forward=Mcp.plan_stream)
             self._streams = RouteTable((stream,))
         self._allowed = ", ".join(row.methods for row in rows)
         self._table = RouteTable(rows)
@@ -62,7 +66,7 @@ class Mcp(McpMethods):
     ) -> ForwardPlan:
         """Filters a stream of the older transport."""
 
-        def filter_of(session: str) -> sse.FilterMessage:
+        def filter_of(session: str) -> methods.FilterMessage:
             return self.response_filter(request, visibility, session).filter_message
 
         return self._sse.plan(request.attribution, filter_of)
@@ -96,11 +100,11 @@ class Mcp(McpMethods):
         if request is None:
             return None
         if authorization.is_token_route(request.target):
-            return errors.oauth(refusal)
+            return headers.oauth(refusal)
         if request.method != "POST":
             other = request.target.path == self._endpoint and refusal.status == 403
             other = other and self._table.match(request.method, request.target) is None
-            return errors.wrong_method(refusal, self._allowed) if other else None
+            return headers.wrong_method(refusal, self._allowed) if other else None
         if request.target.path != self._endpoint:
             return self._posted_refusal(request, refusal)
         return self._message_refusal(request, refusal)
@@ -124,12 +128,12 @@ class Mcp(McpMethods):
     ) -> FetchedResponse | None:
         message = request.body
         if refusal.status == 400 and refusal.decision:
-            return errors.unreadable(refusal, message, self._readable_fault(request))
+            return headers.unreadable(refusal, message, self._readable_fault(request))
         if not isinstance(message, dict) or "id" not in message or "method" not in message:
             return None
         if refusal.status == 403 and self.row_of(message) is None:
-            return errors.unknown_method(refusal, message, request.fields)
-        return errors.refused(refusal, message)
+            return headers.unknown_method(refusal, message, request.fields)
+        return headers.refused(refusal, message)
 
     def _fault(self, request: RoutedRequest, message: dict[str, Any]) -> headers.HeaderFault | None:
         return headers.fault(request.fields, message, self._versions.supported)

@@ -16,10 +16,10 @@ import orjson
 
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.http.request_target import encode_segment
-from sidecar.protocols.budget import MAX_SOURCES, OverBudget
-from sidecar.protocols.messages import RoutedRequest, SourceRef, Unresolved
+from sidecar.protocols.protocol import RoutedRequest, SourceRef, Unresolved
 from sidecar.protocols.shared.caches import DigestCache, digest_of_fields
 from sidecar.protocols.shared.source_names import SourceNames
+from sidecar.protocols.strict_body import MAX_SOURCES, OverBudget
 
 MAX_NAMES = 2 * MAX_SOURCES
 """The maximum number of names in one index expression. More than the maximum of sources, since

@@ -9,10 +9,17 @@ nothing.
 """
 
 from sidecar.http.request_target import Target
-from sidecar.protocols.messages import FetchedResponse, RefusalResponse, RoutedRequest
 from sidecar.protocols.opensearch.routes import ROUTES
 from sidecar.protocols.opensearch.server import OpenSearchServer
-from sidecar.protocols.protocol import ProtocolRoute, RouteClass, RouteMatch, RouteTable
+from sidecar.protocols.protocol import (
+    FetchedResponse,
+    ProtocolRoute,
+    RefusalResponse,
+    RouteClass,
+    RoutedRequest,
+    RouteMatch,
+    RouteTable,
+)
 from sidecar.protocols.shared.responses import error_response
 
 _TYPES = {400: "illegal_argument_exception", 403: "security_exception"}

@@ -11,10 +11,10 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from policies.definitions.model import SENSITIVITIES
-from sidecar.protocols.budget import Budget
-from sidecar.protocols.messages import Visibility
 from sidecar.protocols.opensearch.request_parts import PREVENTS_FILTERING
+from sidecar.protocols.protocol import Visibility
 from sidecar.protocols.shared.responses import DEFAULT_LEVEL
+from sidecar.protocols.strict_body import Budget
 
 
 class ShownFields(NamedTuple):

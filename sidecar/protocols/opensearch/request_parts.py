@@ -13,11 +13,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from policies.ground.errors import Malformed
-from sidecar.protocols.budget import Budget
-from sidecar.protocols.messages import Unresolved
 from sidecar.protocols.opensearch.indices import parse_name, parse_names
+from sidecar.protocols.protocol import Unresolved
 from sidecar.protocols.shared.strict_queries import decode_escapes
-from sidecar.protocols.strict_body import json_lines, optional_json_object
+from sidecar.protocols.strict_body import Budget, json_lines, optional_json_object
 
 # The servers (RestUtils) also end a parameter at `;`, and skip a `=` before its name. Neither is
 # accepted here, nor is an escape in a name, which could hide a refused one.

@@ -9,8 +9,8 @@ from typing import Any
 
 from policies.definitions.model import SENSITIVITIES
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.messages import Visibility
 from sidecar.protocols.opensearch.query_filter import ShownFields
+from sidecar.protocols.protocol import Visibility
 from sidecar.protocols.shared.responses import DEFAULT_LEVEL
 
 _MAX_LIST_DEPTH = 32

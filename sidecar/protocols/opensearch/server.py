@@ -9,7 +9,6 @@ import orjson
 
 from policies.ground.errors import Malformed
 from sidecar.http.attribution import Attribution
-from sidecar.protocols.messages import FetchedResponse, RoutedRequest, SourceRef, Unresolved
 from sidecar.protocols.opensearch import request_parts
 from sidecar.protocols.opensearch.indices import (
     ALL_INDICES,
@@ -18,7 +17,14 @@ from sidecar.protocols.opensearch.indices import (
     parse_expand_wildcards,
     parse_names,
 )
-from sidecar.protocols.protocol import SourceProtocol, Sources
+from sidecar.protocols.protocol import (
+    FetchedResponse,
+    RoutedRequest,
+    SourceProtocol,
+    SourceRef,
+    Sources,
+    Unresolved,
+)
 from sidecar.protocols.shared.caches import Continuations
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.settings.model import Source

@@ -14,16 +14,7 @@ from typing import Any
 import orjson
 
 from sidecar.http.request_target import Target
-from sidecar.protocols.messages import (
-    FORWARD_UNCHANGED,
-    FetchedResponse,
-    ForwardPlan,
-    RefusalResponse,
-    RoutedRequest,
-    Unresolved,
-    Visibility,
-)
-from sidecar.protocols.pinecone.filter import (
+from sidecar.protocols.pinecone.sources import (
     FETCH,
     FETCH_BY_METADATA,
     FETCH_DOCUMENTS,
@@ -31,18 +22,25 @@ from sidecar.protocols.pinecone.filter import (
     SEARCH,
     SEARCH_DOCUMENTS,
     Body,
+    PineconeSources,
     QueryForm,
     filtered,
     withhold,
 )
-from sidecar.protocols.pinecone.sources import PineconeSources
 from sidecar.protocols.protocol import (
+    FORWARD_UNCHANGED,
+    FetchedResponse,
+    ForwardPlan,
     ProtocolRoute,
+    RefusalResponse,
     RouteClass,
+    RoutedRequest,
     RouteMatch,
     RouteTable,
     SourceProtocol,
     Sources,
+    Unresolved,
+    Visibility,
     without_waiting,
 )
 from sidecar.protocols.shared.responses import error_response, expect_list, expect_object, levels_of

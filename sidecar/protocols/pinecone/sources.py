@@ -1,18 +1,222 @@
 """Finds the namespaces that a Pinecone request concerns, and remembers the namespaces that each
-page token was issued for. Knows paths, queries and bodies; knows no routes.
+page token was issued for.
+
+Filters Pinecone's records by their own level: adds a condition to the caller's `filter`,
+requests the level's field, and checks every record of the response.
 """
 
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
-from policies.ground.errors import Malformed
-from sidecar.protocols.messages import RoutedRequest, SourceRef
-from sidecar.protocols.pinecone.filter import Body
-from sidecar.protocols.protocol import Sources
+from policies.ground.errors import Malformed, UpstreamFailed
+from sidecar.protocols.protocol import (
+    FetchedResponse,
+    ForwardedPart,
+    RoutedRequest,
+    SourceRef,
+    Sources,
+)
 from sidecar.protocols.shared.caches import Continuations
-from sidecar.protocols.shared.responses import expect_object
+from sidecar.protocols.shared.responses import (
+    DocumentLevels,
+    expect_list,
+    expect_object,
+    response_object,
+    to_json,
+)
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.protocols.shared.strict_queries import read_members, read_parameters
 from sidecar.settings.model import Source
+
+Body = dict[str, Any]
+
+# The members of a scoring clause that state what to search for and refer to no stored record.
+_CLAUSE = frozenset(("type", "query", "field", "fields", "values", "sparse_values"))
+
+
+class FilteredQuery(NamedTuple):
+    """A request as it is forwarded, and how to undo the effect of the changes on each record of
+    the response."""
+
+    body: Body | None
+    """None for a request without a body."""
+    strip: Callable[[Body], bool]
+    """Removes from a record what the agent didn't ask for. Returns whether it was there."""
+
+
+ResponseStep = Callable[[Body], tuple[int, bool]]
+"""One pass over a response. Returns how many records it withheld, and whether it changed the
+response."""
+
+# The structured members that a response may hold apart from its records.
+_OTHER_MEMBERS = frozenset(("usage", "pagination"))
+
+
+class QueryForm(NamedTuple):
+    """One kind of request and its response."""
+
+    narrow: Callable[[Any, DocumentLevels], FilteredQuery]
+    records_at: tuple[str, ...]
+    """The path of the records in the response."""
+    metadata: str | None
+    """The member of a record that holds its metadata; None if it is the record itself."""
+    by_id: bool = False
+    """True if the records are an object keyed by id, instead of a list."""
+    filterable: Callable[[Any], bool] = lambda _body: True
+    """Returns whether a request with this body can be narrowed."""
+    paged: bool = False
+    """True if the response may name a next page."""
+
+
+def withhold(form: QueryForm, levels: DocumentLevels, forwarded: FilteredQuery) -> ResponseStep:
+    """Return a step that withholds the records that the agent may not see."""
+    *outer, last = form.records_at
+
+    def step(whole: Body) -> tuple[int, bool]:
+        # Check before anything is cut: a response of another form may hold records elsewhere.
+        _check_form(whole, form)
+        holder = whole
+        for name in outer:
+            holder = expect_object(holder.get(name), "response")
+        found = holder.get(last)
+        if found is None:
+            return 0, False
+        kept: Any
+        if form.by_id:
+            records = expect_object(found, "response").items()
+            kept = {key: record for key, record in records if may_see(record)}
+        else:
+            kept = [record for record in expect_list(found, "response") if may_see(record)]
+        holder[last] = kept
+        # A list, so that `any` below doesn't stop at the first stripped record.
+        stripped = [forwarded.strip(each) for each in (kept.values() if form.by_id else kept)]
+        return len(found) - len(kept), len(kept) < len(found) or any(stripped)
+
+    def may_see(record: Any) -> bool:
+        checked = expect_object(record, "record")
+        return levels.may_see(checked if form.metadata is None else checked.get(form.metadata))
+
+    return step
+
+
+def _check_form(whole: Body, form: QueryForm) -> None:
+    """Refuse a response with an unknown list or object."""
+    # It may hold records, which would pass unchecked. If it is empty, there are none.
+    for name, value in whole.items():
+        known = name == form.records_at[0] or name in _OTHER_MEMBERS
+        if not known and isinstance(value, (list, dict)) and value:
+            raise UpstreamFailed(f"the data source's response has the unknown member `{name[:64]}`")
+
+
+def filtered(response: FetchedResponse, *steps: ResponseStep) -> ForwardedPart:
+    """Return a response after `steps`; the data source's own bytes if none of them changed it."""
+    whole = response_object(response)
+    results = [step(whole) for step in steps]
+    body = to_json(whole) if any(changed for _, changed in results) else response.body
+    return ForwardedPart(body, sum(withheld for withheld, _ in results))
+
+
+def _narrow_query(body: Body, levels: DocumentLevels) -> FilteredQuery:
+    narrowed = _with_condition(body, levels)
+    # The check needs the metadata. If the agent didn't ask for them, they are removed again.
+    requested = narrowed.get("includeMetadata") is True
+    narrowed["includeMetadata"] = True
+    return FilteredQuery(narrowed, _strip_nothing if requested else _strip_metadata)
+
+
+def _narrow_by_metadata(body: Body, levels: DocumentLevels) -> FilteredQuery:
+    return FilteredQuery(_with_condition(body, levels), _strip_nothing)
+
+
+def _narrow_search(body: Body, levels: DocumentLevels) -> FilteredQuery:
+    narrowed = {**body, "query": _with_condition(body["query"], levels)}
+    if narrowed.get("fields") is None:
+        # Without a list of fields, a hit has all of them.
+        return FilteredQuery(narrowed, _strip_nothing)
+    return _requesting_level(narrowed, "fields", levels, lambda hit: hit.get("fields"))
+
+
+def _narrow_document_search(body: Body, levels: DocumentLevels) -> FilteredQuery:
+    """Narrow a search of documents, which returns no fields by default."""
+    narrowed = _with_condition(body, levels)
+    return _requesting_level(narrowed, "include_fields", levels, lambda document: document)
+
+
+def _narrow_document_fetch(body: Body, levels: DocumentLevels) -> FilteredQuery:
+    """Narrow a fetch of documents by id or by filter, which returns every field by default."""
+    # A fetch by ids takes no filter, so only the check of the response withholds documents.
+    narrowed = dict(body) if body.get("filter") is None else _with_condition(body, levels)
+    if not narrowed.get("include_fields"):
+        return FilteredQuery(narrowed, _strip_nothing)
+    return _requesting_level(narrowed, "include_fields", levels, lambda document: document)
+
+
+# A fetch by ids in the query takes no condition: only the check of its response withholds records.
+def _keep_request(_body: Any, _levels: DocumentLevels) -> FilteredQuery:
+    return FilteredQuery(None, _strip_nothing)
+
+
+def _with_condition(body: Body, levels: DocumentLevels) -> Body:
+    if not levels.filterable:
+        # The agent may see records without a level, and these would match no condition on it.
+        return dict(body)
+    # Both conditions must hold, so nothing in the agent's own filter can undo this one.
+    condition = {".".join(levels.path): {"$in": list(levels.levels)}}
+    own = body.get("filter")
+    return {**body, "filter": {"$and": [condition, own]} if own else condition}
+
+
+def _requesting_level(
+    body: Body, member: str, levels: DocumentLevels, fields_of: Callable[[Body], Any]
+) -> FilteredQuery:
+    """Return `body` with the level's field among those that `member` requests. `fields_of` finds
+    the fields of a record in the response, from which the level is removed again."""
+    level, requested = ".".join(levels.path), body.get(member) or []
+    if "*" in requested or level in requested:
+        return FilteredQuery(body, _strip_nothing)
+
+    def strip(record: Body) -> bool:
+        fields = fields_of(record)
+        return isinstance(fields, dict) and fields.pop(level, None) is not None
+
+    return FilteredQuery({**body, member: [*requested, level]}, strip)
+
+
+def _strip_nothing(_record: Body) -> bool:
+    return False
+
+
+def _strip_metadata(record: Body) -> bool:
+    return record.pop("metadata", None) is not None
+
+
+def _by_value(body: Body) -> bool:
+    # A query by a record's id reveals what that record is similar to.
+    return body.get("id") is None and body.get("queries") is None
+
+
+def _scored_by_value(body: Body) -> bool:
+    # An unknown member of a clause may refer to a stored record.
+    clauses = body.get("score_by")
+    return isinstance(clauses, list) and all(
+        isinstance(each, dict) and not each.keys() - _CLAUSE for each in clauses
+    )
+
+
+def _searched_by_value(body: Body) -> bool:
+    query = body.get("query")
+    return isinstance(query, dict) and _by_value(query)
+
+
+QUERY = QueryForm(_narrow_query, ("matches",), "metadata", filterable=_by_value)
+FETCH = QueryForm(_keep_request, ("vectors",), "metadata", by_id=True)
+FETCH_BY_METADATA = QueryForm(_narrow_by_metadata, ("vectors",), "metadata", by_id=True, paged=True)
+SEARCH = QueryForm(_narrow_search, ("result", "hits"), "fields", filterable=_searched_by_value)
+SEARCH_DOCUMENTS = QueryForm(
+    _narrow_document_search, ("matches",), None, filterable=_scored_by_value
+)
+FETCH_DOCUMENTS = QueryForm(_narrow_document_fetch, ("documents",), None, by_id=True, paged=True)
+
 
 DEFAULT_NAMESPACE = "__default__"
 ASSISTANT = "assistant"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.messages import FetchedResponse, ForwardedPart
+from sidecar.protocols.protocol import FetchedResponse, ForwardedPart
 from sidecar.protocols.qdrant.sources import Request, prefetches
 from sidecar.protocols.shared.responses import (
     DocumentLevels,

@@ -14,20 +14,18 @@ from dataclasses import replace
 import orjson
 
 from sidecar.http.request_target import Target
-from sidecar.protocols.messages import (
+from sidecar.protocols.protocol import (
     FORWARD_UNCHANGED,
     FetchedResponse,
     ForwardPlan,
-    RefusalResponse,
-    RoutedRequest,
-    Visibility,
-)
-from sidecar.protocols.protocol import (
     ProtocolRoute,
+    RefusalResponse,
     RouteClass,
+    RoutedRequest,
     RouteMatch,
     RouteTable,
     SourceProtocol,
+    Visibility,
 )
 from sidecar.protocols.qdrant.filter import (
     GROUPS,

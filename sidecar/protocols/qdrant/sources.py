@@ -11,15 +11,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from policies.ground.errors import Malformed
-from sidecar.protocols.budget import Budget
-from sidecar.protocols.messages import (
+from sidecar.protocols.protocol import (
     FetchedResponse,
     ForwardedPart,
     RoutedRequest,
     SourceRef,
+    Sources,
     Visibility,
 )
-from sidecar.protocols.protocol import Sources
 from sidecar.protocols.shared.caches import Aliases
 from sidecar.protocols.shared.responses import (
     expect_list,
@@ -29,6 +28,7 @@ from sidecar.protocols.shared.responses import (
     to_json,
 )
 from sidecar.protocols.shared.source_names import SourceNames
+from sidecar.protocols.strict_body import Budget
 from sidecar.settings.model import Source
 
 MAX_DEPTH = 32

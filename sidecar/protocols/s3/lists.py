@@ -9,10 +9,15 @@ from collections.abc import Callable
 from urllib.parse import unquote_to_bytes
 
 from policies.ground.errors import Malformed, UpstreamFailed
-from sidecar.protocols.budget import MAX_KEYS, Budget, OverBudget
-from sidecar.protocols.messages import ForwardedPart
+from sidecar.protocols.protocol import ForwardedPart
 from sidecar.protocols.s3.xml import Element, UnreadableXml, content_span, read, span
-from sidecar.protocols.strict_body import MAX_BRACKETS, has_too_many_brackets
+from sidecar.protocols.strict_body import (
+    MAX_BRACKETS,
+    MAX_KEYS,
+    Budget,
+    OverBudget,
+    has_too_many_brackets,
+)
 
 Visible = Callable[[str], bool]
 

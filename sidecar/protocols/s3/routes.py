@@ -15,14 +15,17 @@ from urllib.parse import urlsplit
 
 from policies.ground.errors import Malformed
 from sidecar.http.request_target import Target, encode_segment
-from sidecar.protocols.messages import (
+from sidecar.protocols.protocol import (
     FetchedResponse,
     Fields,
     OutgoingRequest,
+    ProtocolRoute,
     RefusalResponse,
+    RouteClass,
     RoutedRequest,
+    RouteMatch,
+    SourceProtocol,
 )
-from sidecar.protocols.protocol import ProtocolRoute, RouteClass, RouteMatch, SourceProtocol
 from sidecar.protocols.s3.lists import keys_to_delete
 from sidecar.protocols.s3.sources import S3Sources, grants_access, passes
 from sidecar.protocols.s3.xml import error_response

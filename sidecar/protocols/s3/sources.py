@@ -12,17 +12,17 @@ from urllib.parse import quote
 from policies.ground.errors import Malformed
 from sidecar.http.headers import without_whole_body_fields
 from sidecar.http.request_target import canonical
-from sidecar.protocols.messages import (
+from sidecar.protocols.protocol import (
     FetchedResponse,
     FieldIterable,
     ForwardPlan,
     Permits,
     RoutedRequest,
     SourceRef,
+    Sources,
     Unresolved,
     Visibility,
 )
-from sidecar.protocols.protocol import Sources
 from sidecar.protocols.s3.lists import filter_buckets, filter_keys
 from sidecar.protocols.shared.aws_signing import STREAMING
 from sidecar.protocols.shared.source_names import SourceNames

@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote_to_bytes
 
 from policies.ground.distribution import how_to_install
 from policies.ground.errors import SluiceError, UpstreamFailed
-from sidecar.protocols.messages import Fields, OutgoingRequest
+from sidecar.protocols.protocol import Fields, OutgoingRequest
 from sidecar.protocols.shared.strict_queries import parse_query
 from sidecar.settings.model import Aws
 

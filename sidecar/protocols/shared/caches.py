@@ -23,7 +23,7 @@ import orjson
 
 from policies.ground.errors import UpstreamFailed
 from sidecar.http.attribution import Attribution
-from sidecar.protocols.messages import RoutedRequest, SourceRef, Unresolved
+from sidecar.protocols.protocol import RoutedRequest, SourceRef, Unresolved
 
 TTL_SECONDS = 30.0
 MAX_ENTRIES = 4096

@@ -10,7 +10,7 @@ import orjson
 
 from policies.definitions.model import SENSITIVITIES, Sensitivity
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.messages import FetchedResponse, Fields, RefusalResponse, Visibility
+from sidecar.protocols.protocol import FetchedResponse, Fields, RefusalResponse, Visibility
 
 
 def response_json(response: FetchedResponse) -> Any:

@@ -16,8 +16,7 @@ from graphql import parse_value
 from graphql.language import ast
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.budget import Budget
-from sidecar.protocols.messages import (
+from sidecar.protocols.protocol import (
     FORWARD_UNCHANGED,
     FetchedResponse,
     ForwardedPart,
@@ -33,15 +32,16 @@ from sidecar.protocols.shared.responses import (
     response_json,
     to_json,
 )
-from sidecar.protocols.strict_body import json_object
+from sidecar.protocols.strict_body import Budget, json_object
 from sidecar.protocols.weaviate.graphql import GraphqlQuery, parse_query, searches
-from sidecar.protocols.weaviate.lists import (
+from sidecar.protocols.weaviate.names import (
     ResponseFilter,
+    json_array,
     node_filter,
     object_filter,
+    parse_collection,
     tenant_filter,
 )
-from sidecar.protocols.weaviate.names import json_array, parse_collection
 from sidecar.protocols.weaviate.sources import WeaviateSources
 from sidecar.settings.model import Source
 

@@ -1,26 +1,214 @@
 """Parses a GraphQL request to Weaviate: the collections it reads, and the form that is forwarded.
 
-The forwarded text is printed from the tree that was judged. Knows GraphQL's syntax and what
-Weaviate makes of a query. Knows no routes.
+The forwarded text is printed from the tree that was judged.
+
+Parses a GraphQL text within the request's budget, and resolves its fragments, each once.
+
+Long plain strings, such as an image in base64, are replaced by placeholders before parsing and
+restored in the tree.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from graphql import print_ast
+from graphql import GraphQLError, Lexer, Source, TokenKind, Visitor, parse, print_ast, visit
 from graphql.language import ast
 
 from policies.ground.errors import Malformed
-from sidecar.protocols.budget import Budget
-from sidecar.protocols.messages import Unresolved
+from sidecar.protocols.protocol import Unresolved
 from sidecar.protocols.shared.strict_queries import read_members
-from sidecar.protocols.weaviate.graphql_parser import Fragments, parse_text
+from sidecar.protocols.strict_body import Budget
 from sidecar.protocols.weaviate.names import (
     CollectionName,
     References,
     parse_collection,
     parse_tenant,
 )
+
+# None of these characters can end the string or has a special meaning in it, and a `"` within a
+# string has to be escaped. A match elsewhere, as in a comment, leaves its placeholder unused: then
+# the query is refused.
+_LONG_STRING = re.compile(r'"([0-9A-Za-z+/=_-]{512,})"')
+_PLACEHOLDER = "sluice-set-aside-"
+
+
+def parse_text(text: str, budget: Budget) -> ast.DocumentNode:
+    """Return the tree, with block strings turned into plain ones. Raises `Malformed` for a text
+    that is not GraphQL, or has an argument twice: readers differ in which of the two they take."""
+    strings = _LongStrings()
+    # The lexer spends as much time on a long string as on other text, but nothing in it matters
+    # here. A text that contains the placeholder itself is parsed as it is, at full cost.
+    if _PLACEHOLDER not in text:
+        text = _LONG_STRING.sub(strings.replace, text)
+    # graphql-core's lexer takes a Python step for each character. A limit on tokens alone would not
+    # bound that: a single token can have any length.
+    budget.charge_graphql_characters(len(text))
+    try:
+        document = parse(text, no_location=True, max_tokens=budget.graphql_tokens)
+        budget.charge_graphql_tokens(document.token_count)
+        plain: ast.DocumentNode = visit(document, _Normalizer(strings))
+    except GraphQLError as error:
+        _check_tokens(text, budget)
+        raise Malformed(f"the query is not GraphQL: {error.message[:200]}") from None
+    except RecursionError:
+        # The parser is recursive, and the caller chooses the depth.
+        raise Malformed("the query is nested too deeply") from None
+    if strings.by_placeholder:
+        raise Malformed("the query has a long string where GraphQL allows no string")
+    return plain
+
+
+class _LongStrings:
+    """The strings that were replaced, by placeholder."""
+
+    def __init__(self) -> None:
+        self.by_placeholder: dict[str, str] = {}
+
+    def replace(self, found: re.Match[str]) -> str:
+        placeholder = f"{_PLACEHOLDER}{len(self.by_placeholder)}"
+        self.by_placeholder[placeholder] = found[1]
+        return f'"{placeholder}"'
+
+
+class _Normalizer(Visitor):
+    """Restores long strings, turns block strings into plain ones, and refuses duplicate names."""
+
+    def __init__(self, strings: _LongStrings) -> None:
+        super().__init__()
+        self._strings = strings
+
+    def enter_string_value(self, node: ast.StringValueNode, *_: Any) -> Any:
+        long = self._strings.by_placeholder.pop(node.value, None)
+        if long is None and not node.block:
+            return None
+        return ast.StringValueNode(value=node.value if long is None else long, block=False)
+
+    def enter_field(self, node: ast.FieldNode, *_: Any) -> None:
+        _refuse_duplicates([each.name.value for each in node.arguments or ()])
+
+    def enter_object_value(self, node: ast.ObjectValueNode, *_: Any) -> None:
+        _refuse_duplicates([each.name.value for each in node.fields])
+
+
+def _refuse_duplicates(names: list[str]) -> None:
+    if len(set(names)) != len(names):
+        raise Malformed("the query has an argument twice")
+
+
+def _check_tokens(text: str, budget: Budget) -> None:
+    """Raises `OverBudget` if a text that could not be parsed has more tokens than are left: the
+    parser reports both with the same error."""
+    lexer, most = Lexer(Source(text)), budget.graphql_tokens
+    count = 0
+    try:
+        while count <= most and lexer.advance().kind is not TokenKind.EOF:
+            count += 1
+    except GraphQLError:
+        return
+    budget.charge_graphql_tokens(count)
+
+
+SelectionSet = ast.SelectionSetNode | None
+
+
+class Fragments:
+    """Fragments by name. Raises `Malformed` for what GraphQL (October 2021) forbids and different
+    readers treat differently."""
+
+    def __init__(self, definitions: Iterable[ast.FragmentDefinitionNode]) -> None:
+        self._definitions: dict[str, ast.FragmentDefinitionNode] = {}
+        for each in definitions:
+            # Fragment Name Uniqueness (section 5.5.1.1): readers differ in which one they take.
+            if each.name.value in self._definitions:
+                raise Malformed(f"the fragment `{each.name.value}` is defined twice")
+            self._definitions[each.name.value] = each
+        self._types = self._resolve_types()
+
+    def __len__(self) -> int:
+        return len(self._definitions)
+
+    def fields(self, selected: SelectionSet, visited: set[str]) -> list[ast.FieldNode]:
+        """Return the selected fields, including those of fragments. Skips the fragments in
+        `visited`, and adds those it meets: a fragment's fields are listed once, however often it is
+        spread."""
+        found: list[ast.FieldNode] = []
+        pending = [selected]
+        while pending:
+            selection = pending.pop()
+            for node in () if selection is None else selection.selections:
+                if isinstance(node, ast.FieldNode):
+                    found.append(node)
+                elif isinstance(node, ast.InlineFragmentNode):
+                    pending.append(node.selection_set)
+                elif isinstance(node, ast.FragmentSpreadNode) and node.name.value not in visited:
+                    visited.add(node.name.value)
+                    pending.append(self._definition(node.name.value).selection_set)
+        return found
+
+    def types(self, selected: SelectionSet) -> list[str]:
+        """Return the type conditions of all fragments in a selection, at any depth, each once."""
+        own, spread = _direct_types(selected)
+        for name in spread:
+            self._definition(name)
+            own += self._types[name]
+        return list(dict.fromkeys(own))
+
+    def _definition(self, name: str) -> ast.FragmentDefinitionNode:
+        found = self._definitions.get(name)
+        if found is None:
+            # Fragment spread target defined (5.5.2.1).
+            raise Malformed(f"the fragment `{name}` is not defined")
+        return found
+
+    def _resolve_types(self) -> dict[str, list[str]]:
+        """For each fragment, its own type and the types within it."""
+        # Inner fragments are resolved before those that spread them, each once: walking them again
+        # at every spread would take exponential time. No recursion: the caller chooses the depth.
+        direct = {
+            name: _direct_types(each.selection_set) for name, each in self._definitions.items()
+        }
+        resolved: dict[str, list[str]] = {}
+        open_fragments: set[str] = set()
+        # Each fragment is visited twice: before and after those within it.
+        pending = [(name, False) for name in direct]
+        while pending:
+            name, inner_done = pending.pop()
+            definition = self._definition(name)
+            types, spread = direct[name]
+            if inner_done:
+                open_fragments.remove(name)
+                own = definition.type_condition.name.value
+                inner = [each for one in spread for each in resolved[one]]
+                resolved[name] = list(dict.fromkeys([own, *types, *inner]))
+            elif name in open_fragments:
+                # Fragment spreads must not form cycles (5.5.2.2).
+                raise Malformed(f"the fragment `{name}` is spread within itself")
+            elif name not in resolved:
+                open_fragments.add(name)
+                pending.append((name, True))
+                pending += [(each, False) for each in spread]
+        return resolved
+
+
+def _direct_types(selected: SelectionSet) -> tuple[list[str], list[str]]:
+    """Return the type conditions of the inline fragments in a selection, at any depth, and the
+    names of the fragments that are spread there, each once."""
+    types: dict[str, None] = {}
+    spread: dict[str, None] = {}
+    pending = [selected]
+    while pending:
+        selection = pending.pop()
+        for node in () if selection is None else selection.selections:
+            if isinstance(node, ast.FragmentSpreadNode):
+                spread[node.name.value] = None
+            elif isinstance(node, ast.FieldNode):
+                pending.append(node.selection_set)
+            elif isinstance(node, ast.InlineFragmentNode):
+                pending.append(node.selection_set)
+                if node.type_condition is not None:
+                    types[node.type_condition.name.value] = None
+    return list(types), list(spread)
 
 
 class GraphqlQuery(NamedTuple):

@@ -13,20 +13,18 @@ from dataclasses import replace
 from typing import Any
 
 from sidecar.http.request_target import Target
-from sidecar.protocols.messages import (
-    FetchedResponse,
-    ForwardPlan,
-    RefusalResponse,
-    RoutedRequest,
-    Visibility,
-)
 from sidecar.protocols.protocol import (
+    FetchedResponse,
     FindSources,
+    ForwardPlan,
     ProtocolRoute,
+    RefusalResponse,
     RouteClass,
+    RoutedRequest,
     RouteMatch,
     RouteTable,
     SourceProtocol,
+    Visibility,
 )
 from sidecar.protocols.shared.responses import error_response
 from sidecar.protocols.strict_body import BodyParser, json_object
@@ -36,8 +34,7 @@ from sidecar.protocols.weaviate.forwarding import (
     parse_graphql,
     parse_graphql_batch,
 )
-from sidecar.protocols.weaviate.lists import collection_filter
-from sidecar.protocols.weaviate.names import json_array
+from sidecar.protocols.weaviate.names import collection_filter, json_array
 
 _GRAPHQL_PATH = ("v1", "graphql")
 _MCP_PATH = ("v1", "mcp")

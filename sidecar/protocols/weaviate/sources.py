@@ -15,26 +15,27 @@ from typing import Any
 import orjson
 
 from policies.ground.errors import Malformed, UpstreamFailed
-from sidecar.protocols.budget import Budget, OverBudget
-from sidecar.protocols.mcp.errors import refused
-from sidecar.protocols.messages import (
+from sidecar.protocols.mcp.headers import refused
+from sidecar.protocols.protocol import (
     FetchedResponse,
     RefusalResponse,
+    RouteClass,
     RoutedRequest,
     SourceRef,
+    Sources,
     Unresolved,
 )
-from sidecar.protocols.protocol import RouteClass, Sources
 from sidecar.protocols.shared.caches import Aliases, DigestCache, credential_key
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.protocols.shared.strict_queries import read_members, read_parameters
+from sidecar.protocols.strict_body import Budget, OverBudget
 from sidecar.protocols.weaviate import graphql
-from sidecar.protocols.weaviate.lists import parse_aliases
 from sidecar.protocols.weaviate.names import (
     MAX_NAMES,
     CollectionName,
     beacon_collection,
     object_collection,
+    parse_aliases,
     parse_collection,
     parse_tenant,
     references_in,

@@ -12,7 +12,7 @@ from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.http.headers import encode_fields
 from sidecar.http.messages.chunks import LAST_CHUNK, encode_chunk
 from sidecar.http.server.request import HttpRequest, ResponseSent
-from sidecar.protocols.messages import FetchedResponse
+from sidecar.protocols.protocol import FetchedResponse
 from sidecar.proxy.local_response import Fields
 from sidecar.proxy.messages.sse import FilteredStream, is_event_stream
 from sidecar.proxy.upstream.exchange import UpstreamResponse

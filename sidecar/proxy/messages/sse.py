@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.messages import Fields, ForwardedPart, InsertEvent
+from sidecar.protocols.protocol import Fields, ForwardedPart, InsertEvent
 from sidecar.proxy.worker_thread import LONGEST_INLINE, Refresh, WorkerThread
 
 _BOM = b"\xef\xbb\xbf"

@@ -12,15 +12,15 @@ from threading import get_ident
 from policies.allowed_below import allows_below
 from policies.checks.finding import Facts
 from policies.evaluate import admitted
+from policies.ground.canonical import identifier_fault
 from policies.ground.errors import SluiceError
-from policies.ground.json_body import identifier_fault
 from policies.levels import Levels
 from policies.retrieval import Retrieval
 from sidecar.enforce import PROXY, Enforcer, allows
 from sidecar.http.attribution import Attribution
 from sidecar.live_keys import AgentIdentity
 from sidecar.platform.eager import Watch, unwatched
-from sidecar.protocols.messages import SourceRef
+from sidecar.protocols.protocol import SourceRef
 from sidecar.recorder import RecordedDecision
 
 log = logging.getLogger(__name__)

@@ -21,15 +21,16 @@ from sidecar.http.server.head_cache import HeadTemplate
 from sidecar.http.server.request import HttpRequest
 from sidecar.platform import eager
 from sidecar.platform.eager import Watch
-from sidecar.protocols.budget import Budget
-from sidecar.protocols.messages import FetchedResponse, RoutedRequest
 from sidecar.protocols.protocol import (
     ALWAYS_DENIED,
+    FetchedResponse,
     ProtocolRoute,
     RouteClass,
+    RoutedRequest,
     RouteMatch,
     SourceProtocol,
 )
+from sidecar.protocols.strict_body import Budget
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.messages import request_reader
 from sidecar.proxy.pipeline.authorizer import UNREADABLE, WRITE_DENIED, Refused

@@ -20,8 +20,13 @@ from sidecar.http.messages.chunks import BadTrailers
 from sidecar.http.messages.response_head import SWITCHING
 from sidecar.http.request_body import BodyTooSlow
 from sidecar.http.server.request import HttpRequest, ResponseSent
-from sidecar.protocols.messages import FetchedResponse, OutgoingRequest, SourceRef
-from sidecar.protocols.protocol import RouteClass, SourceProtocol
+from sidecar.protocols.protocol import (
+    FetchedResponse,
+    OutgoingRequest,
+    RouteClass,
+    SourceProtocol,
+    SourceRef,
+)
 from sidecar.proxy.connections import take_over
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.local_response import LocalResponse

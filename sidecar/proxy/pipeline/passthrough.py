@@ -16,7 +16,7 @@ from policies.definitions.model import RANK, Sensitivity
 from policies.ground.errors import UpstreamFailed
 from sidecar.http.attribution import Attribution
 from sidecar.http.server.request import Flow
-from sidecar.protocols.messages import SourceRef
+from sidecar.protocols.protocol import SourceRef
 from sidecar.proxy.connections import BufferedConnection, Splice
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.messages.response_relay import RelayedResponse

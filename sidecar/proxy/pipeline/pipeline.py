@@ -13,12 +13,14 @@ from sidecar.http.headers import encode_fields
 from sidecar.http.messages.chunks import BadTrailers
 from sidecar.http.request_body import BodyBudget
 from sidecar.http.server.request import HttpRequest, ResponseSent
-from sidecar.protocols.messages import (
+from sidecar.protocols.protocol import (
     FORWARD_UNCHANGED,
     ForwardPlan,
+    ProtocolRoute,
+    RouteClass,
     RoutedRequest,
+    SourceProtocol,
 )
-from sidecar.protocols.protocol import ProtocolRoute, RouteClass, SourceProtocol
 from sidecar.protocols.strict_body import BodyParser
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.local_response import LocalResponse

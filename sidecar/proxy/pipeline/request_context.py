@@ -9,8 +9,14 @@ from sidecar.http.headers import RequestHead
 from sidecar.http.request_body import Lease
 from sidecar.http.server.request import HttpRequest
 from sidecar.platform.eager import Watch
-from sidecar.protocols.messages import FORWARD_UNCHANGED, ForwardPlan, RoutedRequest, SourceRef
-from sidecar.protocols.protocol import ProtocolRoute, RouteClass
+from sidecar.protocols.protocol import (
+    FORWARD_UNCHANGED,
+    ForwardPlan,
+    ProtocolRoute,
+    RouteClass,
+    RoutedRequest,
+    SourceRef,
+)
 from sidecar.proxy.messages import request_reader
 from sidecar.proxy.proxy_metrics import UNDECIDED
 from sidecar.proxy.upstream.client import UpstreamRequest

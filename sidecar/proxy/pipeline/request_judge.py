@@ -19,18 +19,21 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 from policies.definitions.model import SENSITIVITIES
 from policies.ground.errors import Malformed
 from sidecar.http.attribution import Attribution
-from sidecar.protocols.messages import (
+from sidecar.protocols.protocol import (
     FetchedResponse,
     ForwardPlan,
     MissingSource,
     Permits,
+    ProtocolRoute,
+    RouteClass,
     RoutedRequest,
+    SourceProtocol,
     SourceRef,
+    Sources,
     UnknownObject,
     Unresolved,
     Visibility,
 )
-from sidecar.protocols.protocol import ProtocolRoute, RouteClass, SourceProtocol, Sources
 from sidecar.protocols.strict_body import BodyParser
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.pipeline.authorizer import UNREADABLE, WRITE_DENIED, Authorizer, Refused

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from policies.ground.errors import UpstreamFailed
 from sidecar.http.headers import refuse_encoded, without_whole_body_fields
 from sidecar.http.server.request import HttpRequest, ResponseSent
-from sidecar.protocols.messages import FetchedResponse, ResponseTooLarge, SourceRef
+from sidecar.protocols.protocol import FetchedResponse, ResponseTooLarge, SourceRef
 from sidecar.protocols.strict_body import MAX_BRACKETS, has_too_many_brackets
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.local_response import Fields, event_fields

@@ -12,8 +12,8 @@ from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
 from policies.definitions.model import Sensitivity
+from policies.ground.addresses import ListenAddress
 from policies.ground.errors import Malformed, SluiceError
-from policies.ground.listen_address import ListenAddress
 from sidecar.enforce import Enforcer
 from sidecar.http.attribution import Attribution, attribution
 from sidecar.http.authority import Authority
@@ -21,8 +21,8 @@ from sidecar.http.headers import RequestHead
 from sidecar.http.port_names import ForeignRequest, PortNames
 from sidecar.http.server.request import Answer, HttpRequest, Serve
 from sidecar.live_keys import AgentIdentity
-from sidecar.metrics.counters import Counter
-from sidecar.protocols.messages import SourceRef
+from sidecar.metrics.metrics import Counter
+from sidecar.protocols.protocol import SourceRef
 from sidecar.proxy.local_response import LocalResponse
 from sidecar.proxy.pipeline.authorizer import UNREADABLE, Authorizer, Refused
 from sidecar.proxy.proxy_metrics import ProxyMetrics

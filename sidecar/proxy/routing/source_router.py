@@ -14,14 +14,14 @@ Knows nothing of what a request asks for.
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from policies.ground.addresses import ListenAddress
 from policies.ground.errors import Malformed
-from policies.ground.listen_address import ListenAddress
 from sidecar.http.attribution import Attribution, attribution
 from sidecar.http.authority import DEFAULT_PORTS, Authority, authority
 from sidecar.http.headers import RequestHead
 from sidecar.http.request_target import canonical
 from sidecar.http.server.request import HttpRequest, ResponseSent
-from sidecar.protocols.messages import SourceRef
+from sidecar.protocols.protocol import SourceRef
 from sidecar.proxy.local_response import LocalResponse
 from sidecar.proxy.messages.request_reader import read_head
 from sidecar.proxy.pipeline.authorizer import Refused

@@ -14,7 +14,7 @@ from contextlib import closing
 from errno import EADDRNOTAVAIL, EAFNOSUPPORT, ENETUNREACH
 
 from policies.ground.clock import Clock
-from policies.ground.os_errors import worded
+from policies.ground.errors import worded
 from policies.ground.process.outage_logger import RepeatingOutageLogger
 from sidecar.http.authority import Authority
 from sidecar.proxy.connections import BufferedConnection

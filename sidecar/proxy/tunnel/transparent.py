@@ -17,8 +17,8 @@ import asyncio
 from collections.abc import Callable
 from ipaddress import ip_address
 
+from policies.ground.addresses import ListenAddress
 from policies.ground.errors import Malformed
-from policies.ground.listen_address import ListenAddress
 from policies.ground.process.sockets import can_bind
 from sidecar.http.authority import Authority
 from sidecar.http.client.egress_guard import LoopGuard

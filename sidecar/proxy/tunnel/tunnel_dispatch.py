@@ -21,7 +21,7 @@ from sidecar.http.authority import Authority
 from sidecar.http.server.request import ConnectionFactory
 from sidecar.http.tls_contexts import server_context
 from sidecar.http.tls_layer import TlsLayer
-from sidecar.protocols.messages import SourceRef
+from sidecar.protocols.protocol import SourceRef
 from sidecar.proxy.connections import BufferedConnection
 from sidecar.proxy.downstream import BackgroundTasks
 from sidecar.proxy.limits import ProxyLimits

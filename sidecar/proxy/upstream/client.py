@@ -16,7 +16,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-from policies.ground.os_errors import numbered
+from policies.ground.errors import numbered
 from policies.ground.process.outage_logger import RepeatingOutageLogger
 from sidecar.http.client.connection import Pool
 from sidecar.http.client.dialler import Dialler

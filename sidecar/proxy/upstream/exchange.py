@@ -12,7 +12,7 @@ from sidecar.http.messages.chunks import LAST_CHUNK, BadTrailers, TrailerHead, e
 from sidecar.http.messages.request_parser import BrokenFraming
 from sidecar.http.messages.response_head import BadResponse, ResponseMessage
 from sidecar.http.request_body import BodyTooSlow
-from sidecar.protocols.messages import FetchedResponse, ResponseTooLarge
+from sidecar.protocols.protocol import FetchedResponse, ResponseTooLarge
 from sidecar.proxy.connections import BufferedConnection
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.proxy_metrics import UpstreamBrokeOff

@@ -11,14 +11,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from sidecar.spool.instance import Instance, RecordPosition, Segment
+from sidecar.spool.instance import Instance, RecordPosition, Segment, SpoolResources
 from sidecar.spool.reading.oldest_age import OldestAge
 from sidecar.spool.reading.reader import InstanceReader, RecordBatch
-from sidecar.spool.reading.retention import RetainedInstances
-from sidecar.spool.reading.shipped_files import ShippedFiles
-from sidecar.spool.resources import SpoolResources
-from sidecar.spool.storage.layout import Ending
-from sidecar.spool.storage.segment_pool import Quota
+from sidecar.spool.reading.retention import RetainedInstances, ShippedFiles
+from sidecar.spool.storage.layout import Ending, Quota
 
 T = TypeVar("T")
 

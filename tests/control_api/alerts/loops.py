@@ -9,11 +9,11 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from control_api.alerts import queries
-from control_api.alerts.bundle import Alerts, Mail
+from control_api.alerts.channels import Alerts, Mail
 from control_api.alerts.deliver import DeliveryLoop
 from control_api.alerts.evaluator import AlertEvaluator
 from control_api.alerts.queries import StoredDelivery, StoredRule
-from control_api.log.changes import Changes
+from control_api.log.append import Changes
 from control_api.metrics.metrics import JobMetrics
 from control_api.security.egress import AllowedHosts, MailServer
 from control_api.store.transaction import Transaction

@@ -10,8 +10,7 @@ import pytest
 from standardwebhooks.webhooks import Webhook
 
 from control_api.alerts import channels
-from control_api.alerts.bundle import Mail
-from control_api.alerts.channels import DeliveryFailed
+from control_api.alerts.channels import DeliveryFailed, Mail
 from control_api.alerts.queries import StoredDelivery
 from control_api.security.egress import AllowedHosts, MailServer
 from tests.control_api.alerts.receiver import hook, mailbox

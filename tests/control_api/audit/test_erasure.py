@@ -9,7 +9,7 @@ import pytest
 
 from control_api.log import erasure
 from control_api.log.scheduled import loop
-from control_api.store.schema.columns import metadata
+from control_api.store.schema.tables import metadata
 from tests.support.control_api import ControlApi
 from tests.support.open_store import sql
 from tests.support.waiting import until

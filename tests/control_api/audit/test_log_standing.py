@@ -17,7 +17,7 @@ from control_api.log.scheduled import loop
 from control_api.routes import ROUTES
 from control_api.settings import read
 from policies.ground.canonical import micros
-from policies.ground.random_buffer import RandomBuffer
+from policies.ground.ids import RandomBuffer
 from tests.control_api.audit.test_verification import PATH, ended
 from tests.control_api.console.reader import Visitor
 from tests.support.control_api import ControlApi, running_control_api

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from control_api.log.scheduled import count_check, loop, self_check
+from control_api.log.scheduled import loop, self_check
 from tests.support.control_api import ControlApi, running_control_api
 from tests.support.waiting import until
 
@@ -114,9 +114,7 @@ def test_a_run_can_be_asked_for_again_while_it_runs(api: ControlApi) -> None:
 @pytest.mark.deep(
     stands_in="tests/control_api/log/test_self_check.py::test_one_process_at_a_time_verifies_a_log"
 )
-@pytest.mark.parametrize(
-    ("module", "name"), [(self_check, "scan"), (count_check, "compare_counts")]
-)
+@pytest.mark.parametrize(("module", "name"), [(self_check, "scan"), (loop, "compare_counts")])
 def test_a_stop_in_a_verification_holds_up_none_after_it(
     api: ControlApi, monkeypatch: pytest.MonkeyPatch, module: Any, name: str
 ) -> None:

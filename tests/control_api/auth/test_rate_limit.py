@@ -10,10 +10,9 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
+from control_api import auth
 from control_api.assembly import authenticator
-from control_api.auth import authenticate
-from control_api.auth.authenticate import OverLimit, RateLimit
-from control_api.auth.principal import Caller
+from control_api.auth import Caller, OverLimit, RateLimit
 from control_api.metrics.metrics import Instruments
 from control_api.settings import read
 from control_api.store.queries.tenant_rows import Installation
@@ -93,7 +92,7 @@ async def test_sidecars_and_the_superadmin_are_not_limited(scope: str) -> None:
 
 
 async def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(authenticate, "MAX_BUCKETS", 100)
+    monkeypatch.setattr(auth, "MAX_BUCKETS", 100)
     limited = Limited(5)
     for number in range(1000):
         await limited.admitted(1, f"key_{number}")

@@ -12,7 +12,7 @@ import hashlib
 import itertools
 import math
 
-from policies.ground.json_body import identifier_fault
+from policies.ground.canonical import identifier_fault
 
 _RUN = "hostileCanary(1)"
 _EVENTS = (

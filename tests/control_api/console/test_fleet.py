@@ -8,7 +8,7 @@ import pytest
 
 from control_api.console.views.fleet import troubles
 from control_api.fleet.models import SidecarResponse
-from sidecar.policy_cache.feed_loop import MAX_WAIT
+from sidecar.policy_cache.replica import MAX_WAIT
 from tests.control_api.console.reader import Visitor
 from tests.support.control_api import ControlApi
 

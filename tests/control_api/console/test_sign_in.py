@@ -8,9 +8,9 @@ from urllib.parse import urlencode
 import pytest
 
 from control_api.console import static
-from control_api.console.cookies import presented_cookie, session_cookie
 from control_api.console.page import Page
 from control_api.console.pages import PAGES
+from control_api.console.sessions import presented_cookie, session_cookie
 from control_api.console.views.sign_in import own_page
 from control_api.signin import operations
 from tests.control_api.console.reader import Visitor

@@ -28,7 +28,7 @@ from control_api.log import read
 from control_api.policy.analyses.process import Analyses
 from control_api.routes import ROUTES
 from control_api.store.store import Store
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress
 from tests.support import waiting
 from tests.support.control_api import ControlApi, asked
 from tests.support.postgres import serving

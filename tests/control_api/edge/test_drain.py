@@ -11,7 +11,7 @@ from aiohttp import web
 
 from control_api.edge.sending import ReplyEncoder
 from control_api.edge.server import ApiListener
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress
 from tests.support.certificates import authority
 
 

@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import Engine, event
 
 from control_api.edge.route import Route
-from control_api.registry import agent_queries
+from control_api.registry import queries
 from control_api.routes import ROUTES
 from tests.control_api.edge.test_walk import OWNED, ids, object_for
 from tests.control_api.edge.world import Tenant, absent_like, body_of, path_of
@@ -84,7 +84,7 @@ def test_one_database_round_trip_more_is_seen(
 ) -> None:
     route = next(each for each in ROUTES if each.name == "get_agent")
     foreign = object_for(route, theirs)
-    get = agent_queries.get
+    get = queries.get
 
     async def leaky(connection: Any, tenant_id: str, agent_id: str) -> Any:
         found = await get(connection, tenant_id, agent_id)
@@ -92,6 +92,6 @@ def test_one_database_round_trip_more_is_seen(
             await get(connection, theirs.tenant_id, agent_id)
         return found
 
-    monkeypatch.setattr(agent_queries, "get", leaky)
+    monkeypatch.setattr(queries, "get", leaky)
     absent = sent_for(ours, route, absent_like(foreign))
     assert sent_for(ours, route, foreign) != absent

@@ -11,7 +11,7 @@ from aiohttp import web
 from control_api.edge.answers import HttpReply
 from control_api.edge.sending import ReplyEncoder
 from control_api.edge.server import ApiListener
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress
 
 SECOND = 1_763_679_600  # 2025-11-20 23:00:00 UTC
 

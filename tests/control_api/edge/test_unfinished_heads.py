@@ -11,8 +11,8 @@ from aiohttp import web
 
 from control_api.edge.sending import ReplyEncoder
 from control_api.edge.server import ApiListener
+from policies.ground.addresses import ListenAddress
 from policies.ground.connection_budget import HEAD_TOO_LONG, HEADS_FULL, ConnectionBudget
-from policies.ground.listen_address import ListenAddress
 from tests.support.waiting import PATIENCE, until_async
 
 KIB = 1024

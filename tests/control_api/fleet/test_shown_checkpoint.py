@@ -8,7 +8,7 @@ from typing import Any
 
 from policies.ground.canonical import unb64
 from policies.trail import checkpoint
-from sidecar.control.pinned_checkpoint import PinnedCheckpoint
+from sidecar.control.log_client import PinnedCheckpoint
 from tests.control_api.fleet.test_fleet import tell
 from tests.support import waiting
 from tests.support.control_api import ControlApi

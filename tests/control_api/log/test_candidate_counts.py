@@ -13,8 +13,8 @@ import orjson
 import pytest
 
 from control_api.log.ingest import ingest
-from control_api.store.queries import candidate_rows
-from control_api.store.queries.candidate_rows import CandidateTotals
+from control_api.store.queries import policy_rows
+from control_api.store.queries.policy_rows import CandidateTotals
 from control_api.store.transaction import Transaction
 from policies.candidates import CandidateDecision
 from policies.definitions.model import Candidate
@@ -44,7 +44,7 @@ async def listed(world: OpenStore, *named: Candidate) -> None:
         await tx.list_candidates(named)
         for each in (NEXT, LATER):
             if each not in named:
-                await candidate_rows.forget(tx.connection, tx.tenant_id, each.name)
+                await policy_rows.forget(tx.connection, tx.tenant_id, each.name)
         await tx.append(
             change_record("candidate.published", "x", "key_1", {}, record_id=event_id())
         )
@@ -96,8 +96,8 @@ def expected(records: list[Record], candidate: Candidate) -> CandidateTotals:
 
 async def totals(world: OpenStore, candidate: Candidate) -> CandidateTotals:
     async with world.store.reading(TENANT) as connection:
-        counted = await candidate_rows.totals(connection, TENANT, candidate)
-        groups = await candidate_rows.groups(connection, TENANT, candidate)
+        counted = await policy_rows.totals(connection, TENANT, candidate)
+        groups = await policy_rows.groups(connection, TENANT, candidate)
     by_outcome: Counter[str] = Counter()
     for group in groups:
         by_outcome[group.outcome] += group.counted

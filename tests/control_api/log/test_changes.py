@@ -10,7 +10,7 @@ from sqlalchemy import Engine, event, text
 from control_api.log import change_history as module
 from control_api.log.change_history import ChangeFilters, changes
 from policies.trail.change import ObjectChange, change_record
-from policies.trail.incarnation import accepted_incarnation_record
+from policies.trail.checkpoint import accepted_incarnation_record
 from policies.trail.record import incarnation_record
 from tests.support.open_store import OTHER, TENANT, OpenStore, decision, event_id
 

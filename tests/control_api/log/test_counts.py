@@ -14,8 +14,8 @@ from control_api.log import counts
 from control_api.log.counts import EntriesMoved, Recount, compare_counts
 from control_api.log.ingest import ingest
 from control_api.log.judging import Judge, Lookup
-from control_api.log.scheduled import count_check
-from control_api.log.scheduled.count_check import CountChecker
+from control_api.log.scheduled import loop
+from control_api.log.scheduled.loop import CountChecker
 from control_api.store.queries import count_checks
 from control_api.store.transaction import Transaction
 from policies.definitions.model import Key
@@ -206,7 +206,7 @@ async def test_one_process_at_a_time_compares(
     assert (state.checked_at, state.leased_until) == (None, until)
     world.now.ahead += 2 * DAY
     # It is renewed while the comparison goes on, unless somebody asks for another one.
-    monkeypatch.setattr(count_check, "LEASE", 1)
+    monkeypatch.setattr(loop, "LEASE", 1)
     assert (await checker.step(TENANT)).checked_at is not None
     world.now.ahead += DAY
     before, compare = world.now(), compare_counts
@@ -218,7 +218,7 @@ async def test_one_process_at_a_time_compares(
         await world.store.write(TENANT, ask)
         return await compare(*args)
 
-    monkeypatch.setattr(count_check, "compare_counts", asked_meanwhile)
+    monkeypatch.setattr(loop, "compare_counts", asked_meanwhile)
     state = await checker.step(TENANT)
     assert state.checked_at is not None
     assert (state.checked_at < before, state.leased_until) == (True, count_checks.ASKED_FOR)

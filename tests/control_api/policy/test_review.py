@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from control_api.policy.analyses.here import MAX_TRIES
+from control_api.policy.analyses.questions import MAX_TRIES
 from tests.support.control_api import POLICY, ControlApi
 
 ROUTE = "/v1/policies/review"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from control_api.security.console_settings import FILE, ConsoleAddress
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress
 from policies.ground.process.secret_file import UnusableFile
 
 LISTEN = ListenAddress("127.0.0.1", 8700)

@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
 from control_api.store.migrate import migrate
-from control_api.store.schema.columns import metadata
+from control_api.store.schema.tables import metadata
 from control_api.store.schema.version import MIGRATIONS, READABLE_SINCE, head, revisions
 from control_api.store.transaction import Transaction
 from control_api.store.url import UnusableDatabase, parse_url

@@ -13,11 +13,11 @@ from sqlalchemy import text
 from sqlalchemy.exc import ProgrammingError
 
 from control_api.store.migrate import migrate
-from control_api.store.postgresql.role import GRANTS
+from control_api.store.postgresql.engine import GRANTS
 from control_api.store.postgresql.transaction import ALL_TENANTS
 from control_api.store.queries import key_rows, tenant_rows
 from control_api.store.queries.key_rows import StoredKey
-from control_api.store.schema.columns import metadata
+from control_api.store.schema.tables import metadata
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from control_api.store.url import UnusableDatabase

@@ -21,18 +21,18 @@ from sqlalchemy import Engine, event
 from control_api.alerts.deliver import delete_old_deliveries
 from control_api.log.ingest import ingest
 from control_api.log.rebuild import rebuild
-from control_api.log.scheduled.count_check import CountChecker
+from control_api.log.scheduled.loop import CountChecker
 from control_api.log.scheduled.self_check import SelfChecker
 from control_api.purge import purge
 from control_api.registry.key_expiry import forget_expired_keys
 from control_api.rollback_recovery import RollbackRecovery
 from control_api.settings import Settings
-from control_api.store.postgresql.role import GRANTS
+from control_api.store.postgresql.engine import GRANTS
 from control_api.store.queries import tree_nodes
-from control_api.store.schema.columns import metadata
+from control_api.store.schema.tables import metadata
 from control_api.store.transaction import Transaction
 from policies.ground.clock import Clock
-from policies.ground.random_buffer import RandomBuffer
+from policies.ground.ids import RandomBuffer
 from policies.sets.policy_set import TENANT as TENANT_DOCUMENT
 from policies.sets.policy_set import agent_name, key_name, session_name
 from policies.trail.proofs.nodes import Node

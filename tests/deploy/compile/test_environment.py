@@ -21,7 +21,7 @@ from deploy.compile.modules import FILES
 from tests.deploy.compile.test_modules import library_bases
 from tests.deploy.package.distribution import ROOT
 
-COUNTERS = "sidecar.metrics.counters"
+COUNTERS = "sidecar.metrics.metrics"
 SUBCLASS = """
 from prometheus_client.registry import Collector
 
@@ -30,14 +30,14 @@ class Counter(Collector):
 """
 USE = """
 from prometheus_client import CollectorRegistry, generate_latest
-from sidecar.metrics import counters
+from sidecar.metrics import metrics
 
 registry = CollectorRegistry()
-made = counters.Counter("made", "How many", ("kind",), registry=registry)
+made = metrics.Counter("made", "How many", ("kind",), registry=registry)
 made.add("one")
-counters.Durations("took", "How long", [0.1], registry=registry).observe(0.05)
-counters.Observations(registry).gauge("depth", "How deep", lambda: 3)
-print(counters.__file__)
+metrics.Durations("took", "How long", [0.1], registry=registry).observe(0.05)
+metrics.Observations(registry).gauge("depth", "How deep", lambda: 3)
+print(metrics.__file__)
 print(generate_latest(registry).decode())
 """
 

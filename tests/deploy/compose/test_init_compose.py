@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from deploy.init.provision import provision
+from deploy.init.run import provision
 from tests.control_api.console.reader import Visitor
 from tests.deploy.launcher import SLUICE, environ, sluice
 from tests.support.control_api import running_control_api

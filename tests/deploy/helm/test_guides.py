@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from control_api.tenants.keys_directory import fresh_keys
-from deploy.overview import COMMANDS
+from deploy.command import COMMANDS
 from tests import servers
 from tests.deploy.helm.chart import DEV, ROOT, find, rendered
 from tests.deploy.helm.container import Container

@@ -20,8 +20,8 @@ import pytest
 from control_api.security.console_settings import ConsoleAddress
 from control_api.tenants.keys_directory import fresh_keys, write_keys
 from deploy.init import run, systemd
+from policies.ground.addresses import ListenAddress
 from policies.ground.keys import make_key
-from policies.ground.listen_address import ListenAddress
 from sidecar.config.file import read as read_sidecar
 from tests.deploy.init.unit import Unit
 from tests.deploy.launcher import ROOT, environ

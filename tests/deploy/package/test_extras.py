@@ -54,7 +54,7 @@ def absent(extra: str) -> set[str]:
             [
                 "deploy.commands.policy.__main__",
                 "deploy.command",
-                "deploy.commands.client.run",
+                "deploy.commands.client.client",
                 "deploy.init.run",
             ],
         ),

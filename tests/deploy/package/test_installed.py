@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.overview import MODULES
+from deploy.command import MODULES
 from policies.ground.distribution import how_to_install, install_command
 from tests.deploy.launcher import environ, gone, paste, up
 from tests.deploy.package.distribution import (
@@ -89,7 +89,7 @@ WHAT_UP_TAKES = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from deploy.local.sample_policies import policy_folder
+from deploy.local.samples import policy_folder
 from deploy.module_command import module_command
 from deploy.local.settings import read
 from deploy.local.welcome import hidden_keys, text

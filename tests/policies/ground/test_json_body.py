@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policies.ground.canonical import identifier_fault, is_json, parse_object
 from policies.ground.errors import Malformed
-from policies.ground.json_body import identifier_fault, is_json, parse_object
 
 JSON = "application/json"
 

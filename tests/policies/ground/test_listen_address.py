@@ -2,7 +2,7 @@
 
 import pytest
 
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress
 
 
 @pytest.mark.parametrize(

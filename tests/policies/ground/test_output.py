@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 COMMAND = """\
 import sys
-from policies.ground.output import for_a_reader
+from policies.ground.log_line import for_a_reader
 
 def run():
     print("x" * {length})

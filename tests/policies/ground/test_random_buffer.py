@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from policies.ground.random_buffer import BLOCK, RandomBuffer
+from policies.ground.ids import BLOCK, RandomBuffer
 
 
 @pytest.mark.parametrize("large", [4096, BLOCK, BLOCK + 1])

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from policies import __version__
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress
 from tests.sidecar.error_bodies import is_error, refused
 from tests.sidecar.wire import GOOD, raw, request, with_key
 from tests.support import waiting

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress
 from tests.sidecar.wire import GOOD
 from tests.support.fake_control_api import EVALUATE_KEY
 from tests.support.sidecar import EVALUATE, RunningSidecar

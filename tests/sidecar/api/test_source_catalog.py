@@ -8,8 +8,8 @@ import pytest
 
 from policies.definitions.model import Agent, Key, Policy
 from policies.definitions.wildcard import matcher, may_begin
+from policies.ground.addresses import ListenAddress
 from policies.ground.keys import key_digest, make_key
-from policies.ground.listen_address import ListenAddress
 from policies.sets.policy_set import (
     agent_document,
     agent_name,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress
 from sidecar.wait import __main__ as wait_for_ready
 from sidecar.wait.__main__ import ask as ready_problem
 from tests.support.fake_control_api import FakeControlApi

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import orjson
 
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress
 from sidecar.proxy.assembly import FORWARD_PROXY, NO_NAMED_PORTS, ProxyPorts
 from sidecar.proxy.limits import LIMITS
 from sidecar.settings.model import Source, UpstreamTls

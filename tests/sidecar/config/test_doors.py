@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress
 from sidecar.settings.doors import Door, DoorAgent, DoorHeaders, DoorTls
 from tests.sidecar.config.settings_file import LEAST, SOURCE, complaints, load
 from tests.support.certificates import authority

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress
 from policies.ground.settings import SettingsError
 from sidecar.config.file import read
 from sidecar.settings.model import (

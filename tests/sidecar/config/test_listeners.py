@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress
 from sidecar.http.tls_contexts import client_context
 from sidecar.settings.model import Pair, UpstreamTls
 from tests.sidecar.config.settings_file import LEAST, complaints, load

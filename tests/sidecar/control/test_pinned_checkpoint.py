@@ -11,7 +11,7 @@ from policies.ground.canonical import b64
 from policies.ground.signing import Signer
 from policies.trail import checkpoint
 from policies.trail.checkpoint import Checkpoint
-from sidecar.control.pinned_checkpoint import INTERVAL_SECONDS, PinnedCheckpoint
+from sidecar.control.log_client import INTERVAL_SECONDS, PinnedCheckpoint
 from tests.deploy.commands.witness.protocol_client import leaf, mth, proof
 
 SIGNER = Signer(bytes(32))

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from sidecar.config.file import read
-from sidecar.doctor.checks import examine
+from sidecar.doctor.__main__ import examine
 from sidecar.doctor.examination import observe
 from sidecar.doctor.host import TOOLS, Host
 from tests.sidecar.doctor.recorded_host import AGENT, SIDECAR

@@ -7,7 +7,7 @@ from pathlib import Path
 from policies.ground.doctor_finding import DoctorFinding
 from policies.ground.keys import make_key
 from sidecar.config.file import read
-from sidecar.doctor.checks import examine
+from sidecar.doctor.__main__ import examine
 from sidecar.doctor.examination import DoctorContext, observe
 from sidecar.doctor.host import Address, Host, ListeningSocket, Unobservable
 from sidecar.doctor.iptables import RuleSet, parse

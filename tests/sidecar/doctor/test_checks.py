@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from policies.ground.addresses import ListenAddress
 from policies.ground.doctor_finding import Severity, ordered
-from policies.ground.listen_address import ListenAddress
-from sidecar.doctor.checks import CHECKS
+from sidecar.doctor.__main__ import CHECKS
 from sidecar.doctor.direct_access import GRPC_PORTS
 from sidecar.doctor.examination import DoctorContext, as_json, as_text, observe
 from sidecar.doctor.host import Host, ListeningSocket, Unobservable

@@ -2,8 +2,8 @@
 
 import pytest
 
+from policies.ground.addresses import ListenAddress
 from policies.ground.errors import Malformed
-from policies.ground.listen_address import ListenAddress
 from sidecar.http.port_names import ForeignRequest, PortNames
 
 

@@ -7,8 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from policies.checks.order import NAMES
 from policies.evaluate import Decision, refuse
-from sidecar.metrics.counters import Counter, Durations, Observations
-from sidecar.metrics.metrics import REFUSALS, Metrics
+from sidecar.metrics.metrics import REFUSALS, Counter, Durations, Metrics, Observations
 
 
 def samples(registry: CollectorRegistry) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:

@@ -7,21 +7,19 @@ import pytest
 
 from policies.ground.errors import Malformed
 from sidecar.protocols import strict_body
-from sidecar.protocols.budget import (
-    MAX_GRAPHQL_TOKENS,
-    MAX_KEYS,
-    MAX_LOOKUPS,
-    MAX_PARTS,
-    MAX_SOURCES,
-    Budget,
-    OverBudget,
-)
 from sidecar.protocols.opensearch.query_filter import can_filter
 from sidecar.protocols.opensearch.request_parts import names_in_query, names_in_search
 from sidecar.protocols.s3.lists import keys_to_delete
 from sidecar.protocols.strict_body import (
     MAX_BRACKETS,
+    MAX_GRAPHQL_TOKENS,
+    MAX_KEYS,
+    MAX_LOOKUPS,
     MAX_MEMBERS,
+    MAX_PARTS,
+    MAX_SOURCES,
+    Budget,
+    OverBudget,
     has_too_many_brackets,
     json_lines,
     json_object,

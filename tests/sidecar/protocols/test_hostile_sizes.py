@@ -12,16 +12,15 @@ import pytest
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.http.attribution import Attribution
 from sidecar.http.request_target import canonical
-from sidecar.protocols.budget import Budget, OverBudget
 from sidecar.protocols.mcp.messages import McpObjects, canonical_uri
-from sidecar.protocols.messages import RoutedRequest
 from sidecar.protocols.opensearch import indices
 from sidecar.protocols.opensearch.handlers.multi_search import parse_searches
 from sidecar.protocols.opensearch.indices import parse_names
+from sidecar.protocols.protocol import RoutedRequest
 from sidecar.protocols.qdrant.filter import LIST, narrow
 from sidecar.protocols.shared.responses import DocumentLevels, to_json
 from sidecar.protocols.shared.source_names import SourceNames
-from sidecar.protocols.strict_body import MAX_DEPTH, json_object
+from sidecar.protocols.strict_body import MAX_DEPTH, Budget, OverBudget, json_object
 from tests.sidecar.protocols.minimal import denied, minimal, scripted
 from tests.support.proxy import policy, source
 

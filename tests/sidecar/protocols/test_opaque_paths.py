@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from policies.ground.addresses import ListenAddress
 from policies.ground.errors import Malformed
-from policies.ground.listen_address import ListenAddress
 from sidecar.http.request_target import canonical
 from sidecar.settings.model import RestRule
 from tests.sidecar.proxy.raw_client import ask, get

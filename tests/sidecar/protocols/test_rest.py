@@ -10,11 +10,10 @@ from policies.definitions.model import Policy
 from sidecar.http.attribution import Attribution
 from sidecar.http.request_target import canonical
 from sidecar.protocols import rest
-from sidecar.protocols.budget import Budget
-from sidecar.protocols.messages import RoutedRequest
 from sidecar.protocols.protocol import ProtocolRoute as Route_
-from sidecar.protocols.protocol import RouteClass, RouteMatch
+from sidecar.protocols.protocol import RouteClass, RoutedRequest, RouteMatch
 from sidecar.protocols.rest import Rest
+from sidecar.protocols.strict_body import Budget
 from sidecar.settings.model import NamedSource, RestRule
 from tests.sidecar.proxy.raw_client import get
 from tests.support.proxy import policy, proxy_setup, source

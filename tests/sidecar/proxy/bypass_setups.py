@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from policies.definitions.model import Policy
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress
 from tests.sidecar.proxy.other_ways_in import Detour, Plain, detour
 from tests.support.ports import free_port
 from tests.support.proxy import ProxySetup, listening, sidecar, source, warm

@@ -24,7 +24,7 @@ from typing import Any
 
 import uvloop
 
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress
 from sidecar.proxy.assembly import ProxyPorts
 from sidecar.settings.model import Source, UpstreamTls
 from tests.support.certificates import authority

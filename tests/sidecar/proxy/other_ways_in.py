@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from policies.definitions.model import Policy
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress
 from sidecar.http.authority import Authority
 from sidecar.proxy.assembly import FORWARD_PROXY, TRANSPARENT, ProxyPorts
 from sidecar.proxy.limits import LIMITS, ProxyLimits

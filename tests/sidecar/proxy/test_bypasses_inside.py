@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from policies.ground.core_form import CORE_FORM
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress
+from policies.ground.distribution import CORE_FORM
 from policies.sets.policy_set import PolicySet
 from sidecar.policy_cache.policy_view import FetchFailed, MissingDocument
 from sidecar.proxy.limits import LIMITS

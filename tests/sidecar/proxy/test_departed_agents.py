@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress
 from sidecar.http.request_body import BodyBudget
 from sidecar.proxy.assembly import FORWARD_PROXY, ProxyPorts
 from sidecar.proxy.limits import LIMITS

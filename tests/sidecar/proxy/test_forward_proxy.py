@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress
 from sidecar.proxy.assembly import FORWARD_PROXY, ProxyPorts
 from sidecar.proxy.forward_proxy import parse_absolute
 from sidecar.proxy.limits import LIMITS, ProxyLimits

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress
 from sidecar.proxy.limits import LIMITS
 from tests.sidecar.proxy.raw_client import ask, get
 from tests.support import waiting

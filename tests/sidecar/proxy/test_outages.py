@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from policies.evaluate import Decision
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress
 from sidecar.proxy.assembly import FORWARD_PROXY, ProxyPorts
 from sidecar.proxy.local_response import LocalResponse
 from sidecar.spool.errors import SpoolFull

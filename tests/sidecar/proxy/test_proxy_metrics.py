@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from policies.ground.addresses import ListenAddress
 from policies.ground.errors import UpstreamFailed
-from policies.ground.listen_address import ListenAddress
-from sidecar.metrics.counters import Observations
-from sidecar.metrics.metrics import Metrics
-from sidecar.protocols.messages import ResponseTooLarge
+from sidecar.metrics.metrics import Metrics, Observations
+from sidecar.protocols.protocol import ResponseTooLarge
 from sidecar.proxy.assembly import FORWARD_PROXY, ProxyPorts
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.proxy_metrics import CAUSES, ProxyMetrics

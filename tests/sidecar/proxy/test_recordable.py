@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress
 from sidecar.http.attribution import Attribution
-from sidecar.protocols.messages import SourceRef
+from sidecar.protocols.protocol import SourceRef
 from sidecar.proxy.pipeline.authorizer import UNREADABLE, Authorizer, Refused
 from tests.sidecar.proxy.raw_client import ask, get
 from tests.support.ports import free_port

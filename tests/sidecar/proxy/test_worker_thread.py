@@ -15,9 +15,8 @@ import pytest
 from policies.ground.errors import UpstreamFailed
 from sidecar.http.attribution import Attribution
 from sidecar.http.request_target import canonical
-from sidecar.protocols.budget import Budget, OverBudget
-from sidecar.protocols.messages import FetchedResponse, RoutedRequest, SourceRef
-from sidecar.protocols.strict_body import MAX_BRACKETS
+from sidecar.protocols.protocol import FetchedResponse, RoutedRequest, SourceRef
+from sidecar.protocols.strict_body import MAX_BRACKETS, Budget, OverBudget
 from sidecar.proxy.worker_thread import LONGEST_INLINE, WorkerThread
 from tests.sidecar.protocols.minimal import denied, minimal, scripted
 from tests.support.proxy import policy

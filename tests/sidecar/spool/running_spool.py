@@ -23,7 +23,7 @@ from policies.trail.spool_chain import core_hash, read_payload
 from sidecar.spool import Spool, SpoolSettings, State
 from sidecar.spool.storage.disk import Disk
 from sidecar.spool.storage.frames import frame_at, read_header
-from sidecar.spool.writing.quiet import QUIET_SECONDS
+from sidecar.spool.writing.maintenance import QUIET_SECONDS
 from tests.support import waiting
 
 CLOCK = Clock(now=lambda: time.time_ns() // 1000, monotonic=time.monotonic)

@@ -253,7 +253,7 @@ async def test_a_disk_that_fails_to_read_loses_nothing(tmp_path: Path) -> None:
 async def test_segments_that_can_not_be_removed_do_not_stop_shipping(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sidecar.spool.startup.RETAINED_FRACTION", 1 << 40)
+    monkeypatch.setattr("sidecar.spool.spool.RETAINED_FRACTION", 1 << 40)
     disk = FaultyDisk()
     async with running_spool(tmp_path, disk) as spool:
         for n in range(60):
@@ -272,7 +272,7 @@ async def test_segments_that_can_not_be_removed_do_not_stop_shipping(
 async def test_what_could_not_be_removed_is_once_that_works_and_the_log_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("sidecar.spool.startup.RETAINED_FRACTION", 1 << 40)
+    monkeypatch.setattr("sidecar.spool.spool.RETAINED_FRACTION", 1 << 40)
     disk = FaultyDisk()
     async with running_spool(tmp_path, disk) as spool:
         for n in range(25):

@@ -12,16 +12,9 @@ downloads.py    the log, or its decisions, as files to verify or use elsewhere
 """
 
 from control_api.console.page import Page
-from control_api.console.views.audit import (
-    changes,
-    checkpoints,
-    evidence,
-    retention,
-    state,
-)
+from control_api.console.views.audit import changes, checkpoints, evidence, retention
 
 PAGES: tuple[Page, ...] = (
-    *state.PAGES,
     *checkpoints.PAGES,
     *changes.PAGES,
     *retention.PAGES,

@@ -10,14 +10,6 @@ from typing import Any
 import orjson
 
 from policies.ground.errors import Malformed
-from sidecar.protocols.messages import (
-    FORWARD_UNCHANGED,
-    FetchedResponse,
-    ForwardedPart,
-    ForwardPlan,
-    RoutedRequest,
-    Visibility,
-)
 from sidecar.protocols.opensearch import query_filter
 from sidecar.protocols.opensearch.query_filter import ShownFields
 from sidecar.protocols.opensearch.request_parts import names_in_search
@@ -31,7 +23,15 @@ from sidecar.protocols.opensearch.server import (
     string_member,
     union,
 )
-from sidecar.protocols.protocol import Sources
+from sidecar.protocols.protocol import (
+    FORWARD_UNCHANGED,
+    FetchedResponse,
+    ForwardedPart,
+    ForwardPlan,
+    RoutedRequest,
+    Sources,
+    Visibility,
+)
 from sidecar.protocols.shared.responses import expect_object, to_json
 
 

@@ -9,8 +9,8 @@ The tables of a PPL join are at its end: `join <condition> <table>[, <table>…]
 import re
 from collections.abc import Sequence
 
-from sidecar.protocols.messages import Unresolved
-from sidecar.protocols.opensearch.languages.lexer import UNQUOTED_NAME, Kind, Token, TokenCursor
+from sidecar.protocols.opensearch.languages.sql import UNQUOTED_NAME, Kind, Token, TokenCursor
+from sidecar.protocols.protocol import Unresolved
 
 _UNQUOTED = re.compile(UNQUOTED_NAME).fullmatch
 

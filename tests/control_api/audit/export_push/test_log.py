@@ -20,7 +20,7 @@ from control_api.purge import purge
 from control_api.security.export_targets import ExportTarget
 from control_api.store.transaction import Transaction
 from policies.ground.clock import Clock
-from policies.ground.random_buffer import RandomBuffer
+from policies.ground.ids import RandomBuffer
 from tests.control_api.audit.export_push.receiver import Receiver, decide, lag, metric, parts_on
 from tests.support.control_api import ControlApi
 from tests.support.open_store import OTHER, TENANT, decision, opened, sql

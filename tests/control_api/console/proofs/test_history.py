@@ -10,8 +10,7 @@ import pytest
 from policies.ground.canonical import b64
 from policies.ground.signing import Signer
 from policies.trail import checkpoint
-from policies.trail.checkpoint import Checkpoint
-from policies.trail.incarnation import accepted_incarnation_record
+from policies.trail.checkpoint import Checkpoint, accepted_incarnation_record
 from policies.trail.merkle_tree import leaf_hash
 from policies.trail.proofs.tree_proofs import TlogProof
 from tests import servers

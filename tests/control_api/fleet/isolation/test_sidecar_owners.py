@@ -11,7 +11,7 @@ import pytest
 
 from control_api.fleet import isolation
 from control_api.fleet.isolation import TRUSTED, SidecarOwners, Speaker
-from control_api.registry import sidecar_owner_queries as queries
+from control_api.registry import queries
 from control_api.store.queries import key_rows
 from control_api.store.queries.key_rows import StoredKey
 from control_api.store.queries.sidecar_rows import KEPT, FleetReports, StoredSidecar

@@ -22,9 +22,8 @@ from control_api.store.queries import checkpoints
 from policies.ground.canonical import b64, micros
 from policies.ground.errors import Conflict, Unavailable
 from policies.trail import checkpoint
-from policies.trail.checkpoint import Checkpoint
+from policies.trail.checkpoint import Checkpoint, split_origin
 from policies.trail.findings import Reason
-from policies.trail.incarnation import split_origin
 from policies.trail.merkle_tree import Frontier, leaf_hash
 from policies.trail.proofs.signed_note import Signature
 from tests.control_api.log.checkpoints.signing import LOG, RING, SIGNER, grow, latest, maker, sizes

@@ -17,7 +17,7 @@ from control_api.log.checkpoints import witnesses
 from control_api.log.checkpoints.level import Level, cosigners, level_of, merged
 from control_api.log.checkpoints.witnesses import Cosigner
 from control_api.metrics.metrics import WitnessingMetrics
-from control_api.security.witness_addresses import WitnessAddress, parse_witnesses
+from control_api.security.egress import WitnessAddress, parse_witnesses
 from control_api.store.queries import checkpoints
 from control_api.store.queries.checkpoints import StoredCheckpoint
 from policies.ground.signing import Signer

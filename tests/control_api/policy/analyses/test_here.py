@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from control_api.policy.analyses import here, questions
+from control_api.policy.analyses import questions
 from control_api.policy.analyses.process import Job
 from control_api.policy.analyses.questions import QUESTIONS
 from policies.analysis.matrix import Columns
@@ -32,7 +32,7 @@ def goes_elsewhere(policies: list[Any], rules: list[Any], tries: int = 1) -> boo
     other: Any = Elsewhere()
     body = {"policies": policies, "keep_others": True}
     parts = [json.dumps(body).encode(), b"[]", json.dumps(rules).encode()]
-    asyncio.run(here.answer(other, "t", Job("review", {}, parts), tries))
+    asyncio.run(questions.answer(other, "t", Job("review", {}, parts), tries))
     return bool(other.asked)
 
 
@@ -63,7 +63,7 @@ def test_a_large_table_is_made_elsewhere_with_the_same_cells() -> None:
     roles = {"large": [policy(*many)], "small": [policy("handbook")]}
     job = Job("matrix", Columns("source-*7", None, 2)._asdict(), (documents(roles),))
     other: Any = Elsewhere()
-    asyncio.run(here.answer(other, "t", job))
+    asyncio.run(questions.answer(other, "t", job))
     assert other.asked
     found = json.loads(QUESTIONS["matrix"](job))
     assert found["sources"] == ["source-*7", many[7]]
@@ -86,7 +86,7 @@ def test_a_role_that_can_t_be_analysed_has_a_fault_beside_the_others(
     assert "overlap in too many ways" in rows["wild"]["fault"]
     # Where a question is answered within the service's own process, it goes elsewhere.
     other: Any = Elsewhere()
-    asyncio.run(here.answer(other, "t", job))
+    asyncio.run(questions.answer(other, "t", job))
     assert other.asked
 
 
@@ -99,7 +99,7 @@ def test_a_small_question_is_answered_here() -> None:
     [
         ([policy(*(f"*{number}?*?*x" for number in range(60)))], 1),  # wildcards
         ([policy(*(f"source-{number:040}" for number in range(800)))], 1),  # bytes
-        ([policy("handbook")], here.MAX_TRIES + 1),
+        ([policy("handbook")], questions.MAX_TRIES + 1),
         # Few and short, but each meets each of the others.
         ([policy(*("*".join(f"a{number}b" for _ in range(5)) for number in range(40)))], 1),
     ],

@@ -23,8 +23,8 @@ from control_api.store.queries import documents
 from control_api.store.schema.tables import set_nodes
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
+from policies.ground.addresses import RedisUrl
 from policies.ground.clock import Clock
-from policies.ground.redis_url import RedisUrl
 from policies.ground.signing import KeyRing, Signer
 from policies.sets.merkle_map import ROOT, node_digest
 from policies.sets.redis_keys import beats_key, changes_key, document_field, node_field, set_key

@@ -13,7 +13,7 @@ from redis.crc import key_slot
 
 from control_api.policy.publishing.redis_client import RedisClient
 from control_api.policy.publishing.redis_sets import RedisSets
-from policies.ground.redis_url import RedisUrl
+from policies.ground.addresses import RedisUrl
 from policies.sets.redis_keys import beats_key, doubts_key, set_key
 from tests.control_api.policy.publishing.reader import Reader
 from tests.control_api.policy.publishing.test_faults import metric

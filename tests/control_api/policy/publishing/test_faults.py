@@ -16,7 +16,7 @@ from control_api.policy.publishing import redis_client
 from control_api.policy.publishing.heartbeats import Heartbeats
 from control_api.policy.publishing.redis_client import RedisClient, RedisFault
 from control_api.policy.publishing.redis_sets import RedisSets
-from policies.ground.redis_url import RedisUrl
+from policies.ground.addresses import RedisUrl
 from tests.control_api.policy.publishing.reader import Reader
 from tests.control_api.policy.publishing.test_sessions import claim, state
 from tests.support import redis

@@ -18,7 +18,7 @@ from control_api.policy.publishing import redis_sets
 from control_api.policy.publishing.redis_client import RedisClient
 from control_api.policy.publishing.redis_sets import RedisSets
 from control_api.store.transaction import Published
-from policies.ground.redis_url import RedisUrl
+from policies.ground.addresses import RedisUrl
 from policies.sets.merkle_map import ROOT
 from policies.sets.redis_keys import CHALLENGES, doubts_key, set_key
 from policies.sets.signed_head import Heartbeat, SetHead

@@ -17,7 +17,7 @@ from control_api.policy.publishing.redis_client import RedisClient
 from control_api.policy.publishing.redis_sets import SetSigner
 from control_api.policy.publishing.session_claims import SessionClaims
 from control_api.store.queries.session_rows import SessionRow
-from policies.ground.redis_url import RedisUrl
+from policies.ground.addresses import RedisUrl
 from policies.ground.signing import KeyRing
 from policies.sets.redis_keys import session_key
 from policies.sets.signed_head import Claim

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control_api.store.log.chain import LogChain
-from control_api.store.log.heads import LogEnd
+from control_api.store.log.chain import LogChain, LogEnd
 from policies.checks.finding import Facts
 from policies.definitions.model import Policy
 from policies.evaluate import evaluate

@@ -10,7 +10,7 @@ import pytest
 
 from control_api.log.verify import verify
 from control_api.store.migrate import migrate
-from control_api.store.postgresql.role import GRANTS
+from control_api.store.postgresql.engine import GRANTS
 from tests.chaos.servers import Postgres
 from tests.support import postgres
 from tests.support.documents import blocks

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from control_api.registry import agent_queries
-from control_api.registry.agent_queries import StoredAgent
+from control_api.registry import queries
+from control_api.registry.queries import StoredAgent
 from control_api.store.transaction import Transaction
 from tests.support.open_store import TENANT, opened
 
@@ -41,7 +41,7 @@ async def test_a_text_finds_agents_as_it_is_and_in_any_case_on_either_database(
 
     async def add(tx: Transaction) -> None:
         for each in made:
-            await agent_queries.add(tx.connection, TENANT, each)
+            await queries.add(tx.connection, TENANT, each)
 
     async with opened(either_url) as world:
         await world.store.write(TENANT, add)
@@ -52,5 +52,5 @@ async def test_a_text_finds_agents_as_it_is_and_in_any_case_on_either_database(
                 ("_R", ["agt_returns"]),
                 ("\\", []),
             ):
-                found = await agent_queries.page(connection, TENANT, {"text": text}, None, 10)
+                found = await queries.page(connection, TENANT, {"text": text}, None, 10)
                 assert sorted(each.agent_id for each in found) == ids, text

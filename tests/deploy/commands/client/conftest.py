@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from deploy.commands.client.run import run
+from deploy.commands.client.client import run
 from tests.support.stack import Stack
 
 

@@ -203,7 +203,7 @@ def test_a_redirect_is_not_followed(operator: Operator) -> None:
 
 def test_no_slow_library_is_loaded() -> None:
     code = (
-        "import sys; from deploy.commands.client.run import run\n"
+        "import sys; from deploy.commands.client.client import run\n"
         "try: run('agents', ['--help'], {})\n"
         "except SystemExit: pass\n"
         "print([n for n in ('aiohttp', 'asyncio', 'yaml', 'urllib.request')"

@@ -10,7 +10,7 @@ from deploy.commands.client.client import moment
 from deploy.commands.policy.__main__ import main as policy
 from deploy.commands.report.gathering import parse as report
 from policies.ground.canonical import micros, rfc3339
-from policies.ground.typed_time import ACCEPTED, UnreadableTime, read_time, read_time_text
+from policies.ground.clock import ACCEPTED, UnreadableTime, read_time, read_time_text
 from policies.trail.verdict.outcome import Unusable
 from tests.deploy.commands.client.conftest import Operator, evaluate
 from tests.support.stack import Stack

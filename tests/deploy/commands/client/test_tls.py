@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from deploy.commands.client.run import run
+from deploy.commands.client.client import run
 from deploy.commands.policy.__main__ import main as policy
 from deploy.commands.verify.__main__ import main as verify
-from deploy.init.provision import provision
+from deploy.init.run import provision
 from tests.support.certificates import Authority, authority
 from tests.support.control_api import ControlApi, running_control_api
 

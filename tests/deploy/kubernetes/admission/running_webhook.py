@@ -22,8 +22,8 @@ from deploy.kubernetes.admission.serve import Outside, Ports, serve
 from deploy.kubernetes.admission.server import NamespaceFacts
 from deploy.kubernetes.admission.settings import read
 from deploy.kubernetes.admission.vocabulary import Outcome, Verdict
+from policies.ground.addresses import ListenAddress
 from policies.ground.clock import Clock
-from policies.ground.listen_address import ListenAddress
 from tests.deploy.kubernetes.admission import reviews
 from tests.support.certificates import authority
 

@@ -16,7 +16,7 @@ from deploy.kubernetes.admission.certificates import serving
 from deploy.kubernetes.admission.review import Review
 from deploy.kubernetes.admission.server import MAX_BODY, PATHS, SMALL, NamespaceFacts
 from deploy.kubernetes.admission.vocabulary import Outcome, SkipReason, Verdict
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress
 from policies.ground.process import small_server
 from tests.deploy.kubernetes.admission.reviews import encoded, review
 from tests.deploy.kubernetes.admission.running_webhook import (

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from policies.definitions.model import TenantSettings
 from policies.evaluate import refuse
-from policies.ground.canonical import rfc3339
+from policies.ground.canonical import identifier_fault, rfc3339
 from policies.ground.errors import Invalid
-from policies.ground.json_body import identifier_fault
 from policies.retrieval import MAX_QUERY
 from policies.sets.policy_set import PolicySet, tenant_document
 from policies.trail.commitment import opens

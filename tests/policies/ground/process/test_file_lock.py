@@ -9,20 +9,20 @@ import pytest
 
 from deploy.commands.verify import monitor
 from deploy.commands.witness import serve
-from policies.ground.process import file_lock
+from policies.ground.process import secret_file
 from policies.ground.process.secret_file import UnusableFile
 from policies.trail.verdict.outcome import Unusable
 
 
 def test_a_lock_is_held_once_and_free_again(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    handle = file_lock.acquire(path)
+    handle = secret_file.acquire(path)
     with pytest.raises(BlockingIOError):
-        file_lock.acquire(path)
+        secret_file.acquire(path)
     os.close(handle)
-    os.close(file_lock.acquire(path))
+    os.close(secret_file.acquire(path))
     with pytest.raises(NotADirectoryError):
-        file_lock.acquire(path / "below")
+        secret_file.acquire(path / "below")
 
 
 def test_who_meets_a_held_lock_says_what_is_in_use(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from policies.ground.os_errors import worded
+from policies.ground.errors import worded
 from policies.ground.process.outage_logger import (
     PAUSE_SECONDS,
     REPEAT_SECONDS,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from policies.ground.process.service_manager import notify_ready
+from policies.ground.process.sockets import notify_ready
 
 
 def test_ready_reaches_a_socket_in_a_folder_and_an_abstract_one(tmp_path: Path) -> None:

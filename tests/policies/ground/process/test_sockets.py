@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress
 from policies.ground.process.sockets import CannotListen, bind, bound
 from tests.support.ports import free_port
 

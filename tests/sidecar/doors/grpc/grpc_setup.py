@@ -10,8 +10,8 @@ import grpc
 import grpc.aio
 
 from policies.definitions.model import Key, Policy
+from policies.ground.addresses import ListenAddress
 from policies.ground.keys import key_digest, make_key
-from policies.ground.listen_address import ListenAddress
 from policies.sets.policy_set import key_document, key_name
 from sidecar.doors.grpc.server import GrpcServer
 from sidecar.doors.grpc.service import CheckService

@@ -13,8 +13,8 @@ import orjson
 import pytest
 from aiohttp import ClientSession
 
+from policies.ground.addresses import ListenAddress
 from policies.ground.keys import make_key
-from policies.ground.listen_address import ListenAddress
 from sidecar.settings.doors import Door, DoorAgent, DoorTls
 from sidecar.settings.model import Pair
 from sidecar.spool import SpoolFull

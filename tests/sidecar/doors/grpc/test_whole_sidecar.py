@@ -14,7 +14,7 @@ import uvloop
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress
 from sidecar.doors.grpc import wire
 from sidecar.settings.doors import Door
 from sidecar.settings.model import Source

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientConnectorError, ClientOSError, ClientSession, ServerDisconnectedError
 
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress
 from sidecar.settings.doors import Door, DoorTls
 from tests.sidecar.doors.http.checks import SPEAKER, checks
 from tests.support.certificates import Authority, authority

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress
 from sidecar.proxy.assembly import Proxy
 from sidecar.settings.doors import Door
 from sidecar.settings.model import Defaults, NamedSource, RestRule, Source

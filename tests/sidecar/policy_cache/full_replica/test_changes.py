@@ -111,7 +111,7 @@ async def test_what_was_replaced_or_removed_leaves_no_row(tmp_path: Path) -> Non
 async def test_a_change_of_more_names_than_are_noted_leaves_no_row_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sidecar.policy_cache.full_store.MAX_CHANGED_NAMES", 20)
+    monkeypatch.setattr("sidecar.policy_cache.full_replica.MAX_CHANGED_NAMES", 20)
     async with fake_control_api() as control, polling_replica(tmp_path, control) as replica:
         control.create_tenant()
         control.publish(dict(many_roles(50)))

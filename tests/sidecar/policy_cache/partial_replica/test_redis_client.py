@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import redis as redis_py
 
+from policies.ground.addresses import RedisUrl
 from policies.ground.keys import key_digest
-from policies.ground.redis_url import RedisUrl
 from policies.sets.policy_set import (
     key_name,
     role_document,

@@ -12,7 +12,7 @@ import pytest
 
 from policies.ground.errors import UpstreamFailed
 from sidecar.protocols.chroma.filter import filter_records
-from sidecar.protocols.messages import FetchedResponse
+from sidecar.protocols.protocol import FetchedResponse
 from sidecar.protocols.shared.responses import DocumentLevels
 from tests.sidecar.protocols.chroma.front import Front, fronting
 from tests.support.proxy import policy

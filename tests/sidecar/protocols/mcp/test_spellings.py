@@ -18,7 +18,7 @@ from pydantic import AnyUrl, ValidationError
 from sidecar.http.attribution import Attribution
 from sidecar.protocols.mcp.messages import McpObjects, canonical_uri
 from sidecar.protocols.mcp.response_filter import ResponseFilter, Tokens, call_token
-from sidecar.protocols.messages import SourceRef, Unresolved, Visibility
+from sidecar.protocols.protocol import SourceRef, Unresolved, Visibility
 from sidecar.protocols.shared.caches import Continuations
 from sidecar.protocols.shared.source_names import SourceNames
 from tests.sidecar.own_loop import kept_open

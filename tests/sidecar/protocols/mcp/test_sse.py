@@ -13,7 +13,7 @@ from mcp import ClientSession, MCPError
 from mcp.client.sse import sse_client
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.mcp.sse import SseSessions
+from sidecar.protocols.mcp.methods import SseSessions
 from tests.sidecar.protocols.mcp import server
 from tests.sidecar.protocols.mcp.server import listening_server
 from tests.sidecar.protocols.mcp.wire import CALL, Said, Wire, request, wired

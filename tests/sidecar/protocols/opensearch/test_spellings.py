@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.protocols.messages import Unresolved
 from sidecar.protocols.opensearch.languages.piped import indices_of_esql, indices_of_ppl
 from sidecar.protocols.opensearch.languages.sql import indices_of_sql
+from sidecar.protocols.protocol import Unresolved
 from tests.sidecar.own_loop import kept_open
 from tests.sidecar.protocols.minimal import Minimal, minimal, scripted
 from tests.sidecar.protocols.opensearch.front import READERS, named_server

@@ -125,7 +125,7 @@ async def test_without_credentials_nothing_is_forwarded(
 def test_the_library_is_loaded_for_those_who_need_it() -> None:
     code = """
 import sys, sidecar.serve
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress
 from sidecar.protocols.registry import MODULES, load_protocol
 from sidecar.settings.model import AWS_KINDS, Source
 def load(kind):

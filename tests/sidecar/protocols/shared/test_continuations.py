@@ -4,7 +4,7 @@ less."""
 import pytest
 
 from sidecar.http.attribution import Attribution
-from sidecar.protocols.messages import SourceRef, Unresolved
+from sidecar.protocols.protocol import SourceRef, Unresolved
 from sidecar.protocols.shared.caches import MAX_SOURCES, MAX_TOKENS, TOKEN_SECONDS, Continuations
 
 ADA = Attribution("ada", "s1", None, None)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sidecar.protocols.shared.path_pattern import PathPattern
+from sidecar.protocols.shared.source_names import PathPattern
 
 _SEGMENTS = st.lists(
     st.sampled_from(("**", "a", "b", "{x}", "{y}a", "a{x}", "{x}a{y}", "{x}{y}", "aa", "")),

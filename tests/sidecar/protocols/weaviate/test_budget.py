@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.ground.errors import Malformed
-from sidecar.protocols.budget import Budget, OverBudget
-from sidecar.protocols.messages import Unresolved
+from sidecar.protocols.protocol import Unresolved
+from sidecar.protocols.strict_body import Budget, OverBudget
 from sidecar.protocols.weaviate.graphql import collections, parse_query
 from sidecar.protocols.weaviate.names import References, references_in
 from tests.sidecar.protocols.minimal import denied, minimal, scripted

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.messages import ForwardedPart
+from sidecar.protocols.protocol import ForwardedPart
 from sidecar.proxy.messages import sse as events
 from sidecar.proxy.messages.sse import EventParser
 

@@ -7,7 +7,7 @@ from sidecar.http.attribution import Attribution
 from sidecar.http.headers import RequestHead, sort_request_fields
 from sidecar.http.server.head_cache import HeadTemplate, head_template
 from sidecar.http.server.request import HttpRequest
-from sidecar.protocols.messages import FetchedResponse, RoutedRequest
+from sidecar.protocols.protocol import FetchedResponse, RoutedRequest
 from sidecar.protocols.registry import load_protocol
 from sidecar.proxy.limits import LIMITS
 from sidecar.proxy.pipeline.classifier import RequestClassifier, SourceRules

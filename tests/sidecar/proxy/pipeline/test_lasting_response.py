@@ -14,7 +14,7 @@ from policies.definitions.model import TenantSettings
 from policies.sets.policy_set import role_document, role_name
 from sidecar.http.attribution import Attribution
 from sidecar.http.server.request import HttpRequest, ResponseSent
-from sidecar.protocols.messages import SourceRef
+from sidecar.protocols.protocol import SourceRef
 from sidecar.proxy.limits import LIMITS
 from sidecar.proxy.messages.response_relay import write_whole
 from sidecar.proxy.pipeline.authorizer import Authorizer, Denied

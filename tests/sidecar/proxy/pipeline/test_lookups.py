@@ -7,8 +7,8 @@ import pytest
 
 from policies.ground.errors import UpstreamFailed
 from sidecar.http.headers import RequestHead
-from sidecar.protocols.budget import Budget
-from sidecar.protocols.messages import FetchedResponse
+from sidecar.protocols.protocol import FetchedResponse
+from sidecar.protocols.strict_body import Budget
 from sidecar.proxy.pipeline.classifier import Lookups
 from tests.support import waiting
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress
 from tests.sidecar.proxy.raw_client import ask
 from tests.support.ports import free_port
 from tests.support.proxy import Sidecar, sidecar, source

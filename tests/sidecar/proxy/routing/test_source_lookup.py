@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from policies.ground.addresses import ListenAddress
 from policies.ground.errors import Malformed
-from policies.ground.listen_address import ListenAddress
 from sidecar.http.authority import Authority, HostPattern, authority
 from sidecar.http.request_target import canonical
 from sidecar.proxy.routing.source_lookup import SharedPort, SourceTable

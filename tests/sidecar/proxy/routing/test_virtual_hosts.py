@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress
 from tests.sidecar.proxy.raw_client import ask, get
 from tests.support.ports import free_port
 from tests.support.proxy import Sidecar, policy, sidecar, source

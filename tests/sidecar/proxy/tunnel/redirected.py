@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from policies.definitions.model import Policy
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress
 from sidecar.http.authority import Authority
 from sidecar.proxy.assembly import TRANSPARENT, Proxy, ProxyPorts
 from sidecar.proxy.limits import LIMITS, ProxyLimits

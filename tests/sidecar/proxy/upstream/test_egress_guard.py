@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import generate_latest
 
-from policies.ground.egress import refusal
-from policies.ground.listen_address import ListenAddress
+from policies.ground.addresses import ListenAddress, refusal
 from sidecar.http.client import dialler
 from sidecar.http.client.egress_guard import REASONS, AddressRefused, EgressGuard, LoopGuard
 from sidecar.settings.model import Source

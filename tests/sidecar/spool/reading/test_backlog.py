@@ -33,7 +33,7 @@ LARGE = "q" * 50_000
 
 @pytest.fixture
 def nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sidecar.spool.startup.RETAINED_FRACTION", 1 << 40)
+    monkeypatch.setattr("sidecar.spool.spool.RETAINED_FRACTION", 1 << 40)
 
 
 async def test_a_batch_holds_at_most_what_was_asked_for(tmp_path: Path) -> None:

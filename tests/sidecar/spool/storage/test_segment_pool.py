@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sidecar.spool.storage.disk import Disk
-from sidecar.spool.storage.layout import spare_file
-from sidecar.spool.storage.segment_pool import reuse
+from sidecar.spool.storage.layout import reuse, spare_file
 
 
 class _Died(BaseException):

@@ -6,9 +6,9 @@ import pytest
 
 from policies.definitions.model import Sensitivity
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.messages import Visibility
 from sidecar.protocols.opensearch.query_filter import ShownFields, shown_fields
 from sidecar.protocols.opensearch.result_filter import ResultFilter
+from sidecar.protocols.protocol import Visibility
 
 
 def result_filter(*levels: Sensitivity) -> ResultFilter:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.protocols.messages import Unresolved
 from sidecar.protocols.opensearch.languages.piped import indices_of_esql, indices_of_ppl
 from sidecar.protocols.opensearch.languages.sql import indices_of_sql
+from sidecar.protocols.protocol import Unresolved
 from tests.sidecar.protocols.minimal import Minimal
 from tests.sidecar.protocols.opensearch.front import fronting, named_server, refused
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sidecar.protocols.budget import Budget
-from sidecar.protocols.messages import Unresolved
-from sidecar.protocols.opensearch.languages.lexer import UNQUOTED_NAME, tokenize
 from sidecar.protocols.opensearch.languages.piped import indices_of_ppl, last_tables
+from sidecar.protocols.opensearch.languages.sql import UNQUOTED_NAME, tokenize
 from sidecar.protocols.opensearch.request_parts import names_in_query
+from sidecar.protocols.protocol import Unresolved
+from sidecar.protocols.strict_body import Budget
 
 _TABLE = rf"(?:`[^`]+`|{UNQUOTED_NAME})"
 _LAST = re.compile(

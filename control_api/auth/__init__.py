@@ -1,1 +1,0 @@
-"""Authentication: turns an API key into a principal, and limits how often a key may call."""

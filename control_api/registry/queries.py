@@ -1,0 +1,283 @@
+"""Queries over the agent registry.
+
+Queries over which key uses which sidecar id.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import orjson
+from sqlalchemy import Connection, RowMapping, delete, func, insert, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.store.queries.sidecar_rows import StoredSidecar
+from control_api.store.schema.statements import (
+    Position,
+    columns_of,
+    insert_if_absent,
+    newest_first,
+    of_tenant,
+    values_of,
+)
+from control_api.store.schema.tables import agents, api_keys, documents, sidecar_owners, sidecars
+from policies.definitions.model import Agent, AgentStatus
+from policies.ground.canonical import encode, rfc3339
+from policies.sets.policy_set import enrolment_name
+
+CredentialType = Literal["api_key", "jwt_oidc", "mtls", "conjur"]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAgent:
+    """A row of the agent registry (`CONTRACT.md`, Agents). Times are in microseconds."""
+
+    agent_id: str
+    agent_role: str
+    display_name: str | None
+    description: str | None
+    owner: str | None
+    framework: str | None
+    permitted_roles: tuple[str, ...]
+    credential_type: CredentialType
+    bound_key_id: str | None
+    status: AgentStatus
+    created_at: int
+    updated_at: int
+    workload: str | None = None
+    enrolment: str | None = None
+
+    @classmethod
+    def from_row(cls, row: RowMapping) -> "StoredAgent":
+        return cls(**{**row, "permitted_roles": tuple(orjson.loads(row["permitted_roles"]))})
+
+    def published(self) -> Agent:
+        """The part that a decision needs. An empty list of roles means the agent's own role
+        (`CONTRACT.md`, Wildcards and empty lists)."""
+        roles = self.permitted_roles or (self.agent_role,)
+        if self.agent_role in roles:
+            # First, so that a sidecar knows the role of a question that names none.
+            roles = tuple(dict.fromkeys((self.agent_role, *roles)))
+        return Agent(self.agent_id, self.status, roles, self.bound_key_id)
+
+    def shown(self) -> dict[str, Any]:
+        """The fields of `AgentResponse`, as the API shows them."""
+        fields = {name: getattr(self, name) for name in self.__slots__ if name != "enrolment"}
+        return {
+            **fields,
+            # An agent without permitted roles may claim only its own role.
+            "permitted_roles": list(self.permitted_roles or (self.agent_role,)),
+            "created_at": rfc3339(self.created_at),
+            "updated_at": rfc3339(self.updated_at),
+        }
+
+
+_COLUMNS = columns_of(agents)
+FILTERS = ("status", "agent_role", "owner", "framework")
+SEARCHED = ("agent_id", "display_name", "owner", "description")
+
+
+async def get(connection: AsyncConnection, tenant_id: str, agent_id: str) -> StoredAgent | None:
+    query = select(*_COLUMNS).where(of_tenant(agents, tenant_id), agents.c.agent_id == agent_id)
+    row = (await connection.execute(query)).mappings().one_or_none()
+    return None if row is None else StoredAgent.from_row(row)
+
+
+async def of_workload(
+    connection: AsyncConnection, tenant_id: str, workload: str
+) -> StoredAgent | None:
+    """The agent that the pods of `workload` enrol as."""
+    query = select(*_COLUMNS).where(of_tenant(agents, tenant_id), agents.c.workload == workload)
+    row = (await connection.execute(query)).mappings().one_or_none()
+    return None if row is None else StoredAgent.from_row(row)
+
+
+async def count_pending(connection: AsyncConnection, tenant_id: str) -> int:
+    """How many agents with a workload wait for approval."""
+    query = select(func.count()).where(
+        of_tenant(agents, tenant_id),
+        agents.c.workload.is_not(None),
+        agents.c.status.in_(("draft", "pending_approval")),
+    )
+    return int((await connection.execute(query)).scalar_one())
+
+
+async def add(connection: AsyncConnection, tenant_id: str, agent: StoredAgent) -> None:
+    await connection.execute(insert(agents).values(tenant_id=tenant_id, **_values(agent)))
+
+
+async def page(
+    connection: AsyncConnection,
+    tenant_id: str,
+    filters: Mapping[str, str | None],
+    after: Position | None,
+    limit: int,
+) -> list[StoredAgent]:
+    """A page of agents, newest first, after `(created_at, agent_id)`. `filters` maps names in
+    `FILTERS` to the value that an agent must have, or to None for any value; `text` is what one of
+    `SEARCHED` has to contain, in any case of letters."""
+    query = select(*_COLUMNS).where(of_tenant(agents, tenant_id))
+    for name in FILTERS:
+        if (value := filters.get(name)) is not None:
+            query = query.where(agents.c[name] == value)
+    if (text := filters.get("text")) is not None:
+        query = query.where(
+            or_(*(agents.c[name].icontains(text, autoescape=True) for name in SEARCHED))
+        )
+    query = newest_first(query, agents.c.created_at, agents.c.agent_id, after, limit)
+    return [StoredAgent.from_row(row) for row in (await connection.execute(query)).mappings()]
+
+
+async def count_by_status(connection: AsyncConnection, tenant_id: str) -> dict[str, int]:
+    query = (
+        select(agents.c.status, func.count())
+        .where(of_tenant(agents, tenant_id))
+        .group_by(agents.c.status)
+    )
+    return {row[0]: row[1] for row in await connection.execute(query)}
+
+
+async def bound_to(connection: AsyncConnection, tenant_id: str, key_id: str) -> list[StoredAgent]:
+    """The agents that are bound to this key: no other key may act for them."""
+    query = select(*_COLUMNS).where(of_tenant(agents, tenant_id), agents.c.bound_key_id == key_id)
+    return [StoredAgent.from_row(row) for row in (await connection.execute(query)).mappings()]
+
+
+async def put(connection: AsyncConnection, tenant_id: str, agent: StoredAgent) -> None:
+    """Replaces the row of the same id."""
+    await connection.execute(
+        update(agents)
+        .where(of_tenant(agents, tenant_id), agents.c.agent_id == agent.agent_id)
+        .values(**_values(agent))
+    )
+
+
+def _values(agent: StoredAgent) -> dict[str, Any]:
+    return {**values_of(agent), "permitted_roles": encode(list(agent.permitted_roles))}
+
+
+OF_PODS = "agent/"
+"""Begins the owner of the ids that an agent's enrolled pods use; what follows is the agent's id. A
+pod gets a new key every half hour, so no single key is the owner."""
+FORGOTTEN_AT_ONCE = 1000
+"""The most ids that one transaction forgets: on SQLite, evaluations wait for it."""
+KEY_REVOKED = "key revoked"
+"""Why a sidecar refuses whose own key was revoked."""
+SHOWN = 100
+"""The most sidecars that are listed for one owner."""
+
+
+def owner_of(connection: Connection, tenant_id: str, sidecar_id: str) -> str | None:
+    query = select(sidecar_owners.c.owner).where(
+        of_tenant(sidecar_owners, tenant_id), sidecar_owners.c.sidecar_id == sidecar_id
+    )
+    owner: str | None = connection.execute(query).scalar_one_or_none()
+    return owner
+
+
+class Taker(NamedTuple):
+    """Who wants an id: its owner's name, and the agents that its key speaks for."""
+
+    owner: str
+    agent_ids: tuple[str, ...] | None
+
+
+def take(connection: Connection, tenant_id: str, sidecar_id: str, taker: Taker, now: int) -> bool:
+    """Makes `taker` the one that uses this id, unless another that is live at `now` (microseconds)
+    holds it. Returns whether `taker` has it now."""
+    owner = taker.owner
+    values = {"tenant_id": tenant_id, "sidecar_id": sidecar_id, "owner": owner, "since": now}
+    connection.execute(insert_if_absent(sidecar_owners, connection.dialect), values)
+    present = owner_of(connection, tenant_id, sidecar_id)
+    if present == owner:
+        return True
+    if present is not None and _holds(connection, tenant_id, present, taker, now):
+        return False
+    # Of two that take the id of a dead key at the same time, one finds the row changed.
+    done = connection.execute(
+        update(sidecar_owners)
+        .where(
+            of_tenant(sidecar_owners, tenant_id),
+            sidecar_owners.c.sidecar_id == sidecar_id,
+            sidecar_owners.c.owner == present,
+        )
+        .values(owner=owner, since=now)
+    )
+    return done.rowcount == 1
+
+
+def _holds(connection: Connection, tenant_id: str, present: str, taker: Taker, now: int) -> bool:
+    """Whether the present owner keeps its id from `taker`."""
+    if present.startswith(OF_PODS):
+        agent_id = present.removeprefix(OF_PODS)
+        pods = select(documents.c.name).where(
+            of_tenant(documents, tenant_id),
+            documents.c.name == enrolment_name(agent_id),
+            documents.c.body.is_not(None),
+        )
+        return taker.agent_ids != (agent_id,) and connection.execute(pods).first() is not None
+    query = select(api_keys.c.agent_ids).where(
+        of_tenant(api_keys, tenant_id),
+        api_keys.c.key_id == present,
+        api_keys.c.revoked_at.is_(None),
+        api_keys.c.expires_at.is_(None) | (api_keys.c.expires_at > now),
+    )
+    row = connection.execute(query).first()
+    # A key is often replaced by a second one for the same agents before it is revoked, and the
+    # records of a sidecar that goes on with the new one must not count as forged. A key from before
+    # keys had agents is replaced by one for fewer, and can be locked out of no id.
+    if row is None or row.agent_ids is None:
+        return False
+    return tuple(orjson.loads(row.agent_ids)) != taker.agent_ids
+
+
+async def used_by(connection: AsyncConnection, tenant_id: str, owner: str) -> list[str]:
+    """The sidecar ids that this owner uses, in order, at most `SHOWN`."""
+    query = (
+        select(sidecar_owners.c.sidecar_id)
+        .where(of_tenant(sidecar_owners, tenant_id), sidecar_owners.c.owner == owner)
+        .order_by(sidecar_owners.c.sidecar_id)
+        .limit(SHOWN)
+    )
+    return list((await connection.execute(query)).scalars())
+
+
+async def refused_for_key(
+    connection: AsyncConnection, tenant_id: str, rows: Sequence[StoredSidecar]
+) -> list[StoredSidecar]:
+    """The sidecars, with `refusing` for those whose key was revoked, if no other key has their id
+    since: they can't say so by themselves, as their reports are refused."""
+    query = (
+        select(sidecar_owners.c.sidecar_id)
+        .join(
+            api_keys,
+            of_tenant(api_keys, sidecar_owners.c.tenant_id)
+            & (api_keys.c.key_id == sidecar_owners.c.owner),
+        )
+        .where(
+            of_tenant(sidecar_owners, tenant_id),
+            sidecar_owners.c.sidecar_id.in_([row.sidecar_id for row in rows]),
+            api_keys.c.revoked_at.is_not(None),
+        )
+    )
+    revoked = set((await connection.execute(query)).scalars())
+    return [
+        replace(row, refusing=KEY_REVOKED) if row.sidecar_id in revoked else row for row in rows
+    ]
+
+
+def forget(connection: Connection, tenant_id: str, before: int) -> int:
+    """Deletes what was taken before this time (microseconds) by sidecars that are not listed, at
+    most `FORGOTTEN_AT_ONCE`. Returns how many."""
+    listed = select(sidecars.c.sidecar_id).where(of_tenant(sidecars, tenant_id))
+    due = (
+        of_tenant(sidecar_owners, tenant_id),
+        sidecar_owners.c.since < before,
+        sidecar_owners.c.sidecar_id.not_in(listed),
+    )
+    some = select(sidecar_owners.c.sidecar_id).where(*due).limit(FORGOTTEN_AT_ONCE)
+    # The conditions again: an id may have been taken anew between the two.
+    done = connection.execute(
+        delete(sidecar_owners).where(*due, sidecar_owners.c.sidecar_id.in_(some))
+    )
+    return done.rowcount
