@@ -1,8 +1,7 @@
 """Judges checkpoints against a log's tree: is this the log that was signed, by whom, and how far?
 
-Fed with the notes of a file in order, and with notes from outside.
-
-The log must contain each.
+Fed with the notes of a file in order, and with notes from outside: checkpoints that were kept
+elsewhere. The log must contain each of them.
 """
 
 from collections.abc import Mapping, Sequence
