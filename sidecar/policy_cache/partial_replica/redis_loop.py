@@ -182,6 +182,8 @@ class RedisLoop(FeedLoop):
         if self._reader is None:
             self._reader = self.sync.source = await self._connect()
         now = self._clock.monotonic()
+        # What is too large to be in doubt counts already, and is told here.
+        self._settle_doubts(self._reader, (), now)
         if self._reader.doubts and now >= self._key_due:
             await self._learn_key(self._reader, now)
         # Before reading the set: the stream then brings each change that the read misses.

@@ -11,6 +11,7 @@ from policies.ground.signing import Endorsement, Signer
 from policies.sets.merkle_map import path
 from policies.sets.policy_set import role_document, role_name
 from policies.sets.redis_keys import HEAD, changes_key, document_field, doubts_key, set_key
+from sidecar.policy_cache.partial_replica.signature_check import MAX_DOUBT_BYTES
 from tests.sidecar.policy_cache.partial_replica.redis_set import (
     LIMIT,
     allowed,
@@ -163,6 +164,7 @@ async def test_a_key_that_the_control_api_endorses_is_no_forgery_and_any_other_i
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sidecar.policy_cache.partial_replica.redis_loop.KEY_INTERVAL", 0.01)
+    monkeypatch.setattr("sidecar.policy_cache.partial_replica.redis_loop.PAUSE_SECONDS", 0.0)
     async with fake_control_api_with_redis(tmp_path) as control:
         control.create_tenant()
         async with running_sidecar(tmp_path, control, staleness_seconds=LIMIT) as running:
@@ -174,13 +176,20 @@ async def test_a_key_that_the_control_api_endorses_is_no_forgery_and_any_other_i
             control.publish({role_name(ROLE): None})
             await until_async("it asks", lambda: "can't ask the control API who" in caplog.text)
             assert revision(running) < control.revision
+            assert follower.forged == 0
+            # No key could have signed this one, whatever the control API will say.
+            large = bytes(MAX_DOUBT_BYTES + 1)
+            control.redis.xadd(changes_key(control.tenant_id), {"h": large})
+            told = f"a head of tenant `default`, {len(large)} bytes: none is over {MAX_DOUBT_BYTES}"
+            await until_async("it is told", lambda: told in caplog.text)
+            assert follower.forged == 1
             control.feeds = True
             await caught_up(running, control)
-            assert follower.forged == 0
+            assert follower.forged == 1
             foreign = control.head(0, None).sealed(Signer.generate())
             control.redis.xadd(changes_key(control.tenant_id), {"h": foreign})
-            await until_async("it counts", lambda: follower.forged == 1)
-            assert caplog.text.count("Redis holds what Sluice has not signed") == 1
+            await until_async("it counts", lambda: follower.forged == 2)
+            assert caplog.text.count("Redis holds what Sluice has not signed") == 2
             assert f"a head of tenant `default`, {len(foreign)} bytes" in caplog.text
 
 
