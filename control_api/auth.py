@@ -10,10 +10,11 @@ of a key use the key's bucket; a person of OpenID Connect has one of their own.
 """
 
 import hmac
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import islice
-from math import ceil
+from math import ceil, inf
 from typing import NamedTuple, Protocol
 
 from control_api.metrics.labels import RefusalReason
@@ -23,7 +24,7 @@ from control_api.store.tenant_cache import TenantCache
 from control_api.store.tenant_state import TenantState
 from policies.definitions.model import Key
 from policies.ground.clock import Clock
-from policies.ground.errors import Forbidden, TooMany, Unauthorized
+from policies.ground.errors import Forbidden, TooMany, Unauthorized, Unavailable
 from policies.ground.keys import key_digest, well_formed
 
 
@@ -93,6 +94,9 @@ def realm_of(caller: Caller | Superadmin) -> str:
     return caller.tenant_id if isinstance(caller, Caller) else SUPERADMIN_REALM
 
 
+_log = logging.getLogger("sluice.keys")
+
+
 class Authenticator:
     """`superadmin` is the SHA-256 of the superadmin's key, or None if there is no such key."""
 
@@ -103,6 +107,7 @@ class Authenticator:
         self._superadmin = superadmin
         self._now = clock.now
         self._refusals = instruments.http.refusals
+        self._revoked = RevokedKeyLog(tenants, clock)
 
     async def __call__(self, presented: str | None) -> Caller | Superadmin:
         """The caller. Raises `Unauthorized` if no key is presented, `Forbidden` if the key is not
@@ -135,12 +140,55 @@ class Authenticator:
         # A revoked key has no document from the moment its revocation is answered. It gets the
         # message of an unknown key: a caller can't probe which keys once existed.
         if tenant is None or key is None:
+            if tenant is not None:
+                await self._revoked.called(tenant.tenant_id, digest)
             raise self._refused(RefusalReason.unknown, "the API key is not valid")
         return tenant, key
 
     def _refused(self, why: RefusalReason, message: str) -> Forbidden:
         self._refusals.labels(why).inc()
         return Forbidden(message)
+
+
+REPEAT_SECONDS = 3600.0
+"""The shortest time between two lines about calls with the same revoked key."""
+MAX_TOLD = 4096
+"""The most keys of which the time of the last line is kept."""
+
+
+class RevokedKeyLog:
+    """Logs that a revoked key is still in use, once an hour for each key: its caller is only told
+    that the key is not valid, so only this log tells whose it was."""
+
+    def __init__(self, tenants: TenantCache, clock: Clock) -> None:
+        self._tenants = tenants
+        self._monotonic = clock.monotonic
+        self._told_at: dict[bytes, float] = {}
+
+    async def called(self, tenant_id: str, digest: bytes) -> None:
+        """Note a call with a key of this tenant that is not in force."""
+        now = self._monotonic()
+        if now - self._told_at.get(digest, -inf) < REPEAT_SECONDS:
+            return
+        # Noted before the read: calls that arrive during it need no line and no read.
+        self._told_at.pop(digest, None)
+        while len(self._told_at) >= MAX_TOLD:
+            self._told_at.pop(next(iter(self._told_at)))
+        self._told_at[digest] = now
+        try:
+            key = await self._tenants.revoked_key(tenant_id, digest)
+        except Unavailable:
+            # The answer does not depend on it: the key is refused, and the next call is logged.
+            self._told_at.pop(digest, None)
+            return
+        # A key that a pod enrolled for ends without a revocation, and its sidecar gets another.
+        if key is not None:
+            _log.warning(
+                "a call with key %s of tenant `%s` was refused, as the key is revoked: its user "
+                "needs a new one, or somebody else has it (told once an hour)",
+                key,
+                tenant_id,
+            )
 
 
 BURST_SECONDS = 1.0

@@ -87,6 +87,11 @@ class TenantCache:
             self._owners[digest] = tenant_id
         return await self.get(tenant_id)
 
+    async def revoked_key(self, tenant_id: str, digest: bytes) -> key_rows.NamedKey | None:
+        """The tenant's revoked key with this SHA-256, from the store; None without one."""
+        async with self._store.reading(tenant_id) as connection:
+            return await key_rows.revoked(connection, tenant_id, digest)
+
     async def follow(self) -> None:
         """Runs forever: picks up the changes that other processes commit. While the store is down,
         the cached state stays in force, as in a sidecar that is cut off."""

@@ -115,6 +115,37 @@ async def get(connection: AsyncConnection, tenant_id: str, key_id: str) -> Store
     return None if row is None else StoredKey.from_row(row)
 
 
+MAX_NAMED = 3
+"""The most agents of a key that one line of the log names."""
+
+
+class NamedKey(NamedTuple):
+    """A key as the log names it, without its digest. `agents` is the agent that it is bound to, or
+    those that a sidecar's key speaks for; empty without any."""
+
+    key_id: str
+    name: str
+    scope: Scope
+    agents: tuple[str, ...]
+
+    @classmethod
+    def from_row(cls, row: RowMapping) -> "NamedKey":
+        # A sidecar's key from before keys had agents speaks for all.
+        spoken = _tuple(row["agent_ids"]) or (("*",) if row["scope"] == "sidecar" else ())
+        bound = row["bound_agent_id"]
+        return cls(row["key_id"], row["name"], row["scope"], spoken if bound is None else (bound,))
+
+    def __str__(self) -> str:
+        # Callers chose the names: no line breaks or terminal codes in the log.
+        shown = ", ".join(f"{each!a}" for each in self.agents[:MAX_NAMED])
+        more = f" and {len(self.agents) - MAX_NAMED} more" if len(self.agents) > MAX_NAMED else ""
+        agents = f", agent{'s' * (len(self.agents) > 1)} {shown}{more}" if self.agents else ""
+        return f"`{self.key_id}` ({self.name!a}, scope {self.scope}{agents})"
+
+
+_NAMED = [api_keys.c[name] for name in ("key_id", "name", "scope", "bound_agent_id", "agent_ids")]
+
+
 class Expiring(NamedTuple):
     """A key that is not revoked and will expire, without its digest."""
 
@@ -135,6 +166,17 @@ async def expiring(
     )
     query = query.order_by(api_keys.c.expires_at, api_keys.c.key_id).limit(limit)
     return [Expiring(*row) for row in await connection.execute(query)]
+
+
+async def revoked(connection: AsyncConnection, tenant_id: str, digest: bytes) -> NamedKey | None:
+    """The revoked key with this SHA-256; None without one."""
+    query = select(*_NAMED).where(
+        of_tenant(api_keys, tenant_id),
+        api_keys.c.digest == digest,
+        api_keys.c.revoked_at.is_not(None),
+    )
+    row = (await connection.execute(query)).mappings().one_or_none()
+    return None if row is None else NamedKey.from_row(row)
 
 
 async def known(connection: AsyncConnection, tenant_id: str, key_id: str) -> bool:

@@ -60,10 +60,13 @@ def test_the_secret_is_nowhere_in_the_data_directory(fresh: ControlApi) -> None:
     fresh.start()
 
 
-def test_an_expired_or_revoked_key_opens_nothing_and_can_t_be_rotated(fresh: ControlApi) -> None:
+def test_an_expired_or_revoked_key_opens_nothing_and_can_t_be_rotated(
+    fresh: ControlApi, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made: dict[str, Any] = {}
+    body = {"name": "é", "scope": "read", "bound_agent_id": "agt_k"}
     for fields, days in (({}, 365), ({"expires_days": 3650}, 3650), ({"expires_days": 1}, 1)):
-        made = fresh.admin("POST", "/v1/keys", {"name": "k", "scope": "read", **fields})
+        made = fresh.admin("POST", "/v1/keys", {**body, **fields})
         lasts = micros(made["expires_at"]) - micros(made["created_at"])
         assert lasts == days * DAY * 1_000_000
     path = f"/v1/keys/{made['key_id']}/rotate"
@@ -75,7 +78,14 @@ def test_an_expired_or_revoked_key_opens_nothing_and_can_t_be_rotated(fresh: Con
     assert (answer.status, "expired" in answer.body["message"]) == (409, True)
     fresh.time.ahead = 0
     fresh.admin("DELETE", f"/v1/keys/{made['key_id']}")
-    assert fresh.call("GET", "/v1/keys", key=made["key"]).status == 403
+    # The log says whose key it was, once an hour.
+    for repeat, count in ((3600.0, 1), (3600.0, 1), (0.0, 2)):
+        monkeypatch.setattr("control_api.auth.REPEAT_SECONDS", repeat)
+        assert fresh.call("GET", "/v1/keys", key=made["key"]).status == 403
+        assert caplog.text.count("as the key is revoked") == count
+    name = f"`{made['key_id']}` ('\\xe9', scope read, agent 'agt_k')"
+    assert caplog.text.count(f"a call with key {name} of tenant `default` was refused") == 2
+    assert made["key"] not in caplog.text
     answer = fresh.call("POST", path)
     assert (answer.status, "revoked" in answer.body["message"]) == (409, True)
     assert fresh.call("POST", "/v1/keys/key_none/rotate").status == 404
