@@ -1,7 +1,7 @@
 """Warns before API keys expire, and deletes expired keys of enrolled pods.
 
 Each tenant's next expiries are read every hour and after a change of its keys; a scrape shows the
-last result. No secret is read: only a key's id, name, scope and expiry.
+last result. No secret is read: only a key's id, name, scope, agents and expiry.
 """
 
 import asyncio
@@ -102,25 +102,23 @@ class KeyExpiry:
             )
             return
         if found:
-            self._next[tenant_id] = found[0].expires_at
+            self._next[tenant_id] = found[0][1]
         else:
             self._next.pop(tenant_id, None)
-        for key in found:
-            if key.expires_at - now <= WARN_DAYS * DAY:
-                self._warn(tenant_id, key, now)
+        for key, expires_at in found:
+            if expires_at - now <= WARN_DAYS * DAY:
+                self._warn(tenant_id, key, expires_at - now)
 
-    def _warn(self, tenant_id: str, key: key_rows.Expiring, now: int) -> None:
+    def _warn(self, tenant_id: str, key: key_rows.NamedKey, left: int) -> None:
         monotonic = self._clock.monotonic()
         if monotonic - self._warned.get(key.key_id, -math.inf) < REPEAT_SECONDS:
             return
         self._warned[key.key_id] = monotonic
         _log.warning(
-            "key `%s` (%s, scope %s) of tenant `%s` expires in %.1f days: create a new one in time",
-            key.key_id,
-            ascii(key.name),  # a caller chose it: no line breaks or terminal codes in the log
-            key.scope,
+            "key %s of tenant `%s` expires in %.1f days: create a new one in time",
+            key,
             tenant_id,
-            (key.expires_at - now) / DAY,
+            left / DAY,
         )
 
     def _published(self, tenant_id: str, published: Published) -> None:

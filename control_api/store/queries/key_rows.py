@@ -146,26 +146,18 @@ class NamedKey(NamedTuple):
 _NAMED = [api_keys.c[name] for name in ("key_id", "name", "scope", "bound_agent_id", "agent_ids")]
 
 
-class Expiring(NamedTuple):
-    """A key that is not revoked and will expire, without its digest."""
-
-    key_id: str
-    name: str
-    scope: Scope
-    expires_at: int
-
-
 async def expiring(
     connection: AsyncConnection, tenant_id: str, now: int, limit: int
-) -> list[Expiring]:
-    """The live keys that expire next, soonest first."""
-    query = select(*(api_keys.c[name] for name in Expiring._fields)).where(
+) -> list[tuple[NamedKey, int]]:
+    """The live keys that expire next, soonest first, each with the time (microseconds)."""
+    query = select(*_NAMED, api_keys.c.expires_at).where(
         of_tenant(api_keys, tenant_id),
         api_keys.c.revoked_at.is_(None),
         api_keys.c.expires_at > now,
     )
     query = query.order_by(api_keys.c.expires_at, api_keys.c.key_id).limit(limit)
-    return [Expiring(*row) for row in await connection.execute(query)]
+    rows = (await connection.execute(query)).mappings()
+    return [(NamedKey.from_row(row), row["expires_at"]) for row in rows]
 
 
 async def revoked(connection: AsyncConnection, tenant_id: str, digest: bytes) -> NamedKey | None:

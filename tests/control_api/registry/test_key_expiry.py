@@ -76,12 +76,14 @@ def test_the_log_warns_of_a_key_once_a_day_from_14_days_before(
 ) -> None:
     with running_control_api(tmp_path) as api:
         far = made(api, expires_days=15)
-        near = made(api, name="loan agents", expires_days=13)
+        near = made(
+            api, name="loan agents", scope="evaluate", bound_agent_id="agt_loans", expires_days=13
+        )
         until("it warns", lambda: warnings(caplog))
         (told,) = warnings(caplog)
         assert told == (
-            f"key `{near['key_id']}` ('loan agents', scope read) of tenant `default` expires in "
-            "13.0 days: create a new one in time"
+            f"key `{near['key_id']}` ('loan agents', scope evaluate, agent 'agt_loans') of tenant "
+            "`default` expires in 13.0 days: create a new one in time"
         )
         assert near["key"] not in told
         assert seconds(api) == about(13)
