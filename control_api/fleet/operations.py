@@ -186,8 +186,11 @@ async def _wait_for_revision(
             )
         # A drain ends the wait like its timeout: the response lists the sidecars still behind.
         left = until - fleet.clock.monotonic()
-        if not rows or left <= 0 or fleet.stopping.is_set():
+        if not rows:
             return rows
+        if left <= 0 or fleet.stopping.is_set():
+            async with fleet.store.reading(tenant.tenant_id) as connection:
+                return await refused_for_key(connection, tenant.tenant_id, rows)
         await tenant.wait_report(min(left, POLL_SECONDS))
 
 

@@ -79,6 +79,8 @@ def test_a_report_is_listed_as_it_was_sent(either_tenant: ControlApi) -> None:
     either_tenant.admin("DELETE", f"/v1/keys/{made['key_id']}")
     refusing = {row["sidecar_id"]: row["refusing"] for row in either_tenant.admin("GET", LIST)}
     assert refusing == {"s-1": None, "s-2": None, "s-3": "key revoked"}
+    behind = either_tenant.admin("GET", f"{LIST}?wait_for=999999&timeout=0")
+    assert {row["sidecar_id"]: row["refusing"] for row in behind}["s-3"] == "key revoked"
 
 
 def test_unknown_fields_of_a_newer_sidecar_are_ignored(api: ControlApi) -> None:
