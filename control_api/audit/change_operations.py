@@ -15,7 +15,7 @@ from control_api.edge.requests import Identifier, ListRequest, QueryInt, Time
 from control_api.log import change_history
 from control_api.log.change_history import Change, ChangeFilters
 from control_api.log.judging import rejected_records
-from control_api.store.queries import sidecar_rows
+from control_api.store.queries import key_rows, sidecar_rows
 from policies.ground.canonical import micros, rfc3339
 
 _NOW = "2026-01-31T12:00:00.000000Z"
@@ -36,6 +36,7 @@ class ChangeResponse:
     object_id: str
     action: str
     actor: str
+    actor_name: str | None
     before: dict[str, Any] | None
     after: dict[str, Any] | None
     reason: str | None
@@ -49,6 +50,7 @@ class ChangeResponse:
         "object_id": "agt_loans",
         "action": "status",
         "actor": "key_3nB7xGvQ2mT5kWc8LpR0aZ",
+        "actor_name": "Ann Okafor",
         "before": {"status": "pending_approval", "updated_at": _NOW},
         "after": {"status": "approved", "updated_at": _NOW},
         "reason": "the review board asked for it",
@@ -170,12 +172,16 @@ async def list_changes(
         audit.store, caller.tenant_id, filters, request.limit, request.seq()
     )
     after = None if page.next is None else (page.next,)
-    return Page([_change(each) for each in page.changes], after)
+    names: dict[str, str] = {}
+    if actors := {each.actor for each in page.changes}:
+        async with audit.store.reading(caller.tenant_id) as connection:
+            names = await key_rows.names(connection, caller.tenant_id, actors)
+    return Page([_change(each, names.get(each.actor)) for each in page.changes], after)
 
 
-def _change(change: Change) -> ChangeResponse:
+def _change(change: Change, actor_name: str | None) -> ChangeResponse:
     shown = {name: getattr(change, name) for name in Change._fields if name != "leaf_hash"}
-    return ChangeResponse(hash=change.leaf_hash.hex(), **shown)
+    return ChangeResponse(hash=change.leaf_hash.hex(), actor_name=actor_name, **shown)
 
 
 class RejectedRequest(ListRequest):

@@ -20,6 +20,7 @@ FIELDS = {
     "active": "Whether the tenant's keys work. `false` once the tenant is deactivated.",
     "activity": "The agent's activity during the last 7 days.",
     "actor": "Who did it: a key's id, `disk` (a policy file), `enrolment` or `system`.",
+    "actor_name": "The name of the key that did it, also of a revoked one; null if no key did.",
     "added": "The names of policies that are new in the files.",
     "admin_key": "The tenant's first admin key. Shown only in this response.",
     "after": "The object afterwards: a whole policy, or the members that differ.",

@@ -1,6 +1,6 @@
 """Queries API keys, and the keys of enrolled pods. Of both only the SHA-256 is stored."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -169,6 +169,16 @@ async def revoked(connection: AsyncConnection, tenant_id: str, digest: bytes) ->
     )
     row = (await connection.execute(query)).mappings().one_or_none()
     return None if row is None else NamedKey.from_row(row)
+
+
+async def names(
+    connection: AsyncConnection, tenant_id: str, key_ids: Collection[str]
+) -> dict[str, str]:
+    """The names of those of these ids that are keys, revoked or not."""
+    query = select(api_keys.c.key_id, api_keys.c.name).where(
+        of_tenant(api_keys, tenant_id), api_keys.c.key_id.in_(key_ids)
+    )
+    return {row.key_id: row.name for row in await connection.execute(query)}
 
 
 async def known(connection: AsyncConnection, tenant_id: str, key_id: str) -> bool:

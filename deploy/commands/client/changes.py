@@ -72,13 +72,24 @@ def _explained_if_empty(
 
 def _shown(pages: Iterator[list[dict[str, Any]]]) -> Iterator[list[dict[str, Any]]]:
     for page in pages:
-        yield [{**row, "object_id": _named(row), "changed": in_words(row)} for row in page]
+        yield [_row(each) for each in page]
 
 
-def _named(row: dict[str, Any]) -> str:
-    """Return the object's id, and its name if the entry holds one."""
+def _row(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the row with the object's name beside its id if the entry holds one, and the name of
+    the key that made the change."""
     name = (row["after"] or row["before"] or {}).get("name")
-    return row["object_id"] if name is None else f"{row['object_id']} ({name})"
+    return {
+        **row,
+        "object_id": _named(row["object_id"], name),
+        # An older control API does not name it.
+        "actor": _named(row["actor"], row.get("actor_name")),
+        "changed": in_words(row),
+    }
+
+
+def _named(object_id: str, name: str | None) -> str:
+    return object_id if name is None else f"{object_id} ({name})"
 
 
 def in_words(row: dict[str, Any]) -> str | None:

@@ -252,7 +252,7 @@ def test_the_list_shows_whole_policies_and_what_differs_of_others(either: Contro
     assert (found[1]["before"], found[1]["after"]) == (None, old["policy"])
     assert found[0].keys() == {
         *("seq", "event_id", "hash", "timestamp", "object_type", "object_id"),
-        *("action", "actor", "before", "after", "reason"),
+        *("action", "actor", "actor_name", "before", "after", "reason"),
     }
     [row] = rows_of(api, "SELECT hash FROM log_entries WHERE seq = :seq", seq=found[0]["seq"])
     assert found[0]["hash"] == bytes(row.hash).hex()

@@ -33,6 +33,9 @@ def test_a_change_names_who_made_it_and_what_changed(api: ControlApi, console: V
     api.admin("POST", "/v1/agents", agent)
     status = {"status": "pending_approval", "reason": "the board asked for it"}
     api.call("PATCH", "/v1/agents/agt_changed/status", status, key=key)
+    # A key that was revoked since is named, too.
+    [made] = [each for each in api.admin("GET", "/v1/keys") if each["name"] == "Ann Okafor"]
+    api.admin("DELETE", f"/v1/keys/{made['key_id']}")
     shown = console.get("/console/audit/changes?object_type=agent&object_id=agt_changed")
     assert shown.status == 200
     newest, oldest = _rows(shown.main)

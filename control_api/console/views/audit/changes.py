@@ -32,11 +32,9 @@ class Member(NamedTuple):
 
 
 class ChangeRow(NamedTuple):
-    """A change. `person` is the name of the key that made it, None if it is no key in use: then the
-    actor is a name itself, or a key that was revoked."""
+    """A change, and the members that differ."""
 
     change: ChangeResponse
-    person: str | None
     members: list[Member]
 
 
@@ -47,11 +45,9 @@ async def show_changes(visit: Visit) -> Html:
     values: dict[str, Any] = {"given": given, "changes": [], "next": None, "problem": None}
     try:
         page = await visit.call(list_changes, limit="50", **fields, **visit.times(*TIMES))
-        keys = await visit.call(list_keys, limit="1000")
     except SluiceError as error:
         return Html("audit/changes.html", {**values, "problem": error}, error.status)
-    names = {each.key_id: each.name for each in keys.rows}
-    rows = [ChangeRow(each, names.get(each.actor), members(each)) for each in page.rows]
+    rows = [ChangeRow(each, members(each)) for each in page.rows]
     return Html("audit/changes.html", {**values, "changes": rows, "next": page.next})
 
 

@@ -235,8 +235,12 @@ def test_the_administrative_trail_is_listed(operator: Operator, stack: Stack) ->
     heading, first, second = operator.done(*words).out.splitlines()
     assert heading.split() == ["TIME", "TYPE", "OBJECT", "ACTION", "BY", "CHANGED"]
     assert first[heading.index("CHANGED") :] == "status: draft → pending_approval"
-    assert first.split()[1:5] == ["agent", "agt_c", "status", newest["actor"]]
-    assert second.split()[3:] == [oldest["action"], oldest["actor"], "-"]
+    by = f"{newest['actor']} ({newest['actor_name']})"
+    assert first[: heading.index("CHANGED")].split(maxsplit=4)[1:] == [
+        *("agent", "agt_c", "status"),
+        by.ljust(heading.index("CHANGED") - heading.index("BY")),
+    ]
+    assert second[heading.index("ACTION") :].split(maxsplit=1)[1] == f"{by}  -"
     assert len(operator.done(*words, "--action", "status", "--json").json) == 1
     empty = operator.done("changes", "--by", "nobody", "--to", "1h")
     assert "no change matches --by nobody: an id is meant" in empty.err
