@@ -25,7 +25,7 @@ from typing import NamedTuple
 from policies.ground.canonical import b64
 from policies.ground.errors import worded
 from sidecar.spool.instance import Instance, Segment
-from sidecar.spool.reading.reader import payload_hash
+from sidecar.spool.reading.reader import WaitingSince, payload_hash, waiting_since
 from sidecar.spool.storage.disk import Disk
 from sidecar.spool.storage.frames import Header, Scan, read_header, scan
 from sidecar.spool.storage.layout import (
@@ -58,7 +58,7 @@ class Resumed(NamedTuple):
 @dataclass(slots=True)
 class Recovered:
     """`undeclared` instances ended without a gap record on disk; `held` counts the bytes of all
-    segments."""
+    segments; `waiting` says since when unacknowledged records wait."""
 
     instances: list[Instance] = field(default_factory=list)
     undeclared: list[Instance] = field(default_factory=list)
@@ -66,6 +66,7 @@ class Recovered:
     spares: list[Path] = field(default_factory=list)
     ordinal: int = 0
     held: int = 0
+    waiting: list[WaitingSince] = field(default_factory=list)
 
 
 class _LastSegment(NamedTuple):
@@ -108,6 +109,7 @@ def recover(disk: Disk, root: Path, source: str, segment_bytes: int) -> Recovere
         found.held += sum(segment.size for segment in instance.segments)
         if instance.ending is not None and not instance.ending.declared:
             found.undeclared.append(instance)
+    found.waiting = waiting_since(disk, found.instances)
     return found
 
 

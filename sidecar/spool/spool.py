@@ -78,7 +78,7 @@ async def open_components(
         resources = SpoolResources(
             root, source_id, size, disk, executor, clock, random_bytes, settings.mode != "strict"
         )
-        backlog = Backlog(resources, quota, found.instances, keep)
+        backlog = Backlog(resources, quota, found.instances, keep, found.waiting)
         maintenance = Maintenance(
             SegmentPool(root, disk, quota, size, found.spares, clock.monotonic),
             backlog,
@@ -312,8 +312,8 @@ class Spool:
         return self._appender.waiting
 
     def oldest_age(self) -> float:
-        """Return the seconds that the oldest unshipped record has been on disk; 0 if all are
-        shipped."""
+        """Return the seconds that the oldest unshipped record has been on disk, also under a former
+        process; 0 if all are shipped."""
         return self._backlog.oldest_age()
 
     @property

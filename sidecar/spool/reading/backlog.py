@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from sidecar.spool.instance import Instance, RecordPosition, Segment, SpoolResources
 from sidecar.spool.reading.oldest_age import OldestAge
-from sidecar.spool.reading.reader import InstanceReader, RecordBatch
+from sidecar.spool.reading.reader import InstanceReader, RecordBatch, WaitingSince
 from sidecar.spool.reading.retention import RetainedInstances, ShippedFiles
 from sidecar.spool.storage.layout import Ending, Quota
 
@@ -30,7 +30,8 @@ class Reusable(NamedTuple):
 
 class Backlog:
     """The instances of a spool; the last may be the one being written (`current`). One reader at a
-    time: `read`, then `acknowledge`."""
+    time: `read`, then `acknowledge`. `waiting` says since when those wait that were there at the
+    start."""
 
     def __init__(
         self,
@@ -38,6 +39,7 @@ class Backlog:
         quota: Quota,
         instances: Iterable[Instance],
         retain_bytes: int,
+        waiting: Iterable[WaitingSince] = (),
     ) -> None:
         self.instances: deque[Instance] = deque(instances)
         self.current: Instance | None = None
@@ -51,6 +53,10 @@ class Backlog:
         self._monotonic = monotonic = resources.clock.monotonic
         self._files = ShippedFiles(resources.disk, monotonic)
         self._oldest = OldestAge(monotonic)
+        now = resources.clock.now()
+        # The wall clock may have been put back since: an age is never negative.
+        ages = [(each.position, max(0, now - each.time) / 1e6) for each in waiting]
+        self._oldest.restore(self.depth, ages)
         self._retained = RetainedInstances(monotonic, retain_bytes)
         for instance in self.instances:
             self._retained.retain(instance)
@@ -82,8 +88,8 @@ class Backlog:
         return "; ".join(parts) or "the segments in use and those that are ready take it"
 
     def oldest_age(self) -> float:
-        """Return the seconds since the oldest unacknowledged record reached the disk, or since the
-        start if it was there before; 0 if nothing waits."""
+        """Return the seconds since the oldest unacknowledged record reached the disk, before the
+        start by the record's own time; 0 if nothing waits."""
         return self._oldest.seconds()
 
     def quiet_seconds(self) -> float:

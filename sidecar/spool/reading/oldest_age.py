@@ -5,7 +5,7 @@ arrived. Knows nothing of records.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import islice
 
 MARK_SECONDS = 0.25
@@ -25,6 +25,15 @@ class OldestAge:
         self._spacing = MARK_SECONDS
         self._left = 0
         self._reached = 0
+
+    def restore(self, depth: int, ages: Iterable[tuple[int, float]]) -> None:
+        """Begin with `depth` items that are there already. `ages` has, in order, positions and the
+        age in seconds of the items from each on."""
+        now = self._monotonic()
+        self._marks.extend((position, now - age) for position, age in ages)
+        # Without any age, they count as arriving when `grow_to` first tells of them.
+        if self._marks:
+            self._reached = depth
 
     def grow_to(self, depth: int) -> None:
         reached = self._left + depth

@@ -2,13 +2,13 @@
 a record that is not on disk must not get into the log. Blocks. Knows nothing of acknowledgement.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import orjson
 
-from policies.ground.canonical import encode
+from policies.ground.canonical import encode, micros
 from policies.trail.spool_chain import core_hash
 from sidecar.spool.instance import Instance, RecordPosition, Segment
 from sidecar.spool.storage.disk import Disk
@@ -167,6 +167,38 @@ class InstanceReader:
         except FileNotFoundError as error:
             # Unlike other errors of the disk this one is final: trying again finds no file either.
             raise UnreadableRecord(self.instance, n, f"{segment.path.name} is missing") from error
+
+
+class WaitingSince(NamedTuple):
+    """The time of an unacknowledged record, in microseconds; `position` counts those before it."""
+
+    position: int
+    time: int
+
+
+def waiting_since(disk: Disk, instances: Iterable[Instance]) -> list[WaitingSince]:
+    """Return the time of the first unacknowledged record, and of the first of each later segment:
+    to read every record would delay the start by the size of the spool."""
+    found, before = [], 0
+    for instance in instances:
+        later = [each.first for each in instance.segments if each.first > instance.acked]
+        for n in (instance.acked, *later):
+            if n < instance.end and (time := _time_of(disk, instance, n)) is not None:
+                found.append(WaitingSince(before + n - instance.acked, time))
+        before += instance.unshipped
+    return found
+
+
+def _time_of(disk: Disk, instance: Instance, n: int) -> int | None:
+    start = instance.before(n)
+    if start is None:
+        return None
+    try:
+        batch, _ = InstanceReader.of(disk, instance, start).read_batch(n, n + 1, 1, RUN)
+    except (OSError, UnreadableRecord):
+        # The shipper will meet the same fault, and tells it. Only the age depends on it here.
+        return None
+    return micros(orjson.loads(batch.payloads[0])["core"]["src"]["t"])
 
 
 def payload_hash(payload: bytes) -> bytes:

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from policies.ground.clock import Clock
 from sidecar.spool.storage.disk import Disk
 from sidecar.spool.storage.layout import Ending, read_ending, write_ending
 from tests.sidecar.spool.running_spool import (
+    CLOCK,
     SEGMENT,
     FaultyDisk,
     check_chain,
@@ -107,9 +109,19 @@ async def test_acknowledged_records_are_not_sent_again_after_a_restart(stopped_s
         batch = await spool.batch(1, 1)
         assert batch is not None
         await spool.acknowledge(batch.instance, 2)
-    async with running_spool(stopped_spool) as spool:
+    # An hour later: a restart makes what waits no younger.
+    clock = Clock(lambda: CLOCK.now() + 3_600_000_000, CLOCK.monotonic)
+    async with running_spool(stopped_spool, clock=clock) as spool:
         assert spool.depth == 2
-        assert eids(await shipped(spool)) == ["3", "4"]
+        await keep(spool, "later")
+        assert 3600 <= spool.oldest_age() < 3660
+        batch = await spool.batch(SEGMENT, 2)
+        assert batch is not None
+        assert (batch.first_n, batch.last_n) == (3, 4)
+        await spool.acknowledge(batch.instance, 4)
+        assert spool.oldest_age() < 60
+        assert eids(await shipped(spool)) == ["later"]
+        assert spool.oldest_age() == 0
 
 
 @pytest.mark.parametrize("note", [b"", b"half", b"\0" * 12, b"\xff" * 12])
