@@ -140,6 +140,7 @@ class Components:
             # That mode answers without a record, and so denies nothing for want of room.
             None if settings.spool.mode == "best_effort" else spool,
             self._agent_with_file,
+            self.readiness,
             self.reporter.wake,
         )
         observations = self._observe(sessions, settings)

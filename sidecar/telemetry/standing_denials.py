@@ -17,7 +17,7 @@ from policies.ground.process.outage_logger import RepeatingOutageLogger
 from policies.sets.policy_set import NoPolicySet, PolicySet
 from sidecar.control.identity import EnrolledIdentity, Identity
 from sidecar.live_keys import AgentIdentity
-from sidecar.metrics.readiness import Probe
+from sidecar.metrics.readiness import Probe, Readiness
 from sidecar.policy_cache.policy_store import CacheDamaged
 from sidecar.policy_cache.policy_view import MissingDocument, PolicyView
 from sidecar.policy_cache.replica import Follower
@@ -42,7 +42,7 @@ class _NotKnown(Exception):
 class StandingDenials:
     """The loop. `agent` speaks through the proxy's ports; None without one, or if it enrols, which
     tells of its keys itself. `spool` is None if nothing is denied for it. `changed` is called
-    when a state begins or ends."""
+    when a state begins or ends, and when a part becomes ready, or is not ready any more."""
 
     def __init__(
         self,
@@ -50,10 +50,13 @@ class StandingDenials:
         follower: Follower,
         spool: Spool | None,
         agent: AgentIdentity | None,
+        readiness: Readiness,
         changed: Callable[[], None],
     ) -> None:
         self._policies = policies
         self._follower = follower
+        self._readiness = readiness
+        self._not_ready: set[str] = set()
         self._changed = changed
         self._told_from = policies.monotonic() + START_SECONDS
         self._wanted = asyncio.Event()
@@ -126,6 +129,12 @@ class StandingDenials:
                 state.recovered()
             if (problem is None) != (before is None):
                 self._changed()
+        # After a restart nothing changes in the policy set when it is confirmed, and no state ends
+        # that was not told.
+        not_ready = {*self._readiness.problems()}
+        if not_ready != self._not_ready:
+            self._not_ready = not_ready
+            self._changed()
 
     def _state(
         self, probe: Probe, what: str, back: str, pause: float = CAUSE_SECONDS

@@ -1,6 +1,7 @@
 """What denies every request is told in the log when it begins and when it ends, and in the fleet's
 list."""
 
+import asyncio
 from pathlib import Path
 
 import orjson
@@ -146,7 +147,10 @@ async def test_a_role_that_the_agent_does_not_have_is_told_until_it_has_it(
 
 
 async def test_a_stale_set_and_a_freeze_are_told_when_they_begin_and_end(
-    sidecar: RunningSidecar, control: FakeControlApi, caplog: pytest.LogCaptureFixture
+    sidecar: RunningSidecar,
+    control: FakeControlApi,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     parts = sidecar.parts
 
@@ -167,6 +171,19 @@ async def test_a_stale_set_and_a_freeze_are_told_when_they_begin_and_end(
     await publish(None)
     await parts.reporter.report()
     assert control.reports[-1]["refusing"] is None
+    # While it starts, the log says nothing of a set that is not confirmed yet. The fleet's list
+    # shows it, and not until the next regular report.
+    monkeypatch.setattr("sidecar.telemetry.status.INTERVAL_SECONDS", 3600.0)
+    lines = len(caplog.messages)
+    parts.policies.freshness.expire("no answer yet")
+    parts.standing_denials.look()
+    reporter = asyncio.create_task(parts.reporter.run())
+    await until_async("it reports why", lambda: control.reports[-1]["refusing"] is not None)
+    parts.policies.freshness.confirm(parts.policies.monotonic())
+    parts.standing_denials.look()
+    await until_async("it reports the end", lambda: control.reports[-1]["refusing"] is None)
+    reporter.cancel()
+    assert len(caplog.messages) == lines
     parts.policies.freshness.expire("the key was refused")
     sidecar.clock.ahead = 10.0
     parts.standing_denials.look()
