@@ -97,10 +97,11 @@ class LiveKeys:
 
 class KeyFault(NamedTuple):
     """The reason why a key does not serve an agent, and the name of the denials that follow from
-    it."""
+    it. `owner` is for the log alone: which key it is, and whose; empty if it is not known."""
 
     why: str
     denial: str
+    owner: str = ""
 
 
 class AgentIdentity:
@@ -148,17 +149,21 @@ class AgentIdentity:
             expired = self._keys.expired(digest)
             why = "has expired" if expired else "is unknown or revoked"
             return KeyFault(why, "key_not_valid")
+        # If the files of two agents are swapped, this tells which was taken for which.
+        bound = "" if key.bound_agent_id is None else f" of agent `{key.bound_agent_id}`"
+        owner = f"key `{key.key_id}`{bound}"
         if key.scope not in EVALUATING_SCOPES:
-            return KeyFault("has another scope than `evaluate` or `admin`", "key_not_valid")
+            return KeyFault("has another scope than `evaluate` or `admin`", "key_not_valid", owner)
         # The same conditions as in checks 3 and 4 of each request. The texts have no ids, since
         # `/health/ready` shows them to anyone.
         if key.permitted_roles and self._role not in key.permitted_roles:
-            return KeyFault("is not for the role `agent.role`", "key_role_restriction")
+            return KeyFault("is not for the role `agent.role`", "key_role_restriction", owner)
         if key.bound_agent_id is not None and key.bound_agent_id != self._id:
-            return KeyFault("is bound to another agent than `agent.id`", "key_agent_binding")
+            return KeyFault("is bound to another agent than `agent.id`", "key_agent_binding", owner)
         agent = None if self._id is None else self._keys.policy_set.agent(self._id)
         if agent is not None and agent.bound_key_id not in (None, key.key_id):
-            return KeyFault("is not the one that `agent.id` is bound to", "key_agent_binding")
+            why = "is not the one that `agent.id` is bound to"
+            return KeyFault(why, "key_agent_binding", owner)
         return None
 
     def role_fault(self) -> str | None:

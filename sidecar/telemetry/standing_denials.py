@@ -84,7 +84,7 @@ class StandingDenials:
         if agent is not None:
             self._states.append(
                 self._state(
-                    lambda: _agent_key_problem(policies, agent),
+                    lambda: _agent_key_problem(policies, agent, named=True),
                     "every proxied request is denied for the agent's key",
                     "the agent's key is valid, and proxied requests are decided",
                     # An operator may try one wrong key after the other: each cause is logged at
@@ -198,8 +198,11 @@ def agent_key_problem(policies: PolicyView, agent: AgentIdentity) -> str | None:
         return None
 
 
-def _agent_key_problem(policies: PolicyView, agent: AgentIdentity) -> str | None:
-    """Like `agent_key_problem`, but raises `_NotKnown` if it can't be known."""
+def _agent_key_problem(
+    policies: PolicyView, agent: AgentIdentity, *, named: bool = False
+) -> str | None:
+    """Like `agent_key_problem`, but raises `_NotKnown` if it can't be known. `named` adds which key
+    it is, and whose: the log may say that, and `/health/ready`, which anyone may read, not."""
     if policies.stale():
         raise _NotKnown
     try:
@@ -210,7 +213,8 @@ def _agent_key_problem(policies: PolicyView, agent: AgentIdentity) -> str | None
         return None
     key = "the key in `agent.key_file`" if agent.file_fault is None else "the agent's key in use"
     file = "" if agent.file_fault is None else f", and {agent.file_fault}"
-    return f"{key} {fault.why} (`{fault.denial}`){file}: write a valid one into that file"
+    owner = f", it is {fault.owner}" if named and fault.owner else ""
+    return f"{key} {fault.why} (`{fault.denial}`){owner}{file}: write a valid one into that file"
 
 
 def agent_role_problem(policies: PolicyView, agent: AgentIdentity) -> str | None:

@@ -64,7 +64,10 @@ async def test_an_agent_s_key_that_is_not_valid_is_told_and_replaced_by_the_file
         "`agent.id`: write one that fits into that file"
     )
     assert denied.startswith("every proxied request is denied for the agent's key: ")
-    assert "is bound to another agent than `agent.id` (`key_agent_binding`)" in denied
+    # Whose key it is stands in the log alone: anyone may read whether the sidecar is ready.
+    why = "is bound to another agent than `agent.id` (`key_agent_binding`)"
+    assert f"{why}, it is key `key_o` of agent `agt_other`: write a valid one" in denied
+    assert f"{why}: write a valid one" in (await sidecar.problems())["agent_key"]
     file.write_text(READ_KEY)
     await parts.agent_key_file.follow()
     parts.standing_denials.look()
