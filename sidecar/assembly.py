@@ -37,6 +37,7 @@ from sidecar.key_files import AgentKeyFile, OwnKeyFile
 from sidecar.live_keys import AgentIdentity, EnrolledAgent, LiveKeys
 from sidecar.metrics.metrics import Metrics, Observations
 from sidecar.metrics.readiness import Readiness
+from sidecar.outlook import Outlook
 from sidecar.platform.key_file import read_key
 from sidecar.policy_cache.cache_file import CacheFile
 from sidecar.policy_cache.freshness import Freshness
@@ -147,18 +148,8 @@ class Components:
         recorder = Recorder(spool, self.metrics, clock, random_bytes, self.policies.masks)
         self.heartbeats = Heartbeats(recorder, self.policies, clock.monotonic)
         self.exporter = self._make_exporter(settings, observations, random_bytes)
-        self.enforcer = Enforcer(
-            self.policies,
-            sessions,
-            recorder,
-            self.metrics,
-            random_bytes,
-            None if self.exporter is None else self.exporter.tracer,
-            ConfiguredLevels(settings.sources).level,
-        )
+        self.enforcer = self._make_enforcer(settings, sessions, recorder, random_bytes)
         self.enroller = self._make_enroller(settings, observations)
-        self._hold_to_own_agents(settings, sessions)
-        self.enforcer.key_now = self._key_now
         self._renderer, self._request_id_prefix = ResponseRenderer(clock), random_bytes(4).hex()
         # All listeners share these: no source may lead back to any of the ports, and together
         # the ports hold no more body bytes than the budget.
@@ -248,7 +239,7 @@ class Components:
         return exporter
 
     def _own_servers(self, settings: SidecarSettings) -> list[HttpServer]:
-        catalog = SourceCatalog(settings.sources, self._agent, self.policies, self.enforcer)
+        catalog = SourceCatalog(settings.sources, self._agent, self.enforcer.outlook)
         api = Api(self.enforcer, catalog, self.readiness, self.metrics)
         agents, apart = self.replica.agent_documents(), settings.metrics_listen
         routes = {**api.routes(), **authzen_routes(settings, self.enforcer, agents, self.clock)}
@@ -356,12 +347,26 @@ class Components:
         watch_enrolment(observations, enroller, identity)
         return enroller
 
-    def _hold_to_own_agents(self, settings: SidecarSettings, sessions: SessionRegistry) -> None:
-        speaks_for = self._speaks_for
-        self.enforcer.speaks_for = speaks_for
-        self.enforcer.enrolled = settings.enrol is not None
+    def _make_enforcer(
+        self,
+        settings: SidecarSettings,
+        sessions: SessionRegistry,
+        recorder: Recorder,
+        random_bytes: Callable[[int], bytes],
+    ) -> Enforcer:
         if settings.given_least_documents:
-            sessions.hears_of = speaks_for
+            sessions.hears_of = self._speaks_for
+        outlook = Outlook(
+            self.policies,
+            sessions,
+            ConfiguredLevels(settings.sources).level,
+            self._speaks_for,
+            enrolled=settings.enrol is not None,
+        )
+        tracer = None if self.exporter is None else self.exporter.tracer
+        enforcer = Enforcer(outlook, recorder, self.metrics, random_bytes, tracer)
+        enforcer.key_now = self._key_now
+        return enforcer
 
     def _make_doors(self, settings: SidecarSettings) -> Doors:
         # Without an agent in the settings, no door speaks with its key.

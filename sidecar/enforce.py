@@ -18,34 +18,29 @@ of how the policy set gets here.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import NamedTuple
 
 from policies.candidates import differences
-from policies.checks.finding import CheckOutcome, Facts
-from policies.definitions.model import Key, Sensitivity
-from policies.evaluate import TENANT_FROZEN, Decision, admitted, evaluate, gather, refuse
-from policies.explain import explain
+from policies.definitions.model import Key
+from policies.evaluate import evaluate, refuse
 from policies.ground.masking import MaskingTurns
-from policies.levels import Levels
 from policies.retrieval import Retrieval
-from policies.sets.policy_set import documents_for
 from policies.sets.source_levels import raised
 from policies.trail.masked_ahead import masked_ahead
 from sidecar.metrics.metrics import Metrics
+from sidecar.outlook import Outlook
 from sidecar.platform import eager
 from sidecar.platform.eager import Departed, Watch, until_departed, unwatched
 from sidecar.policy_cache.policy_view import (
     CandidateRoles,
     FetchFailed,
     MissingDocument,
-    PolicyView,
 )
 from sidecar.recorder import POLICY_SET_STALE, MadeRecord, RecordedDecision, Recorder, Verdict
-from sidecar.sessions import ClaimFailed, SessionRegistry
+from sidecar.sessions import ClaimFailed
 from sidecar.tracing.trace import Tracer
 from sidecar.unreadable import UnreadableRequests
 
@@ -66,25 +61,41 @@ _LONG_QUERY = 256
 """The characters up to which a query is short: masking it ends soon."""
 
 
-def _no_level(_source_id: str) -> None:
-    return None
+class WayIn(NamedTuple):
+    """How a request came in, and what holds for it."""
+
+    name: str = EVALUATE
+    """The operation, or the protocol of a check door; for the metric alone."""
+    watch: Watch = unwatched
+    """Says when the client leaves: no session is claimed for it then, and a long query is not
+    masked further."""
+    report_mode: bool = False
+    """True if a denial is recorded as one that is forwarded."""
+    urgent: bool = False
+    """True if masking waits for no other call."""
+
+
+_PLAIN = WayIn()
 
 
 class Enforcer:
-    """Decides and records, for the proxy as for the sidecar's own API."""
+    """Decides and records, for the proxy as for the sidecar's own API. It has three ways in:
+
+    decide    may these retrievals of one request happen?
+    deny      the request can't be judged by the checks: it is unreadable, unmapped or unclassified
+    outlook   what would be decided now? For lists, filters and explanations; nothing is recorded
+    """
 
     def __init__(
         self,
-        policies: PolicyView,
-        sessions: SessionRegistry,
+        outlook: Outlook,
         recorder: Recorder,
         metrics: Metrics,
         random_bytes: Callable[[int], bytes],
         tracer: Tracer | None = None,
-        configured_level: Callable[[str], Sensitivity | None] = _no_level,
     ) -> None:
-        """`configured_level` returns the level that the settings give to a source id."""
-        self.policies = policies
+        self.outlook = outlook
+        self.policies = policies = outlook.policies
         self.metrics = metrics
         self.random_bytes = random_bytes
         """Random bytes, each handed out once."""
@@ -92,124 +103,90 @@ class Enforcer:
         """Traces requests; None if traces are off."""
         self.candidate_roles = CandidateRoles(policies)
         self.note_retrieval = recorder.note_retrieval
-        self.withheld: Callable[[], tuple[str, str] | None] = _nothing
+        self.withheld: Callable[[], tuple[str, str] | None] = lambda: None
         """Returns the policy name and the reason by which everything is denied; None if nothing is
         withheld."""
         self.key_now: Callable[[Key], Key | None] = lambda key: key
         """Returns a key in its current state, None if it is no longer valid. Raises
         `MissingDocument`."""
-        self.speaks_for: Callable[[str | None], bool] = lambda _: True
-        """Returns whether the sidecar's own key speaks for an agent; None stands for a call without
-        one."""
-        self.enrolled = False
-        """True if the sidecar got its keys by enrolling: it may then have only its own agent's
-        documents."""
-        self._sessions = sessions
         self._recorder = recorder
-        self._configured_level = configured_level
-        self.masking = MaskingTurns(policies.monotonic, partial(asyncio.sleep, 0), asyncio.Event)
-        self.unreadable = UnreadableRequests(policies.monotonic, policies.masks, self.masking)
+        self._masking = MaskingTurns(policies.monotonic, partial(asyncio.sleep, 0), asyncio.Event)
+        self.unreadable = UnreadableRequests(policies.monotonic, policies.masks, self._masking)
 
-    async def evaluate(self, retrieval: Retrieval, key: Key | None) -> RecordedDecision:
-        """Decide, record, and return once the record is durable. Raises `SpoolError` (503) if
-        nothing can be recorded. `key` is None if the caller's key is no longer valid."""
-        recorded = await self.submit(retrieval, key)
-        await recorded.durable
-        return recorded
-
-    async def submit(
-        self,
-        retrieval: Retrieval,
-        key: Key | None,
-        watch: Watch = unwatched,
-        *,
-        report_mode: bool = False,
-        urgent: bool = False,
-        way: str = EVALUATE,
-    ) -> RecordedDecision:
-        """Like `evaluate`, but without waiting for the disk, for a caller that can use that time.
-        `watch` says when the client leaves: no session is claimed for it then, and a long query is
-        not masked further (`ConnectionResetError`). With `report_mode`,
-        a denial is recorded as one that is forwarded. With `urgent`, masking waits for no other
-        call. `way` is how the request came in, for the metric alone."""
-        if self.policies.masks():
-            [retrieval] = await self._masked((retrieval,), watch, urgent=urgent)
-        try:
-            key = self._still_valid(key)
-            # Most retrievals need nothing but what is here.
-            if not self.must_claim(retrieval, key):
-                recorded = self.decide(retrieval, key, report_mode=report_mode)
-                self.metrics.by_way.add(way, recorded.decision.decision)
-                return recorded
-        except MissingDocument:
-            pass  # it is fetched now
-        together = await self.submit_together(
-            (retrieval,), key, watch, report_mode=report_mode, urgent=urgent, way=way
-        )
-        return together[0]
-
-    async def submit_together(
-        self,
-        retrievals: Sequence[Retrieval],
-        key: Key | None,
-        watch: Watch = unwatched,
-        *,
-        report_mode: bool = False,
-        urgent: bool = False,
-        way: str = EVALUATE,
+    async def decide(
+        self, retrievals: Sequence[Retrieval], key: Key | None, way: WayIn = _PLAIN
     ) -> list[RecordedDecision]:
-        """Decide the retrievals of one request, at least one, all by the same caller.
+        """Decide the retrievals of one request, at least one, all by the same caller. `key` is None
+        if the caller's key is no longer valid.
 
         If all pass, or if denials are only reported, the records are stored together and each has
         its `RecordedDecision`, in order. Otherwise the result is the first denial alone: nothing
         is retrieved, and an ALLOW beside it would record a retrieval that never took place.
+
+        Does not wait for the disk: the caller waits for `durable` before it answers. Raises
+        `SpoolError` (503) if nothing can be recorded, and `ConnectionResetError` if the client
+        leaves while a long query is masked.
         """
         if self.policies.masks():
-            retrievals = await self._masked(retrievals, watch, urgent=urgent)
-        decided = await self._submit_masked(retrievals, key, watch, report_mode=report_mode)
-        for recorded in decided:
-            self.metrics.by_way.add(way, recorded.decision.decision)
-        return decided
-
-    async def _submit_masked(
-        self, retrievals: Sequence[Retrieval], key: Key | None, watch: Watch, *, report_mode: bool
-    ) -> list[RecordedDecision]:
+            retrievals = await self._masked(retrievals, way)
         try:
-            for _ in range(_MAX_FETCHES):
-                try:
-                    await self._claim_session(retrievals, self._still_valid(key), watch)
-                    key = self._still_valid(key)
-                    if len(retrievals) > SLICE:
-                        return await self._decide_many(retrievals, key, report_mode)
-                    return self._decide_together(retrievals, key, report_mode)
-                except MissingDocument as missing:
-                    absent = missing
-                await self._fetch(absent, retrievals[0])
-            reason = "the policy set changes faster than its documents can be fetched"
+            decided = await self._decide_fetching(retrievals, key, way)
         except FetchFailed as error:
             reason = f"the policy set's documents can't be fetched: {error}"
+            decided = self._conclude_failed(retrievals, reason, way)
         except (ClaimFailed, Departed) as error:
             reason = f"the session can't be claimed: {error}"
-        verdicts = [_denied(each, "evaluation_error", reason) for each in retrievals]
-        return self._conclude(verdicts, report_mode)
+            decided = self._conclude_failed(retrievals, reason, way)
+        for recorded in decided:
+            self.metrics.by_way.add(way.name, recorded.decision.decision)
+        return decided
 
-    async def _claim_session(
-        self, retrievals: Sequence[Retrieval], key: Key | None, watch: Watch
-    ) -> None:
-        # All retrievals of a request name the same session, so one claim serves them all.
-        new = next((each for each in retrievals if self.must_claim(each, key)), None)
-        if new is not None:
-            # The claim may take seconds. Everything is judged again afterwards, by the policy set
-            # of that moment: a policy revoked in the meantime allows nothing.
-            await eager.within_task()
-            async with until_departed(watch):
-                await self._sessions.claim(new, masking=self.policies.masks())
+    async def deny(
+        self, retrieval: Retrieval, policy_name: str, reason: str, way: WayIn = _PLAIN
+    ) -> RecordedDecision:
+        """Record a DENY that none of the ten checks made, such as for an unreadable request. Like
+        `decide`, does not wait for the disk."""
+        if self.policies.masks():
+            [retrieval] = await masked_ahead(self._masking, (retrieval,))
+        denied = _denied(retrieval, policy_name, reason)
+        [recorded] = self._conclude([denied], way.report_mode)
+        self.metrics.by_way.add(way.name, recorded.decision.decision)
+        return recorded
 
-    async def _masked(
-        self, retrievals: Sequence[Retrieval], watch: Watch, *, urgent: bool
-    ) -> list[Retrieval]:
+    async def _decide_fetching(
+        self, retrievals: Sequence[Retrieval], key: Key | None, way: WayIn
+    ) -> list[RecordedDecision]:
+        """Decide masked retrievals, and fetch what that takes. Most need nothing but what is
+        here."""
+        for _ in range(_MAX_FETCHES):
+            try:
+                valid = self._still_valid(key)
+                for each in retrievals:
+                    if self.outlook.must_claim(each, valid):
+                        # All retrievals of a request name the same session, so one claim serves
+                        # them all. It may take seconds. Everything is judged again afterwards, by
+                        # the policy set of that moment: a policy revoked in the meantime allows
+                        # nothing.
+                        await self._claim_session(each, way.watch)
+                        valid = self._still_valid(key)
+                        break
+                if len(retrievals) > SLICE:
+                    return await self._decide_many(retrievals, valid, way.report_mode)
+                return self._decide_together(retrievals, valid, way.report_mode)
+            except MissingDocument as missing:
+                absent = missing
+            await self.outlook.fetch(absent, retrievals[0])
+        reason = "the policy set changes faster than its documents can be fetched"
+        return self._conclude_failed(retrievals, reason, way)
+
+    async def _claim_session(self, retrieval: Retrieval, watch: Watch) -> None:
+        await eager.within_task()
+        async with until_departed(watch):
+            await self.outlook.sessions.claim(retrieval, masking=self.policies.masks())
+
+    async def _masked(self, retrievals: Sequence[Retrieval], way: WayIn) -> list[Retrieval]:
         if all(len(each.query or "") <= _LONG_QUERY for each in retrievals):
-            return await masked_ahead(self.masking, retrievals, urgent=urgent)
+            return await masked_ahead(self._masking, retrievals, urgent=way.urgent)
         await eager.within_task()
         loop = asyncio.get_running_loop()
         under_way: asyncio.Timeout | None = None
@@ -220,8 +197,8 @@ class Enforcer:
 
         try:
             async with asyncio.timeout(None) as under_way:
-                watch(end)
-                return await masked_ahead(self.masking, retrievals, urgent=urgent)
+                way.watch(end)
+                return await masked_ahead(self._masking, retrievals, urgent=way.urgent)
         except TimeoutError:
             raise ConnectionResetError("the client left while its query was masked") from None
         finally:
@@ -231,33 +208,6 @@ class Enforcer:
         # INVARIANT: looked up after each wait. Texts that take seconds to mask, or a slow claim,
         # must not delay the moment when a revoked key stops working.
         return None if key is None else self.key_now(key)
-
-    def must_claim(self, retrieval: Retrieval, key: Key | None) -> bool:
-        """Return whether the call names a session that is new here and that it may claim. If so,
-        `submit` has to ask the control API first; otherwise `decide` can answer at once. Raises
-        `MissingDocument`."""
-        session_id = retrieval.session_id
-        if session_id is None or key is None or self._sessions.holds(session_id):
-            return False
-        if self.policies.stale():
-            return False
-        try:
-            # INVARIANT: a call that fails checks 1 to 4 claims nothing (`CONTRACT.md`, Sessions).
-            # Otherwise an agent could take the sessions of others by naming them first.
-            facts = gather(self.policies.policy_set, key, retrieval)
-            return admitted(retrieval, facts) and self.speaks_for(retrieval.agent_id)
-        except MissingDocument:
-            raise
-        except Exception:
-            log.exception("a check failed: nothing is claimed")
-            return False  # `decide` fails in the same way, and records it
-
-    def decide(
-        self, retrieval: Retrieval, key: Key | None, *, report_mode: bool = False
-    ) -> RecordedDecision:
-        """Decide by what is known at this moment, and hand the record to the spool. Raises
-        `MissingDocument`, and decides nothing, if a document that it needs is not here yet."""
-        return self._decide_together((retrieval,), key, report_mode)[0]
 
     def _decide_together(
         self, retrievals: Sequence[Retrieval], key: Key | None, report_mode: bool
@@ -291,7 +241,7 @@ class Enforcer:
         """Decide slice by slice. Returns None, and records nothing, if it has to begin anew."""
         monotonic, policy_set = self.policies.monotonic, self.policies.policy_set
         revision, took = policy_set.revision, 0.0
-        report_mode = self.may_report(report_mode)
+        report_mode = self.outlook.may_report(report_mode)
         made: list[MadeRecord] = []
         for at in range(0, len(retrievals), SLICE):
             if at:
@@ -317,14 +267,21 @@ class Enforcer:
 
     def _conclude(self, verdicts: Sequence[Verdict], report_mode: bool) -> list[RecordedDecision]:
         """Conclude the verdicts of one request: a denial denies all, unless it is only reported."""
-        report_mode = report_mode and self.may_report(report_mode)
+        report_mode = report_mode and self.outlook.may_report(report_mode)
         if len(verdicts) > 1 and not report_mode:
             denied = next((each for each in verdicts if each.decision.decision == "DENY"), None)
             verdicts = verdicts if denied is None else (denied,)
         return self._recorder.conclude(verdicts, report_mode=report_mode)
 
+    def _conclude_failed(
+        self, retrievals: Sequence[Retrieval], reason: str, way: WayIn
+    ) -> list[RecordedDecision]:
+        verdicts = [_denied(each, "evaluation_error", reason) for each in retrievals]
+        return self._conclude(verdicts, way.report_mode)
+
     def _verdict(self, retrieval: Retrieval, key: Key | None, now: float) -> Verdict:
-        retrieval = self.at_configured_level(retrieval)
+        outlook = self.outlook
+        retrieval = outlook.at_configured_level(retrieval)
         if (withheld := self.withheld()) is not None:
             return _denied(retrieval, *withheld)
         if self.policies.freshness.stale(now):
@@ -333,8 +290,8 @@ class Enforcer:
             why = "the agent's API key is not valid, or not any more"
             return _denied(retrieval, "key_not_valid", why)
         try:
-            facts = self._facts(retrieval, key)
-            foreign = not self.speaks_for(retrieval.agent_id)
+            facts = outlook.facts(retrieval, key)
+            foreign = not outlook.speaks_for(retrieval.agent_id)
             retrieval = raised(retrieval, facts.sources)
             decision = evaluate(retrieval, facts)
         except MissingDocument:
@@ -362,137 +319,10 @@ class Enforcer:
         differing = differences(self.candidate_roles, retrieval, facts, decision)
         return Verdict(retrieval, decision, facts, differing)
 
-    async def refuse(
-        self,
-        retrieval: Retrieval,
-        policy_name: str,
-        reason: str,
-        *,
-        report_mode: bool = False,
-        way: str = EVALUATE,
-    ) -> RecordedDecision:
-        """Record a DENY that none of the ten checks made, such as for an unreadable request."""
-        recorded = await self.deny(retrieval, policy_name, reason, report_mode=report_mode, way=way)
-        await recorded.durable
-        return recorded
-
-    async def deny(
-        self,
-        retrieval: Retrieval,
-        policy_name: str,
-        reason: str,
-        *,
-        report_mode: bool = False,
-        way: str = EVALUATE,
-    ) -> RecordedDecision:
-        """Like `refuse`, but without waiting for the disk."""
-        if self.policies.masks():
-            [retrieval] = await masked_ahead(self.masking, (retrieval,))
-        recorded = self._conclude([_denied(retrieval, policy_name, reason)], report_mode)[0]
-        self.metrics.by_way.add(way, recorded.decision.decision)
-        return recorded
-
-    async def prepare(self, retrieval: Retrieval, key: Key | None) -> None:
-        """Fetch what `permits` needs for a retrieval by this role and agent, from any source. If it
-        can't be fetched, `permits` returns False."""
-        try:
-            if key is not None:
-                gather(self.policies.policy_set, key, retrieval)
-            return
-        except MissingDocument as missing:
-            absent = missing
-        except Exception:
-            log.exception("a check failed: `permits` will come to the same")
-            return
-        # If it fails, `permits` then misses the same document, and permits nothing.
-        with contextlib.suppress(FetchFailed):
-            await self._fetch(absent, retrieval)
-
-    async def _fetch(self, missing: MissingDocument, retrieval: Retrieval) -> None:
-        await eager.within_task()
-        # All that the retrieval needs at once: each missing document costs a round trip.
-        names = {missing.name, *documents_for(retrieval)}
-        await self.policies.document_fetcher.fetch(names)
-
-    def permits(self, retrieval: Retrieval, key: Key | None) -> bool:
-        """Return whether `evaluate` would allow this now, by the documents that are here (see
-        `prepare`). Records nothing and claims no session: use it only to filter lists, since it
-        lets no data out."""
-        facts = self.outlook(retrieval, key)
-        return facts is not None and allows(self.at_configured_level(retrieval), facts)
-
-    def outlook(self, retrieval: Retrieval, key: Key | None) -> Facts | None:
-        """Return the facts that `permits` uses, which are the same for every source that this
-        caller may ask for; None if nothing is permitted."""
-        if key is None or self.policies.stale():
-            return None
-        try:
-            return self._facts(retrieval, key) if self.speaks_for(retrieval.agent_id) else None
-        except MissingDocument:
-            return None  # `prepare` could not fetch it
-        except Exception:
-            log.exception("a check failed: nothing is shown in a list")
-            return None
-
-    def explain(self, retrieval: Retrieval, key: Key | None, decision: Decision) -> dict[str, Any]:
-        """Explain `decision`. Call it in the same turn of the loop in which the decision was
-        made."""
-        reached = decision.findings[0].outcome is not CheckOutcome.not_reached
-        known = reached or decision.policy_name == TENANT_FROZEN
-        facts = self._facts(retrieval, key) if known and key is not None else None
-        return explain(self.at_configured_level(retrieval), facts, decision)
-
-    def at_configured_level(self, retrieval: Retrieval) -> Retrieval:
-        """Return the retrieval, raised to the level that the settings give to its source."""
-        # INVARIANT: a source that the settings know has its level at every way in. The proxy knows
-        # it from the request's route, and says so in `levels`.
-        if retrieval.levels is not None:
-            return retrieval
-        configured = self._configured_level(retrieval.source_id)
-        if configured is None:
-            return retrieval
-        levels = Levels(retrieval.sensitivity_level, configured)
-        return retrieval._replace(sensitivity_level=levels.held, levels=levels)
-
-    def may_report(self, report_mode: bool) -> bool:
-        """Return whether a source in mode `report` forwards denied requests now."""
-        # An administrator who freezes a tenant means that nothing is read.
-        return report_mode and not self.policies.policy_set.frozen()
-
-    def _facts(self, retrieval: Retrieval, key: Key) -> Facts:
-        session_id = retrieval.session_id
-        session = None if session_id is None else self._sessions.known(session_id)
-        facts = gather(self.policies.policy_set, key, retrieval, session)
-        return _with_own_role(facts, retrieval) if self.enrolled else facts
-
-
-def allows(retrieval: Retrieval, facts: Facts) -> bool:
-    """Return whether the facts allow a retrieval. Records nothing: it filters the names in a list.
-    Pure, so another thread may call it."""
-    try:
-        return evaluate(retrieval, facts).decision == "ALLOW"
-    except Exception:
-        log.exception("a check failed: the name is left out of a list")
-        return False
-
-
-def _with_own_role(facts: Facts, retrieval: Retrieval) -> Facts:
-    """Return the facts, without the role if the agent may not act in it."""
-    # INVARIANT: a decision is the same with the documents of one agent as with all of the tenant's.
-    # Checks 2 and 3 deny such a call, whatever the policies of the role are.
-    agent = facts.agent
-    if agent is not None and retrieval.agent_role in agent.permitted_roles:
-        return facts
-    return facts._replace(role=None)
-
 
 def _foreign(agent_id: str | None) -> str:
     named = "none" if agent_id is None else f"`{agent_id}`"
     return f"the sidecar's key speaks for other agents, and the call names {named}"
-
-
-def _nothing() -> None:
-    return None
 
 
 def _denied(retrieval: Retrieval, policy_name: str, reason: str) -> Verdict:

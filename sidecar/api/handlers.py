@@ -21,7 +21,7 @@ from policies.ground.errors import Malformed, Unavailable, invalid
 from policies.retrieval import parse_retrieval
 from sidecar.api.route import ApiReply, ApiRequest, ApiRoute, traced
 from sidecar.api.source_catalog import SourceCatalog
-from sidecar.enforce import Enforcer
+from sidecar.enforce import Enforcer, WayIn
 from sidecar.live_keys import EVALUATING_SCOPES
 from sidecar.metrics.metrics import Metrics
 from sidecar.metrics.readiness import Readiness
@@ -66,11 +66,12 @@ class Api:
     async def _evaluate(self, request: ApiRequest, body: bytes) -> ApiReply:
         retrieval = parse_retrieval(parse_object(body, request.content_type, unique=False))
         explained = bool(request.query) and _wants_explanation(request.query)
-        recorded = await self._enforcer.submit(retrieval, request.key, request.watch_client)
+        way = WayIn(watch=request.watch_client)
+        [recorded] = await self._enforcer.decide((retrieval,), request.key, way)
         members: dict[str, object] = {**recorded.evaluation()}
         if explained:
             # No await in between: the explanation sees the same policies as the decision.
-            explanation = self._enforcer.explain(retrieval, request.key, recorded.decision)
+            explanation = self._enforcer.outlook.explain(retrieval, request.key, recorded.decision)
             members = members | {"explain": explanation}
         lines = _DECISION_LINES[recorded.decision.decision] % recorded.event_id.encode()
         return ApiReply(orjson.dumps(members), durable=recorded.durable, extra_lines=lines)
@@ -78,15 +79,12 @@ class Api:
     async def _evaluate_batch(self, request: ApiRequest, body: bytes) -> ApiReply:
         """Decide and record each item by itself; the response waits until all are on disk."""
         batch = parse_batch(parse_object(body, request.content_type, unique=False))
+        way = WayIn("evaluate_batch", request.watch_client)
         decided: list[RecordedDecision] = []
         for retrieval in batch.retrievals:
             if request.client_left():
                 break
-            decided.append(
-                await self._enforcer.submit(
-                    retrieval, request.key, request.watch_client, way="evaluate_batch"
-                )
-            )
+            decided += await self._enforcer.decide((retrieval,), request.key, way)
             if decided[-1].decision.decision == batch.stop_on:
                 break
         # Wait only after all are decided: one sync of the disk then serves the whole batch.

@@ -16,10 +16,9 @@ from policies.ground.errors import Forbidden, Unavailable, invalid
 from policies.retrieval import Retrieval
 from policies.sets.policy_set import NoPolicySet
 from policies.sets.role import Clause
-from sidecar.enforce import Enforcer
 from sidecar.live_keys import AgentIdentity
+from sidecar.outlook import Outlook
 from sidecar.policy_cache.policy_store import CacheDamaged
-from sidecar.policy_cache.policy_view import PolicyView
 from sidecar.protocols.protocol import SourceRef
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.settings.model import Source
@@ -39,16 +38,12 @@ class SourceCatalog:
     """Makes the list. `agent` is the sidecar's own agent, or None if the settings name none."""
 
     def __init__(
-        self,
-        sources: tuple[Source, ...],
-        agent: AgentIdentity | None,
-        policies: PolicyView,
-        enforcer: Enforcer,
+        self, sources: tuple[Source, ...], agent: AgentIdentity | None, outlook: Outlook
     ) -> None:
         self._sources = sources
         self._agent = agent
-        self._policies = policies
-        self._enforcer = enforcer
+        self._policies = outlook.policies
+        self._outlook = outlook
 
     def snapshot(self, key: Key, role: str | None) -> dict[str, Any]:
         """Return `{agent_id, agent_role, items}` for the holder of `key`, in `role` if its key
@@ -85,7 +80,7 @@ class SourceCatalog:
         """Return the policies that apply to the caller."""
         # INVARIANT: no policy of a role in which the caller may not act, and none that admits only
         # other agents, is returned. The list must not disclose the policies of others.
-        if caller.key is None or not self._enforcer.speaks_for(caller.agent_id):
+        if caller.key is None or not self._outlook.speaks_for(caller.agent_id):
             return []
         # Checks 1 to 4 ask who calls, not for what: user and source are placeholders.
         probe = Retrieval(caller.role, caller.role, caller.role, "low", agent_id=caller.agent_id)
@@ -135,7 +130,7 @@ class SourceCatalog:
         return {
             "source_id": ref.source_id,
             "sensitivity": ref.sensitivity,
-            "allowed": self._enforcer.permits(retrieval, caller.key),
+            "allowed": self._outlook.permits(retrieval, caller.key),
         }
 
 

@@ -22,7 +22,7 @@ from sidecar.authzen.search.handlers import KEY_BYTES, PageTokens, SearchHandler
 from sidecar.authzen.search.pace import SearchPace
 from sidecar.authzen.search.searches import Searches
 from sidecar.authzen.wire import Signer, describe, metadata_routes, read_body
-from sidecar.enforce import Enforcer
+from sidecar.enforce import Enforcer, WayIn
 from sidecar.live_keys import EVALUATING_SCOPES
 from sidecar.policy_cache.policy_view import AgentDocuments
 from sidecar.recorder import RecordedDecision
@@ -99,12 +99,13 @@ class Authzen:
             return fault
 
     async def _decide(
-        self, asked: Retrieval | Unmapped, request: ApiRequest, key: Key, way: str
+        self, asked: Retrieval | Unmapped, request: ApiRequest, key: Key, operation: str
     ) -> RecordedDecision:
-        """Decide and record. `way` is the operation, for the metric."""
-        if not isinstance(asked, Unmapped):
-            return await self._enforcer.submit(asked, key, request.watch_client, way=way)
-        return await self._enforcer.deny(asked.retrieval(DOOR), UNMAPPED, asked.reason, way=way)
+        way = WayIn(operation, request.watch_client)
+        if isinstance(asked, Unmapped):
+            return await self._enforcer.deny(asked.retrieval(DOOR), UNMAPPED, asked.reason, way)
+        [recorded] = await self._enforcer.decide((asked,), key, way)
+        return recorded
 
 
 def _answer(recorded: RecordedDecision) -> dict[str, Any]:
@@ -131,7 +132,7 @@ def authzen_routes(
 ) -> Mapping[str, ApiRoute]:
     """Return all routes of AuthZEN: evaluation, search, and the metadata if `authzen.url` is
     set."""
-    mapper = Mapper(settings.authzen, enforcer.speaks_for)
+    mapper = Mapper(settings.authzen, enforcer.outlook.speaks_for)
     source_ids = [each.source_id for source in settings.sources for each in source_refs(source)]
     pace = SearchPace(clock.monotonic, enforcer.metrics.evaluate_seconds.count)
     tokens = PageTokens(enforcer.random_bytes(KEY_BYTES), clock.monotonic)

@@ -8,6 +8,7 @@ from policies.definitions.model import Key
 from policies.ground.errors import Forbidden, Malformed, Unauthorized, Unavailable
 from policies.sets.policy_set import NoPolicySet
 from sidecar.doors.check_judge import CheckedRequest, CheckJudge, Outcome
+from sidecar.enforce import WayIn
 from sidecar.http.attribution import attribution, default_attribution
 from sidecar.http.headers import RequestHead, sort_request_fields
 from sidecar.live_keys import EVALUATING_SCOPES, AgentIdentity, LiveKeys, RefusedKeys, WrongScope
@@ -189,7 +190,7 @@ class Judgement:
         if agent is not None:
             return agent.id, agent.role
         agent_id = agent_of(key)
-        role = role_of(key, agent_id, self._policies.policy_set, self._enforcer.speaks_for)
+        role = role_of(key, agent_id, self._policies.policy_set, self._enforcer.outlook.speaks_for)
         if role is None:
             raise Unmapped(
                 f"no role: set `agent` of the door `{self.door.name}`, or tie the key to an agent "
@@ -217,8 +218,9 @@ class Judgement:
             pass  # what can't be read is not recorded
         else:
             retrieval = retrieval._replace(user_id=who.user)
-        reason, way = error.reason, self.door.protocol
-        return Outcome(False, [await self._enforcer.deny(retrieval, UNMAPPED, reason, way=way)])
+        way = WayIn(self.door.protocol)
+        denied = await self._enforcer.deny(retrieval, UNMAPPED, error.reason, way)
+        return Outcome(False, [denied])
 
     async def _fetch(self, missing: MissingDocument) -> None:
         await eager.within_task()

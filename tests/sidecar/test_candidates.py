@@ -15,6 +15,7 @@ import pytest
 from policies.definitions.model import TenantSettings
 from policies.sets.policy_set import candidate_name, role_document
 from policies.trail.spool_chain import read_payload
+from sidecar.enforce import WayIn
 from sidecar.policy_cache.policy_view import MissingDocument
 from tests.support import candidate_tenants, fake_control_api
 from tests.support.candidate_tenants import Oracle, TenantWithCandidates
@@ -159,17 +160,17 @@ async def test_each_source_of_one_request_has_its_own(
     await publish(sidecar, control, TenantWithCandidates(SAME, {"closed": CLOSED, "open": OPEN}))
     asked = [retrieval(), retrieval(source_id="rates")]
     enforcer, key = sidecar.parts.enforcer, sidecar.agent_key()
-    for recorded in await enforcer.submit_together(asked, key):
+    for recorded in await enforcer.decide(asked, key):
         await recorded.durable
     found = [record["pub"]["candidates"] for record in await sidecar.records()]
     assert [[each["name"] for each in of_one] for of_one in found] == [["closed"], ["closed"]]
     asked.append(retrieval(source_id="payroll"))
     # The denial alone is recorded, with what differs from it.
-    [recorded] = await enforcer.submit_together(asked, key)
+    [recorded] = await enforcer.decide(asked, key)
     await recorded.durable
     assert [each["name"] for each in await last_candidates(sidecar)] == ["open"]
     # In mode `report` the same denial is forwarded, and recorded with the same difference.
-    [recorded] = await enforcer.submit_together(asked[2:], key, report_mode=True)
+    [recorded] = await enforcer.decide(asked[2:], key, WayIn(report_mode=True))
     await recorded.durable
     assert recorded.passes
     assert [each["name"] for each in await last_candidates(sidecar)] == ["open"]

@@ -136,9 +136,10 @@ async def test_a_check_that_raises_denies_and_says_so_in_the_log_alone(
 
 
 async def test_a_refusal_outside_the_checks_is_recorded(sidecar: RunningSidecar) -> None:
-    pending = await sidecar.parts.enforcer.refuse(
+    pending = await sidecar.parts.enforcer.deny(
         retrieval(source_id="chroma://kb"), "unreadable_request", "two keys of one name"
     )
+    await pending.durable
     assert pending.decision.decision == "DENY"
     [record] = await sidecar.records()
     assert record["pub"]["response"]["policy_name"] == "unreadable_request"
@@ -150,7 +151,7 @@ async def test_permits_says_what_evaluate_would_and_records_nothing(
     sidecar: RunningSidecar, control: FakeControlApi
 ) -> None:
     key = sidecar.agent_key()
-    permits = sidecar.parts.enforcer.permits
+    permits = sidecar.parts.enforcer.outlook.permits
     assert permits(retrieval(), key)
     assert not permits(retrieval(source_id="payroll"), key)
     assert not permits(retrieval(agent_id="agt_unknown"), key)

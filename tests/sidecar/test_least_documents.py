@@ -3,6 +3,7 @@ tenant's."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any, cast
@@ -50,9 +51,10 @@ from sidecar.authzen.question import Action, Entity, Question
 from sidecar.enforce import Enforcer
 from sidecar.live_keys import EVALUATING_SCOPES, LiveKeys
 from sidecar.metrics.metrics import Metrics
+from sidecar.outlook import Outlook
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.policy_cache.policy_view import AllDocuments, PolicyView
-from sidecar.recorder import Recorder, Verdict
+from sidecar.recorder import RecordedDecision, Recorder, Verdict
 from sidecar.sessions import SessionRegistry
 from sidecar.settings.authzen import AuthzenSettings
 from sidecar.unmapped import Unmapped
@@ -142,8 +144,11 @@ class Kept:
     def note_retrieval(self, *_: object) -> None:
         raise AssertionError
 
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+
     def conclude(self, verdicts: Sequence[Verdict], *, report_mode: bool) -> Any:
-        return [
+        self.records += [
             decision_record(
                 each.retrieval,
                 each.decision,
@@ -155,6 +160,8 @@ class Kept:
             )
             for each in verdicts
         ]
+        durable = cast(asyncio.Future[None], None)
+        return [RecordedDecision(each.decision, "", b"", durable) for each in verdicts]
 
 
 class Sidecar:
@@ -166,17 +173,21 @@ class Sidecar:
         policy_set = PolicySet(documents.get)
         policy_set.revision = 7
         view = PolicyView(policy_set, freshness, AllDocuments(), lambda: 0.0)
+        self.kept = Kept()
         self.enforcer = Enforcer(
-            view,
-            cast(SessionRegistry, Claimed(world, documents)),
-            cast(Recorder, Kept()),
+            Outlook(
+                view,
+                cast(SessionRegistry, Claimed(world, documents)),
+                speaks_for=lambda agent_id: agent_id == OWN,
+                enrolled=True,
+            ),
+            cast(Recorder, self.kept),
             Metrics(CollectorRegistry()),
             bytes,
         )
-        self.enforcer.enrolled = True
-        self.enforcer.speaks_for = lambda agent_id: agent_id == OWN
-        self.mapper = Mapper(AuthzenSettings(), self.enforcer.speaks_for)
-        self.keys = LiveKeys(policy_set, CLOCK, self.enforcer.speaks_for)
+        speaks_for = self.enforcer.outlook.speaks_for
+        self.mapper = Mapper(AuthzenSettings(), speaks_for)
+        self.keys = LiveKeys(policy_set, CLOCK, speaks_for)
 
     def answer(self, presented: str, call: Retrieval, *, asked: bool) -> int | str | Record:
         """What a call gets: 403, whether it would claim its session, or its record."""
@@ -195,9 +206,14 @@ class Sidecar:
                 call = self.mapper.retrieval(question, key, self.enforcer.policies.policy_set)
             except Unmapped as fault:
                 return str(fault)
-        if self.enforcer.must_claim(call, key):
+        if self.enforcer.outlook.must_claim(call, key):
             return "claims"
-        return cast(Record, self.enforcer.decide(call, key))
+        deciding = self.enforcer.decide((call,), key)
+        try:
+            deciding.send(None)
+        except StopIteration:  # it has nothing to wait for
+            return self.kept.records[-1]
+        raise AssertionError("a decision by documents that are here waits")
 
 
 CALLS = st.builds(

@@ -38,7 +38,7 @@ def roomy(tmp_path: Path) -> SpoolSettings:
 
 async def test_a_thousand_records_are_stored_together(tmp_path: Path) -> None:
     async with sidecar(tmp_path, spool=roomy(tmp_path)) as made:
-        decided = await made.enforcer.submit_together(retrievals(made), made.agent.key())
+        decided = await made.enforcer.decide(retrievals(made), made.agent.key())
         [durable] = {each.durable for each in decided}
         await durable
         assert [each[::2] for each in await made.decisions()] == [
@@ -48,7 +48,7 @@ async def test_a_thousand_records_are_stored_together(tmp_path: Path) -> None:
 
 async def test_of_records_that_do_not_fit_together_none_is_stored(tmp_path: Path) -> None:
     async with sidecar(tmp_path) as made:  # its segments have 1 MiB
-        [denied] = await made.enforcer.submit_together(retrievals(made), made.agent.key())
+        [denied] = await made.enforcer.decide(retrievals(made), made.agent.key())
         assert not denied.passes
         await denied.durable
         [record] = await made.decisions()
@@ -60,7 +60,7 @@ async def test_another_request_is_answered_between_the_slices(tmp_path: Path) ->
         many, key, ended = retrievals(made, 3 * SLICE), made.agent.key(), list[str]()
 
         async def ask(name: str, asked: list[Retrieval]) -> None:
-            decided = await made.enforcer.submit_together(asked, key)
+            decided = await made.enforcer.decide(asked, key)
             assert all(each.passes for each in decided)
             ended.append(name)
             await decided[0].durable
@@ -80,7 +80,7 @@ async def test_all_slices_are_decided_by_one_policy_set(tmp_path: Path) -> None:
             narrow = policy(denied_sources=("s3://kb/lake/0",))
             made.publish_document(role_name(ROLE), role_document([narrow]))
 
-        decided, _ = await asyncio.gather(made.enforcer.submit_together(many, key), revoke())
+        decided, _ = await asyncio.gather(made.enforcer.decide(many, key), revoke())
         [denied] = decided
         await denied.durable
         assert await made.decisions() == [("DENY", "analysts-read", "s3://kb/lake/0")]

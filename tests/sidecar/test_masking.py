@@ -61,7 +61,7 @@ async def test_without_a_policy_set_everything_is_masked(
     async with running_sidecar(tmp_path, control, synced=False) as running:
         # As the proxy asks: its agent's key is known by the policy set alone.
         retrieval = Retrieval(ROLE, USER, "contracts", "low", query=QUERY)
-        pending = await running.parts.enforcer.evaluate(retrieval, None)
+        pending = await running.decide(retrieval, None)
         assert pending.decision.policy_name == "policy_set_stale"
         (record,) = await recorded(running)
     assert record == {"user_id": "[EMAIL]", "query": "card [CARD]", "masking": True}
@@ -95,12 +95,11 @@ async def test_whatever_is_recorded_was_masked_before(
         await running.evaluate(user_id=USER, query=long, session_id="s-1")
         answer = await running.call("POST", f"{EVALUATE}/batch", orjson.dumps({"items": [item]}))
         assert answer.status == 200
-        await enforcer.refuse(retrieval, "why", "not")
         await (await enforcer.deny(retrieval, "why", "not")).durable
-        for each in await enforcer.submit_together((retrieval,) * 2, None):
+        for each in await enforcer.decide((retrieval,) * 2, None):
             await each.durable
         found = await recorded(running)
-    assert [each.get("query") for each in found] == [masked, masked, None, None, None]
+    assert [each.get("query") for each in found] == [masked, masked, None, None]
     assert {each["user_id"] for each in found} == {"[EMAIL]"}
     assert [claim["user_id"] for claim in control.claims] == ["[EMAIL]"]
 

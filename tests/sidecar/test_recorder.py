@@ -235,7 +235,7 @@ async def test_records_reach_the_log_in_order_and_once(tmp_path: Path) -> None:
 
 async def test_lineage_of_a_retrieval_cites_its_decision(sidecar: RunningSidecar) -> None:
     key = sidecar.agent_key()
-    pending = await sidecar.parts.enforcer.evaluate(retrieval(), key)
+    pending = await sidecar.decide(retrieval(), key)
     detail: dict[str, int | str] = {
         "status": 200,
         "bytes": 12,
@@ -255,10 +255,10 @@ async def test_lineage_that_does_not_fit_is_counted_and_harms_nothing(
     sidecar: RunningSidecar, disk: FaultyDisk
 ) -> None:
     key = sidecar.agent_key()
-    pending = await sidecar.parts.enforcer.evaluate(retrieval(), key)
+    pending = await sidecar.decide(retrieval(), key)
     disk.fails = True
     with pytest.raises(SpoolUnwritable):
-        await sidecar.parts.enforcer.evaluate(retrieval(), key)
+        await sidecar.decide(retrieval(), key)
     sidecar.parts.enforcer.note_retrieval(pending, {"status": 200}, "completed")
     sidecar.parts.enforcer.note_retrieval(pending._replace(stored=False), {}, "completed")
     assert await sidecar.metric("sluice_lineage_lost_total") == 2

@@ -136,9 +136,9 @@ async def test_concurrent_calls_of_a_new_session_share_one_claim(tmp_path: Path)
 
 def callers(running: RunningSidecar, count: int) -> list[asyncio.Task[RecordedDecision]]:
     """So many callers of one new session."""
-    evaluate, key = running.parts.enforcer.evaluate, running.agent_key()
+    decide, key = running.decide, running.agent_key()
     wanted = retrieval(session_id="s-1")
-    return [asyncio.create_task(evaluate(wanted, key)) for _ in range(count)]
+    return [asyncio.create_task(decide(wanted, key)) for _ in range(count)]
 
 
 @pytest.mark.parametrize("leaving", [0, 1])
@@ -377,7 +377,7 @@ async def test_a_session_of_others_is_asked_about_again_where_its_revocation_wou
         async with running_sidecar(
             tmp_path, control, clock=clock, staleness_seconds=3600
         ) as running:
-            sessions = running.parts.enforcer._sessions  # noqa: SLF001
+            sessions = running.parts.enforcer.outlook.sessions
             sessions.hears_of = lambda agent_id: agent_id == AGENT
             mismatch = await running.evaluate(session_id="s-1")
             control.sessions["s-1"] = foreign("revoked")

@@ -33,6 +33,7 @@ from sidecar.http.client.egress_guard import LoopGuard
 from sidecar.http.request_body import BodyBudget
 from sidecar.live_keys import AgentIdentity, LiveKeys
 from sidecar.metrics.metrics import Metrics
+from sidecar.outlook import Outlook
 from sidecar.policy_cache.cache_file import CacheFile
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.policy_cache.policy_view import AllDocuments, PolicyView
@@ -188,7 +189,7 @@ async def sidecar(
     metrics = Metrics(CollectorRegistry())
     view = PolicyView(policy_set, freshness, AllDocuments(), CLOCK.monotonic)
     recorder = Recorder(opened, metrics, CLOCK, os.urandom, view.masks)
-    enforcer = Enforcer(view, sessions, recorder, metrics, os.urandom)
+    enforcer = Enforcer(Outlook(view, sessions), recorder, metrics, os.urandom)
 
     def publish(name: str, document: bytes | None) -> None:
         if document is None:

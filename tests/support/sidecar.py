@@ -25,6 +25,7 @@ from sidecar.api.http_server import HttpServer
 from sidecar.assembly import Components
 from sidecar.control.clock import ControlClock
 from sidecar.live_keys import LiveKeys
+from sidecar.recorder import RecordedDecision
 from sidecar.settings.model import AgentSettings, SidecarSettings, UpstreamTls
 from sidecar.spool import Spool, SpoolSettings
 from sidecar.spool.storage.disk import Disk
@@ -140,6 +141,12 @@ class RunningSidecar:
         """Return the agent's key, as this sidecar knows it."""
         keys = LiveKeys(self.parts.policies.policy_set, self.clock.clock)
         return keys.find(key_digest(EVALUATE_KEY))
+
+    async def decide(self, retrieval: Retrieval, key: Key | None) -> RecordedDecision:
+        """Decide by the enforcer itself, and wait for the record."""
+        [recorded] = await self.parts.enforcer.decide((retrieval,), key)
+        await recorded.durable
+        return recorded
 
     async def evaluate(self, key: str = EVALUATE_KEY, **changed: Any) -> dict[str, Any]:
         """Return the response's body; its status must be 200."""

@@ -16,9 +16,10 @@ from policies.ground.canonical import identifier_fault
 from policies.ground.errors import SluiceError
 from policies.levels import Levels
 from policies.retrieval import Retrieval
-from sidecar.enforce import PROXY, Enforcer, allows
+from sidecar.enforce import PROXY, Enforcer, WayIn
 from sidecar.http.attribution import Attribution
 from sidecar.live_keys import AgentIdentity
+from sidecar.outlook import allows
 from sidecar.platform.eager import Watch, unwatched
 from sidecar.protocols.protocol import SourceRef
 from sidecar.recorder import RecordedDecision
@@ -88,6 +89,7 @@ class Authorizer:
         self.whole = whole
         self._agent = agent
         self._enforcer = enforcer
+        self._outlook = enforcer.outlook
         self._way = way
 
     async def allow(
@@ -112,18 +114,8 @@ class Authorizer:
             retrievals.append(self.retrieval(source, who))
         if not retrievals:
             return []
-        enforcer, reports = self._enforcer, self.reports
-        if len(retrievals) == 1:
-            # Nearly always: it takes fewer steps.
-            [only] = retrievals
-            submitted = enforcer.submit(
-                only, key, watch, report_mode=reports, urgent=urgent, way=self._way
-            )
-            decisions = [await submitted]
-        else:
-            decisions = await enforcer.submit_together(
-                retrievals, key, watch, report_mode=reports, urgent=urgent, way=self._way
-            )
+        way = WayIn(self._way, watch, self.reports, urgent)
+        decisions = await self._enforcer.decide(retrievals, key, way)
         for recorded in decisions:
             if recorded.decision.decision != "ALLOW" and not recorded.report_only:
                 # No agent sees a denial that the log may not have.
@@ -147,17 +139,17 @@ class Authorizer:
     async def permission(self, who: Attribution) -> "Permission":
         """Tells which sources this caller may see in a list. Not recorded, because nothing is
         read."""
-        await self._enforcer.prepare(self.retrieval(self.whole, who), self._agent.key())
+        await self._outlook.prepare(self.retrieval(self.whole, who), self._agent.key())
         return Permission(self, who)
 
     def passes_all(self) -> bool:
         """Return whether a denied request would be forwarded."""
-        return self._enforcer.may_report(self.reports)
+        return self._outlook.may_report(self.reports)
 
     def outlook(self, who: Attribution) -> Facts | None:
         """Return the facts that decide about this caller's requests now; None if nothing is
         permitted."""
-        return self._enforcer.outlook(self.retrieval(self.whole, who), self._agent.key())
+        return self._outlook.prospect(self.retrieval(self.whole, who), self._agent.key())
 
     async def refuse(self, refused: Refused, method: str = "", target: str = "") -> Denied:
         """Records the refusal, and returns the denial, which the agent gets unless the request goes
@@ -173,9 +165,9 @@ class Authorizer:
         # Cut, because it may quote the request. Bytes that are not text become `?`: JSON can't hold
         # them.
         reason = refused.reason[:_LONGEST_REASON].encode(errors="replace").decode()
-        recorded = await self._enforcer.refuse(
-            retrieval, refused.policy_name, reason, report_mode=reports, way=self._way
-        )
+        way = WayIn(self._way, report_mode=reports)
+        recorded = await self._enforcer.deny(retrieval, refused.policy_name, reason, way)
+        await recorded.durable
         if target and refused.policy_name == UNREADABLE:
             await self._enforcer.unreadable.note(method, target, recorded.event_id)
         return Denied(refused.status, recorded, close=refused.close)

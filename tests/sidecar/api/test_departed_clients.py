@@ -53,15 +53,15 @@ async def asking(
 async def test_a_batch_ends_with_its_client(
     sidecar: RunningSidecar, monkeypatch: pytest.MonkeyPatch, kind: str, how: str
 ) -> None:
-    submit, go, begun = Enforcer.submit, asyncio.Event(), 0
+    decide, go, begun = Enforcer.decide, asyncio.Event(), 0
 
     async def slow(self: Enforcer, *given: Any, **more: Any) -> Any:
         nonlocal begun
         begun += 1
         await go.wait()
-        return await submit(self, *given, **more)
+        return await decide(self, *given, **more)
 
-    monkeypatch.setattr(Enforcer, "submit", slow)
+    monkeypatch.setattr(Enforcer, "decide", slow)
     path, body = BATCHES[kind]
     writer = await asking(sidecar, path, body)
     await until_async("the first is being decided", lambda: begun == 1)
