@@ -12,8 +12,7 @@ from typing import NamedTuple
 from policies.ground.errors import Malformed
 from policies.ground.keys import key_digest, presented_key
 from sidecar.api.request_head import echoed_id
-from sidecar.doors.check_judge import PARTIAL_BODY
-from sidecar.doors.judgement import Judgement
+from sidecar.doors.judgement import PARTIAL_BODY, Judgement
 from sidecar.http.headers import RequestHead
 from sidecar.http.server.head_cache import HeadTemplate, head_template
 from sidecar.http.server.request import HttpRequest

@@ -28,8 +28,7 @@ from sidecar.api.dispatch import Dispatcher
 from sidecar.api.request_head import SPOKEN_VERSIONS, trusted_framing
 from sidecar.doors import check_head
 from sidecar.doors.check_head import PREFIX, CheckHead, HttpDoor, read_head
-from sidecar.doors.check_judge import NO_BODY, CheckedRequest, Outcome
-from sidecar.doors.judgement import Judgement
+from sidecar.doors.judgement import NO_BODY, CheckedRequest, Judgement, Outcome
 from sidecar.http import request_body
 from sidecar.http.rendered_response import RenderedResponse, ResponseRenderer
 from sidecar.http.request_body import BodyBudget, Lease, read_whole, take_whole

@@ -1,28 +1,47 @@
-"""Judges the requests that a gateway asks about, for one door: finds the agent and its key, and
-makes the record if the agent can't be told. `check_judge.py` then judges the request itself.
+"""Judges the requests that a gateway asks about, for one door: finds the agent and its key, makes
+the record if the agent can't be told, and judges the request by the tables, checks and records of
+the proxy. Says why a check has no body that can be judged, and which setting of the gateway would
+bring it.
+
+A check can change neither the request nor the response. So whatever the proxy would narrow, sieve
+or compose is judged as reading the whole data source too, at its highest level; documents with
+levels of their own count as `critical`; a continuation that came through the gateway is not known
+here, and denied; and no lineage is written.
 
 Knows keys. Knows neither HTTP nor gRPC.
 """
 
+from typing import NamedTuple
+
 from policies.definitions.model import Key
 from policies.ground.errors import Forbidden, Malformed, Unauthorized, Unavailable
 from policies.sets.policy_set import NoPolicySet
-from sidecar.doors.check_judge import CheckedRequest, CheckJudge, Outcome
 from sidecar.enforce import WayIn
 from sidecar.http.attribution import attribution, default_attribution
 from sidecar.http.headers import RequestHead, sort_request_fields
+from sidecar.http.server.head_cache import HeadTemplate
 from sidecar.live_keys import EVALUATING_SCOPES, AgentIdentity, LiveKeys, RefusedKeys, WrongScope
 from sidecar.platform import eager
+from sidecar.platform.eager import Watch, unwatched
 from sidecar.policy_cache.policy_store import CacheDamaged
 from sidecar.policy_cache.policy_view import FetchFailed, MissingDocument
-from sidecar.protocols.protocol import FetchedResponse, ProtocolRoute, RefusalResponse
+from sidecar.protocols.protocol import (
+    FetchedResponse,
+    ProtocolRoute,
+    RefusalResponse,
+    RoutedRequest,
+)
 from sidecar.protocols.registry import load_protocol
-from sidecar.proxy.pipeline.authorizer import Denied, Refused
+from sidecar.protocols.shared.source_names import SourceNames
+from sidecar.proxy.messages.request_reader import body_media
+from sidecar.proxy.pipeline.authorizer import UNREADABLE, Authorizer, Denied, Refused
+from sidecar.proxy.pipeline.classifier import RequestClassifier, SourceRules
 from sidecar.proxy.pipeline.forward import UpstreamSender
 from sidecar.proxy.pipeline.request_context import RequestContext
-from sidecar.proxy.pipeline.request_judge import Judged
+from sidecar.proxy.pipeline.request_judge import Judged, JudgedSource, judge
 from sidecar.proxy.routing.source_endpoint import SharedParts, upstream_client
-from sidecar.settings.doors import Door, DoorAgent
+from sidecar.recorder import RecordedDecision
+from sidecar.settings.doors import Door, DoorAgent, DoorProtocol
 from sidecar.settings.model import Source
 from sidecar.tracing.trace import current_trace, within
 from sidecar.unmapped import UNMAPPED, Unmapped, agent_of, role_of
@@ -45,6 +64,71 @@ _READ = bytes(
 _ATTRIBUTED = ("user", "session", "task")
 
 
+_OF_ENVOY = (
+    "the check carries no body: have the gateway send it along (Envoy: `with_request_body`; Envoy "
+    "Gateway: `bodyToExtAuth`; Istio: `includeRequestBodyInCheck`; agentgateway: "
+    "`includeRequestBody`)"
+)
+# It is not known here which gateway asks, so the texts name them all, and those that can't do it.
+NO_BODY: dict[DoorProtocol, str] = {
+    "envoy_http": _OF_ENVOY,
+    "envoy_grpc": _OF_ENVOY,
+    "forward_auth": (
+        "the check carries no body: have the gateway send it along (Traefik: `forwardBody`; "
+        "APISIX: `request_method: POST`; HAProxy: a body with a `Content-Length` that fits "
+        "`tune.bufsize`). nginx, Caddy and Kong can't: ask by another gateway, or use the "
+        "sidecar's proxy"
+    ),
+}
+PARTIAL_BODY = (
+    "the check carries only a part of the body, or does not say that it is whole: raise "
+    "`max_request_bytes` of the gateway's `with_request_body`, and let its header "
+    "`x-envoy-auth-partial-body` reach the door"
+)
+
+
+class CheckedRequest(NamedTuple):
+    """A request that a gateway asks about. `head` is made by `Judgement.head_of`."""
+
+    method: str
+    target: str
+    """The target as the client wrote it."""
+    head: RequestHead
+    body: bytes | None
+    """The whole body, None if it isn't here."""
+    missing: str
+    """The reason why there is no body, and the gateway's setting that would bring it."""
+    fault: str = ""
+    """The reason why the request can't be read at all; empty if it can."""
+    template: HeadTemplate | None = None
+    """The template of the head, if it is remembered."""
+    traceparent: tuple[bytes, ...] = ()
+    watch_client: Watch = unwatched
+    """Says when the gateway leaves: then nothing more is looked up, and the check is denied."""
+
+
+class Outcome(NamedTuple):
+    """The decisions about a checked request. The request may pass only once each decision is
+    durable."""
+
+    passes: bool
+    decisions: list[RecordedDecision]
+    """The decisions, in the order of the sources. Empty if there was nothing to decide, else at
+    least one."""
+    routed: RoutedRequest | None = None
+    """The request as far as it was read."""
+    status: int = 403
+    """The status that a proxy would answer a denial with."""
+
+    @property
+    def shown(self) -> RecordedDecision | None:
+        """The decision that the gateway hears about: a denial first, in mode `report` too."""
+        for recorded in self.decisions:
+            if recorded.decision.decision != "ALLOW":
+                return recorded
+        return self.decisions[-1] if self.decisions else None
+
+
 class Judgement:
     """Judges for one door. `source` is the source that the door names; `keys` are the tenant's
     keys."""
@@ -63,7 +147,8 @@ class Judgement:
         self.protocol = load_protocol(source, shared.clock.monotonic)
         self._upstream = upstream_client(source, shared)
         self._sender = UpstreamSender(self.protocol, self._upstream, shared.limits)
-        self._judges: dict[tuple[bytes | None, str | None, str], CheckJudge] = {}
+        self._judged: dict[tuple[bytes | None, str | None, str], JudgedSource] = {}
+        """The source, by who asks about it."""
         self._renamed = _renamed(door)
 
     def close(self) -> None:
@@ -119,10 +204,10 @@ class Judgement:
             raise _uncheckable(error) from error
 
     async def _judge(self, check: CheckedRequest, digest: bytes | None) -> Outcome:
-        judge: CheckJudge | None = None
-        while judge is None:
+        source: JudgedSource | None = None
+        while source is None:
             try:
-                judge = self._judge_of(digest)
+                source = self._source_of(digest)
                 continue
             except MissingDocument as missing:
                 absent = missing
@@ -133,7 +218,8 @@ class Judgement:
             await self._fetch(absent)
         context = RequestContext(0.0, current_trace(), check.watch_client)
         try:
-            judged = await judge.judge(check, context)
+            route, routed = _read(check, context, source)
+            judged = await judge(source, route, routed, context)
         except Denied as error:
             return Outcome(False, [error.recorded], context.routed, error.status)
         except Refused as error:
@@ -142,7 +228,7 @@ class Judgement:
             assert isinstance(judged, Judged)  # a check composes nothing
             self._passed(judged.route)
             return Outcome(True, judged.decisions, judged.routed)
-        denied = await judge.authorizer.refuse(refused, check.method, check.target)
+        denied = await source.authorizer.refuse(refused, check.method, check.target)
         passes = denied.recorded.report_only
         if passes:
             self._passed(context.route)
@@ -155,8 +241,8 @@ class Judgement:
         if route is not None and route.before_forward is not None:
             route.before_forward(self.protocol)
 
-    def _judge_of(self, digest: bytes | None) -> "CheckJudge":
-        """Return the judge for the agent that makes the request. Raises `Unmapped` if the agent
+    def _source_of(self, digest: bytes | None) -> JudgedSource:
+        """Return the source, for the agent that makes the request. Raises `Unmapped` if the agent
         can't be told."""
         agent = self.door.agent
         if self.door.key == "none":
@@ -166,12 +252,12 @@ class Judgement:
         else:
             agent_id, role = self._speaker(self._key(digest))
         caller = (digest, agent_id, role)
-        judge = self._judges.get(caller)
-        if judge is None:
-            if len(self._judges) >= _MAX_CALLERS:
-                self._judges.clear()
-            judge = self._judges[caller] = self._make_judge(digest, agent_id, role)
-        return judge
+        source = self._judged.get(caller)
+        if source is None:
+            if len(self._judged) >= _MAX_CALLERS:
+                self._judged.clear()
+            source = self._judged[caller] = self._judged_for(digest, agent_id, role)
+        return source
 
     def _key(self, digest: bytes | None) -> Key:
         try:
@@ -199,14 +285,27 @@ class Judgement:
             )
         return agent_id, role
 
-    def _make_judge(self, digest: bytes | None, agent_id: str | None, role: str) -> "CheckJudge":
+    def _judged_for(self, digest: bytes | None, agent_id: str | None, role: str) -> JudgedSource:
         agent = (
             _SpeaksWith(self._shared.agent, DoorAgent(agent_id, role), self._keys)
             if digest is None
             else AgentIdentity(agent_id, role, digest, self._keys)
         )
         who = default_attribution(self._source.defaults, agent.default_user)
-        return CheckJudge(self.door, self._source, agent, who, self._sender, self._shared)
+        source, shared, names = self._source, self._shared, SourceNames(self._source)
+        authorizer = Authorizer(
+            self.door.name,
+            names.whole,
+            agent,
+            self._enforcer,
+            reports=source.mode == "report",
+            way=self.door.protocol,
+        )
+        rules = SourceRules(who, source.writes == "allow", source.sensitivity_field, source.opaque)
+        classifier = RequestClassifier(self.protocol, rules, self._sender.fetch, shared.limits)
+        return JudgedSource(
+            self.protocol, authorizer, rules, classifier, shared.worker, names.whole_at_highest
+        )
 
     async def _unmapped(self, check: CheckedRequest, error: Unmapped) -> Outcome:
         retrieval = error.retrieval(self.door.name)
@@ -228,6 +327,28 @@ class Judgement:
             await self._policies.document_fetcher.fetch([missing.name])
         except FetchFailed as error:
             raise Unavailable(f"the policy set can't be read: {error}") from error
+
+
+def _read(
+    check: CheckedRequest, context: RequestContext, source: JudgedSource
+) -> tuple[ProtocolRoute, RoutedRequest]:
+    """Find the route of a check, and give `context` its body if the route needs it. Raises
+    `Refused`."""
+    if check.fault:
+        raise Refused(400, UNREADABLE, check.fault, source.rules.default)
+    context.head = check.head
+    route, routed = source.classifier.classify_head(
+        check.method, check.target, check.head, check.template, context
+    )
+    if route.parse_body is not None:
+        try:
+            if check.body is None:
+                raise Malformed(check.missing)
+            context.media = body_media(check.head)
+        except Malformed as error:
+            raise Refused(400, UNREADABLE, error.message, routed.attribution) from error
+        context.body = check.body
+    return route, routed
 
 
 class _SpeaksWith(AgentIdentity):

@@ -12,7 +12,6 @@ import orjson
 
 from policies.ground.errors import Forbidden, Malformed, SluiceError, Unauthorized, error_body
 from policies.ground.keys import key_digest, presented_key
-from sidecar.doors.check_judge import NO_BODY, PARTIAL_BODY, CheckedRequest, Outcome
 from sidecar.doors.grpc.check_messages import (
     PARTIAL_FLAG,
     PERMISSION_DENIED,
@@ -24,7 +23,7 @@ from sidecar.doors.grpc.check_messages import (
     dynamic_metadata,
     parse,
 )
-from sidecar.doors.judgement import Judgement
+from sidecar.doors.judgement import NO_BODY, PARTIAL_BODY, CheckedRequest, Judgement, Outcome
 from sidecar.http.headers import RequestHead
 from sidecar.metrics.metrics import Counter, denied_by
 from sidecar.platform.eager import Watch

@@ -20,7 +20,7 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import chain
 
-from policies.definitions.model import Sensitivity
+from policies.definitions.model import RANK, Sensitivity
 from policies.levels import LevelLookup, highest
 from sidecar.http.request_target import encode_segment
 from sidecar.protocols.protocol import SourceRef
@@ -122,6 +122,10 @@ class SourceNames:
         self._root = f"{source.kind}://{source.alias}"
         self.whole = SourceRef(self._root, source.sensitivity)
         """The data source as a whole, where nothing more specific is known."""
+        # Each document may have a level of its own, and any of them may be the most sensitive one.
+        level = "critical" if source.sensitivity_field is not None else _highest_level(source)
+        self.whole_at_highest = self.whole._replace(sensitivity=level)
+        """The data source as a whole, at the highest level of anything in it."""
 
     def of(self, *segments: str) -> SourceRef:
         """Return the source with these name segments."""
@@ -146,6 +150,12 @@ class SourceNames:
         if named is not None:
             return SourceRef(named.source_id, named.sensitivity)
         return SourceRef(source_id, level or self._level)
+
+
+def _highest_level(source: Source) -> Sensitivity:
+    levels = [source.sensitivity, *(named.sensitivity for named in source.names.values())]
+    levels += [rule.sensitivity for rule in source.routes if rule.sensitivity is not None]
+    return max(levels, key=RANK.__getitem__)
 
 
 class ConfiguredLevels(LevelLookup):

@@ -196,6 +196,7 @@ class RequestClassifier:
         if context.websocket and not _streams(route):
             reason = f"`{route.methods} {route.pattern}` does not accept WebSocket"
             raise Refused(403, ROUTE_DENIED, reason, who)
+        context.routed = routed
         return route, routed
 
     def check_row(

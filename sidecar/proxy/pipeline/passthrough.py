@@ -12,11 +12,10 @@ Knows decisions and connections. Knows nothing of what passes.
 import hashlib
 from typing import NamedTuple
 
-from policies.definitions.model import RANK, Sensitivity
 from policies.ground.errors import UpstreamFailed
 from sidecar.http.attribution import Attribution
 from sidecar.http.server.request import Flow
-from sidecar.protocols.protocol import SourceRef
+from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.proxy.connections import BufferedConnection, Splice
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.messages.response_relay import RelayedResponse
@@ -45,7 +44,7 @@ class Passthrough:
         metrics: ProxyMetrics,
         limits: ProxyLimits,
     ) -> None:
-        self._whole_source = SourceRef(f"{source.kind}://{source.alias}", _highest_level(source))
+        self._whole_source = SourceNames(source).whole_at_highest
         # Without HTTP, writes look like reads, so `writes` doesn't apply to `tcp`.
         self._writes = source.writes == "allow" or source.kind == "tcp"
         self._authorizer = authorizer
@@ -155,13 +154,3 @@ class AllowedTunnel(NamedTuple):
     def drop(self) -> None:
         """Closes a tunnel that turned out not to be needed."""
         self.passthrough.drop(self)
-
-
-def _highest_level(source: Source) -> Sensitivity:
-    # Each document has its own level, and any of them may be the most sensitive one.
-    if source.sensitivity_field is not None:
-        return "critical"
-    levels = [source.sensitivity]
-    levels += [named.sensitivity for named in source.names.values()]
-    levels += [route.sensitivity for route in source.routes if route.sensitivity is not None]
-    return max(levels, key=RANK.__getitem__)

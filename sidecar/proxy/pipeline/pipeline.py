@@ -1,27 +1,30 @@
 """Takes one request through the proxy:
 
-    judge      classify, resolve, authorize (`request_judge.py`)
+    read       the head, its route, and the body if the decision needs it (`classifier.py`)
+    judge      parse, resolve, authorize (`request_judge.py`)
+    prepare    plan what is added to the request and withheld from the response
     forward    send exactly what was decided (`forward.py`)
 
 Knows this order, and what the agent gets of a refusal. Knows nothing of bytes, policies or any data
 source.
 """
 
+from policies.definitions.model import SENSITIVITIES
 from policies.ground.errors import Malformed, SluiceError, UpstreamFailed
-from sidecar.http.attribution import Attribution
 from sidecar.http.headers import encode_fields
-from sidecar.http.messages.chunks import BadTrailers
 from sidecar.http.request_body import BodyBudget
 from sidecar.http.server.request import HttpRequest, ResponseSent
 from sidecar.protocols.protocol import (
     FORWARD_UNCHANGED,
     ForwardPlan,
+    Permits,
     ProtocolRoute,
     RouteClass,
     RoutedRequest,
     SourceProtocol,
+    Sources,
+    Visibility,
 )
-from sidecar.protocols.strict_body import BodyParser
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.local_response import LocalResponse
 from sidecar.proxy.messages import request_reader
@@ -32,21 +35,19 @@ from sidecar.proxy.pipeline.authorizer import (
     Denied,
     Refused,
 )
-from sidecar.proxy.pipeline.classifier import SourceRules
+from sidecar.proxy.pipeline.classifier import RequestClassifier, SourceRules
 from sidecar.proxy.pipeline.forward import Forwarder
 from sidecar.proxy.pipeline.request_context import AllowedRequest, RequestContext
-from sidecar.proxy.pipeline.request_judge import Judged, RequestJudge
+from sidecar.proxy.pipeline.request_judge import Judged, JudgedSource, judge
 from sidecar.proxy.upstream.client import UpstreamRequest
-from sidecar.proxy.worker_thread import Refresh, no_refresh
+from sidecar.proxy.worker_thread import LONGEST_INLINE, Refresh, no_refresh
 from sidecar.tracing.trace import HEADER, current_trace, with_traceparent, within
 
 Response = LocalResponse | ResponseSent
 
 
-class ProxyPipeline(RequestJudge[HttpRequest]):
+class ProxyPipeline:
     """The pipeline between one agent and one data source."""
-
-    composes = True
 
     def __init__(
         self,
@@ -57,13 +58,13 @@ class ProxyPipeline(RequestJudge[HttpRequest]):
         limits: ProxyLimits,
         bodies: BodyBudget,
     ) -> None:
-        fetch = forwarder.sender.fetch
-        super().__init__(protocol, authorizer, rules, fetch, limits, forwarder.worker)
+        classifier = RequestClassifier(protocol, rules, forwarder.sender.fetch, limits)
+        worker = forwarder.worker
+        self._source = JudgedSource(protocol, authorizer, rules, classifier, worker)
+        self.protocol = protocol
+        self._authorizer = authorizer
+        self._limits = limits
         self._trailers = rules.trailers
-        self.classify = self.classifier.classify
-        if rules.trailers:
-            self.classify = self._classify_with_trailers
-        self.find_sources = self.calls.sources
         self.bodies = bodies
         self._forwarder = forwarder
         self._metrics = forwarder.metrics
@@ -73,19 +74,20 @@ class ProxyPipeline(RequestJudge[HttpRequest]):
         the spool's 503."""
 
     async def _traced(self, request: HttpRequest) -> Response:
-        tracer = self.authorizer.tracer
+        tracer = self._authorizer.tracer
         assert tracer is not None
         values = [value for name, value in request.fields if name.lower() == HEADER]
         with within(tracer.begin(values, proxied=True)):
             return await self._serve(request)
 
     async def _serve(self, request: HttpRequest) -> Response:
-        context = RequestContext(self._now(), current_trace(), request.watch_client)
+        context = RequestContext(self._now(), current_trace(), request.watch_client, request.body)
         response: Response | None = None
         refusal: Refused | Denied | None = None
         try:  # two levels: recording or forwarding a refusal may itself fail
             try:
-                judged = await self.judge(request, context)
+                route, routed = await self._read(request, context)
+                judged = await judge(self._source, route, routed, context)
                 if isinstance(judged, Judged):
                     route, prepared, refresh = judged.route, FORWARD_UNCHANGED, no_refresh
                     if route.plan_forward is not None or route.route_class is RouteClass.WRITE:
@@ -120,34 +122,26 @@ class ProxyPipeline(RequestJudge[HttpRequest]):
             response.end_connection()
         return response
 
-    def _classify_with_trailers(
+    async def _read(
         self, request: HttpRequest, context: RequestContext
     ) -> tuple[ProtocolRoute, RoutedRequest]:
-        route, routed = self.classifier.classify(request, context)
-        assert context.head is not None
-        try:
-            request_reader.check_trailers(request, context.head)
-        except BadTrailers as error:
-            raise self.unreadable(request, error, routed.attribution) from error
-        return route, routed
-
-    def unreadable(self, request: HttpRequest, error: Malformed, who: Attribution) -> Refused:
-        close = not request.body.complete
-        return Refused(400, UNREADABLE, error.message, who, close=close)
-
-    async def read_body(
-        self, request: HttpRequest, context: RequestContext, parse: BodyParser
-    ) -> RoutedRequest:
-        head, routed = context.head, context.routed
+        """Read the head, find the route, and read the body if the route needs it. Raises
+        `Refused`."""
+        route, routed = self._source.classifier.classify(request, context)
+        head = context.head
         assert head is not None
-        assert routed is not None
-        context.lease = lease = self.bodies.lease()
-        raw, media = await request_reader.read_body(request, head, self.limits, lease)
-        context.body = raw
-        budget = routed.budget
-        body = await self.worker.call_for(budget, len(raw), parse, raw, media, budget)
-        context.routed = routed = routed._replace(body=body)
-        return routed
+        try:
+            if self._trailers:
+                request_reader.check_trailers(request, head)
+            if route.parse_body is not None:
+                context.lease = lease = self.bodies.lease()
+                context.body, context.media = await request_reader.read_body(
+                    request, head, self._limits, lease
+                )
+        except Malformed as error:
+            close, who = context.body_arrives, routed.attribution
+            raise Refused(400, UNREADABLE, error.message, who, close=close) from error
+        return route, routed
 
     async def _prepare(self, judged: Judged) -> tuple[ForwardPlan, Refresh]:
         """Do the work that must precede forwarding an allowed request. Returns the changes to the
@@ -159,7 +153,30 @@ class ProxyPipeline(RequestJudge[HttpRequest]):
                 await recorded.durable
         if route.plan_forward is None:
             return FORWARD_UNCHANGED, no_refresh
-        return await self.calls.prepared(route, routed, sources, size)
+        # This may fetch policy documents. The worker thread, where the filter may run, can't.
+        permits = await self._authorizer.permission(routed.attribution)
+        visibility = self._visibility(sources, permits)
+        # In the worker thread, `permits` relies on the facts that are gathered here.
+        if size > LONGEST_INLINE:
+            permits.refresh()
+        plan, protocol = route.plan_forward, self.protocol
+        prepared = await self._source.worker.call_for(
+            routed.budget, size, plan, protocol, routed, sources, visibility
+        )
+        return prepared, permits.refresh
+
+    def _visibility(self, sources: Sources, permits: Permits) -> Visibility:
+        level_field = self._source.rules.level_field
+        if level_field is None:
+            return Visibility(permits, "", None)
+        # A document in the response may come from any of the sources, so its level must be allowed
+        # for all of them.
+        levels = tuple(
+            level
+            for level in SENSITIVITIES
+            if all(permits(source._replace(sensitivity=level)) for source in sources)
+        )
+        return Visibility(permits, level_field, None if levels == SENSITIVITIES else levels)
 
     def _allowed(
         self,
@@ -220,7 +237,7 @@ class ProxyPipeline(RequestJudge[HttpRequest]):
         if isinstance(refusal, Denied):
             denied = refusal
         else:
-            denied = await self.authorizer.refuse(refusal, request.method, request.target)
+            denied = await self._authorizer.refuse(refusal, request.method, request.target)
             if denied.recorded.report_only:
                 unchanged = context.forward_unchanged(
                     request, denied.recorded, trailers=self._trailers

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from policies.ground.errors import Malformed
 from sidecar.http.headers import RequestHead
+from sidecar.http.messages.body import BodyStream
 from sidecar.http.request_body import Lease
 from sidecar.http.server.request import HttpRequest
 from sidecar.platform.eager import Watch
@@ -46,25 +47,23 @@ class RequestContext:
 
     `from_head` is the request as far as its head describes it, and `route` the row that the head
     led to; `routed` is the request once an open row covers it. `body` is the whole body if it had
-    to be read, and `lease` accounts for its bytes. `decision` is the label for the metrics.
-    `watch_client` calls its argument when the client leaves.
+    to be read, with its media type, and `lease` accounts for its bytes. `decision` is the label for
+    the metrics. `watch_client` calls its argument when the client leaves. `arriving` is the body on
+    its way; None at a check door, where nothing arrives any more.
     """
 
     __slots__ = (
-        "body",
-        "decision",
-        "from_head",
-        "head",
-        "lease",
-        "route",
-        "routed",
-        "started",
-        "trace",
-        "watch_client",
-        "websocket",
-    )
+        "arriving", "body", "decision", "from_head", "head", "lease", "media", "route", "routed",
+        "started", "trace", "watch_client", "websocket",
+    )  # fmt: skip
 
-    def __init__(self, started: float, trace: Trace | None, watch_client: Watch) -> None:
+    def __init__(
+        self,
+        started: float,
+        trace: Trace | None,
+        watch_client: Watch,
+        arriving: BodyStream | None = None,
+    ) -> None:
         self.started = started
         self.trace = trace
         self.watch_client = watch_client
@@ -74,7 +73,9 @@ class RequestContext:
         self.from_head: RoutedRequest | None = None
         self.route: ProtocolRoute | None = None
         self.routed: RoutedRequest | None = None
+        self.arriving = arriving
         self.body: bytes | None = None
+        self.media: str | None = None
         self.lease: Lease | None = None
 
     @property
@@ -82,6 +83,11 @@ class RequestContext:
         """The request as far as it could be read. One that no row covers was read as far as its
         head."""
         return self.routed or self.from_head
+
+    @property
+    def body_arrives(self) -> bool:
+        """True if a part of the body has not arrived, so that no other request can follow it."""
+        return self.arriving is not None and not self.arriving.complete
 
     def forward_unchanged(
         self, request: HttpRequest, recorded: RecordedDecision, *, trailers: bool

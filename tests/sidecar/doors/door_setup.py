@@ -11,8 +11,7 @@ from policies.definitions.model import Key, Policy
 from policies.ground.errors import Malformed
 from policies.ground.keys import key_digest, make_key
 from policies.sets.policy_set import key_document, key_name
-from sidecar.doors.check_judge import CheckedRequest, Outcome
-from sidecar.doors.judgement import Judgement
+from sidecar.doors.judgement import CheckedRequest, Judgement, Outcome
 from sidecar.http.headers import RequestHead
 from sidecar.proxy.routing.source_endpoint import SharedParts
 from sidecar.settings.doors import Door

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sidecar.doors.check_judge import Outcome
-from sidecar.doors.judgement import Judgement
+from sidecar.doors.judgement import Judgement, Outcome
 from sidecar.settings.doors import Door
 from sidecar.settings.model import Aws
 from tests.runner import tiers

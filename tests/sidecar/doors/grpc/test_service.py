@@ -14,10 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from policies.ground.keys import make_key
-from sidecar.doors.check_judge import Outcome
 from sidecar.doors.grpc import wire
 from sidecar.doors.grpc.service import MAX_MESSAGE
-from sidecar.doors.judgement import Judgement
+from sidecar.doors.judgement import Judgement, Outcome
 from sidecar.settings.doors import Door, DoorAgent, DoorHeaders
 from sidecar.spool import SpoolFull
 from tests.sidecar.doors.grpc.envoy_messages import message
