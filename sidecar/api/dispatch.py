@@ -176,14 +176,7 @@ class Dispatcher:
                     lease,
                 )
                 continue
-            await self._fetch(absent)
-
-    async def _fetch(self, missing: MissingDocument) -> None:
-        await eager.within_task()
-        try:
-            await self._document_fetcher.fetch([missing.name])
-        except FetchFailed as error:
-            raise Unavailable(f"the policy set can't be read: {error}") from error
+            await fetch_missing(self._document_fetcher, absent)
 
     def _complete(
         self, head: ApiHead, reply: ApiReply, failure: BaseException | None
@@ -197,7 +190,6 @@ class Dispatcher:
         return self._render_failure(head, failure)
 
     def _render_error(self, head: ApiHead, error: SluiceError) -> RenderedResponse:
-        """Return the response for `error`."""
         describe = describe_error if head.route is None else head.route.describe_error
         status, body, lines = describe(error)
         if isinstance(error, MethodNotAllowed) and head.route is not None:
@@ -272,3 +264,12 @@ class Dispatcher:
     def _with_id(self, head: ApiHead) -> ApiHead:
         """Return `head` with a request id: the client's, or a new one."""
         return head if head.request_id else head._replace(request_id=self._make_id())
+
+
+async def fetch_missing(fetcher: DocumentFetcher, missing: MissingDocument) -> None:
+    """Fetch the document of the policy set that a caller's key needs. Raises `Unavailable`."""
+    await eager.within_task()
+    try:
+        await fetcher.fetch([missing.name])
+    except FetchFailed as error:
+        raise Unavailable(f"the policy set can't be read: {error}") from error

@@ -19,7 +19,7 @@ from policies.batch import parse_batch
 from policies.ground.canonical import parse_object
 from policies.ground.errors import Malformed, Unavailable, invalid
 from policies.retrieval import parse_retrieval
-from sidecar.api.route import ApiReply, ApiRequest, ApiRoute, traced
+from sidecar.api.route import ApiReply, ApiRequest, ApiRoute, decision_lines, traced
 from sidecar.api.source_catalog import SourceCatalog
 from sidecar.enforce import Enforcer, WayIn
 from sidecar.live_keys import EVALUATING_SCOPES
@@ -28,16 +28,9 @@ from sidecar.metrics.readiness import Readiness
 from sidecar.recorder import RecordedDecision
 
 _READ = ("GET", "HEAD")
-# Prepared as bytes, since every evaluation's response carries them (`CONTRACT.md`, Evaluation).
-_DECISION_LINES = {
-    "ALLOW": b"X-Sluice-Decision: ALLOW\r\nX-Sluice-Event-Id: %b\r\n",
-    "DENY": b"X-Sluice-Decision: DENY\r\nX-Sluice-Event-Id: %b\r\n",
-}
 
 
 class Api:
-    """The handlers, and the tables of their routes."""
-
     def __init__(
         self, enforcer: Enforcer, catalog: SourceCatalog, readiness: Readiness, metrics: Metrics
     ) -> None:
@@ -73,8 +66,8 @@ class Api:
             # No await in between: the explanation sees the same policies as the decision.
             explanation = self._enforcer.outlook.explain(retrieval, request.key, recorded.decision)
             members = members | {"explain": explanation}
-        lines = _DECISION_LINES[recorded.decision.decision] % recorded.event_id.encode()
-        return ApiReply(orjson.dumps(members), durable=recorded.durable, extra_lines=lines)
+        lines, durable = decision_lines(recorded), recorded.durable
+        return ApiReply(orjson.dumps(members), durable=durable, extra_lines=lines)
 
     async def _evaluate_batch(self, request: ApiRequest, body: bytes) -> ApiReply:
         """Decide and record each item by itself; the response waits until all are on disk."""

@@ -125,8 +125,6 @@ _MAX_FIELDS = 128
 
 
 class Answering(Protocol):
-    """Answers the requests of a port."""
-
     @property
     def serve(self) -> Serve:
         """Answers one request."""
@@ -168,7 +166,6 @@ class HttpServer:
         self._listening: asyncio.Server | None = None
 
     def __call__(self) -> asyncio.Protocol:
-        """Return the protocol of a new connection."""
         return Arrival(self._protocol)
 
     def _protocol(self) -> asyncio.Protocol:

@@ -37,8 +37,6 @@ Values = dict[bytes, list[bytes]]
 
 
 class ApiHead(NamedTuple):
-    """A parsed head."""
-
     route: ApiRoute | None
     name: str
     fault: SluiceError | None

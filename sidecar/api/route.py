@@ -12,6 +12,7 @@ from sidecar.http.port_names import PortNames
 from sidecar.http.rendered_response import JSON, NO_STORE
 from sidecar.http.request_body import BodyBudgetExceeded
 from sidecar.platform.eager import Watch, unwatched
+from sidecar.recorder import RecordedDecision
 from sidecar.tracing.trace import Tracer, within
 
 
@@ -32,16 +33,23 @@ class ApiReply(NamedTuple):
     status: int = 200
 
 
+_DECISION_LINES = {
+    "ALLOW": b"X-Sluice-Decision: ALLOW\r\nX-Sluice-Event-Id: %b\r\n",
+    "DENY": b"X-Sluice-Decision: DENY\r\nX-Sluice-Event-Id: %b\r\n",
+}
+
+
+def decision_lines(recorded: RecordedDecision) -> bytes:
+    """Return the header lines of the response to a decision (`CONTRACT.md`, Evaluation)."""
+    return _DECISION_LINES[recorded.decision.decision] % recorded.event_id.encode()
+
+
 class ErrorReply(NamedTuple):
     """The response to an error, as a caller gets it. Each header line ends with its line break."""
 
     status: int
     body: bytes
     extra_lines: bytes = b""
-
-
-def _stays() -> bool:
-    return False
 
 
 class ApiRequest(NamedTuple):
@@ -54,7 +62,7 @@ class ApiRequest(NamedTuple):
     content_type: str | None
     query: str = ""
     traceparent: tuple[bytes, ...] = ()
-    client_left: Callable[[], bool] = _stays
+    client_left: Callable[[], bool] = lambda: False
     watch_client: Watch = unwatched
 
 

@@ -77,7 +77,6 @@ class SourceCatalog:
         return _Caller(bound, _one_of(roles, role), key)
 
     def _clauses(self, caller: _Caller) -> list[Clause]:
-        """Return the policies that apply to the caller."""
         # INVARIANT: no policy of a role in which the caller may not act, and none that admits only
         # other agents, is returned. The list must not disclose the policies of others.
         if caller.key is None or not self._outlook.speaks_for(caller.agent_id):

@@ -22,15 +22,11 @@ class Entity(NamedTuple):
 
 
 class Action(NamedTuple):
-    """The action that the subject wants to take."""
-
     name: str
     properties: Properties
 
 
 class Question(NamedTuple):
-    """One evaluation's request."""
-
     subject: Entity
     action: Action
     resource: Entity
@@ -38,14 +34,16 @@ class Question(NamedTuple):
 
 
 _NOTHING: Properties = {}
+_ANY_ACTION = Action("", _NOTHING)
 
 
-def read_question(body: Properties) -> Question:
-    """Return the question in a request's body, or in an item of it."""
+def read_question(body: Properties, *, sought: str = "") -> Question:
+    """Return the question in a request's body, or in an item of it. A search leaves out the member
+    that is `sought`: the id of a subject or resource, or the whole action. It is empty here."""
     return Question(
-        read_entity(body, "subject"),
-        read_action(body),
-        read_entity(body, "resource"),
+        read_entity(body, "subject", identified=sought != "subject"),
+        _ANY_ACTION if sought == "action" else read_action(body),
+        read_entity(body, "resource", identified=sought != "resource"),
         read_context(body),
     )
 

@@ -34,8 +34,6 @@ _ACCESS_DENIED = {"403": "access denied"}
 
 
 class Authzen:
-    """The handlers, and the table of their routes."""
-
     def __init__(self, enforcer: Enforcer, mapper: Mapper) -> None:
         self._enforcer = enforcer
         self._mapper = mapper

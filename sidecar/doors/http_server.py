@@ -26,6 +26,7 @@ from policies.ground.errors import (
 from policies.ground.process.json_logging import about
 from sidecar.api.dispatch import Dispatcher
 from sidecar.api.request_head import SPOKEN_VERSIONS, trusted_framing
+from sidecar.api.route import decision_lines
 from sidecar.doors import check_head
 from sidecar.doors.check_head import PREFIX, CheckHead, HttpDoor, read_head
 from sidecar.doors.judgement import NO_BODY, CheckedRequest, Judgement, Outcome
@@ -39,10 +40,6 @@ _RETRY_SECONDS = 1
 _PASSED_ON = (Unauthorized, Forbidden, NotFound, TooLarge)
 _NO_DECISION = b"X-Sluice-Decision: NONE\r\nRetry-After: %d\r\n" % _RETRY_SECONDS
 _OPEN = b"X-Sluice-Decision: ALLOW\r\n"
-_DECIDED = {
-    "ALLOW": b"X-Sluice-Decision: ALLOW\r\nX-Sluice-Event-Id: %b\r\n",
-    "DENY": b"X-Sluice-Decision: DENY\r\nX-Sluice-Event-Id: %b\r\n",
-}
 
 
 class BrokenHttp(Malformed):
@@ -64,7 +61,7 @@ def answer_to_outcome(outcome: Outcome, allow_lines: bytes) -> CheckAnswer:
     shown = outcome.shown
     if shown is None:
         return CheckAnswer(200, _OPEN + allow_lines, b"")
-    lines = _DECIDED[shown.decision.decision] % shown.event_id.encode()
+    lines = decision_lines(shown)
     if outcome.passes:
         return CheckAnswer(200, lines + allow_lines, b"")
     body = error_body(403, shown.decision.reason) | {"decision": shown.evaluation()}
@@ -110,7 +107,6 @@ class HttpDoors:
         self._bodies = bodies
 
     async def serve(self, request: HttpRequest) -> Answer:
-        """Answers any request."""
         if request.fault or not (request.known or trusted_framing(request)):
             return self._render(answer_to_error(BrokenHttp()), None)
         if request.offers_upgrade:
@@ -219,7 +215,6 @@ class SharedPort:
         self._doors = doors
 
     def serve(self, request: HttpRequest) -> Coroutine[Any, Any, Answer]:
-        """Answers any request."""
         if request.target.startswith(PREFIX):
             return self._doors.serve(request)
         return self._api.serve(request)

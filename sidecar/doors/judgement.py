@@ -16,15 +16,15 @@ from typing import NamedTuple
 from policies.definitions.model import Key
 from policies.ground.errors import Forbidden, Malformed, Unauthorized, Unavailable
 from policies.sets.policy_set import NoPolicySet
+from sidecar.api.dispatch import fetch_missing
 from sidecar.enforce import WayIn
 from sidecar.http.attribution import attribution, default_attribution
 from sidecar.http.headers import RequestHead, sort_request_fields
 from sidecar.http.server.head_cache import HeadTemplate
 from sidecar.live_keys import EVALUATING_SCOPES, AgentIdentity, LiveKeys, RefusedKeys, WrongScope
-from sidecar.platform import eager
 from sidecar.platform.eager import Watch, unwatched
 from sidecar.policy_cache.policy_store import CacheDamaged
-from sidecar.policy_cache.policy_view import FetchFailed, MissingDocument
+from sidecar.policy_cache.policy_view import MissingDocument
 from sidecar.protocols.protocol import (
     FetchedResponse,
     ProtocolRoute,
@@ -215,7 +215,7 @@ class Judgement:
                 raise _uncheckable(error) from error
             except Unmapped as error:
                 return await self._unmapped(check, error)
-            await self._fetch(absent)
+            await fetch_missing(self._policies.document_fetcher, absent)
         context = RequestContext(0.0, current_trace(), check.watch_client)
         try:
             route, routed = _read(check, context, source)
@@ -320,13 +320,6 @@ class Judgement:
         way = WayIn(self.door.protocol)
         denied = await self._enforcer.deny(retrieval, UNMAPPED, error.reason, way)
         return Outcome(False, [denied])
-
-    async def _fetch(self, missing: MissingDocument) -> None:
-        await eager.within_task()
-        try:
-            await self._policies.document_fetcher.fetch([missing.name])
-        except FetchFailed as error:
-            raise Unavailable(f"the policy set can't be read: {error}") from error
 
 
 def _read(

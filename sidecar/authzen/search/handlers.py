@@ -19,7 +19,7 @@ from policies.definitions.model import Key
 from policies.ground.errors import Malformed
 from sidecar.api.route import ApiReply, ApiRequest, ApiRoute
 from sidecar.authzen import wire
-from sidecar.authzen.question import Action, Question, read_action, read_context, read_entity
+from sidecar.authzen.question import Question, read_question
 from sidecar.authzen.search.searches import Found, Searches
 from sidecar.authzen.wire import SEARCH_ACTION, SEARCH_RESOURCE, SEARCH_SUBJECT, describe, read_body
 from sidecar.platform import eager
@@ -88,29 +88,24 @@ READING_SCOPES = ("read", "admin")
 ASKING_SCOPES = ("evaluate", *READING_SCOPES)
 """Scopes that may ask what a subject may do, which evaluations would reveal too."""
 
-_ANY_ACTION = Action("", {})
-
 
 class _Search(NamedTuple):
-    """One kind of search: the functions that read its question, answer it, and show its results."""
+    """One kind of search, and the function that answers it."""
 
     name: str
-    read: Callable[[dict[str, Any]], Question]
+    """The member of the question that is sought."""
     find: Callable[[Question, Key], Awaitable[Found]]
-    show: Callable[[Question, str], dict[str, str]]
     rank: Callable[[str], Any]
     """The sort key of the results."""
 
 
 class SearchHandlers:
-    """The handlers, and the table of their routes."""
-
     def __init__(self, searches: Searches, tokens: PageTokens) -> None:
         self._tokens = tokens
-        self._subject = _Search("subject", _of_subject, searches.subjects, _subject, str)
-        self._resource = _Search("resource", _of_resource, searches.resources, _resource, str)
+        self._subject = _Search("subject", searches.subjects, str)
+        self._resource = _Search("resource", searches.resources, str)
         place = {name: at for at, name in enumerate(searches.action_names)}
-        self._action = _Search("action", _of_action, searches.actions, _action, place.__getitem__)
+        self._action = _Search("action", searches.actions, place.__getitem__)
 
     def routes(self) -> Mapping[str, ApiRoute]:
         return {
@@ -128,7 +123,7 @@ class SearchHandlers:
     async def _answer(self, search: _Search, request: ApiRequest, body: bytes) -> ApiReply:
         assert request.key is not None  # the route requires one
         key, members = request.key, read_body(body, request.content_type)
-        question = search.read(members)
+        question = read_question(members, sought=search.name)
         asked = [search.name, *map(list, question[:3]), question.context]
         start = self._page_start(members, key, asked)
         await eager.within_task()
@@ -149,7 +144,7 @@ class SearchHandlers:
         }
         if found.patterns:
             answer["context"] = {"patterns": found.patterns}
-        answer["results"] = [search.show(question, name) for name in shown]
+        answer["results"] = [_shown(search, question, name) for name in shown]
         return ApiReply(orjson.dumps(answer))
 
     def _page_start(self, members: dict[str, Any], key: Key, asked: Any) -> PageStart:
@@ -179,40 +174,8 @@ def _limit(page: dict[str, Any]) -> int | None:
     return min(limit, MAX_RESULTS)
 
 
-def _of_subject(body: dict[str, Any]) -> Question:
-    return Question(
-        read_entity(body, "subject", identified=False),
-        read_action(body),
-        read_entity(body, "resource"),
-        read_context(body),
-    )
-
-
-def _of_resource(body: dict[str, Any]) -> Question:
-    return Question(
-        read_entity(body, "subject"),
-        read_action(body),
-        read_entity(body, "resource", identified=False),
-        read_context(body),
-    )
-
-
-def _of_action(body: dict[str, Any]) -> Question:
-    return Question(
-        read_entity(body, "subject"),
-        _ANY_ACTION,
-        read_entity(body, "resource"),
-        read_context(body),
-    )
-
-
-def _subject(question: Question, name: str) -> dict[str, str]:
-    return {"type": question.subject.type, "id": name}
-
-
-def _resource(question: Question, name: str) -> dict[str, str]:
-    return {"type": question.resource.type, "id": name}
-
-
-def _action(_question: Question, name: str) -> dict[str, str]:
-    return {"name": name}
+def _shown(search: _Search, question: Question, name: str) -> dict[str, str]:
+    if search.name == "action":
+        return {"name": name}
+    sought = question.subject if search.name == "subject" else question.resource
+    return {"type": sought.type, "id": name}

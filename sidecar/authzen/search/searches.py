@@ -22,9 +22,8 @@ from policies.ground.errors import Unavailable
 from policies.sets.policy_set import NoPolicySet, role_name
 from policies.sets.role import Role
 from sidecar.api.route import StartAgain
-from sidecar.authzen.mapping import Mapper
+from sidecar.authzen.mapping import Mapper, proposed_ids
 from sidecar.authzen.question import Action, Entity, Question
-from sidecar.authzen.resource_rules import proposed_ids
 from sidecar.authzen.search.claimants import (
     Caller,
     Claimant,

@@ -3,7 +3,7 @@ health check (`grpc.health.v1`). Knows no other message."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from policies.ground.process.sockets import hosts_to_bind
 from sidecar.doors.grpc.service import MAX_MESSAGE, CheckService
 from sidecar.doors.grpc.wire import varint_field
 from sidecar.http.client.egress_guard import LoopGuard
-from sidecar.platform.eager import Watch
 from sidecar.proxy.downstream import BackgroundTasks
 from sidecar.settings.doors import DoorTls
 
@@ -100,11 +99,9 @@ class GrpcServer(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no
     @property
     def address(self) -> ListenAddress:
         """The listening address; for port 0, with the port that the system chose."""
-        return (
-            self._listen
-            if self._listen.host == EVERY
-            else (ListenAddress(self._listen.host, self._port))
-        )
+        if self._listen.host == EVERY:
+            return self._listen
+        return ListenAddress(self._listen.host, self._port)
 
     async def close(self, seconds: float) -> None:
         """Stop accepting, give open checks `seconds` to finish, then end them."""
@@ -121,18 +118,15 @@ class GrpcServer(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no
         if message is grpc.aio.EOF:
             # Missing, or larger than the limit. The call has failed then, and this is about to be
             # cancelled.
-            return await self._judged(lambda _: self._service.check_without_message(keys))
-        return await self._judged(lambda watch: self._service.check(message, keys, watch))
-
-    async def _judged(self, judge: Callable[[Watch], Coroutine[Any, Any, bytes]]) -> bytes:
-        """Return the answer of `judge`. A gateway that gives up does not cancel it, since its
-        record may be on the way to disk; but then nothing more is looked up for it."""
+            message = None
         answers: list[bytes] = []
         on_left: list[Callable[[], None]] = []
 
         async def answer() -> None:
-            answers.append(await judge(on_left.append))
+            answers.append(await self._service.check(message, keys, on_left.append))
 
+        # A gateway that gives up does not cancel its check, since the record may be on the way to
+        # disk; but then nothing more is looked up for it.
         try:
             await asyncio.shield(self._checks.run(answer()))
         except asyncio.CancelledError:

@@ -76,24 +76,22 @@ class CheckService:
             return self._failed(error)
         return None
 
-    async def check(self, message: bytes, api_keys: Sequence[str], watch: Watch) -> bytes:
-        """Return the CheckResponse for a CheckRequest that carries these keys. `watch` says when
-        the gateway leaves. Raises nothing."""
+    async def check(self, message: bytes | None, api_keys: Sequence[str], watch: Watch) -> bytes:
+        """Return the CheckResponse for a CheckRequest that carries these keys, None if the call has
+        no readable message. `watch` says when the gateway leaves. Raises nothing."""
         try:
-            return await self._answer(self._checked(message)._replace(watch_client=watch), api_keys)
+            return await self._answer(message, api_keys, watch)
         except Exception as error:  # noqa: BLE001  # `_failed` logs it
             return self._failed(error)
 
-    async def check_without_message(self, api_keys: Sequence[str]) -> bytes:
-        """Return the CheckResponse for a call without a readable message. Raises nothing."""
-        log.info("a check was denied: %s", _NO_MESSAGE)
-        try:
-            return await self._answer(_unreadable(_NO_MESSAGE), api_keys)
-        except Exception as error:  # noqa: BLE001  # `_failed` logs it
-            return self._failed(error)
-
-    async def _answer(self, check: CheckedRequest, api_keys: Sequence[str]) -> bytes:
-        outcome = await self._judgement.judge(check, _digest(api_keys))
+    async def _answer(self, message: bytes | None, api_keys: Sequence[str], watch: Watch) -> bytes:
+        if message is None:
+            log.info("a check was denied: %s", _NO_MESSAGE)
+            check = _unreadable(_NO_MESSAGE)
+        else:
+            check = self._checked(message)
+        asked = check._replace(watch_client=watch)
+        outcome = await self._judgement.judge(asked, _digest(api_keys))
         for recorded in outcome.decisions:
             await recorded.durable
         # The records are on disk. If we die here, they ship after the restart; the gateway gets no

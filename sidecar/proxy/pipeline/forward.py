@@ -2,20 +2,22 @@
 response, and records what was returned.
 
 A retrieval is sent while its record is on the way to the disk, but no byte of the response reaches
-the agent before the record is there. Decides nothing.
-
-The handshake of a WebSocket is decided like any retrieval, and the two connections are joined once
-the data source has answered 101. Until then, no byte that follows the request reaches the data
-source (Pingora CVE-2026-2833). Frames aren't read; whether the connection may go on is asked again
-every second.
+the agent before the record is there. A response that has to be read first is read whole, or event
+by event: verified to describe the source that was decided, or filtered down to what the agent may
+see. Decides nothing.
 """
 
 import asyncio
 from collections.abc import Callable
 
 from policies.ground.errors import Malformed, UpstreamFailed
-from sidecar.http.headers import RequestHead, decode_fields, encode_fields
-from sidecar.http.messages.body import ConnectionLost
+from sidecar.http.headers import (
+    RequestHead,
+    decode_fields,
+    encode_fields,
+    refuse_encoded,
+    without_whole_body_fields,
+)
 from sidecar.http.messages.chunks import BadTrailers
 from sidecar.http.messages.response_head import SWITCHING
 from sidecar.http.request_body import BodyTooSlow
@@ -23,42 +25,35 @@ from sidecar.http.server.request import HttpRequest, ResponseSent
 from sidecar.protocols.protocol import (
     FetchedResponse,
     OutgoingRequest,
+    ResponseTooLarge,
     RouteClass,
     SourceProtocol,
     SourceRef,
 )
-from sidecar.proxy.connections import take_over
+from sidecar.protocols.strict_body import MAX_BRACKETS, has_too_many_brackets
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.local_response import LocalResponse
 from sidecar.proxy.messages import request_reader
-from sidecar.proxy.messages.request_reader import switching_head
-from sidecar.proxy.messages.response_relay import RelayedResponse, relay
+from sidecar.proxy.messages.response_relay import RelayedResponse, relay, write_whole
+from sidecar.proxy.messages.sse import EventParser, FilteredStream, is_event_stream
 from sidecar.proxy.pipeline.authorizer import Authorizer
 from sidecar.proxy.pipeline.lasting import (
     NoLongerAllowed,
-    TunnelResult,
     judge_again,
     judged_again,
-    run_tunnel,
+    run_websocket,
 )
 from sidecar.proxy.pipeline.lineage import COMPLETED, FAILED, TRUNCATED, LineageRecorder
-from sidecar.proxy.pipeline.request_context import AllowedRequest
-from sidecar.proxy.pipeline.response_inspector import (
-    ResponseInspector,
-    decision_fields,
-    read_response,
-)
-from sidecar.proxy.proxy_metrics import ProxyMetrics, UpstreamNoResponse
+from sidecar.proxy.pipeline.request_context import AllowedRequest, decision_fields
+from sidecar.proxy.proxy_metrics import ProxyMetrics
 from sidecar.proxy.upstream.client import UpstreamClient, UpstreamRequest
 from sidecar.proxy.upstream.exchange import UpstreamResponse
-from sidecar.proxy.worker_thread import WorkerThread
+from sidecar.proxy.worker_thread import LONGEST_INLINE, WorkerThread
 from sidecar.recorder import RecordedDecision
 from sidecar.spool.errors import SpoolError
 
 
 class UpstreamSender:
-    """Sends to `upstream`."""
-
     def __init__(
         self, protocol: SourceProtocol, upstream: UpstreamClient, limits: ProxyLimits
     ) -> None:
@@ -91,44 +86,7 @@ class UpstreamSender:
         return upstream_request._replace(lines=encode_fields(await self.protocol.sign(outgoing)))
 
 
-async def run_websocket(
-    request: HttpRequest,
-    allowed: AllowedRequest,
-    response: UpstreamResponse,
-    authorizer: Authorizer,
-    limits: ProxyLimits,
-    relayed: RelayedResponse,
-    alias: str,
-) -> ResponseSent:
-    """Runs a WebSocket to its end, for a `response` of the data source `alias` that grants it."""
-    try:
-        event = decision_fields(allowed.decisions)
-        request.start_response(switching_head(response.message, event, alias))
-        relayed.begin(response)
-        agent, _ = take_over(request, limits.buffer_bytes)
-        source = response.detach()
-    except BaseException as error:
-        await response.finish()
-        if isinstance(error, ConnectionLost):
-            raise UpstreamNoResponse(
-                f"the data source `{alias}` closed the connection with its 101"
-            ) from error
-        raise
-
-    async def reauthorize() -> None:
-        await authorizer.reauthorize(allowed.sources, allowed.routed.attribution)
-
-    def done(result: TunnelResult) -> None:
-        relayed.record_tunnel(result.outcome, result.down, result.sha256)
-
-    await run_tunnel(agent, source, limits, reauthorize, done, set())
-    # The connection now never carries HTTP again.
-    return ResponseSent(keep_alive=False, status=SWITCHING)
-
-
 class Forwarder:
-    """Forwards to one data source."""
-
     def __init__(
         self,
         protocol: SourceProtocol,
@@ -147,12 +105,10 @@ class Forwarder:
         self.metrics = metrics
         self._limits = limits
         self.worker = worker
-        self._inspector = ResponseInspector(authorizer, limits, worker)
 
     async def forward(
         self, request: HttpRequest, allowed: AllowedRequest
     ) -> LocalResponse | ResponseSent:
-        """Forwards `allowed` and answers `request` with the response."""
         route, _, upstream_request, _, _, decisions, started, _ = allowed
         relayed = RelayedResponse()
         outcome: str | None = FAILED
@@ -235,9 +191,9 @@ class Forwarder:
     ) -> ResponseSent:
         prepared = allowed.prepared
         if identify is not None:
-            return await self._inspector.relay_verified(request, allowed, response, identify)
+            return await self._relay_verified(request, allowed, response, identify)
         if prepared.filter_response is not None or prepared.filter_event is not None:
-            return await self._inspector.relay_filtered(request, allowed, response, relayed)
+            return await self._relay_filtered(request, allowed, response, relayed)
         try:
             if prepared.on_head is not None:
                 prepared.on_head(response.message.status, response.message.fields)
@@ -250,6 +206,79 @@ class Forwarder:
             )
         finally:
             await response.finish()
+
+    async def _relay_verified(
+        self,
+        request: HttpRequest,
+        allowed: AllowedRequest,
+        response: UpstreamResponse,
+        identify: Callable[[bytes], SourceRef | None],
+    ) -> ResponseSent:
+        """Relays a response that describes a source, if `identify` finds in it the source that was
+        decided, or another one that is also allowed: a name may have spellings that only the data
+        source knows."""
+        decisions = allowed.decisions
+        try:
+            whole = await read_response(response, self._limits)
+        finally:
+            await response.finish()
+        # Only a success describes a source.
+        if 200 <= whole.status < 300:
+            source = await self.worker.call(len(whole.body), identify, whole.body)
+            if source is None:
+                raise UpstreamFailed(
+                    "the data source's response does not say which source it describes"
+                )
+            if source not in allowed.sources:
+                decisions = decisions + await self._authorizer.allow(
+                    (source,), allowed.routed.attribution
+                )
+        for recorded in decisions:
+            await recorded.durable
+        return await write_whole(request, whole, decision_fields(decisions))
+
+    async def _relay_filtered(
+        self,
+        request: HttpRequest,
+        allowed: AllowedRequest,
+        response: UpstreamResponse,
+        relayed: RelayedResponse,
+    ) -> ResponseSent:
+        """Relays the parts of the response that the agent may see, filtered as a whole or event by
+        event."""
+        prepared, event = allowed.prepared, decision_fields(allowed.decisions)
+        message = response.message
+        try:
+            if prepared.on_head is not None:
+                prepared.on_head(message.status, message.fields)
+            # An error holds no documents to filter.
+            if not 200 <= message.status < 300 or message.empty:
+                return await relay(request, response, event, relayed)
+            if prepared.filter_event is not None and is_event_stream(message.fields):
+                refuse_encoded(message.fields)
+                parser = EventParser(prepared.filter_event, self._limits.inspected_response_bytes)
+                events = FilteredStream(parser, self.worker, allowed.refresh, prepared.on_events)
+                return await relay(request, response, event, relayed, events)
+            if prepared.filter_response is None:
+                return await relay(request, response, event, relayed)
+            relayed.retries = response.retries
+            whole = await read_response(response, self._limits)
+        finally:
+            await response.finish()
+        fields, body = whole.fields, whole.body
+        # A filter in the worker thread relies on facts that must be gathered on the loop.
+        if len(body) > LONGEST_INLINE:
+            allowed.refresh()
+        part = await self.worker.call(len(body), prepared.filter_response, whole)
+        if part.body != body:
+            # A validator or digest of the whole would be wrong for a part of it.
+            fields = without_whole_body_fields(fields)
+        relayed.withheld = part.withheld
+        # A HEAD was sent as a GET, and its agent gets no body.
+        if request.method != "HEAD":
+            relayed.count(part.body)
+        relayed.begin(response)
+        return await write_whole(request, whole._replace(fields=fields, body=part.body), event)
 
     async def _failed(
         self,
@@ -273,3 +302,13 @@ class Forwarder:
         if not isinstance(broken, (BodyTooSlow, BadTrailers)):
             broken = Malformed("the body's framing is broken")
         return LocalResponse.of_error(broken, event=event, close=True)
+
+
+async def read_response(response: UpstreamResponse, limits: ProxyLimits) -> FetchedResponse:
+    """Return the whole of a response that the sidecar has to read. Raises `UpstreamFailed`, and
+    `ResponseTooLarge` for one that would take too long to parse."""
+    whole = await response.read(limits.inspected_response_bytes)
+    refuse_encoded(whole.fields)
+    if has_too_many_brackets(whole.body):
+        raise ResponseTooLarge(f"the data source's response has more than {MAX_BRACKETS} brackets")
+    return whole

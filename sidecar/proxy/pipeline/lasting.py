@@ -1,6 +1,11 @@
 """Judges again, once a second, what lasts: a response that goes on, and a tunnel, which joins two
 connections. A revocation cuts both. Nothing is recorded while it stays allowed.
 
+The handshake of a WebSocket is decided like any retrieval, and the two connections are joined once
+the data source has answered 101. Until then, no byte that follows the request reaches the data
+source (Pingora CVE-2026-2833). Frames aren't read; whether the connection may go on is asked again
+every second.
+
 Knows when to ask and how to cut. Leaves the decision to its caller.
 """
 
@@ -12,13 +17,17 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from policies.ground.errors import SluiceError
-from sidecar.http.messages.body import BodyStream
-from sidecar.http.server.request import HttpRequest
-from sidecar.proxy.connections import BufferedConnection, Ended, Splice
+from sidecar.http.messages.body import BodyStream, ConnectionLost
+from sidecar.http.messages.response_head import SWITCHING
+from sidecar.http.server.request import HttpRequest, ResponseSent
+from sidecar.proxy.connections import BufferedConnection, Ended, Splice, take_over
 from sidecar.proxy.limits import ProxyLimits
+from sidecar.proxy.messages.request_reader import switching_head
+from sidecar.proxy.messages.response_relay import RelayedResponse
 from sidecar.proxy.pipeline.authorizer import Authorizer, Denied
 from sidecar.proxy.pipeline.lineage import COMPLETED, TRUNCATED
-from sidecar.proxy.pipeline.request_context import AllowedRequest
+from sidecar.proxy.pipeline.request_context import AllowedRequest, decision_fields
+from sidecar.proxy.proxy_metrics import UpstreamNoResponse
 from sidecar.proxy.upstream.exchange import UpstreamResponse
 
 log = logging.getLogger(__name__)
@@ -150,3 +159,38 @@ async def run_tunnel(
         splice.abort()
         open_splices.remove(splice)
         done(TunnelResult(outcome, splice.up.count, splice.down.count, digest.hexdigest()))
+
+
+async def run_websocket(
+    request: HttpRequest,
+    allowed: AllowedRequest,
+    response: UpstreamResponse,
+    authorizer: Authorizer,
+    limits: ProxyLimits,
+    relayed: RelayedResponse,
+    alias: str,
+) -> ResponseSent:
+    """Runs a WebSocket to its end, for a `response` of the data source `alias` that grants it."""
+    try:
+        event = decision_fields(allowed.decisions)
+        request.start_response(switching_head(response.message, event, alias))
+        relayed.begin(response)
+        agent, _ = take_over(request, limits.buffer_bytes)
+        source = response.detach()
+    except BaseException as error:
+        await response.finish()
+        if isinstance(error, ConnectionLost):
+            raise UpstreamNoResponse(
+                f"the data source `{alias}` closed the connection with its 101"
+            ) from error
+        raise
+
+    async def reauthorize() -> None:
+        await authorizer.reauthorize(allowed.sources, allowed.routed.attribution)
+
+    def done(result: TunnelResult) -> None:
+        relayed.record_tunnel(result.outcome, result.down, result.sha256)
+
+    await run_tunnel(agent, source, limits, reauthorize, done, set())
+    # The connection now never carries HTTP again.
+    return ResponseSent(keep_alive=False, status=SWITCHING)

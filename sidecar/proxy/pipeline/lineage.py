@@ -56,7 +56,6 @@ class LineageRecorder:
             self._timer = asyncio.get_running_loop().call_later(DELAY_SECONDS, self.flush)
 
     def flush(self) -> None:
-        """Hands over the gathered results."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -33,8 +33,6 @@ _NOTHING_PASSED = TunnelResult(FAILED, 0, 0, hashlib.sha256().hexdigest())
 
 
 class Passthrough:
-    """The unread connections to one source."""
-
     def __init__(
         self,
         source: Source,
@@ -101,7 +99,6 @@ class Passthrough:
 
     @property
     def connections(self) -> int:
-        """The number of open connections."""
         return len(self._open)
 
     @property

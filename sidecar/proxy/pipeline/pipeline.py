@@ -47,8 +47,6 @@ Response = LocalResponse | ResponseSent
 
 
 class ProxyPipeline:
-    """The pipeline between one agent and one data source."""
-
     def __init__(
         self,
         protocol: SourceProtocol,

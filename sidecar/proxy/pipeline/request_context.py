@@ -2,6 +2,7 @@
 nothing."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from policies.ground.errors import Malformed
@@ -18,6 +19,7 @@ from sidecar.protocols.protocol import (
     RoutedRequest,
     SourceRef,
 )
+from sidecar.proxy.local_response import Fields, event_fields
 from sidecar.proxy.messages import request_reader
 from sidecar.proxy.proxy_metrics import UNDECIDED
 from sidecar.proxy.upstream.client import UpstreamRequest
@@ -42,41 +44,32 @@ class AllowedRequest(NamedTuple):
     """Called before `prepared` reads a response in the worker thread."""
 
 
+@dataclass(slots=True, eq=False)
 class RequestContext:
-    """Filled in as the request moves down the pipeline.
+    """Filled in as the request moves down the pipeline."""
 
-    `from_head` is the request as far as its head describes it, and `route` the row that the head
-    led to; `routed` is the request once an open row covers it. `body` is the whole body if it had
-    to be read, with its media type, and `lease` accounts for its bytes. `decision` is the label for
-    the metrics. `watch_client` calls its argument when the client leaves. `arriving` is the body on
-    its way; None at a check door, where nothing arrives any more.
-    """
-
-    __slots__ = (
-        "arriving", "body", "decision", "from_head", "head", "lease", "media", "route", "routed",
-        "started", "trace", "watch_client", "websocket",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        started: float,
-        trace: Trace | None,
-        watch_client: Watch,
-        arriving: BodyStream | None = None,
-    ) -> None:
-        self.started = started
-        self.trace = trace
-        self.watch_client = watch_client
-        self.decision = UNDECIDED
-        self.head: RequestHead | None = None
-        self.websocket = False
-        self.from_head: RoutedRequest | None = None
-        self.route: ProtocolRoute | None = None
-        self.routed: RoutedRequest | None = None
-        self.arriving = arriving
-        self.body: bytes | None = None
-        self.media: str | None = None
-        self.lease: Lease | None = None
+    started: float
+    trace: Trace | None
+    watch_client: Watch
+    """Calls its argument when the client leaves."""
+    arriving: BodyStream | None = None
+    """The body on its way; None at a check door, where nothing arrives any more."""
+    decision: str = UNDECIDED
+    """The label for the metrics."""
+    head: RequestHead | None = None
+    websocket: bool = False
+    from_head: RoutedRequest | None = None
+    """The request as far as its head describes it."""
+    route: ProtocolRoute | None = None
+    """The row that the head led to."""
+    routed: RoutedRequest | None = None
+    """The request once an open row covers it."""
+    body: bytes | None = None
+    """The whole body if it had to be read."""
+    media: str | None = None
+    """The media type of that body."""
+    lease: Lease | None = None
+    """Accounts for its bytes."""
 
     @property
     def readable(self) -> RoutedRequest | None:
@@ -127,6 +120,19 @@ def decision_label(decisions: Iterable[RecordedDecision]) -> str:
             return "DENY"
         label = "ALLOW"
     return label
+
+
+def decision_fields(decisions: list[RecordedDecision]) -> Fields:
+    """Return the header fields that tell the agent about the decision. Of several decisions, a
+    denial in report mode is shown first, since the agent has to learn of it."""
+    if not decisions:
+        return ()
+    shown = decisions[-1]
+    for recorded in decisions:
+        if recorded.report_only:
+            shown = recorded
+            break
+    return event_fields(shown.event_id, report_only=shown.report_only)
 
 
 def _without_inspection(route: ProtocolRoute | None) -> ProtocolRoute:

@@ -124,7 +124,6 @@ async def judge(
 async def _compose(
     source: JudgedSource, route: ProtocolRoute, routed: RoutedRequest, size: int
 ) -> FetchedResponse:
-    """Return the response that the protocol composes itself."""
     permits = await source.authorizer.permission(routed.attribution)
     composed = route.compose_response
     assert composed is not None

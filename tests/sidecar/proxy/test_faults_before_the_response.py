@@ -12,7 +12,7 @@ from sidecar.http.server.connection import Connections, ServerConnection
 from sidecar.protocols.protocol import ProtocolRoute, RouteClass, RouteMatch
 from sidecar.proxy.assembly import Proxy
 from sidecar.proxy.local_response import Fields, event_fields
-from sidecar.proxy.pipeline import response_inspector
+from sidecar.proxy.pipeline import request_context
 from sidecar.spool.errors import SpoolUnwritable
 from tests.runner import tiers
 from tests.sidecar.proxy.pipeline.test_kept_connections import Talk
@@ -86,7 +86,7 @@ async def test_an_agent_that_leaves_as_its_answer_comes_is_noted_once(
 
     monkeypatch.setattr(Connections, "__call__", noting)
     # Made right before the response begins.
-    monkeypatch.setattr(response_inspector, "event_fields", leave_first)
+    monkeypatch.setattr(request_context, "event_fields", leave_first)
     talk = await made.talk()
     talk.writer.write(get("/a"))
     await until_async("the source has the request", lambda: made.upstream.targets == ["/a"])
