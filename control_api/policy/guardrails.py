@@ -1,7 +1,7 @@
 """Defines the fields of a guardrail in requests and responses (`TOOLS.md`, Guardrails), and queries
 the guardrails of a tenant.
 
-Their values follow the same rules as those of a file (`policies/definitions/guardrail_form.py`).
+Their values follow the same rules as those of a file (`policies/definitions/guardrail.py`).
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from control_api.edge.requests import Identifier, RequestModel
 from control_api.policy.models import DescribedRequests
 from control_api.store.schema.features import guardrails
 from control_api.store.schema.statements import Position, columns_of, newest_first, of_tenant
-from policies.definitions.forms import ExactName
+from policies.definitions.forms import exact_name
 from policies.definitions.guardrail import KINDS, MAX_ENTRIES, Guardrail
 from policies.definitions.model import Sensitivity
 from policies.definitions.wildcard import is_pattern
@@ -64,7 +64,7 @@ def _exact(text: str) -> str:
 
 _SOME = Field(min_length=1, max_length=MAX_ENTRIES)
 Entries = Annotated[list[Identifier], _SOME]
-_ExactName = Annotated[Identifier, AfterValidator(_exact), WithJsonSchema(ExactName("").schema())]
+_ExactName = Annotated[Identifier, AfterValidator(_exact), WithJsonSchema(exact_name("").schema())]
 ExactNames = Annotated[list[_ExactName], _SOME]
 Levels = Annotated[list[Sensitivity], _SOME]
 

@@ -7,6 +7,7 @@ Knows neither YAML nor files: `policies.definitions.load` parses a file into `No
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 _MAX_FAULTS = 100
@@ -45,6 +46,10 @@ class Definition:
     body: dict[str, Any]
 
 
+FROM_ENVIRONMENT = "environment"
+"""The tag of a value from the environment, whose text may be that of any kind of scalar."""
+
+
 class Node(NamedTuple):
     """A value in a file. `tag` is `map`, `list`, or the scalar's kind (`str`, `int`, …); `value` is
     the members by key, the items, or the scalar's text."""
@@ -52,6 +57,10 @@ class Node(NamedTuple):
     line: int
     tag: str
     value: Any
+
+    @property
+    def is_text(self) -> bool:
+        return self.tag in ("str", FROM_ENVIRONMENT)
 
 
 def in_order(faults: Iterable[DefinitionFault]) -> list[DefinitionFault]:
@@ -66,9 +75,16 @@ class DefinitionFaults:
     class TooManyFaults(Exception):
         """the file has so many faults that checking it stopped"""
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: str, base: Path = Path()) -> None:
+        """`base` is the folder that paths in the file are relative to."""
         self.file: Final = file
+        self.base: Final = base
         self.found: list[DefinitionFault] = []
+
+    def place(self, key: str, step: str | int) -> str:
+        """Return what a fault calls a member (`step` is its key) or an item of the value at `key`:
+        the line tells where it is, so the key of the member is enough."""
+        return label(step) if isinstance(step, str) else key
 
     def add(self, line: int, key: str, message: str) -> None:
         self.found.append(DefinitionFault(self.file, line, key, message))
@@ -100,11 +116,18 @@ def label(key: str) -> str:
     return key if key.isprintable() and len(key) <= 64 else ""
 
 
-def unknown_key(line: int, key: str, known: tuple[str, ...], faults: DefinitionFaults) -> None:
+MAX_LISTED = 12
+
+
+def unknown_key(
+    line: int, key: str, known: tuple[str, ...], faults: DefinitionFaults, place: str
+) -> None:
     # Cut the key: the comparison takes quadratic time, and a key may be as long as the file.
     near = get_close_matches(key[:64], known, n=1)
-    hint = f"did you mean `{near[0]}`?" if near else f"expected {', '.join(known)}"
-    faults.add(line, label(key), f"unknown key; {hint}")
+    # Only settings of programs have more keys than a line can list.
+    listed = f"expected {', '.join(known)}" if len(known) <= MAX_LISTED else "`--help` lists them"
+    hint = f"did you mean `{near[0]}`?" if near else listed
+    faults.add(line, place, f"unknown key; {hint}")
 
 
 def surrogate_fault(text: str) -> str | None:

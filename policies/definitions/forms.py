@@ -1,25 +1,25 @@
-"""Declares the forms that a value in a YAML file may have: text, choice, number, list, mapping.
+"""Declares the forms that a value in a YAML file may have: text, choice, number, path, list.
+`policies.definitions.records` has those of mappings with known keys.
 
 A form is a rule written once. `read` checks a value with it and keeps the line of every fault;
 `schema` says the same as JSON Schema (2020-12), for editors. Knows no particular key: those are
-declared in `policy_form.py` and its neighbours.
+declared in `policy_form.py` and its neighbours, and beside the settings of each program.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
 
-from policies.definitions.definition import (
-    DefinitionFaults,
-    Node,
-    shown,
-    surrogate_fault,
-    unknown_key,
-)
+from policies.definitions.definition import DefinitionFaults, Node, shown, surrogate_fault
 from policies.definitions.wildcard import is_pattern
+from policies.ground.addresses import ListenAddress
 from policies.ground.canonical import CONTROL_CHARACTERS, MAX_IDENTIFIER, identifier_fault
 
 Schema = dict[str, Any]
+Fault = Callable[[str], str | None]
+"""Returns what is wrong with a text; None if it is fine."""
 
 _TAG_NAMES = {
     "bool": "a truth value",
@@ -42,43 +42,108 @@ class Form(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Identifier:
-    """A name, byte for byte (`CONTRACT.md`, Requests)."""
+class Text:
+    """A string. `limits` says in JSON Schema what `fault` says of a text."""
+
+    fault: Fault
+    limits: Mapping[str, Any] = field(default_factory=dict)
 
     def read(self, key: str, node: Node, faults: DefinitionFaults) -> str | None:
-        text: str = node.value
-        if node.tag != "str":
+        if not node.is_text:
             faults.add(node.line, key, f"must be a string{actual(node)}")
             return None
-        fault = identifier_fault(text) or surrogate_fault(text)
-        if fault:
+        text: str = node.value
+        if fault := surrogate_fault(text) or self.fault(text):
             faults.add(node.line, key, fault)
         return text
 
     def schema(self) -> Schema:
-        return {
-            "type": "string",
-            "minLength": 1,
-            "maxLength": MAX_IDENTIFIER,
-            "pattern": f"^[^{CONTROL_CHARACTERS}]*$",
-        }
+        return {"type": "string", **self.limits}
+
+
+_NAME_LIMITS = {"minLength": 1, "maxLength": MAX_IDENTIFIER}
+IDENTIFIER = Text(identifier_fault, {**_NAME_LIMITS, "pattern": f"^[^{CONTROL_CHARACTERS}]*$"})
+"""A name, byte for byte (`CONTRACT.md`, Requests)."""
+
+
+def exact_name(why: str) -> Text:
+    """A name that is not a pattern; `why` says the reason in a fault."""
+
+    def fault(text: str) -> str | None:
+        wrong = f"must not contain `*` or `?`, but is {shown(text)}: {why}"
+        return identifier_fault(text) or (wrong if is_pattern(text) else None)
+
+    return Text(fault, {**_NAME_LIMITS, "pattern": f"^[^*?{CONTROL_CHARACTERS}]*$"})
+
+
+def spelt(pattern: re.Pattern[str], wrong: str, empty: str = "") -> Text:
+    """A text that the pattern matches from its start; all of it, if the pattern ends in `\\Z`.
+    `wrong` is the fault of another, behind the text itself, and `empty` that of an empty one."""
+
+    def fault(text: str) -> str | None:
+        if empty and not text:
+            return empty
+        return None if pattern.match(text) else f"{shown(text)} {wrong}"
+
+    # JSON Schema has the expressions of ECMAScript, which knows no `\A` and `\Z`.
+    expression = pattern.pattern.replace(r"\A", "^").replace(r"\Z", "$")
+    limits = {"minLength": 1} if empty else {}
+    return Text(fault, {**limits, "pattern": f"^(?:{expression})"})
 
 
 @dataclass(frozen=True, slots=True)
-class ExactName:
-    """A name that is not a pattern; `why` says the reason in a fault."""
+class Parsed:
+    """A text that `parse` turns into the value; its `ValueError` is the fault. With `scalar`, the
+    text may also be one that YAML takes for a number or a truth value."""
 
-    why: str
+    parse: Callable[[str], Any]
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    scalar: bool = False
 
-    def read(self, key: str, node: Node, faults: DefinitionFaults) -> str | None:
-        text = Identifier().read(key, node, faults)
-        if text is not None and is_pattern(text):
-            wrong = f"must not contain `*` or `?`, but is {shown(text)}: {self.why}"
-            faults.add(node.line, key, wrong)
-        return text
+    def read(self, key: str, node: Node, faults: DefinitionFaults) -> Any:
+        if not node.is_text and (not self.scalar or node.tag in ("map", "list", "null")):
+            faults.add(node.line, key, f"must be a string{actual(node)}")
+            return None
+        try:
+            return self.parse(node.value)
+        except ValueError as error:
+            faults.add(node.line, key, str(error))
+            return None
 
     def schema(self) -> Schema:
-        return {**Identifier().schema(), "pattern": f"^[^*?{CONTROL_CHARACTERS}]*$"}
+        return {"type": "string", **self.limits}
+
+
+LISTEN = Parsed(ListenAddress.parse, {"pattern": ":[0-9]{1,5}$"})
+"""An address to listen at."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilePath:
+    """A path, relative to the folder of the file that names it. `empty` says what an empty one is.
+    `load` reads what it leads to; its `ValueError` is the fault."""
+
+    empty: Literal["fault", "none", "folder"] = "none"
+    load: Callable[[Path], object] | None = None
+    scalar: bool = False
+
+    def read(self, key: str, node: Node, faults: DefinitionFaults) -> Path | None:
+        def parse(text: str) -> Path | None:
+            if not text and self.empty == "fault":
+                raise ValueError("must not be empty")
+            if not text and self.empty == "none":
+                return None
+            # `base / "/etc/x"` is `/etc/x`: an absolute path stays as it is.
+            path = faults.base / text
+            if self.load is not None:
+                self.load(path)
+            return path
+
+        found: Path | None = Parsed(parse, scalar=self.scalar).read(key, node, faults)
+        return found
+
+    def schema(self) -> Schema:
+        return {"type": "string", **({"minLength": 1} if self.empty == "fault" else {})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +153,7 @@ class Choice:
     values: tuple[str, ...]
 
     def read(self, key: str, node: Node, faults: DefinitionFaults) -> str | None:
-        if node.tag == "str" and node.value in self.values:
+        if node.is_text and node.value in self.values:
             return str(node.value)
         words = ", ".join(f"`{each}`" for each in self.values)
         faults.add(node.line, key, f"must be one of {words}{actual(node)}")
@@ -96,6 +161,22 @@ class Choice:
 
     def schema(self) -> Schema:
         return {"enum": list(self.values)}
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """`true` or `false`."""
+
+    def read(self, key: str, node: Node, faults: DefinitionFaults) -> bool | None:
+        # YAML 1.1 also takes `yes`, `on` and others for truth values; one spelling is enough.
+        if node.tag == "bool" and node.value.lower() in ("true", "false"):
+            return bool(node.value.lower() == "true")
+        given = f", not {shown(node.value)}" if isinstance(node.value, str) else ""
+        faults.add(node.line, key, f"must be `true` or `false`{given}")
+        return None
+
+    def schema(self) -> Schema:
+        return {"type": "boolean"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +214,8 @@ class ListOf:
             if self.at_most is not None and len(node.value) > self.at_most:
                 faults.add(node.line, key, f"must have at most {self.at_most} entries")
                 return None
-            return [self.item.read(key, each, faults) for each in node.value]
+            places = (faults.place(key, index) for index in range(len(node.value)))
+            return [self.item.read(*each, faults) for each in zip(places, node.value, strict=True)]
         # Null is refused too: YAML reads a list as null once all its items are commented out, and
         # that must not pass for an empty list.
         faults.add(node.line, key, f"must be a list{self.of}; write `[]` for none")
@@ -148,33 +230,33 @@ class ListOf:
 class Some:
     """A list that has an entry: where an absent list means all, an empty one would be a riddle."""
 
-    form: ListOf
+    item: ListOf
     instead: str = "leave it out for all"
 
     def read(self, key: str, node: Node, faults: DefinitionFaults) -> list[Any] | None:
         if node.tag == "list" and node.value:
-            return self.form.read(key, node, faults)
+            return self.item.read(key, node, faults)
         if node.tag == "list":
             faults.add(node.line, key, f"must not be empty; {self.instead}")
         else:
-            faults.add(node.line, key, f"must be a list{self.form.of}{actual(node)}")
+            faults.add(node.line, key, f"must be a list{self.item.of}{actual(node)}")
         return None
 
     def schema(self) -> Schema:
-        return {**self.form.schema(), "minItems": 1}
+        return {**self.item.schema(), "minItems": 1}
 
 
 @dataclass(frozen=True, slots=True)
 class Optional:
     """A value that counts as absent if it is empty, as in `industry:`."""
 
-    form: Form
+    item: Form
 
     def read(self, key: str, node: Node, faults: DefinitionFaults) -> Any:
-        return None if node.tag == "null" else self.form.read(key, node, faults)
+        return None if node.tag == "null" else self.item.read(key, node, faults)
 
     def schema(self) -> Schema:
-        return or_null(self.form.schema())
+        return or_null(self.item.schema())
 
 
 def or_null(schema: Schema) -> Schema:
@@ -188,48 +270,27 @@ def or_null(schema: Schema) -> Schema:
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
-    """One key of a mapping. `says` is a sentence for the author who hovers over it."""
+class Named:
+    """A mapping from names to values of one form."""
 
-    form: Form
-    says: str
-    required: bool = False
-
-    def schema(self) -> Schema:
-        return {"description": self.says, **self.form.schema()}
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """A mapping with known keys. `wrong` is the fault of anything else."""
-
-    keys: Mapping[str, Key]
-    wrong: str = "must be a mapping"
+    item: Form
 
     def read(self, key: str, node: Node, faults: DefinitionFaults) -> dict[str, Any] | None:
-        """Return the values of the keys that the mapping has. Every fault is collected: its author
-        can then repair all of them at once."""
         if node.tag != "map":
-            faults.add(node.line, key, self.wrong)
+            faults.add(node.line, key, f"must be a mapping by name{actual(node)}")
             return None
-        members: dict[str, Node] = node.value
-        found: dict[str, Any] = {}
-        for name, each in members.items():
-            if name in self.keys:
-                found[name] = self.keys[name].form.read(name, each, faults)
-            else:
-                unknown_key(each.line, name, tuple(self.keys), faults)
-        for name, declared in self.keys.items():
-            if declared.required and name not in members:
-                faults.add(node.line, name, "is required")
+        found = {}
+        for name, value in node.value.items():
+            if fault := identifier_fault(name) or surrogate_fault(name):
+                faults.add(value.line, key, f"{shown(name)} {fault}")
+            found[name] = self.item.read(key, value, faults)
         return found
 
     def schema(self) -> Schema:
         return {
             "type": "object",
-            "properties": {name: key.schema() for name, key in self.keys.items()},
-            "required": [name for name, key in self.keys.items() if key.required],
-            "additionalProperties": False,
+            "propertyNames": IDENTIFIER.schema(),
+            "additionalProperties": self.item.schema(),
         }
 
 

@@ -14,17 +14,16 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 
 from policies.definitions.definition import DefinitionFaults, Node, shown
 from policies.definitions.forms import (
+    IDENTIFIER,
     Choice,
-    ExactName,
     Form,
-    Identifier,
-    Key,
     ListOf,
-    Record,
     Schema,
     Some,
+    exact_name,
 )
 from policies.definitions.model import SENSITIVITIES, Sensitivity
+from policies.definitions.records import Key, Record
 
 Kind = Literal["never", "always"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -83,7 +82,7 @@ def _some(item: Form, of: str = " of strings") -> Some:
     return Some(ListOf(item, of, MAX_ENTRIES))
 
 
-_ANY = _some(Identifier())
+_ANY = _some(IDENTIFIER)
 _DESCRIBED = {
     "roles": Key(_ANY, "Roles, with the wildcards `*` and `?`; absent: every role."),
     "except_roles": Key(_ANY, "Roles that it is not about, with wildcards."),
@@ -93,20 +92,20 @@ _DESCRIBED = {
     "sources": Key(_ANY, "Sources, with wildcards; absent: every source."),
     "levels": Key(_some(Choice(SENSITIVITIES), ""), "Sensitivities; absent: every one."),
     "tasks": Key(
-        _some(ExactName("tasks have no wildcards")),
+        _some(exact_name("tasks have no wildcards")),
         "Tasks by their names; `absent` is the call without one. Absent: every call.",
     ),
 }
 _EXACT_ROLES = Key(
     # A pattern would demand it of every role that could ever be named so.
-    _some(ExactName("`always` needs the roles by their names")),
+    _some(exact_name("`always` needs the roles by their names")),
     "The roles that must be allowed, by their names.",
     required=True,
 )
 _WRONG = f"must be a mapping of {', '.join(_DESCRIBED)}"
 _GUARDRAIL = Record(
     {
-        "name": Key(Identifier(), "Unique within the tenant.", required=True),
+        "name": Key(IDENTIFIER, "Unique within the tenant.", required=True),
         "never": Key(
             Record(_DESCRIBED, _WRONG), "Requests of which not one may be allowed. `{}` is all."
         ),

@@ -6,24 +6,23 @@ from typing import Any
 
 from policies.definitions.definition import Definition, DefinitionFaults, Node
 from policies.definitions.forms import (
+    IDENTIFIER,
     Choice,
-    Identifier,
-    Key,
     ListOf,
     Optional,
-    Record,
     Schema,
     WholeNumber,
 )
 from policies.definitions.model import SENSITIVITIES
+from policies.definitions.records import Key, Record
 
-_NAMES = ListOf(Identifier(), " of strings")
+_NAMES = ListOf(IDENTIFIER, " of strings")
 
 _POLICY = Record(
     {
-        "name": Key(Identifier(), "Unique within the tenant.", required=True),
+        "name": Key(IDENTIFIER, "Unique within the tenant.", required=True),
         "agent_role": Key(
-            Identifier(), "The role that it is for, exactly as the call claims it.", required=True
+            IDENTIFIER, "The role that it is for, exactly as the call claims it.", required=True
         ),
         "allowed_sources": Key(
             _NAMES,
@@ -55,10 +54,10 @@ _POLICY = Record(
             "calls without one.",
         ),
         "industry": Key(
-            Optional(Identifier()), "Where it belongs; by default the name of the file's folder."
+            Optional(IDENTIFIER), "Where it belongs; by default the name of the file's folder."
         ),
         "process_group": Key(
-            Optional(Identifier()), "Where it belongs; by default the name of the file."
+            Optional(IDENTIFIER), "Where it belongs; by default the name of the file."
         ),
     },
     "each entry must be a mapping of a policy's fields",

@@ -7,102 +7,37 @@ from dataclasses import dataclass
 from typing import Any
 
 from policies.checks.order import NAMES
-from policies.definitions.definition import DefinitionFaults, Node, shown, surrogate_fault
+from policies.definitions.definition import DefinitionFaults, Node, shown
 from policies.definitions.forms import (
+    IDENTIFIER,
     Choice,
+    Flag,
     Form,
-    Identifier,
-    Key,
     ListOf,
+    Named,
     Optional,
-    Record,
     Schema,
     Some,
-    actual,
+    Text,
 )
 from policies.definitions.model import AGENT_STATUSES, SENSITIVITIES
-from policies.ground.canonical import identifier_fault
+from policies.definitions.records import Key, Record
 from policies.retrieval import MAX_QUERY
 
 
-@dataclass(frozen=True, slots=True)
-class Flag:
-    """`true` or `false`."""
-
-    def read(self, key: str, node: Node, faults: DefinitionFaults) -> bool | None:
-        # YAML 1.1 also takes `yes`, `on` and others for truth values; one spelling is enough.
-        if node.tag == "bool" and node.value.lower() in ("true", "false"):
-            return bool(node.value.lower() == "true")
-        given = f", not {shown(node.value)}" if isinstance(node.value, str) else ""
-        faults.add(node.line, key, f"must be `true` or `false`{given}")
-        return None
-
-    def schema(self) -> Schema:
-        return {"type": "boolean"}
+def _at_most(most: int) -> Text:
+    """A string of at most `most` bytes of UTF-8; JSON Schema counts characters."""
+    wrong = f"must be a string of at most {most} bytes"
+    return Text(lambda text: wrong if len(text.encode()) > most else None, {"maxLength": most})
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
-    """A string of at most `most` bytes of UTF-8."""
-
-    most: int
-
-    def read(self, key: str, node: Node, faults: DefinitionFaults) -> str | None:
-        if node.tag != "str":
-            faults.add(node.line, key, f"must be a string{actual(node)}")
-            return None
-        text: str = node.value
-        fault = surrogate_fault(text)
-        if fault is None and len(text.encode()) > self.most:
-            fault = f"must be a string of at most {self.most} bytes"
-        if fault:
-            faults.add(node.line, key, fault)
-        return text
-
-    def schema(self) -> Schema:
-        # JSON Schema counts characters.
-        return {"type": "string", "maxLength": self.most}
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A string of this form: `expression` matches all of it."""
-
-    expression: re.Pattern[str]
-
-    def read(self, key: str, node: Node, faults: DefinitionFaults) -> str | None:
-        if node.tag == "str" and self.expression.fullmatch(node.value):
-            return str(node.value)
-        faults.add(node.line, key, f"must have the form {self.expression.pattern}{actual(node)}")
-        return None
-
-    def schema(self) -> Schema:
-        return {"type": "string", "pattern": f"^{self.expression.pattern}$"}
-
-
-@dataclass(frozen=True, slots=True)
-class Named:
-    """A mapping from names to values of one form."""
-
-    form: Form
-
-    def read(self, key: str, node: Node, faults: DefinitionFaults) -> dict[str, Any] | None:
-        if node.tag != "map":
-            faults.add(node.line, key, f"must be a mapping by name{actual(node)}")
-            return None
-        found = {}
-        for name, value in node.value.items():
-            if fault := identifier_fault(name) or surrogate_fault(name):
-                faults.add(value.line, key, f"{shown(name)} {fault}")
-            found[name] = self.form.read(key, value, faults)
-        return found
-
-    def schema(self) -> Schema:
-        return {
-            "type": "object",
-            "propertyNames": Identifier().schema(),
-            "additionalProperties": self.form.schema(),
-        }
+def _written(whole: re.Pattern[str]) -> Text:
+    """A string that the expression matches whole."""
+    wrong = f"must have the form {whole.pattern}, not "
+    return Text(
+        lambda text: None if whole.fullmatch(text) else wrong + shown(text),
+        {"pattern": f"^{whole.pattern}$"},
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +46,7 @@ class NotEmpty:
 
     record: Record
 
-    def read(self, key: str, node: Node, faults: DefinitionFaults) -> dict[str, Any] | None:
+    def read(self, key: str, node: Node, faults: DefinitionFaults) -> Any:
         if node.tag == "map" and not node.value:
             faults.add(node.line, key, f"needs at least one of {', '.join(self.record.keys)}")
             return None
@@ -125,9 +60,9 @@ UNREGISTERED = "unregistered"
 """The status of an agent that the registry does not know."""
 
 _REQUIRED = ("agent_role", "source_id", "sensitivity_level")
-_NAME = Identifier()
-_SOURCE_TYPE = re.compile(r"[a-z0-9_-]{1,32}")
-_CONTEXT_HASH = re.compile(r"[0-9a-f]{64}")
+_NAME = IDENTIFIER
+_SOURCE_TYPE = _written(re.compile(r"[a-z0-9_-]{1,32}"))
+_CONTEXT_HASH = _written(re.compile(r"[0-9a-f]{64}"))
 _ASK: dict[str, tuple[Form, str]] = {
     "agent_role": (_NAME, "The role that the call claims."),
     "user_id": (_NAME, "The user; no check looks at it."),
@@ -136,9 +71,12 @@ _ASK: dict[str, tuple[Form, str]] = {
     "session_id": (Optional(_NAME), "A session that no call has claimed before."),
     "task_type": (Optional(_NAME), "The task."),
     "agent_id": (Optional(_NAME), "The agent; approved unless `given` says otherwise."),
-    "query": (Optional(Text(MAX_QUERY)), "The text of the query; no check looks at it."),
-    "source_type": (Written(_SOURCE_TYPE), "The kind of source; no check looks at it."),
-    "context_hash": (Optional(Written(_CONTEXT_HASH)), "No check looks at it."),
+    "query": (Optional(_at_most(MAX_QUERY)), "The text of the query; no check looks at it."),
+    "source_type": (
+        _SOURCE_TYPE,
+        "The kind of source; no check looks at it.",
+    ),
+    "context_hash": (Optional(_CONTEXT_HASH), "No check looks at it."),
 }
 """The members of an evaluate body (`policies.retrieval`)."""
 ASK = Record(
@@ -150,7 +88,7 @@ EXPECT = Record(
         "decision": Key(Choice(("ALLOW", "DENY")), "The decision."),
         "policy_name": Key(_NAME, "The policy that decides, or the name of a denial before any."),
         "check": Key(Choice(NAMES), "The check that denies."),
-        "reason": Key(Text(MAX_QUERY), "The reason, word for word."),
+        "reason": Key(_at_most(MAX_QUERY), "The reason, word for word."),
     },
     "must be a mapping of decision, policy_name, check, reason",
 )
@@ -236,7 +174,7 @@ _MATRIX = Record(
 class _Test:
     """One entry of a file: with `matrix` it is a matrix, otherwise a single case."""
 
-    def read(self, key: str, node: Node, faults: DefinitionFaults) -> dict[str, Any] | None:
+    def read(self, key: str, node: Node, faults: DefinitionFaults) -> Any:
         matrix = node.tag == "map" and "matrix" in node.value
         return (_MATRIX if matrix else _ASKED).read(key, node, faults)
 

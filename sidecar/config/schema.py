@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from policies.definitions.forms import Choice, Identifier, or_null
+from policies.definitions.forms import IDENTIFIER, Choice, or_null
 from policies.ground.addresses import ListenAddress, RedisUrl
 from sidecar.config.help import keys
 from sidecar.config.sections import DIGITS, Section, Spelling
@@ -114,7 +114,7 @@ class _NotingSection(Section):
         return super().required(key, spelling, absent)
 
     def identifier(self, key: str, *, required: bool = False) -> str | None:
-        self._note(key, Identifier().schema(), needed=required)
+        self._note(key, IDENTIFIER.schema(), needed=required)
         return super().identifier(key, required=required)
 
     def choice(self, key: str, allowed: tuple[_Word, ...], default: _Word | None = None) -> _Word:

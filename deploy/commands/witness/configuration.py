@@ -11,13 +11,15 @@
 Paths are relative to the file. Reports all faults at once. Makes no file and opens no port.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from policies.definitions.definition import DefinitionFaults, Node, unknown_key
+from policies.definitions.definition import DefinitionFaults
+from policies.definitions.forms import FilePath, ListOf, Parsed
 from policies.definitions.load import parse_tree, read_text
+from policies.definitions.records import Key, Record, Section
 from policies.ground.addresses import ListenAddress
 from policies.ground.process.tls_files import TlsFiles
 from policies.ground.settings import SettingsError
@@ -25,9 +27,6 @@ from policies.trail.proofs.signed_note import ED25519, VerifierKey, is_name
 
 MAX_NAME = 256
 MAX_LOGS = 10_000
-_REQUIRED = ("name", "key_file", "state", "logs")
-_KEYS = ("listen", *_REQUIRED, "tls_cert", "tls_key")
-_LOG_KEYS = ("origin", "key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,100 +49,6 @@ class WitnessConfiguration:
     """From `tls_cert` and `tls_key`; without them the port speaks plain HTTP."""
 
 
-def load(path: Path) -> WitnessConfiguration:
-    """Read the file. Raises `SettingsError` with every fault of it."""
-    faults = DefinitionFaults(str(path))
-    try:
-        text = read_text(path, faults)
-        tree = None if text is None else parse_tree(text, faults)
-        made = None if tree is None else _configuration(tree, path.parent, faults)
-    except DefinitionFaults.TooManyFaults:
-        made = None
-    if faults.found or made is None:
-        raise SettingsError([str(each) for each in faults.found])
-    return made
-
-
-def _configuration(
-    tree: Node, directory: Path, faults: DefinitionFaults
-) -> WitnessConfiguration | None:
-    members = _members(tree, _KEYS, faults)
-    for name in _REQUIRED:
-        if name not in members and tree.tag == "map":
-            faults.add(tree.line, name, "is required")
-
-    def read(name: str, parse: Callable[[str], Any]) -> Any:
-        return None if name not in members else _text(members[name], name, parse, faults)
-
-    def path(text: str) -> Path:
-        return directory / text
-
-    listen = read("listen", ListenAddress.parse) or ListenAddress("127.0.0.1", 8720)
-    name, key_file, state = read("name", _name), read("key_file", path), read("state", path)
-    certificate, key = read("tls_cert", path), read("tls_key", path)
-    if (certificate is None) != (key is None):
-        faults.add(tree.line, "tls_cert", "and `tls_key` need each other")
-    logs = _logs(members.get("logs"), faults)
-    tls = TlsFiles(certificate, key) if certificate and key else None
-    # With any part missing there is a fault, and the caller drops the rest.
-    if faults.found:
-        return None
-    return WitnessConfiguration(listen, name, key_file, state, logs, tls)
-
-
-def _logs(node: Node | None, faults: DefinitionFaults) -> dict[str, tuple[VerifierKey, ...]]:
-    logs: dict[str, tuple[VerifierKey, ...]] = {}
-    if node is None:
-        return logs
-    if node.tag != "list" or len(node.value) > MAX_LOGS:
-        faults.add(node.line, "logs", f"must be a list of at most {MAX_LOGS} logs")
-        return logs
-    for origin, key in _lines(node.value, faults):
-        logs[origin] = (*logs.get(origin, ()), key)
-        # After an incarnation the log signs with the same key under the new origin's name, and
-        # operators copy the line that they have. The origin is signed, so this adds no log.
-        if key.name != origin and is_name(origin):
-            logs[origin] += (key._replace(name=origin),)
-    return logs
-
-
-def _lines(items: list[Node], faults: DefinitionFaults) -> Iterator[tuple[str, VerifierKey]]:
-    for item in items:
-        members = _members(item, _LOG_KEYS, faults)
-        read = {
-            name: _text(members[name], name, parse, faults)
-            for name, parse in (("origin", _origin), ("key", _log_key))
-            if name in members
-        }
-        for name in _LOG_KEYS:
-            if name not in members and item.tag == "map":
-                faults.add(item.line, name, "is required: a log is an `origin` and its `key`")
-        if read.get("origin") and read.get("key"):
-            yield read["origin"], read["key"]
-
-
-def _members(node: Node, known: tuple[str, ...], faults: DefinitionFaults) -> dict[str, Node]:
-    if node.tag != "map":
-        faults.add(node.line, "", f"must be a mapping of {', '.join(known)}")
-        return {}
-    members: dict[str, Node] = node.value
-    for key, value in members.items():
-        if key not in known:
-            unknown_key(value.line, key, known, faults)
-    return members
-
-
-def _text(node: Node, key: str, parse: Callable[[str], Any], faults: DefinitionFaults) -> Any:
-    if node.tag in ("map", "list", "null") or not node.value:
-        faults.add(node.line, key, "must be a text")
-        return None
-    try:
-        return parse(node.value)
-    except ValueError as error:
-        faults.add(node.line, key, str(error))
-        return None
-
-
 def _name(text: str) -> str:
     if not is_name(text) or len(text.encode()) > MAX_NAME:
         raise ValueError(f"must have no space and no `+`, and at most {MAX_NAME} bytes")
@@ -162,3 +67,64 @@ def _log_key(text: str) -> VerifierKey:
     if key.type != ED25519:
         raise ValueError(f"`{key.name}` is the key of a witness (type 4), not of a log (type 1)")
     return key
+
+
+def _text(parse: Callable[[str], Any]) -> Parsed:
+    return Parsed(parse, scalar=True)  # a name may look like a number
+
+
+_LOG = Record(
+    {
+        key: Key(
+            _text(parse), required=True, absent="is required: a log is an `origin` and its `key`"
+        )
+        for key, parse in (("origin", _origin), ("key", _log_key))
+    },
+    "must be a mapping of origin, key",
+)
+_PATH = FilePath("fault", scalar=True)
+_FILE = Record(
+    {
+        "listen": Key(_text(ListenAddress.parse), default="127.0.0.1:8720"),
+        "name": Key(_text(_name), required=True),
+        "key_file": Key(_PATH, required=True),
+        "state": Key(_PATH, required=True),
+        "logs": Key(ListOf(_LOG, " of logs", MAX_LOGS), required=True),
+        "tls_cert": Key(_PATH),
+        "tls_key": Key(_PATH),
+    }
+)
+
+
+def load(path: Path) -> WitnessConfiguration:
+    """Read the file. Raises `SettingsError` with every fault of it."""
+    faults = DefinitionFaults(str(path), path.parent)
+    made = None
+    try:
+        text = read_text(path, faults)
+        tree = None if text is None else parse_tree(text, faults)
+        read = None if tree is None else _FILE.members("", tree, faults)
+        if read is not None:
+            made = _configuration(*read)
+    except DefinitionFaults.TooManyFaults:
+        pass  # `faults` keeps what was found
+    if made is None:
+        raise SettingsError([str(each) for each in faults.found])
+    return made
+
+
+def _configuration(section: Section, found: dict[str, Any]) -> WitnessConfiguration | None:
+    certificate, key = found.pop("tls_cert", None), found.pop("tls_key", None)
+    if section.has("tls_cert") != section.has("tls_key"):
+        section.complain("tls_cert", "and `tls_key` need each other")
+    if section.faults.found:
+        return None
+    logs: dict[str, tuple[VerifierKey, ...]] = {}
+    for origin, of_log in (each.values() for each in found.pop("logs")):
+        logs[origin] = (*logs.get(origin, ()), of_log)
+        # After an incarnation the log signs with the same key under the new origin's name, and
+        # operators copy the line that they have. The origin is signed, so this adds no log.
+        if of_log.name != origin and is_name(origin):
+            logs[origin] += (of_log._replace(name=origin),)
+    tls = TlsFiles(certificate, key) if certificate and key else None
+    return WitnessConfiguration(**found, logs=logs, tls=tls)
