@@ -43,12 +43,17 @@ class Form(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A string. `limits` says in JSON Schema what `fault` says of a text."""
+    """A string. `limits` says in JSON Schema what `fault` says of a text; `empty` is the fault of
+    one that is empty or null, if it has its own."""
 
     fault: Fault
     limits: Mapping[str, Any] = field(default_factory=dict)
+    empty: str = ""
 
     def read(self, key: str, node: Node, faults: DefinitionFaults) -> str | None:
+        if self.empty and (node.tag == "null" or node.value == ""):
+            faults.add(node.line, key, self.empty)
+            return None
         if not node.is_text:
             faults.add(node.line, key, f"must be a string{actual(node)}")
             return None
@@ -58,7 +63,7 @@ class Text:
         return text
 
     def schema(self) -> Schema:
-        return {"type": "string", **self.limits}
+        return {"type": "string", **({"minLength": 1} if self.empty else {}), **self.limits}
 
 
 _NAME_LIMITS = {"minLength": 1, "maxLength": MAX_IDENTIFIER}
@@ -81,14 +86,11 @@ def spelt(pattern: re.Pattern[str], wrong: str, empty: str = "") -> Text:
     `wrong` is the fault of another, behind the text itself, and `empty` that of an empty one."""
 
     def fault(text: str) -> str | None:
-        if empty and not text:
-            return empty
         return None if pattern.match(text) else f"{shown(text)} {wrong}"
 
     # JSON Schema has the expressions of ECMAScript, which knows no `\A` and `\Z`.
     expression = pattern.pattern.replace(r"\A", "^").replace(r"\Z", "$")
-    limits = {"minLength": 1} if empty else {}
-    return Text(fault, {**limits, "pattern": f"^(?:{expression})"})
+    return Text(fault, {"pattern": f"^(?:{expression})"}, empty)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,27 +273,27 @@ def or_null(schema: Schema) -> Schema:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A mapping from names to values of one form."""
+    """A mapping from names that its author chooses to values of one form. `of` names these in a
+    fault; `name` is the form of the names."""
 
     item: Form
+    of: str = ""
+    name: Text | None = None
 
     def read(self, key: str, node: Node, faults: DefinitionFaults) -> dict[str, Any] | None:
         if node.tag != "map":
-            faults.add(node.line, key, f"must be a mapping by name{actual(node)}")
+            faults.add(node.line, key, f"must be a mapping by name{self.of}{actual(node)}")
             return None
         found = {}
         for name, value in node.value.items():
-            if fault := identifier_fault(name) or surrogate_fault(name):
+            if self.name and (fault := self.name.fault(name) or surrogate_fault(name)):
                 faults.add(value.line, key, f"{shown(name)} {fault}")
-            found[name] = self.item.read(key, value, faults)
+            found[name] = self.item.read(faults.place(key, name), value, faults)
         return found
 
     def schema(self) -> Schema:
-        return {
-            "type": "object",
-            "propertyNames": IDENTIFIER.schema(),
-            "additionalProperties": self.item.schema(),
-        }
+        names = {} if self.name is None else {"propertyNames": self.name.schema()}
+        return {"type": "object", **names, "additionalProperties": self.item.schema()}
 
 
 def actual(node: Node) -> str:

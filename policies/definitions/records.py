@@ -172,8 +172,10 @@ class Declared(Record):
 def declared(into: type[Any], make: Make | None = None, **forms: Form | Key) -> Declared:
     """Return the form of the mapping that becomes the dataclass `into`. A field that is not in
     `forms` has the form that its type implies; one without a default, whose type is not optional,
-    is required."""
+    is required. Raises `TypeError` and `KeyError` for a name or a type that it can't know."""
     hints = get_type_hints(into)
+    if unknown := forms.keys() - hints.keys():
+        raise TypeError(f"{into.__name__} has no {', '.join(sorted(unknown))}")
     keys = {}
     for each in fields(into):
         required = not _has_default(each) and NoneType not in get_args(hints[each.name])
@@ -187,6 +189,9 @@ def _has_default(of: Field[Any]) -> bool:
     return of.default is not MISSING or of.default_factory is not MISSING
 
 
+_OF_TYPE: Mapping[Any, Form] = {ListenAddress: LISTEN, str: IDENTIFIER}
+
+
 def _implied(hint: Any, required: bool) -> Form:
     kinds = [each for each in get_args(hint) if each is not NoneType]
     if get_origin(hint) is Literal:
@@ -195,4 +200,4 @@ def _implied(hint: Any, required: bool) -> Form:
         return _implied(kinds[0], required)
     if hint is Path:
         return FilePath("fault" if required else "none")
-    return LISTEN if hint is ListenAddress else IDENTIFIER
+    return _OF_TYPE[hint]

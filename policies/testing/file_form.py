@@ -118,9 +118,12 @@ _KEY = Record(
 )
 _GIVEN = Record(
     {
-        "agents": Key(Named(_AGENT), "Agents by their ids. Every other agent is approved."),
+        "agents": Key(
+            Named(_AGENT, name=_NAME), "Agents by their ids. Every other agent is approved."
+        ),
         "keys": Key(
-            Named(_KEY), "Keys by their ids. Without any, cases call with a key that is not bound."
+            Named(_KEY, name=_NAME),
+            "Keys by their ids. Without any, cases call with a key that is not bound.",
         ),
         "tenant": Key(
             Record(

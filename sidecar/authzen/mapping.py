@@ -23,7 +23,7 @@ from policies.ground.canonical import identifier_fault
 from policies.retrieval import Retrieval, complaints
 from policies.sets.policy_set import PolicySet
 from sidecar.authzen.question import Action, Entity, Properties, Question
-from sidecar.settings.authzen import AuthzenSettings, ResourceRule, Scalar
+from sidecar.settings.sections import AuthzenSettings, ResourceRule, Scalar
 from sidecar.unmapped import Unmapped, agent_of, role_of
 
 DOOR = "authzen"

@@ -3,109 +3,82 @@
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from policies.definitions.definition import shown
-from policies.definitions.model import SENSITIVITIES
+from policies.definitions.forms import IDENTIFIER, FilePath, Text
+from policies.definitions.records import Section, declared
 from policies.definitions.wildcard import is_pattern, matcher
 from policies.ground.canonical import identifier_fault
-from sidecar.config.sections import Section, address_fault
-from sidecar.settings.authzen import ActionRule, AuthzenSettings, ResourceRule, Scalar
+from sidecar.config.forms import SCALARS, Texts, address_fault, sections
+from sidecar.settings.sections import ActionRule, AuthzenSettings, ResourceRule, Scalar
 
 # Its path becomes part of a route: no escapes, no empty segments, no `.` and `..`.
 _PLAIN_URL = re.compile(r"https://[A-Za-z0-9.\[\]:-]+(?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._~-]+)*\Z")
 _PLACEHOLDER = re.compile(r"\{type\}|\{id\}")
 
 
-def read_authzen(section: Section, base: Path) -> AuthzenSettings:
-    """Return the settings in `section`, and the defaults of absent keys. `base` is the folder of
-    paths."""
-    default = AuthzenSettings()
-    settings = AuthzenSettings(
-        url=_url(section),
-        signing_key_file=_signing_key_file(section, base),
-        subject_types=_subject_types(section, default.subject_types),
-        role_property=section.identifier("role_property") or default.role_property,
-        resources=tuple(_resources(section)),
-        actions=tuple(_actions(section)) if section.has("actions") else default.actions,
-    )
-    section.close()
+def _url_fault(url: str) -> str | None:
+    """Return the fault of the address of AuthZEN, which clients compare byte by byte with the one
+    they know."""
+    if fault := address_fault(url, ("https",)):
+        return fault
+    if url.endswith("/"):
+        return f"{shown(url)} must not end with `/`: clients compare it with theirs"
+    if any(each in url for each in "?#"):
+        return "must have neither query nor fragment; remove `?` and `#`"
+    if not _PLAIN_URL.match(url):
+        return f"{shown(url)} must be `https://host:port` and a path of plain words"
+    return None
+
+
+def _load_signing_key(path: Path) -> None:
+    from sidecar.authzen.signing_key import SigningKey  # megabytes, and few sign
+
+    SigningKey.load(path)
+
+
+def _type_fault(text: str) -> str | None:
+    fault = identifier_fault(text)
+    return fault and f"{shown(text)} {fault}"
+
+
+def _source_id_fault(text: str) -> str | None:
+    if fault := identifier_fault(text):
+        return fault
+    braces = re.search(r"[{}]", _PLACEHOLDER.sub("", text))
+    return f"{shown(text)} may hold no braces but `{{type}}` and `{{id}}`" if braces else None
+
+
+def _authzen(section: Section, values: dict[str, Any]) -> AuthzenSettings:
+    settings = AuthzenSettings(**values)
+    for index, (item, rule) in enumerate(
+        zip(section.items("resources"), settings.resources, strict=False)
+    ):
+        before = [
+            (each.when, each.type == rule.type and _covers(each.id, rule.id))
+            for each in settings.resources[:index]
+        ]
+        _refuse_unreachable(item, "type", rule.when, before)
+    for index, (item, action) in enumerate(
+        zip(section.items("actions"), settings.actions, strict=False)
+    ):
+        same = [(each.when, each.name == action.name) for each in settings.actions[:index]]
+        _refuse_unreachable(item, "name", action.when, same)
     return settings
 
 
-def _url(section: Section) -> str | None:
-    """Return the address of AuthZEN, which clients compare byte by byte with the one they know."""
-    url = section.text("url")
-    if url is None:
-        return None
-    fault = address_fault(url, ("https",))
-    if fault is None and url.endswith("/"):
-        fault = f"{shown(url)} must not end with `/`: clients compare it with theirs"
-    if fault is None and any(each in url for each in "?#"):
-        fault = "must have neither query nor fragment; remove `?` and `#`"
-    if fault is None and not _PLAIN_URL.match(url):
-        fault = f"{shown(url)} must be `https://host:port` and a path of plain words"
-    if fault is not None:
-        section.complain("url", fault)
-    return url
-
-
-def _signing_key_file(section: Section, base: Path) -> Path | None:
-    text = section.text("signing_key_file")
-    if text is None:
-        return None
-    from sidecar.authzen.signing_key import SigningKey  # megabytes, and few sign
-
-    try:
-        SigningKey.load(base / text)
-    except ValueError as error:
-        section.complain("signing_key_file", str(error))
-    return base / text
-
-
-def _subject_types(section: Section, default: tuple[str, ...]) -> tuple[str, ...]:
-    types = section.texts("subject_types")
-    for each in types:
-        if fault := identifier_fault(each):
-            section.complain("subject_types", f"{shown(each)} {fault}")
-    return types if section.has("subject_types") else default
-
-
-def _resources(authzen: Section) -> list[ResourceRule]:
-    found: list[ResourceRule] = []
-    for section in authzen.sections("resources"):
-        source_id = section.identifier("source_id")
-        if source_id is not None and re.search(r"[{}]", _PLACEHOLDER.sub("", source_id)):
-            fault = "may hold no braces but `{type}` and `{id}`"
-            section.complain("source_id", f"{shown(source_id)} {fault}")
-        rule = ResourceRule(
-            type=section.identifier("type", required=True) or "",
-            id=section.identifier("id") or "*",
-            when=section.scalars("when"),
-            source_id=source_id,
-            sensitivity=section.optional_choice("sensitivity", SENSITIVITIES),
-        )
-        section.close()
-        before = [
-            (each.when, each.type == rule.type and _covers(each.id, rule.id)) for each in found
-        ]
-        _refuse_unreachable(section, "type", rule.when, before)
-        found.append(rule)
-    return found
-
-
-def _actions(authzen: Section) -> list[ActionRule]:
-    found: list[ActionRule] = []
-    for section in authzen.sections("actions"):
-        rule = ActionRule(
-            name=section.identifier("name", required=True) or "",
-            when=section.scalars("when"),
-            task=section.identifier("task"),
-        )
-        section.close()
-        before = [(each.when, each.name == rule.name) for each in found]
-        _refuse_unreachable(section, "name", rule.when, before)
-        found.append(rule)
-    return found
+AUTHZEN = declared(
+    AuthzenSettings,
+    _authzen,
+    url=Text(_url_fault),
+    signing_key_file=FilePath("folder", _load_signing_key),
+    subject_types=Texts(_type_fault),
+    resources=sections(
+        declared(ResourceRule, when=SCALARS, source_id=Text(_source_id_fault, IDENTIFIER.limits))
+    ),
+    actions=sections(declared(ActionRule, when=SCALARS)),
+)
 
 
 def _covers(earlier: str, later: str) -> bool:

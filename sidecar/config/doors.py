@@ -4,27 +4,22 @@ with each other. Knows no other key."""
 import re
 from collections.abc import Sequence
 from importlib.util import find_spec
-from pathlib import Path
+from typing import Any
 
 from policies.definitions.definition import shown
+from policies.definitions.forms import spelt
+from policies.definitions.records import Section, declared
 from policies.ground.addresses import ListenAddress
 from policies.ground.distribution import how_to_install
-from sidecar.config.sections import Section, Spelling
-from sidecar.http.tls_contexts import server_context
-from sidecar.settings.doors import (
-    DOOR_KEYS,
-    DOOR_PROTOCOLS,
-    REQUEST_FROM,
-    Door,
-    DoorAgent,
-    DoorHeaders,
-    DoorTls,
-)
-from sidecar.settings.model import KINDS, Pair, SidecarSettings, Source
+from sidecar.config.forms import DOOR_TLS, FILLED
+from sidecar.settings.model import KINDS, SidecarSettings, Source
+from sidecar.settings.sections import Door, DoorAgent, DoorHeaders
 
 # A door's name is part of its path, and the `source_type` of its events.
-_NAME = Spelling(re.compile(r"[a-z0-9_-]{1,32}\Z"), "must be 1 to 32 of a-z, 0-9, `_` and `-`")
-_HEADER = Spelling(
+_NAME = spelt(
+    re.compile(r"[a-z0-9_-]{1,32}\Z"), "must be 1 to 32 of a-z, 0-9, `_` and `-`", "is required"
+)
+_HEADER = spelt(
     re.compile(r"[A-Za-z0-9!#$%&'*+.^`|~-]{1,64}\Z"), "is not the name of a header, without `_`"
 )
 _RESERVED = frozenset((*KINDS, "api", "sdk", "langchain", "authzen"))
@@ -46,28 +41,14 @@ _OTHERWISE_READ = frozenset(
 """Headers that already have another meaning."""
 
 
-def read_door(section: Section, base: Path) -> Door:
-    """Read one door. Paths in it are relative to `base`."""
-    protocol = section.choice("protocol", DOOR_PROTOCOLS)
-    listen = section.listen("listen")
-    door = Door(
-        name=section.required("name", _NAME),
-        protocol=protocol,
-        source=section.required("source"),
-        listen=listen,
-        listen_tls=_tls(section, base),
-        key=section.choice("key", DOOR_KEYS, "required"),
-        agent=_agent(section.section("agent")),
-        request_from=section.choice("request_from", REQUEST_FROM, "forwarded"),
-        headers=_headers(section.section("headers")),
-    )
+def _door(section: Section, values: dict[str, Any]) -> Door:
+    door = Door(**values)
     if door.name in _RESERVED:
         section.complain("name", f"`{door.name}` means something else as `source_type`")
     if not section.complained("protocol"):
         _check_protocol(section, door)
-    if door.listen_tls is not None and listen is None and not section.complained("listen"):
+    if door.listen_tls is not None and door.listen is None and not section.complained("listen"):
         section.complain("listen_tls", "needs a `listen` of the door's own")
-    section.close()
     return door
 
 
@@ -83,50 +64,28 @@ def _check_protocol(section: Section, door: Door) -> None:
         section.complain("protocol", f"`envoy_grpc` needs grpcio; {how_to_install('grpc')}")
 
 
-def _tls(parent: Section, base: Path) -> DoorTls | None:
-    section = parent.section("listen_tls")
-    if not section.given:
-        return None
-    authorities = section.text("client_ca")
-    tls = DoorTls(
-        section.path("certificate", base),
-        section.path("key", base),
-        base / authorities if authorities else None,
-    )
-    section.close()
-    if section.complained("certificate") or section.complained("key"):
-        return None  # loading the files would only add a second complaint
-    try:
-        server_context(Pair(tls.certificate, tls.key), tls.client_ca)
-    except ValueError as error:
-        parent.complain("listen_tls", str(error))
-    return tls
-
-
-def _agent(section: Section) -> DoorAgent | None:
-    if not section.given:
-        return None
-    agent = DoorAgent(section.identifier("id"), section.identifier("role", required=True) or "")
-    section.close()
-    return agent
-
-
-def _headers(section: Section) -> DoorHeaders:
-    default = DoorHeaders()
-    named = {
-        key: section.text(key, getattr(default, key), _HEADER) or ""
-        for key in ("user", "session", "task")
-    }
-    headers = DoorHeaders(**named)
-    section.close()
+def _headers(section: Section, values: dict[str, Any]) -> DoorHeaders:
+    headers = DoorHeaders(**values)
     seen: dict[str, str] = {}
-    for key, name in named.items():
+    for key in ("user", "session", "task"):
+        name = getattr(headers, key)
         other = seen.setdefault(name.lower(), key)
         if other != key:
             section.complain(key, f"`{name}` is already the header of `{other}`")
         elif name.lower() in _OTHERWISE_READ:
             section.complain(key, f"`{name}` is read as something else; choose another header")
     return headers
+
+
+DOOR = declared(
+    Door,
+    _door,
+    name=_NAME,
+    source=FILLED,
+    listen_tls=DOOR_TLS,
+    agent=declared(DoorAgent),
+    headers=declared(DoorHeaders, _headers, user=_HEADER, session=_HEADER, task=_HEADER),
+)
 
 
 def check_doors(top: Section, settings: SidecarSettings) -> None:

@@ -6,16 +6,22 @@ host's name are arguments. `sidecar.config.settings_reader` knows the keys.
 """
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from policies.definitions.definition import DefinitionFault, DefinitionFaults, Node
+from policies.definitions.definition import (
+    FROM_ENVIRONMENT,
+    DefinitionFault,
+    DefinitionFaults,
+    Node,
+    printable,
+)
 from policies.definitions.load import parse_tree, read_text
 from policies.ground.errors import worded
 from policies.ground.settings import SettingsError
-from sidecar.config.sections import FROM_ENVIRONMENT, Section
-from sidecar.config.settings_reader import read_settings, sources_files
+from sidecar.config.settings_reader import SETTINGS, read_settings
 from sidecar.settings.model import SidecarSettings
 
 
@@ -91,8 +97,34 @@ def holds_password(path: Path) -> bool:
     tree = file_tree(path, DefinitionFaults(str(path)))
     if tree is None or tree.tag != "map":
         return False
-    redis = Section(tree, "", lambda *_: None).redis("redis", path.parent)
+    redis = _glance(tree, "redis")
     return redis is not None and redis.password is not None
+
+
+def _glance(tree: Node, key: str) -> Any:
+    """Return the value of a key before all are read; None if it is absent. Reading all will
+    complain of what is wrong."""
+    node = tree.value.get(key)
+    absent = node is None or node.tag == "null"
+    return None if absent else SETTINGS.keys[key].form.read(key, node, DefinitionFaults(""))
+
+
+class _Complaints(DefinitionFaults):
+    """Hands every fault on, with the full name of its key: a value from the environment
+    has no line."""
+
+    def __init__(self, complain: Callable[[int, str, str], None], base: Path) -> None:
+        super().__init__("", base)
+        self._complain = complain
+
+    def add(self, line: int, key: str, message: str) -> None:
+        self.found.append(DefinitionFault(self.file, line, key, message))
+        self._complain(line, key, message)
+
+    def place(self, key: str, step: str | int) -> str:
+        if isinstance(step, int):
+            return f"{key}[{step}]"
+        return f"{key}.{printable(step)}" if key else printable(step)
 
 
 class _FileReader:
@@ -122,16 +154,14 @@ class _FileReader:
         if self._faults.found:
             # Complaints about keys would mislead: they may follow from the broken YAML.
             raise SettingsError([_plain(fault) for fault in self._faults.found])
-        top = Section(self._root, "", self._complain)
-        settings = read_settings(top, self._base, host)
+        settings = read_settings(self._root, _Complaints(self._complain, self._base), host)
         if self._complaints:
             raise SettingsError(self._complaints)
         return settings
 
     def _replace_sources(self) -> None:
         """Put the list of the first of `sources_files` that exists in place of `sources`."""
-        quiet = Section(self._root, "", lambda *_: None)  # `read` complains of what is wrong
-        for path in sources_files(quiet, self._base):
+        for path in map(self._base.joinpath, _glance(self._root, "sources_files") or ()):
             # `is_file` follows links: a ConfigMap's files are links, and an optional ConfigMap that
             # is missing leaves the folder empty.
             try:
@@ -154,8 +184,8 @@ class _FileReader:
 
     def _complete_agent(self) -> None:
         """Put the keys in `agent_file` in place of those of `agent`."""
-        named = Section(self._root, "", lambda *_: None).text("agent_file")
-        if not named:
+        named = _glance(self._root, "agent_file")
+        if named is None:
             return
         path = self._base / named
         self._faults = DefinitionFaults(str(path))

@@ -1,68 +1,24 @@
-"""The keys of the settings file with their sentences, and the example files.
+"""The keys of the settings file with their sentences, its JSON Schema, and the example files.
 
-The command line prints both. The keys come from the dataclasses in `sidecar.settings`; a test
-compares the complete example, a file beside this one, with them. Knows nothing of how a value is
-read.
+The command line prints keys and examples. A test compares the complete example, a file beside this
+one, with the keys.
 """
 
 import json
-import typing
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 from policies.definitions.definition import DefinitionFaults, Node
+from policies.definitions.forms import Schema
 from policies.definitions.load import parse_tree
-from policies.ground.settings import SettingsError, entry, sentences
-from sidecar.config.sections import address_fault
-from sidecar.settings.authzen import AuthzenSettings
-from sidecar.settings.doors import Door
-from sidecar.settings.model import SidecarSettings
-from sidecar.settings.spool import SpoolSettings
+from policies.definitions.records import Declared, Key
+from policies.ground.settings import SettingsError, entry
+from sidecar.config.forms import address_fault
+from sidecar.config.settings_reader import SETTINGS
 
 EXAMPLE = Path(__file__).with_name("sidecar.example.yaml")
 EXAMPLES = {"full": EXAMPLE, "minimal": Path(__file__).with_name("minimal.example.yaml")}
-REQUIRED = frozenset(
-    {
-        "control",
-        "enrol.token_file",
-        "key_file",
-        "agent.role",
-        "agent.key_file",
-        "listen_tls.certificate",
-        "listen_tls.key",
-        "traces.endpoint",
-        "authzen.resources.type",
-        "authzen.actions.name",
-        "sources.alias",
-        "sources.kind",
-        "sources.upstream",
-        "sources.listen",
-        "sources.sensitivity",
-        "sources.routes.method",
-        "sources.routes.path",
-        "sources.routes.class",
-        "sources.methods.name",
-        "sources.listen_tls.certificate",
-        "sources.listen_tls.key",
-        "sources.terminate.certificate",
-        "sources.terminate.key",
-        "doors.name",
-        "doors.protocol",
-        "doors.source",
-        "doors.agent.role",
-        "doors.listen_tls.certificate",
-        "doors.listen_tls.key",
-    }
-)
-"""Keys without a default. `sources.listen` is required unless `forward_proxy`, `transparent` or one
-of `doors` leads to the source."""
-
-_SECTIONS = tuple(
-    each.__module__ for each in (SidecarSettings, SpoolSettings, Door, AuthzenSettings)
-)
-
 _CONTROL = "control: http://127.0.0.1:8700        # "
 _UPSTREAM = "upstream: http://127.0.0.1:8000   # "
 
@@ -99,21 +55,42 @@ def _unwritable(url: str | None) -> str | None:
     # It is written without quotes: YAML would read these as something else than an address.
     if url.endswith(":") or any(each.isspace() for each in url):
         return "must be only scheme, host, port and path"
-    return address_fault(url, ("http", "https"))
+    return address_fault(url)
 
 
-def keys(declared: type[Any] = SidecarSettings, within: str = "") -> Iterator[tuple[str, str]]:
+def keys() -> Iterator[tuple[str, str]]:
     """Yield each key with its levels, such as `spool.mode`, and its sentence. A mapping precedes
     its members. List items and names that the operator chooses add no level, as in
     `sources.names.sensitivity`."""
-    described = sentences(declared)
-    hints = typing.get_type_hints(declared)
-    for field in fields(declared):
-        key = within + field.name.rstrip("_")  # `class_` is the key `class`
-        yield key, described[field.name]
-        inner = _section(hints[field.name])
-        if inner is not None:
-            yield from keys(inner, f"{key}.")
+    return ((name, sentence) for name, _, sentence in _keys(SETTINGS, ""))
+
+
+def _keys(form: Any, within: str) -> Iterator[tuple[str, Key, str]]:
+    while not isinstance(form, Declared):  # a list, or a mapping of names
+        if (form := getattr(form, "item", None)) is None:
+            return
+    sentences = form.says()
+    for name, key in form.keys.items():
+        yield within + name, key, sentences[name]
+        yield from _keys(key.form, f"{within}{name}.")
+
+
+REQUIRED = frozenset(name for name, key, _ in _keys(SETTINGS, "") if key.required) | {
+    "key_file",
+    "sources.listen",
+}
+"""Keys without a default. `key_file` is required unless there is `enrol`; `sources.listen`, unless
+`forward_proxy`, `transparent` or one of `doors` leads to the source."""
+
+
+def settings_schema() -> Schema:
+    """Return the JSON Schema (2020-12) of the whole file."""
+    return {
+        **SETTINGS.schema(),
+        # A sidecar that enrols has no key of its own in the settings.
+        "if": {"properties": {"enrol": {"type": "object"}}, "required": ["enrol"]},
+        "else": {"required": ["key_file"]},
+    }
 
 
 def text() -> str:
@@ -127,15 +104,6 @@ def text() -> str:
         return "required" if key in REQUIRED else defaults.get(key, "not set")
 
     return "\n".join(entry(key, default(key), sentence) for key, sentence in described.items())
-
-
-def _section(hint: Any) -> type[Any] | None:
-    """Return the settings dataclass in a type hint, if there is one."""
-    if is_dataclass(hint) and isinstance(hint, type):
-        # A `ListenAddress` is a dataclass too, but one value for an operator.
-        return hint if hint.__module__ in _SECTIONS else None
-    # A union or a collection: look at the types that it is made of.
-    return next(filter(None, map(_section, typing.get_args(hint))), None)
 
 
 def _defaults() -> dict[str, str]:

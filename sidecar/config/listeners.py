@@ -1,4 +1,4 @@
-"""Reads how agents reach a data source: the keys `upstream`, `listen`, `hosts`, `path` and
+"""Judges how agents reach a data source: the keys `upstream`, `hosts`, `path`, `exact_paths` and
 `addresses`. Checks that no listener, name or path leads to two sources. Knows no other keys."""
 
 from collections import defaultdict
@@ -8,9 +8,11 @@ from itertools import product
 from typing import TypeVar
 
 from policies.definitions.definition import shown
+from policies.definitions.forms import LISTEN, Parsed, Text
+from policies.definitions.records import Section
 from policies.ground.addresses import ListenAddress
 from policies.ground.errors import Malformed
-from sidecar.config.sections import Section
+from sidecar.config.forms import Texts, address_fault
 from sidecar.http.authority import HostPattern
 from sidecar.http.request_target import canonical
 from sidecar.proxy.routing.source_lookup import (
@@ -31,21 +33,20 @@ _REQUEST_KEYS = (
 _Clash = TypeVar("_Clash")
 
 
-def upstream_of(section: Section, kind: str) -> str:
-    """Return the address of a data source, in `upstream`. Refuses one that could be read in two
-    ways."""
+def upstream_fault(text: str, kind: str) -> str | None:
+    """Return the fault of the address of a data source; one that could be read in two ways is
+    refused."""
     is_tcp = kind == "tcp"
-    text = section.address("upstream", ("tcp",)) if is_tcp else section.address("upstream")
+    if fault := address_fault(text, ("tcp",)) if is_tcp else address_fault(text):
+        return fault
     try:
         # `upstream_parts` raises for a `tcp` address without a port: there is no default.
-        if text and path_segments(upstream_parts(text).path) and is_tcp:
+        if path_segments(upstream_parts(text.rstrip("/")).path) and is_tcp:
             # Nothing would add the path: the bytes of such a connection are passed on unread.
-            section.complain("upstream", f"`{text}` must be tcp://host:port, without a path")
+            return f"`{text}` must be tcp://host:port, without a path"
     except (Malformed, ValueError) as error:
-        # `address` has reported a text that is not an address at all.
-        if not section.complained("upstream"):
-            section.complain("upstream", f"`{text}`: {error}")
-    return text
+        return f"`{text.rstrip('/')}`: {error}"
+    return None
 
 
 def refuse_request_keys(section: Section, source: Source) -> None:
@@ -63,71 +64,59 @@ def refuse_request_keys(section: Section, source: Source) -> None:
         )
 
 
-def listen_of(section: Section, *, required: bool) -> ListenAddress | None:
-    """Return the address in `listen`, which is `required` if there is no other way to the
-    source."""
-    listen = section.listen("listen")
-    if listen is None and required and not section.complained("listen"):
-        section.complain("listen", "is required")
+def _loopback(text: str) -> ListenAddress:
+    listen = ListenAddress.parse(text)
+    if not listen.loopback:
+        raise ValueError(f"`{listen}` must be an address of loopback, such as 127.0.0.1:8714")
     return listen
 
 
-def loopback_of(section: Section, key: str) -> ListenAddress | None:
-    """Return the address in `key`, which must not be reachable from other hosts."""
-    listen = section.listen(key)
-    if listen is not None and not listen.loopback:
-        section.complain(key, f"`{listen}` must be an address of loopback, such as 127.0.0.1:8714")
-    return listen
+LOOPBACK = Parsed(_loopback, LISTEN.limits)
+"""An address that other hosts can't reach."""
 
 
-def hosts_of(section: Section) -> tuple[str, ...]:
-    """Return the names in `hosts`: each an exact name, or `*.` and a name."""
-    texts = section.texts("hosts")
-    for text in texts:
-        try:
-            HostPattern.parse(text)
-        except Malformed as error:
-            section.complain("hosts", f"`{text}`: {error}; write `name` or `*.name`")
-    return texts
-
-
-def addresses_of(section: Section) -> tuple[str, ...]:
-    """Return the networks in `addresses`."""
-    texts = section.texts("addresses")
-    for text in texts:
-        try:
-            ip_network(text)
-        except ValueError as error:
-            section.complain("addresses", f"`{text}` is not a network such as 10.0.0.0/8: {error}")
-    return texts
-
-
-def path_of(section: Section) -> str | None:
-    """Return the path prefix in `path`. Refuses one that has several spellings."""
-    text = section.text("path")
+def _host_fault(text: str) -> str | None:
     try:
-        if text is not None and ("?" in text or not path_segments(text)):
-            section.complain("path", f"`{text}` must be a path below `/`, such as `/kb`")
+        HostPattern.parse(text)
     except Malformed as error:
-        section.complain("path", f"{shown(text or '')}: {error}")
-    return text
+        return f"`{text}`: {error}; write `name` or `*.name`"
+    return None
 
 
-def exact_paths_of(section: Section) -> tuple[str, ...]:
-    """Return the paths in `exact_paths`, each in its canonical form."""
-    found = []
-    for text in section.texts("exact_paths"):
-        try:
-            target = canonical(text)
-        except Malformed as error:
-            section.complain("exact_paths", f"{shown(text)}: {error}")
-            continue
-        if target.forwarded != text or target.query is not None:
-            section.complain(
-                "exact_paths", f"{shown(text)} must be a path in its plain form, `{target.path}`"
-            )
-        found.append(text)
-    return tuple(found)
+def _network_fault(text: str) -> str | None:
+    try:
+        ip_network(text)
+    except ValueError as error:
+        return f"`{text}` is not a network such as 10.0.0.0/8: {error}"
+    return None
+
+
+def _path_fault(text: str) -> str | None:
+    """Return the fault of a path prefix, which must have one spelling."""
+    try:
+        if "?" in text or not path_segments(text):
+            return f"`{text}` must be a path below `/`, such as `/kb`"
+    except Malformed as error:
+        return f"{shown(text)}: {error}"
+    return None
+
+
+def _exact_path_fault(text: str) -> str | None:
+    """Return the fault of a path, which must be in its canonical form."""
+    try:
+        target = canonical(text)
+    except Malformed as error:
+        return f"{shown(text)}: {error}"
+    if target.forwarded != text or target.query is not None:
+        return f"{shown(text)} must be a path in its plain form, `{target.path}`"
+    return None
+
+
+HOSTS = Texts(_host_fault)
+"""Names: each an exact one, or `*.` and one."""
+ADDRESSES = Texts(_network_fault)
+PATH = Text(_path_fault)
+EXACT_PATHS = Texts(_exact_path_fault)
 
 
 def refuse_conflicts(top: Section, settings: SidecarSettings) -> None:

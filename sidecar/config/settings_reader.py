@@ -1,77 +1,132 @@
-"""Reads every key of the sidecar's settings, and compares them with each other.
+"""Declares every key of the sidecar's settings, and compares them with each other."""
 
-The same reading tells what the keys are: `sidecar.config.schema` runs it over a `Section` that
-notes what is asked of it.
-"""
+from typing import Any
 
-from pathlib import Path
-
+from policies.definitions.definition import DefinitionFaults, Node
+from policies.definitions.forms import IDENTIFIER, FilePath
+from policies.definitions.records import Key, Section, declared
 from policies.ground.addresses import ListenAddress
-from sidecar.config.authzen import read_authzen
-from sidecar.config.doors import check_doors, read_door
-from sidecar.config.listeners import hosts_of, loopback_of, refuse_conflicts
-from sidecar.config.sections import Section
-from sidecar.config.sources import read_source
-from sidecar.config.tls import check_redis, client_tls, pair_of
-from sidecar.platform.key_file import read_key
-from sidecar.settings.model import (
-    COMPRESSIONS,
-    DEFAULT_CONNECTIONS,
-    HALF_CLOSES,
-    PERMISSIONS,
-    AgentSettings,
-    EnrolSettings,
-    SidecarSettings,
-    TraceSettings,
+from sidecar.config.authzen import AUTHZEN
+from sidecar.config.doors import DOOR, check_doors
+from sidecar.config.forms import (
+    ADDRESS,
+    PAIR,
+    REDIS,
+    UPSTREAM_TLS,
+    Number,
+    Switch,
+    Texts,
+    check_client_tls,
+    check_redis,
+    sections,
 )
-from sidecar.settings.spool import SPOOL_MODES, SpoolSettings
+from sidecar.config.listeners import HOSTS, LOOPBACK, refuse_conflicts
+from sidecar.config.sources import SOURCE
+from sidecar.platform.key_file import read_key
+from sidecar.settings.model import AgentSettings, EnrolSettings, SidecarSettings, TraceSettings
+from sidecar.settings.sections import SpoolSettings
 
 
-def read_settings(top: Section, base: Path, host: str) -> SidecarSettings:
-    """Return the settings in `top`, which collects the complaints about them. Paths are relative to
-    `base`; `host` is the default `id`."""
-    enrol = _enrol(top, base)
+def _spool(section: Section, values: dict[str, Any]) -> SpoolSettings:
+    spool = SpoolSettings(**values)
+    for key, fault in spool.complaints().items():
+        section.complain(key, fault)
+    return spool
+
+
+def _traces(section: Section, values: dict[str, Any]) -> TraceSettings:
+    check_client_tls(section, "tls", "endpoint", values)
+    return TraceSettings(**values)
+
+
+_KEY_FILE = FilePath("fault", read_key)
+_SPOOL = declared(
+    SpoolSettings,
+    _spool,
+    dir=Key(FilePath("folder"), default="spool"),
+    max_bytes=Number(0),
+    segment_bytes=Number(0),
+    timeout_ms=Number(0),
+    memory_bytes=Number(0),
+)
+_TRACES = declared(
+    TraceSettings, _traces, endpoint=ADDRESS, sample_ratio=Number(0, 1), tls=UPSTREAM_TLS
+)
+SETTINGS = declared(
+    SidecarSettings,
+    control=ADDRESS,
+    control_tls=UPSTREAM_TLS,
+    redis=REDIS,
+    # Required unless the sidecar enrols.
+    key_file=Key(_KEY_FILE, nullable=False),
+    id=Key(IDENTIFIER),
+    hosts=HOSTS,
+    listen_tls=PAIR,
+    quit_listen=LOOPBACK,
+    redirect_check_seconds=Number(0, 3600, " seconds"),
+    cache=Key(FilePath("folder"), default="cache"),
+    staleness_seconds=Number(1, 86400, " seconds"),
+    drain_seconds=Number(0, 3600, " seconds"),
+    max_connections=Number(16),
+    spool=Key(_SPOOL, default={}),
+    agent=declared(AgentSettings, key_file=_KEY_FILE),
+    enrol=declared(EnrolSettings),
+    least_documents=Switch(),
+    sources_files=Texts(),
+    traces=declared(
+        TraceSettings, _traces, endpoint=ADDRESS, sample_ratio=Number(0, 1), tls=UPSTREAM_TLS
+    ),
+    authzen=AUTHZEN,
+    sources=sections(SOURCE),
+    doors=sections(DOOR),
+)
+"""The whole file."""
+
+
+def read_settings(tree: Node, faults: DefinitionFaults, host: str) -> SidecarSettings:
+    """Return the settings in `tree`, a mapping; `faults` collects the complaints about them, and
+    has the folder of paths. `host` is the default `id`."""
+    read = SETTINGS.members("", tree, faults)
+    assert read is not None
+    top, found = read
+    found["id"] = found.get("id") or host
+    if top.complained("listen"):
+        found["listen"] = ListenAddress("127.0.0.1", 0)  # conflicts with no other port
+    if found.get("redis") is not None:
+        found["redis"] = found["redis"].with_files_in(faults.base)
+    found["sources_files"] = tuple(faults.base / each for each in found.get("sources_files") or ())
+    settings: SidecarSettings = SETTINGS.made(top, found)
+    check_client_tls(top, "control_tls", "control", found)
+    _check_enrolment(top)
+    _check_ways(top, settings)
+    _check_least_documents(top, settings)
+    check_redis(top, settings.redis)
+    refuse_conflicts(top, settings)
+    check_doors(top, settings)
+    return settings
+
+
+def _check_enrolment(top: Section) -> None:
+    if not top.has("enrol"):
+        if not top.has("key_file"):
+            top.complain("key_file", "is required")
+        return
+    for key in ("key_file", "agent"):
+        # Both say which agent this sidecar serves and with which keys: one of them would be
+        # ignored.
+        if top.has(key):
+            top.complain(key, "must be absent with `enrol`, which brings the keys and the agent")
+
+
+def _check_ways(top: Section, settings: SidecarSettings) -> None:
+    """Complain of a source that nothing leads to, and of a listener that leads to none."""
     has_proxy = top.has("forward_proxy") or top.has("transparent")
-    doors = tuple(read_door(section, base) for section in top.sections("doors"))
-    asked_about = frozenset(door.source for door in doors)
-    settings = SidecarSettings(
-        id=top.identifier("id") or host,
-        control=top.address("control"),
-        control_tls=client_tls(top, "control_tls", "control", base),
-        redis=top.redis("redis", base),
-        compress=top.choice("compress", COMPRESSIONS, "auto"),
-        key_file=None if enrol is not None else _key_file(top, base),
-        listen=top.listen("listen", "127.0.0.1:8710") or ListenAddress("127.0.0.1", 0),
-        hosts=hosts_of(top),
-        listen_tls=pair_of(top, "listen_tls", base),
-        metrics_listen=top.listen("metrics_listen"),
-        quit_listen=loopback_of(top, "quit_listen"),
-        forward_proxy=top.listen("forward_proxy"),
-        transparent=top.listen("transparent"),
-        redirect_check_seconds=top.seconds("redirect_check_seconds", 0, 0, 3600),
-        half_close=top.choice("half_close", HALF_CLOSES, "cancel"),
-        encrypted_hello=top.choice("encrypted_hello", PERMISSIONS, "deny"),
-        cache=top.path("cache", base, "cache"),
-        staleness_seconds=top.seconds("staleness_seconds", 30, 1, 86400),
-        drain_seconds=top.seconds("drain_seconds", 10, 0, 3600),
-        max_connections=top.integer("max_connections", DEFAULT_CONNECTIONS, 16),
-        spool=_spool(top.section("spool"), base),
-        agent=_agent(top.section("agent"), base),
-        agent_file=base / named if (named := top.text("agent_file")) else None,
-        enrol=enrol,
-        least_documents=top.switch("least_documents", "on"),
-        sources_files=sources_files(top, base),
-        traces=_traces(top.section("traces"), base),
-        authzen=read_authzen(top.section("authzen"), base),
-        sources=tuple(
-            read_source(section, base, has_proxy=has_proxy, asked_about=asked_about)
-            for section in top.sections("sources")
-        ),
-        doors=doors,
-    )
-    top.close()
+    asked_about = {door.source for door in settings.doors}
+    for item, source in zip(top.items("sources"), settings.sources, strict=False):
+        if not (item.has("listen") or has_proxy or source.alias in asked_about):
+            item.complain("listen", "is required")
     led_to = has_proxy or any(source.listen is not None for source in settings.sources)
-    if settings.sources and led_to and settings.agent is None and enrol is None:
+    if settings.sources and led_to and not (top.has("agent") or top.has("enrol")):
         top.complain("agent", "is required with `sources`: requests there are the agent's")
     for listener in ("forward_proxy", "transparent"):
         # Where files may bring sources, an agent that reads nothing is a choice: all is denied.
@@ -80,44 +135,10 @@ def read_settings(top: Section, base: Path, host: str) -> SidecarSettings:
             top.complain(listener, "leads to no source; add one to `sources`")
     if settings.redirect_check_seconds and settings.transparent is None:
         top.complain("redirect_check_seconds", "needs `transparent`, whose port it checks")
-    _check_least_documents(top, settings)
-    # Last, because these compare settings with each other and expect each to have been read.
-    check_redis(top, settings.redis)
-    refuse_conflicts(top, settings)
-    check_doors(top, settings)
-    return settings
-
-
-def sources_files(top: Section, base: Path) -> tuple[Path, ...]:
-    return tuple(base / each for each in top.texts("sources_files"))
-
-
-def _key_file(section: Section, base: Path) -> Path:
-    path = section.path("key_file", base)
-    if not section.complained("key_file"):
-        try:
-            read_key(path)
-        except ValueError as error:
-            section.complain("key_file", str(error))
-    return path
-
-
-def _enrol(top: Section, base: Path) -> EnrolSettings | None:
-    section = top.section("enrol")
-    if not section.given:
-        return None
-    enrol = EnrolSettings(section.path("token_file", base))
-    section.close()
-    for key in ("key_file", "agent"):
-        # Both say which agent this sidecar serves and with which keys: one of them would be
-        # ignored.
-        if top.has(key):
-            top.complain(key, "must be absent with `enrol`, which brings the keys and the agent")
-    return enrol
 
 
 def _check_least_documents(top: Section, settings: SidecarSettings) -> None:
-    with_both = settings.enrol is not None and settings.redis is not None
+    with_both = top.has("enrol") and settings.redis is not None
     if with_both and settings.least_documents == "on":
         top.complain(
             "redis",
@@ -131,40 +152,3 @@ def _check_least_documents(top: Section, settings: SidecarSettings) -> None:
             "`off` needs `enrol` and `redis`: a sidecar that enrols is given its own agent's "
             "documents by `control`, and one with `key_file` all of them",
         )
-
-
-def _agent(section: Section, base: Path) -> AgentSettings | None:
-    if not section.given:
-        return None
-    role = section.identifier("role", required=True)
-    agent = AgentSettings(section.identifier("id"), role or "", _key_file(section, base))
-    section.close()
-    return agent
-
-
-def _traces(section: Section, base: Path) -> TraceSettings | None:
-    if not section.given:
-        return None
-    traces = TraceSettings(
-        section.address("endpoint"),
-        section.share("sample_ratio", 0.01),
-        client_tls(section, "tls", "endpoint", base),
-    )
-    section.close()
-    return traces
-
-
-def _spool(section: Section, base: Path) -> SpoolSettings:
-    default = SpoolSettings(base)
-    spool = SpoolSettings(
-        dir=section.path("dir", base, "spool"),
-        mode=section.choice("mode", SPOOL_MODES, default.mode),
-        max_bytes=section.integer("max_bytes", default.max_bytes, 0),
-        segment_bytes=section.integer("segment_bytes", default.segment_bytes, 0),
-        timeout_ms=section.integer("timeout_ms", default.timeout_ms, 0),
-        memory_bytes=section.integer("memory_bytes", default.memory_bytes, 0),
-    )
-    for key, fault in spool.complaints().items():
-        section.complain(key, fault)
-    section.close()
-    return spool

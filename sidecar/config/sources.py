@@ -3,31 +3,30 @@
 import re
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from policies.definitions.definition import shown
-from policies.definitions.model import SENSITIVITIES, Sensitivity
+from policies.definitions.forms import IDENTIFIER, Choice, FilePath, Named, Optional, Text, spelt
+from policies.definitions.model import SENSITIVITIES
+from policies.definitions.records import Key, Section, declared
 from policies.ground.distribution import how_to_install
-from sidecar.config.listeners import (
-    addresses_of,
-    exact_paths_of,
-    hosts_of,
-    listen_of,
-    path_of,
-    refuse_request_keys,
-    upstream_of,
+from sidecar.config.forms import (
+    PAIR,
+    UPSTREAM_TLS,
+    Switch,
+    check_client_tls,
+    sections,
 )
-from sidecar.config.sections import Section, Spelling
-from sidecar.config.tls import client_tls, pair_of
+from sidecar.config.listeners import (
+    ADDRESSES,
+    EXACT_PATHS,
+    HOSTS,
+    PATH,
+    refuse_request_keys,
+    upstream_fault,
+)
 from sidecar.settings.model import (
     AWS_KINDS,
-    HALF_CLOSES,
-    KINDS,
-    PATH_READINGS,
-    PERMISSIONS,
-    ROUTE_CLASSES,
-    SOURCE_MODES,
-    TRAILER_HANDLINGS,
-    VENDOR_CLASSES,
     Aws,
     Defaults,
     NamedSource,
@@ -37,71 +36,58 @@ from sidecar.settings.model import (
 )
 
 # An alias is part of every source id, and so of policies: no `/`, `:` or wildcard.
-_ALIAS = Spelling(
+_ALIAS = spelt(
     re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}\Z"),
     "must be 1 to 64 of a-z, 0-9, `_`, `.` and `-`, and start with a letter or digit",
+    "is required",
 )
 _FIELD_PATH = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}(?:\.[A-Za-z_][A-Za-z0-9_-]{0,63}){0,7}\Z")
-_FIELD = Spelling(_FIELD_PATH, "must be names separated by dots, as in `acl.level`")
-_ARGUMENT = Spelling(_FIELD_PATH, "must be names separated by dots, as in `filter.collection`")
+_FIELD = spelt(_FIELD_PATH, "must be names separated by dots, as in `acl.level`")
+_ARGUMENT = spelt(
+    _FIELD_PATH,
+    "must be names separated by dots, as in `filter.collection`",
+    "is empty; write the argument, such as `filter.collection`",
+)
 # No `.` segments and no percent-encoding: only one of two spellings of a path would match.
-_ENDPOINT = Spelling(
+_ENDPOINT = spelt(
     re.compile(r"\A(?:(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+/?|/)\Z"),
     "is not a plain path such as `/mcp`",
 )
 # No `.` or empty segments: the name is part of a source id, in which it has one spelling.
-_VENDOR = Spelling(
+_VENDOR = spelt(
     re.compile(r"\A[A-Za-z0-9_$-][A-Za-z0-9._$-]*(?:/[A-Za-z0-9_$-][A-Za-z0-9._$-]*)*\Z"),
     "is not the name of a method such as `com.example/search`",
+    "is required",
 )
 # Methods are case-sensitive (RFC 9110): a rule for `get` would not match GET.
-_METHOD = Spelling(
-    re.compile(r"[A-Z]{1,32}\Z|\*\Z"), "must be a method in capitals, or `*` for all"
+_METHOD = spelt(
+    re.compile(r"[A-Z]{1,32}\Z|\*\Z"),
+    "must be a method in capitals, or `*` for all",
+    "is required",
 )
-_PATH = Spelling(re.compile(r"/"), "must begin with `/`")
+_PATH = spelt(re.compile(r"/"), "must begin with `/`", "is required")
 
 
-def read_source(
-    section: Section, base: Path, *, has_proxy: bool, asked_about: frozenset[str]
-) -> Source:
-    """Read one source. Paths in it are relative to `base`. It needs no `listen` of its own if a
-    proxy listener leads to it (`has_proxy`), or if its alias is among those that doors are
-    `asked_about`."""
-    alias = section.required("alias", _ALIAS)
-    kind = section.choice("kind", KINDS)
-    sensitivity = section.choice("sensitivity", SENSITIVITIES)
-    source = Source(
-        alias=alias,
-        kind=kind,
-        upstream=upstream_of(section, kind),
-        listen=listen_of(section, required=not has_proxy and alias not in asked_about),
-        sensitivity=sensitivity,
-        writes=section.choice("writes", PERMISSIONS, "deny"),
-        mode=section.choice("mode", SOURCE_MODES, "enforce"),
-        names={
-            name: _named(each, name, sensitivity) for name, each in section.named_sections("names")
-        },
-        routes=tuple(_route(each) for each in section.sections("routes")),
-        paths=section.choice("paths", PATH_READINGS, "strict"),
-        trailers=section.choice("trailers", TRAILER_HANDLINGS, "drop"),
-        defaults=_defaults(section.section("defaults")),
-        endpoint=_endpoint(section, kind),
-        arguments=_arguments(section, kind),
-        methods=tuple(_vendor(each) for each in section.sections("methods")),
-        sse=section.switch("sse", "off"),
-        sensitivity_field=section.text("sensitivity_field", spelling=_FIELD),
-        hosts=hosts_of(section),
-        path=path_of(section),
-        exact_paths=exact_paths_of(section),
-        aws=_aws(section, kind, base),
-        addresses=addresses_of(section),
-        tls=client_tls(section, "tls", "upstream", base),
-        listen_tls=pair_of(section, "listen_tls", base),
-        half_close=section.choice("half_close", HALF_CLOSES, "cancel"),
-        terminate=pair_of(section, "terminate", base),
-    )
+def _load_credentials(path: Path) -> None:
+    if not path.is_file():
+        raise ValueError(f"`{path}` is not a file")
+
+
+def _source(section: Section, values: dict[str, Any]) -> Source:
+    kind, level, upstream = values["kind"], values["sensitivity"], values["upstream"]
+    if upstream and (fault := upstream_fault(upstream, kind)):
+        section.complain("upstream", fault)
+    values["upstream"] = upstream.rstrip("/")
+    if "names" in values:
+        values["names"] = {
+            name: NamedSource(
+                (each and each.source_id) or name, (each and each.sensitivity) or level
+            )
+            for name, each in values["names"].items()
+        }
+    check_client_tls(section, "tls", "upstream", values)
+    source = Source(**values)
     _check_kind(section, source)
-    section.close()
     return source
 
 
@@ -124,6 +110,9 @@ def _check_kind(section: Section, source: Source) -> None:
         for key in ("methods", "sse"):
             if getattr(source, key) not in ((), "off"):
                 section.complain(key, "applies only to sources of the kind `mcp`")
+        for key, verb in (("endpoint", "applies"), ("arguments", "apply")):
+            if section.has(key):
+                section.complain(key, f"{verb} only to sources of the kind `mcp`")
     fine = not section.complained("exact_paths")
     if source.exact_paths and source.kind not in ("rest", "tcp") and fine:
         section.complain("exact_paths", "applies only to sources of the kind `rest`")
@@ -132,76 +121,35 @@ def _check_kind(section: Section, source: Source) -> None:
     for name in source.names:
         if not name.startswith(prefix):
             section.complain("names", f"{shown(name)} must begin with `{prefix}`")
-
-
-def _endpoint(section: Section, kind: str) -> str:
-    path = section.text("endpoint", spelling=_ENDPOINT)
-    if path is not None and kind != "mcp":
-        section.complain("endpoint", "applies only to sources of the kind `mcp`")
-    return path or "/mcp"
-
-
-def _aws(section: Section, kind: str, base: Path) -> Aws:
-    """Read the settings in `aws`. botocore finds the values that they leave out."""
-    aws = section.section("aws")
-    # `path` makes `base` of a missing value, so find out first whether there is one.
-    named = aws.text("credentials_file") is not None
-    found = Aws(
-        region=aws.identifier("region"),
-        profile=aws.identifier("profile"),
-        credentials_file=aws.path("credentials_file", base, "") if named else None,
-    )
-    if found.credentials_file is not None and not found.credentials_file.is_file():
-        aws.complain("credentials_file", f"`{found.credentials_file}` is not a file")
-    if aws.given and kind not in AWS_KINDS:
+    if section.has("aws") and source.kind not in AWS_KINDS:
         section.complain("aws", f"applies only to sources of the kinds {', '.join(AWS_KINDS)}")
     # botocore is an extra of the package (pyproject.toml), because few sidecars need it.
-    if kind in AWS_KINDS and find_spec("botocore") is None:
-        section.complain("kind", f"`{kind}` needs botocore; {how_to_install('aws')}")
-    aws.close()
-    return found
+    if source.kind in AWS_KINDS and find_spec("botocore") is None:
+        section.complain("kind", f"`{source.kind}` needs botocore; {how_to_install('aws')}")
 
 
-def _arguments(section: Section, kind: str) -> dict[str, str]:
-    named = section.section("arguments")
-    if named.given and kind != "mcp":
-        section.complain("arguments", "apply only to sources of the kind `mcp`")
-    absent = "is empty; write the argument, such as `filter.collection`"
-    return {tool: named.required(tool, _ARGUMENT, absent) for tool in named.own_keys()}
-
-
-def _vendor(section: Section) -> VendorMethod:
-    method = VendorMethod(
-        section.required("name", _VENDOR), section.choice("class", VENDOR_CLASSES, "retrieve")
-    )
-    section.close()
-    return method
-
-
-def _named(section: Section, name: str, level: Sensitivity) -> NamedSource:
-    named = NamedSource(
-        source_id=section.identifier("source_id") or name,
-        sensitivity=section.choice("sensitivity", SENSITIVITIES, level),
-    )
-    section.close()
-    return named
-
-
-def _route(section: Section) -> RestRule:
-    route = RestRule(
-        method=section.required("method", _METHOD),
-        path=section.required("path", _PATH),
-        class_=section.choice("class", ROUTE_CLASSES),
-        source_id=section.identifier("source_id"),
-        sensitivity=section.optional_choice("sensitivity", SENSITIVITIES),
-    )
-    section.close()
-    return route
-
-
-def _defaults(section: Section) -> Defaults:
-    found = Defaults(
-        section.identifier("user"), section.identifier("session"), section.identifier("task")
-    )
-    section.close()
-    return found
+# botocore finds the values that it leaves out.
+_AWS = declared(Aws, credentials_file=FilePath("folder", _load_credentials))
+_NAMED = declared(NamedSource, source_id=Key(IDENTIFIER), sensitivity=Key(Choice(SENSITIVITIES)))
+SOURCE = declared(
+    Source,
+    _source,
+    alias=_ALIAS,
+    upstream=Text(lambda _: None, {"pattern": "://"}, "is required"),
+    names=Named(Optional(_NAMED)),
+    routes=sections(declared(RestRule, method=_METHOD, path=_PATH)),
+    defaults=declared(Defaults),
+    endpoint=_ENDPOINT,
+    arguments=Named(_ARGUMENT),
+    methods=sections(declared(VendorMethod, name=_VENDOR)),
+    sse=Switch(),
+    sensitivity_field=_FIELD,
+    hosts=HOSTS,
+    path=PATH,
+    exact_paths=EXACT_PATHS,
+    aws=_AWS,
+    addresses=ADDRESSES,
+    tls=UPSTREAM_TLS,
+    listen_tls=PAIR,
+    terminate=PAIR,
+)

@@ -14,8 +14,8 @@ from sidecar.http.server.head_cache import HeadCache
 from sidecar.http.tls_contexts import ReloadingContext, server_context
 from sidecar.live_keys import LiveKeys
 from sidecar.proxy.routing.source_endpoint import SharedParts
-from sidecar.settings.doors import Door
 from sidecar.settings.model import Kind, Pair, SidecarSettings
+from sidecar.settings.sections import Door
 
 if TYPE_CHECKING:
     from sidecar.doors.grpc.server import GrpcServer

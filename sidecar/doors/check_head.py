@@ -16,7 +16,7 @@ from sidecar.doors.judgement import PARTIAL_BODY, Judgement
 from sidecar.http.headers import RequestHead
 from sidecar.http.server.head_cache import HeadTemplate, head_template
 from sidecar.http.server.request import HttpRequest
-from sidecar.settings.doors import Door
+from sidecar.settings.sections import Door
 
 Fields = Sequence[tuple[bytes, bytes]]
 

@@ -41,8 +41,8 @@ from sidecar.proxy.pipeline.request_context import RequestContext
 from sidecar.proxy.pipeline.request_judge import Judged, JudgedSource, judge
 from sidecar.proxy.routing.source_endpoint import SharedParts, upstream_client
 from sidecar.recorder import RecordedDecision
-from sidecar.settings.doors import Door, DoorAgent, DoorProtocol
 from sidecar.settings.model import Source
+from sidecar.settings.sections import Door, DoorAgent, DoorProtocol
 from sidecar.tracing.trace import current_trace, within
 from sidecar.unmapped import UNMAPPED, Unmapped, agent_of, role_of
 

@@ -12,9 +12,7 @@ from urllib.parse import urlsplit
 
 from policies.definitions.model import Sensitivity
 from policies.ground.addresses import ListenAddress, RedisUrl
-from sidecar.settings.authzen import AuthzenSettings
-from sidecar.settings.doors import Door
-from sidecar.settings.spool import SpoolSettings
+from sidecar.settings.sections import AuthzenSettings, Door, SpoolSettings
 
 # Each set of values is written once: mypy uses the type, and the settings file's check the tuple.
 Kind = Literal[
@@ -28,32 +26,17 @@ AWS_KINDS: tuple[Kind, ...] = ("bedrock", "s3")
 """The kinds whose requests the sidecar signs with its own AWS credentials."""
 
 RestRouteClass = Literal["retrieve", "write", "metadata", "deny"]
-ROUTE_CLASSES: tuple[RestRouteClass, ...] = get_args(RestRouteClass)
-
 VendorClass = Literal["retrieve", "write", "metadata"]
-VENDOR_CLASSES: tuple[VendorClass, ...] = get_args(VendorClass)
-
 SourceMode = Literal["enforce", "report"]
-SOURCE_MODES: tuple[SourceMode, ...] = get_args(SourceMode)
-
 PathReading = Literal["strict", "opaque"]
-PATH_READINGS: tuple[PathReading, ...] = get_args(PathReading)
-
 TrailerHandling = Literal["drop", "forward"]
-TRAILER_HANDLINGS: tuple[TrailerHandling, ...] = get_args(TrailerHandling)
-
 Permission = Literal["deny", "allow"]
-PERMISSIONS: tuple[Permission, ...] = get_args(Permission)
-
 Switch = Literal["on", "off"]
-
 HalfClose = Literal["cancel", "wait"]
-HALF_CLOSES: tuple[HalfClose, ...] = get_args(HalfClose)
-
 Compression = Literal["auto", "always", "never"]
-COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)
 
 DEFAULT_CONNECTIONS = 1000
+DEFAULT_LISTEN = ListenAddress("127.0.0.1", 8710)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +231,7 @@ class TraceSettings:
     endpoint: str
     """The OTLP collector's address, such as `http://127.0.0.1:4318`; spans go to `/v1/traces`
     there, as JSON."""
-    sample_ratio: float
+    sample_ratio: float = 0.01
     """The share of requests to trace, from 0 to 1, among those whose `traceparent` doesn't decide
     it."""
     tls: UpstreamTls = field(default_factory=UpstreamTls)
@@ -264,7 +247,7 @@ class EnrolSettings:
     renewal."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SidecarSettings:
     """All settings of a sidecar."""
 
@@ -272,34 +255,34 @@ class SidecarSettings:
     """The name of this sidecar in the audit trail; by default the host's name."""
     control: str
     """The control API's address, such as `http://127.0.0.1:8700`."""
-    control_tls: UpstreamTls
+    control_tls: UpstreamTls = field(default_factory=UpstreamTls)
     """How a control API at `https://` is verified, and which client certificate it gets."""
-    redis: RedisUrl | None
+    redis: RedisUrl | None = None
     """The Redis that delivers the policy set: `redis://`, `rediss://`, or `redis+cluster://` with
     several `host:port`; without it, the sidecar long-polls `control`. Paths after its `?`
     are relative to the settings file."""
-    compress: Compression
+    compress: Compression = "auto"
     """Whether records are sent compressed: `always`, `never`, or `auto`, which compresses unless
     `control` is on this host."""
-    key_file: Path | None
+    key_file: Path | None = None
     """A file with the sidecar's own API key, of scope `sidecar`; required without `enrol`."""
-    listen: ListenAddress
+    listen: ListenAddress = DEFAULT_LISTEN
     """The address that serves `/v1/context/evaluate`, `/health`, `/health/ready` and `/metrics`."""
-    metrics_listen: ListenAddress | None
+    metrics_listen: ListenAddress | None = None
     """A separate address for `/metrics`, which `listen` then no longer serves."""
     cache: Path
     """The directory of the policy set's copy on disk."""
-    staleness_seconds: float
+    staleness_seconds: float = 30.0
     """How old the policy set may be, from 1 to 86400; when it is older, every request is denied
     with `policy_set_stale`."""
-    drain_seconds: float
+    drain_seconds: float = 10.0
     """How long open requests may take to finish when the sidecar stops."""
     spool: SpoolSettings
     """Where records wait for the control API, and what happens when one can't be stored."""
-    agent: AgentSettings | None
+    agent: AgentSettings | None = None
     """The agent whose requests arrive at the proxy listeners; required with `sources`, unless the
     sidecar enrols."""
-    sources: tuple[Source, ...]
+    sources: tuple[Source, ...] = ()
     """The data sources behind this sidecar."""
     max_connections: int = DEFAULT_CONNECTIONS
     """The most connections to all of the sidecar's ports at once, except those of gRPC check

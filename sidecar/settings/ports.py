@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from policies.ground.addresses import ListenAddress
-from sidecar.settings.doors import Door
 from sidecar.settings.model import SidecarSettings
+from sidecar.settings.sections import Door
 
 
 class Port(NamedTuple):

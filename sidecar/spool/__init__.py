@@ -18,7 +18,7 @@ Enforcement points). `README.md` in this folder follows one record through it.
                   names in the directory), segment_pool (segments made ahead of need)
 """
 
-from sidecar.settings.spool import SpoolSettings
+from sidecar.settings.sections import SpoolSettings
 from sidecar.spool.errors import (
     RecordTooLarge,
     SpoolError,

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from policies.ground.clock import Clock
 from policies.ground.errors import worded
 from policies.trail.record import Record
-from sidecar.settings.spool import SpoolSettings
+from sidecar.settings.sections import SpoolSettings
 from sidecar.spool.errors import SpoolError, SpoolLocked, SpoolSlow, SpoolUnwritable, State
 from sidecar.spool.instance import SpoolResources
 from sidecar.spool.reading.backlog import Backlog

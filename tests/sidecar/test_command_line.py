@@ -16,8 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from policies.ground.keys import make_key
 from policies.ground.settings import SettingsError
 from sidecar.config.file import read
-from sidecar.config.help import EXAMPLE, EXAMPLES, REQUIRED, keys
-from sidecar.config.schema import settings_schema
+from sidecar.config.help import EXAMPLE, EXAMPLES, REQUIRED, keys, settings_schema
 from sidecar.settings.model import SidecarSettings
 from tests.deploy.launcher import environ
 from tests.sidecar.in_process import run_main
@@ -126,8 +125,6 @@ def test_what_the_example_sets_is_the_default_where_a_key_is_not_required(folder
 
 
 def test_the_keys_that_the_help_calls_required_are_those_of_the_reader() -> None:
-    """The schema is noted while the reader reads."""
-
     def needed(form: Any, within: str = "") -> set[str]:
         if isinstance(form, list):
             return set().union(*(needed(each, within) for each in form))

@@ -56,7 +56,7 @@ from sidecar.policy_cache.freshness import Freshness
 from sidecar.policy_cache.policy_view import AllDocuments, PolicyView
 from sidecar.recorder import RecordedDecision, Recorder, Verdict
 from sidecar.sessions import SessionRegistry
-from sidecar.settings.authzen import AuthzenSettings
+from sidecar.settings.sections import AuthzenSettings
 from sidecar.unmapped import Unmapped
 from tests.policies.strategies import LEVELS, NAMES, policies
 

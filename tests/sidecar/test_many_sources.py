@@ -7,7 +7,7 @@ from policies.levels import Levels
 from policies.retrieval import Retrieval
 from policies.sets.policy_set import role_document, role_name
 from sidecar.enforce import SLICE
-from sidecar.settings.spool import SpoolSettings
+from sidecar.settings.sections import SpoolSettings
 from tests.support.proxy import ROLE, Sidecar, policy, sidecar
 
 MANY = 1_000

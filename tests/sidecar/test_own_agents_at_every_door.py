@@ -18,9 +18,8 @@ from policies.ground.keys import key_digest, make_key
 from policies.sets.policy_set import key_document, key_name, role_document, role_name
 from sidecar.doors.grpc.server import GrpcServer
 from sidecar.proxy.assembly import Proxy
-from sidecar.settings.authzen import AuthzenSettings
-from sidecar.settings.doors import Door
 from sidecar.settings.model import RestRule, Source
+from sidecar.settings.sections import AuthzenSettings, Door
 from tests.sidecar.doors.grpc.envoy_messages import message
 from tests.sidecar.doors.grpc.grpc_setup import CHECK
 from tests.support.fake_control_api import AGENT, ROLE, SIDECAR_KEY, fake_control_api

@@ -11,7 +11,7 @@ import pytest
 
 from policies.ground.canonical import b64
 from policies.trail.spool_chain import core_hash
-from sidecar.settings.authzen import AuthzenSettings
+from sidecar.settings.sections import AuthzenSettings
 from sidecar.spool import SpoolSettings, SpoolUnwritable
 from tests.sidecar.authzen.questions import EVALUATION, question
 from tests.sidecar.spool import running_spool

@@ -167,7 +167,7 @@ async def test_unusable_settings_exit_2_with_every_complaint(tmp_path: Path) -> 
         assert await sidecar.ended() == 2
         told = (await sidecar.log()).splitlines()
         assert len(told) == 2
-        assert any("listn: there is no such key; did you mean `listen`?" in line for line in told)
+        assert any("listn: unknown key; did you mean `listen`?" in line for line in told)
         assert any("staleness_seconds" in line for line in told)
         assert not (tmp_path / "spool").exists()
 

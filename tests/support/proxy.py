@@ -43,7 +43,7 @@ from sidecar.proxy.routing.source_endpoint import SharedParts
 from sidecar.recorder import Recorder
 from sidecar.sessions import SessionRegistry
 from sidecar.settings.model import Defaults, HalfClose, Source
-from sidecar.settings.spool import MIN_SEGMENT_BYTES, SpoolSettings
+from sidecar.settings.sections import MIN_SEGMENT_BYTES, SpoolSettings
 from sidecar.spool.spool import Spool
 from tests.sidecar.proxy.raw_client import Answered, ask
 from tests.support.scripted_source import DataSource, data_source

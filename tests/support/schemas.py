@@ -13,7 +13,7 @@ from typing import Any
 from policies.definitions.guardrail import GUARDRAIL_FILE
 from policies.definitions.policy_form import POLICY_FILE
 from policies.testing.file_form import TEST_FILE
-from sidecar.config.schema import settings_schema
+from sidecar.config.help import settings_schema
 
 FOLDER = Path(__file__).parents[2] / "policies" / "schemas"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

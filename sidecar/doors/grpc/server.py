@@ -16,7 +16,7 @@ from sidecar.doors.grpc.service import MAX_MESSAGE, CheckService
 from sidecar.doors.grpc.wire import varint_field
 from sidecar.http.client.egress_guard import LoopGuard
 from sidecar.proxy.downstream import BackgroundTasks
-from sidecar.settings.doors import DoorTls
+from sidecar.settings.sections import DoorTls
 
 log = logging.getLogger(__name__)
 

@@ -28,8 +28,8 @@ from sidecar.http.headers import RequestHead
 from sidecar.metrics.metrics import Counter, denied_by
 from sidecar.platform.eager import Watch
 from sidecar.recorder import RecordedDecision
-from sidecar.settings.doors import DoorHeaders
 from sidecar.settings.model import Kind
+from sidecar.settings.sections import DoorHeaders
 
 log = logging.getLogger(__name__)
 

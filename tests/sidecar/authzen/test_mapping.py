@@ -9,7 +9,7 @@ from policies.retrieval import Retrieval
 from policies.sets.policy_set import PolicySet, agent_document, agent_name
 from sidecar.authzen.mapping import Mapper
 from sidecar.authzen.question import read_question
-from sidecar.settings.authzen import ActionRule, AuthzenSettings, ResourceRule
+from sidecar.settings.sections import ActionRule, AuthzenSettings, ResourceRule
 from sidecar.unmapped import Unmapped
 from tests.sidecar.authzen.questions import question
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from sidecar.settings.authzen import AuthzenSettings
+from sidecar.settings.sections import AuthzenSettings
 from tests.sidecar.authzen.test_metadata import pem
 from tests.support.sidecar import running_sidecar
 

@@ -9,8 +9,8 @@ import pytest
 
 from policies.definitions.model import Key, TenantSettings
 from policies.sets.policy_set import TENANT, tenant_document
-from sidecar.settings.authzen import ActionRule, AuthzenSettings, ResourceRule
 from sidecar.settings.model import NamedSource, Source
+from sidecar.settings.sections import ActionRule, AuthzenSettings, ResourceRule
 from tests.sidecar.authzen.searching import (
     ADMIN_KEY,
     Client,

@@ -16,7 +16,7 @@ from policies.definitions.model import SENSITIVITIES, Key
 from policies.definitions.wildcard import is_pattern
 from sidecar.authzen.mapping import Mapper
 from sidecar.authzen.question import Entity
-from sidecar.settings.authzen import ActionRule, AuthzenSettings, ResourceRule
+from sidecar.settings.sections import ActionRule, AuthzenSettings, ResourceRule
 from tests.sidecar.authzen.searching import (
     ADMIN_KEY,
     Client,

@@ -18,7 +18,7 @@ from sidecar.authzen.question import read_question
 from sidecar.authzen.search.pace import SearchPace
 from sidecar.authzen.search.searches import Searches
 from sidecar.policy_cache.policy_view import OwnAgentOnly
-from sidecar.settings.authzen import AuthzenSettings
+from sidecar.settings.sections import AuthzenSettings
 from tests.sidecar.authzen.searching import (
     ADMIN_KEY,
     Client,

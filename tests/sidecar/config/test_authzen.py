@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 
-from sidecar.settings.authzen import READING, ActionRule, AuthzenSettings, ResourceRule
+from sidecar.settings.sections import READING, ActionRule, AuthzenSettings, ResourceRule
 from tests.sidecar.config.settings_file import LEAST, complaints, load
 
 WHOLE = """\
@@ -135,7 +135,7 @@ def test_the_environment_overrides(base: Path) -> None:
                 "https://pdp_example",
             )
         ),
-        ("url: 1", "url: must be a string; put `1` in quotes"),
+        ("url: 1", "url: must be a string; YAML reads `1` as a number, so quote it"),
         (
             "signing_key_file: no.pem",
             "signing_key_file: `no.pem` can't be read: ENOENT (no such file or directory)",
@@ -146,17 +146,20 @@ def test_the_environment_overrides(base: Path) -> None:
         ),
         ('subject_types: [""]', "subject_types: `` must have 1 to 256 characters, has 0"),
         ('role_property: ""', "role_property: must have 1 to 256 characters, has 0"),
-        ("role_propert: x", "role_propert: there is no such key; did you mean `role_property`?"),
-        ("resources: {type: a}", "resources: must be a list"),
+        ("role_propert: x", "role_propert: unknown key; did you mean `role_property`?"),
+        ("resources: {type: a}", "resources: must be a list; write `[]` for none"),
         ("resources: [a]", "resources[0]: must be a mapping of keys to values"),
         ("resources: [{id: a}]", "resources[0].type: is required"),
         (
             "resources: [{type: a, zzz: b}]",
-            "resources[0].zzz: there is no such key; `--help` lists the keys",
+            "resources[0].zzz: unknown key; expected type, id, when, source_id, sensitivity",
         ),
         (
             "resources: [{type: a, sensitivity: secret}]",
-            "resources[0].sensitivity: `secret` is not one of low, medium, high, critical",
+            (
+                "resources[0].sensitivity: must be one of `low`, `medium`, `high`, `critical`, "
+                "not `secret`"
+            ),
         ),
         ('resources: [{type: a, id: ""}]', "resources[0].id: must have 1 to 256 characters, has 0"),
         (
@@ -169,7 +172,10 @@ def test_the_environment_overrides(base: Path) -> None:
         ),
         (
             "resources: [{type: a, when: [x]}]",
-            "resources[0].when: must be a mapping of names to texts, numbers, `true` or `false`",
+            (
+                "resources[0].when: must be a mapping by name of texts, numbers, `true` or "
+                "`false`, not a list"
+            ),
         ),
         (
             "resources: [{type: a, when: {x: [1]}}]",
@@ -203,11 +209,11 @@ def test_the_environment_overrides(base: Path) -> None:
             "resources: [{type: a, when: {x: 1}}, {type: a, when: {x: 1, y: 2}}]",
             "resources[1].type: is never reached: rule 0 of the list matches all of it",
         ),
-        ("actions: read", "actions: must be a list"),
+        ("actions: read", "actions: must be a list; write `[]` for none"),
         ("actions: [{task: a}]", "actions[0].name: is required"),
         (
             "actions: [{name: read, type: a}]",
-            "actions[0].type: there is no such key; `--help` lists the keys",
+            "actions[0].type: unknown key; expected name, when, task",
         ),
         (
             "actions: [{name: read}, {name: read, task: a}]",

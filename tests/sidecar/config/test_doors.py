@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from policies.ground.addresses import ListenAddress
-from sidecar.settings.doors import Door, DoorAgent, DoorHeaders, DoorTls
+from sidecar.settings.sections import Door, DoorAgent, DoorHeaders, DoorTls
 from tests.sidecar.config.settings_file import LEAST, SOURCE, complaints, load
 from tests.support.certificates import authority
 
@@ -91,14 +91,14 @@ def test_a_source_without_a_port_is_still_refused_without_a_door(base: Path) -> 
             for name in ("api", "sdk", "rest", "langchain", "bedrock", "authzen", "chroma", "tcp")
         ),
         ("{name: a, source: crm}", "doors[0].protocol: is required"),
-        ("{name: a, protocol: envoy, source: crm}", "`envoy` is not one of envoy_http, envoy_grpc"),
+        ("{name: a, protocol: envoy, source: crm}", "`forward_auth`, not `envoy`"),
         ("{name: a, protocol: envoy_http}", "doors[0].source: is required"),
         ("{name: a, protocol: envoy_http, source: hr}", "`hr` is not the alias of a source"),
         (f"{{{EDGE[1:-1]}, request_from: original}}", "applies only to the protocol"),
         ("{name: a, protocol: envoy_grpc, source: crm}", "`envoy_grpc`"),
         (f"{{{EDGE[1:-1]}, listen: nowhere}}", "doors[0].listen: "),
         (f"{{{EDGE[1:-1]}, listen: '127.0.0.1:8710'}}", "is already the address of `listen`"),
-        (f"{{{EDGE[1:-1]}, key: maybe}}", "`maybe` is not one of required, none"),
+        (f"{{{EDGE[1:-1]}, key: maybe}}", "key: must be one of `required`, `none`, not `maybe`"),
         (f"{{{EDGE[1:-1]}, agent: {{id: a}}}}", "doors[0].agent.role: is required"),
         (f"{{{EDGE[1:-1]}, headers: {{user: 'a b'}}}}", "headers.user: `a b` is not the name"),
         (f"{{{EDGE[1:-1]}, headers: {{user: x_user}}}}", "headers.user: `x_user` is not the name"),
@@ -107,7 +107,7 @@ def test_a_source_without_a_port_is_still_refused_without_a_door(base: Path) -> 
             f"{{{EDGE[1:-1]}, headers: {{task: X-Sluice-User}}}}",
             "headers.task: `X-Sluice-User` is already the header of `user`",
         ),
-        (f"{{{EDGE[1:-1]}, header: {{}}}}", "doors[0].header: there is no such key; did you mean"),
+        (f"{{{EDGE[1:-1]}, header: {{}}}}", "doors[0].header: unknown key; did you mean"),
         (
             f"{{{EDGE[1:-1]}, listen_tls: {{certificate: a, key: b}}}}",
             "doors[0].listen_tls: ",

@@ -48,7 +48,7 @@ def test_a_sidecar_that_enrols_has_neither_key_nor_agent(base: Path) -> None:
     for more in ("key_file: sidecar.key", "agent: {role: r, key_file: agent.key}"):
         assert "must be absent with `enrol`" in complaints(base, TEXT + more)
     assert "enrol.token_file: is required" in complaints(base, "control: http://a:1\nenrol: {}")
-    assert "there is no such key" in complaints(base, TEXT.replace("token_file", "token"))
+    assert "unknown key" in complaints(base, TEXT.replace("token_file", "token"))
 
 
 REDIS = TEXT + "redis: redis://127.0.0.1:6379/0\n"
@@ -69,7 +69,9 @@ def test_redis_with_enrol_needs_the_choice_to_give_up_least_documents(base: Path
 def test_least_documents_are_not_given_up_for_nothing(base: Path) -> None:
     assert load(base).given_least_documents
     assert "`off` needs `enrol` and `redis`" in complaints(base, TEXT + "least_documents: off\n")
-    assert "is not one of on, off" in complaints(base, TEXT + "least_documents: maybe\n")
+    assert "must be one of `on`, `off`, not `maybe`" in complaints(
+        base, TEXT + "least_documents: maybe\n"
+    )
 
 
 def test_the_first_sources_file_that_exists_counts(base: Path) -> None:
@@ -126,13 +128,13 @@ def test_a_file_completes_the_agent(base: Path) -> None:
     for content, told in (
         ("- role", "must be a mapping with keys of `agent`"),
         ("role: [", ""),
-        ("rôle: x", "no such key"),
-        ("role: ''\nid: 7", "put `7` in quotes"),
+        ("rôle: x", "unknown key"),
+        ("role: ''\nid: 7", "YAML reads `7` as a number, so quote it"),
     ):
         (base / "agent.yaml").write_text(content)
         said = complaints(base, text)
         assert told in said
-        assert str(base / "agent.yaml") in said or "no such key" in said
+        assert str(base / "agent.yaml") in said or "unknown key" in said
 
 
 def test_the_settings_may_be_in_the_environment(base: Path) -> None:
@@ -156,4 +158,4 @@ def test_a_complaint_names_the_variable_and_the_line() -> None:
     with pytest.raises(SettingsError) as refused:
         read_variable("S", {"S": "control: http://a:1\nspol: {}"}, "h")
     said = refused.value.complaints
-    assert any(each.startswith("S:2: spol: there is no such key") for each in said)
+    assert any(each.startswith("S:2: spol: unknown key") for each in said)

@@ -15,7 +15,7 @@ from sidecar.settings.model import (
     Source,
     UpstreamTls,
 )
-from sidecar.settings.spool import SpoolSettings
+from sidecar.settings.sections import SpoolSettings
 from tests.sidecar.config.settings_file import KEY, LEAST, complaints, load
 from tests.support.certificates import authority
 from tests.support.documents import blocks
@@ -191,23 +191,24 @@ def test_the_environment_can_add_keys_to_the_file(base: Path) -> None:
         ("control: &x 1\nid: *x", {}, ["uses the alias"]),
         ("control: !secret x", {}, ["uses the tag"]),
         ("key_file: sidecar.key", {}, ["control: is required"]),
+        ("key_file: sidecar.key\ncontrol_tls: {}", {}, ["control: is required"]),
         ("control:\nkey_file: sidecar.key", {}, ["sidecar.yaml:1: control: is required"]),
         ('control: ""\nkey_file: sidecar.key', {}, ["sidecar.yaml:1: control: is required"]),
         ("control: http://a:1", {}, ["key_file: is required"]),
         (LEAST + "stalenes_seconds: 3", {}, ["did you mean `staleness_seconds`?"]),
-        (LEAST + "xyzzy: 3", {}, ["xyzzy: there is no such key; `--help` lists the keys"]),
-        (LEAST + "spool: {mod: strict}", {}, ["3: spool.mod: there is no such key; did you mean"]),
+        (LEAST + "xyzzy: 3", {}, ["xyzzy: unknown key; `--help` lists them"]),
+        (LEAST + "spool: {mod: strict}", {}, ["3: spool.mod: unknown key; did you mean"]),
         (LEAST + "staleness_seconds: soon", {}, ["3: staleness_seconds: `soon` is not a plain n"]),
         (LEAST + "staleness_seconds: 0.5", {}, ["`0.5` is not between 1 and 86400 seconds"]),
         (LEAST + "staleness_seconds: 1_0", {}, ["`1_0` is not a plain number such as 30"]),
         (LEAST + "staleness_seconds: -3", {}, ["`-3` is not a plain number"]),
         (LEAST + "staleness_seconds: {a: 1}", {}, ["a map is not a plain number"]),
-        (LEAST + "listen: 8710", {}, ["listen: must be a string; put `8710` in quotes"]),
+        (LEAST + "listen: 8710", {}, ["listen: must be a string; YAML reads `8710` as"]),
         (LEAST + "listen: localhost", {}, ["listen: `localhost` is not host:port"]),
         (LEAST + "id: 7", {}, ["id: must be a string"]),
         (LEAST + f'id: "{"x" * 257}"', {}, ["id: must have 1 to 256 characters"]),
         (LEAST + "spool: strict", {}, ["spool: must be a mapping"]),
-        (LEAST + "spool: {mode: fast}", {}, ["`fast` is not one of durable, strict"]),
+        (LEAST + "spool: {mode: fast}", {}, ["`best_effort`, not `fast`"]),
         (LEAST + "spool: {max_bytes: 1000}", {}, ["spool.max_bytes: `max_bytes` is `1000`; it mu"]),
         (LEAST + "sources: {}", {}, ["sources: must be a list"]),
         (LEAST + "sources: [kb]", {}, ["sources[0]: must be a mapping"]),
@@ -217,8 +218,8 @@ def test_the_environment_can_add_keys_to_the_file(base: Path) -> None:
         (LEAST.replace(":8700", ":0"), {}, ["is not http://host:port"]),
         (LEAST.replace(":8700", ":87000"), {}, ["control: is not an address"]),
         (LEAST.replace("sidecar.key", "no.key"), {}, ["key_file: `no.key` can't be read: ENOENT"]),
-        (LEAST, {"STALENESS_SECOND": "3"}, ["there is no such key; did you mean"]),
-        (LEAST, {"SPOOL__MODE": "fast"}, ["SLUICE_SIDECAR_SPOOL__MODE: `fast` is not one of"]),
+        (LEAST, {"STALENESS_SECOND": "3"}, ["unknown key; did you mean"]),
+        (LEAST, {"SPOOL__MODE": "fast"}, ["SLUICE_SIDECAR_SPOOL__MODE: must be one of"]),
         (LEAST, {"STALENESS_SECONDS": "x"}, ["SLUICE_SIDECAR_STALENESS_SECONDS: `x` is not a"]),
         (LEAST, {"CONTROL__PORT": "1"}, ["SLUICE_SIDECAR_CONTROL__PORT: the file has no such key"]),
         (LEAST, {"SOURCES": "x"}, ["SLUICE_SIDECAR_SOURCES: must be a list"]),

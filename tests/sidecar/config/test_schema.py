@@ -13,8 +13,7 @@ import pytest
 import yaml
 
 from policies.ground.settings import SettingsError
-from sidecar.config.help import keys
-from sidecar.config.schema import settings_schema
+from sidecar.config.help import keys, settings_schema
 from tests.sidecar.config.settings_file import load
 from tests.support.mutation import mutated
 from tests.support.properties import few

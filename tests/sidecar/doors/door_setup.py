@@ -14,7 +14,7 @@ from policies.sets.policy_set import key_document, key_name
 from sidecar.doors.judgement import CheckedRequest, Judgement, Outcome
 from sidecar.http.headers import RequestHead
 from sidecar.proxy.routing.source_endpoint import SharedParts
-from sidecar.settings.doors import Door
+from sidecar.settings.sections import Door
 from tests.support.proxy import CLOCK, ROLE, Sidecar, sidecar, source
 
 NO_BODY = "the body is missing: set `with_request_body`"

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from sidecar.doors.judgement import Judgement, Outcome
-from sidecar.settings.doors import Door
 from sidecar.settings.model import Aws
+from sidecar.settings.sections import Door
 from tests.runner import tiers
 from tests.sidecar.doors.door_setup import Asked, gateway_key, shared_parts
 from tests.sidecar.doors.every_request import IDS, NAMES, TABLES, Request, requests

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from policies.ground.errors import Forbidden, Unauthorized
-from sidecar.settings.doors import Door, DoorAgent, DoorHeaders
 from sidecar.settings.model import NamedSource
+from sidecar.settings.sections import Door, DoorAgent, DoorHeaders
 from tests.sidecar.doors.door_setup import NO_BODY, door, gateway_key
 from tests.support.proxy import policy
 

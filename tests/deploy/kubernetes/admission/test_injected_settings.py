@@ -11,8 +11,8 @@ import pytest
 from deploy.kubernetes.admission.template import read
 from policies.ground.keys import make_key
 from sidecar.config.file import read_variable
-from sidecar.settings.authzen import ActionRule, AuthzenSettings
 from sidecar.settings.model import SidecarSettings
+from sidecar.settings.sections import ActionRule, AuthzenSettings
 from tests.deploy.kubernetes.admission.goldens import VALUES, rendered
 from tests.servers import need
 from tests.support.certificates import authority

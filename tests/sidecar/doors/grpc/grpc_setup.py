@@ -16,7 +16,7 @@ from policies.sets.policy_set import key_document, key_name
 from sidecar.doors.grpc.server import GrpcServer
 from sidecar.doors.grpc.service import CheckService
 from sidecar.doors.judgement import Judgement
-from sidecar.settings.doors import Door
+from sidecar.settings.sections import Door
 from tests.sidecar.doors.door_setup import shared_parts
 from tests.sidecar.doors.grpc.envoy_messages import message
 from tests.support.proxy import ROLE, Sidecar, sidecar, source

@@ -15,8 +15,8 @@ from aiohttp import ClientSession
 
 from policies.ground.addresses import ListenAddress
 from policies.ground.keys import make_key
-from sidecar.settings.doors import Door, DoorAgent, DoorTls
 from sidecar.settings.model import Pair
+from sidecar.settings.sections import Door, DoorAgent, DoorTls
 from sidecar.spool import SpoolFull
 from tests.sidecar.doors.grpc.envoy import Envoy, client_tls, envoy
 from tests.sidecar.doors.grpc.grpc_setup import KEY, LOCAL, GrpcDoor, grpc_door

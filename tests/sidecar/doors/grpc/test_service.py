@@ -17,7 +17,7 @@ from policies.ground.keys import make_key
 from sidecar.doors.grpc import wire
 from sidecar.doors.grpc.service import MAX_MESSAGE
 from sidecar.doors.judgement import Judgement, Outcome
-from sidecar.settings.doors import Door, DoorAgent, DoorHeaders
+from sidecar.settings.sections import Door, DoorAgent, DoorHeaders
 from sidecar.spool import SpoolFull
 from tests.sidecar.doors.grpc.envoy_messages import message
 from tests.sidecar.doors.grpc.grpc_setup import (

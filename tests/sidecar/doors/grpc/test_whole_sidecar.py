@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from policies.ground.addresses import ListenAddress
 from sidecar.doors.grpc import wire
-from sidecar.settings.doors import Door
 from sidecar.settings.model import Source
+from sidecar.settings.sections import Door
 from tests.sidecar.doors.grpc.envoy_messages import message
 from tests.sidecar.doors.grpc.grpc_setup import CHECK, HEALTH, code
 from tests.sidecar.doors.grpc.test_messages import http

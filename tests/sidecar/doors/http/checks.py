@@ -11,8 +11,8 @@ import orjson
 from policies.definitions.model import Key, Policy
 from policies.ground.keys import key_digest, make_key
 from policies.sets.policy_set import key_document, key_name
-from sidecar.settings.doors import Door, DoorAgent
 from sidecar.settings.model import Source
+from sidecar.settings.sections import Door, DoorAgent
 from tests.support.fake_control_api import (
     AGENT,
     EVALUATE_KEY,

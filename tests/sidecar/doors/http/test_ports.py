@@ -7,7 +7,7 @@ import pytest
 from aiohttp import ClientConnectorError, ClientOSError, ClientSession, ServerDisconnectedError
 
 from policies.ground.addresses import ListenAddress
-from sidecar.settings.doors import Door, DoorTls
+from sidecar.settings.sections import Door, DoorTls
 from tests.sidecar.doors.http.checks import SPEAKER, checks
 from tests.support.certificates import Authority, authority
 from tests.support.fake_control_api import EVALUATE_KEY

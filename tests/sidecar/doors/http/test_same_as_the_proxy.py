@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from policies.ground.addresses import ListenAddress
 from sidecar.proxy.assembly import Proxy
-from sidecar.settings.doors import Door
 from sidecar.settings.model import Defaults, NamedSource, RestRule, Source
+from sidecar.settings.sections import Door
 from tests.sidecar.doors.http.checks import SPEAKER, Checks, checks, question
 from tests.sidecar.proxy.raw_client import ask
 from tests.support.fake_control_api import EVALUATE_KEY, policy

@@ -14,7 +14,7 @@ from botocore.config import Config
 
 from policies.definitions.model import Policy
 from sidecar.settings.model import Aws, Source
-from sidecar.settings.spool import SpoolSettings
+from sidecar.settings.sections import SpoolSettings
 from tests.sidecar.protocols.aws import ACCESS, REGION, SECRET, Verifying, credentials_file
 from tests.sidecar.protocols.ticking import Ticking
 from tests.sidecar.proxy.raw_client import Answered, ask

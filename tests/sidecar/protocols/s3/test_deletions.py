@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.settings.spool import SpoolSettings
+from sidecar.settings.sections import SpoolSettings
 from tests.sidecar.protocols.s3.front import S3Front, denied, s3_fronting
 
 KEYS = [f"new/{number:04}" for number in range(1_000)]
