@@ -272,8 +272,7 @@ def read(environ: Mapping[str, str]) -> Settings:
         traces_sample_ratio=reader.share("TRACES_SAMPLE_RATIO", 0.01),
     )
     reader.require_whole_provider()
-    # A misspelt name would silently leave its default in force.
-    reader.refuse_unknown(names())
+    reader.refuse_others(names())
     if reader.complaints:
         raise SettingsError(reader.complaints)
     return settings

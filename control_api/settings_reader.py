@@ -1,7 +1,6 @@
 """Parses the control API's settings one at a time, and collects every complaint. Knows the forms of
 values, not the list of settings."""
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
@@ -27,7 +26,7 @@ ELSEWHERE = {
     "CA": "The file with the certificate authority that client commands trust.",
     "API_KEY": "The API key itself; it leaks more easily than a file.",
 }
-"""Settings that other commands read from the same environment. `refuse_unknown` accepts them."""
+"""Settings that other commands read from the same environment. `refuse_others` accepts them."""
 SECRETS = (
     "CONSOLE_URL",
     "DATABASE_URL",
@@ -166,15 +165,12 @@ class ControlSettingsReader(SettingsReader):
     def rate(self, name: str) -> int:
         return self.number(name, 0, 0, 1_000_000, "requests")
 
-    def refuse_unknown(self, names: Iterable[str]) -> None:
-        """Complain about settings that have our prefix and are not in `names`."""
+    def refuse_others(self, names: Iterable[str]) -> None:
+        """Complain of settings that have our prefix and are not in `names`."""
         known = {*names, *(PREFIX + name for name in ELSEWHERE)}
         known.update(f"{PREFIX}{name}_FILE" for name in SECRETS)
-        for name in sorted(self._environ):
-            # The environment may be shared with a sidecar, an agent's guard and `sluice up`.
-            others = tuple(PREFIX + other for other in OTHERS)
-            ours = name.startswith(PREFIX) and not name.startswith(others)
-            if ours and name not in known:
-                near = difflib.get_close_matches(name, known, n=1)
-                hint = f": did you mean {near[0]}?" if near else ""
-                self.complaints.append(f"{name}: there is no such setting{hint}")
+        # The environment may be shared with a sidecar, an agent's guard and `sluice up`.
+        others = tuple(PREFIX + other for other in OTHERS)
+        self.refuse_unknown(
+            known, lambda name: name.startswith(PREFIX) and not name.startswith(others)
+        )

@@ -4,7 +4,6 @@ Reads a mapping, never the environment itself. Reports all complaints at once (`
 before any port is opened.
 """
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -112,7 +111,9 @@ def read(environ: Mapping[str, str]) -> WebhookSettings:
             "is needed outside of a cluster, unless SLUICE_WEBHOOK_CERTIFICATES is `files` and "
             "SLUICE_WEBHOOK_EVENTS is 0",
         )
-    _refuse_unknown(reader, environ)
+    reader.refuse_unknown(
+        names(), lambda name: name.startswith(PREFIX + WEBHOOK) and not _FOREIGN.match(name)
+    )
     if reader.complaints:
         raise SettingsError(reader.complaints)
     return settings
@@ -134,12 +135,3 @@ def _api_server(reader: SettingsReader, environ: Mapping[str, str]) -> str:
         # The service account's token crosses this connection.
         reader.complain(WEBHOOK + "API_SERVER", f"`{url[:128]}` is not https://host[:port]")
     return url
-
-
-def _refuse_unknown(reader: SettingsReader, environ: Mapping[str, str]) -> None:
-    known = names()
-    for name in sorted(environ):
-        if name.startswith(PREFIX + WEBHOOK) and name not in known and not _FOREIGN.match(name):
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f": did you mean {near[0]}?" if near else ""
-            reader.complaints.append(f"{name}: there is no such setting{hint}")

@@ -2,7 +2,8 @@
 values, not the list of settings."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeVar
 
@@ -82,6 +83,15 @@ class SettingsReader:
             self.complain(name, f"`{text}` is not a number from 0 to 1, such as 0.01")
             return default
         return float(text)
+
+    def refuse_unknown(self, known: Collection[str], ours: Callable[[str], bool]) -> None:
+        """Complain of each variable that is not `known`, of those that `ours` says are meant for
+        this program: a misspelt name would silently leave its default in force."""
+        for name in sorted(self._environ):
+            if name not in known and ours(name):
+                near = get_close_matches(name, known, n=1)
+                hint = f": did you mean {near[0]}?" if near else ""
+                self.complaints.append(f"{name}: there is no such setting{hint}")
 
     def complain(self, name: str, fault: str) -> None:
         self.complaints.append(f"{PREFIX}{name}: {fault}")
