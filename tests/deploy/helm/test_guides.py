@@ -24,9 +24,10 @@ import yaml
 from control_api.tenants.keys_directory import fresh_keys
 from deploy.command import COMMANDS
 from tests import servers
-from tests.deploy.helm.chart import DEV, ROOT, find, rendered
+from tests.deploy.helm.chart import DEV, ROOT, find, rendered, template
 from tests.deploy.helm.container import Container
 from tests.deploy.helm.test_containers import ACCOUNT, AUTHORITY, pod, ready, secrets_of
+from tests.support.documents import commands
 
 GUIDES = {
     ROOT / "deploy" / "README.md": (
@@ -43,7 +44,7 @@ COMMAND = re.compile(
 KNOWN = {
     "kubectl": {"annotate", "apply", "create", "delete", "exec", "get", "label", "logs", "patch"}
     | {"port-forward", "rollout", "run", "scale", "wait"},
-    "helm": {"install", "rollback", "template", "test", "upgrade"},
+    "helm": {"get", "install", "rollback", "template", "test", "upgrade"},
     "kind": {"create", "load"},
     "docker": {"build", "inspect", "pull"},
     "sluice": COMMANDS.keys(),
@@ -82,6 +83,7 @@ set -euo pipefail
 case "$1" in
   install | upgrade) shift; "$HELM" template "$@" ;;
   test | rollback) echo "$@" ;;
+  -n) [ "$3 $4 $5" = "get manifest sluice" ] && cat installed.yaml ;;
   *) "$HELM" "$@" ;;
 esac
 """
@@ -135,6 +137,9 @@ def _place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dic
     (folder / "control-key.pem").write_bytes(pair.key.read_bytes())
     readme = (ROOT / "deploy" / "README.md").read_text()
     (values,) = re.findall(r"^```yaml\n(images:\n.*?)^```", readme, re.MULTILINE | re.DOTALL)
+    # What runs: the same values, with the digests of the release before.
+    before = yaml.safe_load(values.replace("sha256:0", "sha256:1"))
+    (folder / "installed.yaml").write_text(template(before, options=("--no-hooks",)))
     (folder / "values.yaml").write_text(values)
     keys = fresh_keys(os.urandom)
     manifests = rendered({}, DEV)
@@ -162,9 +167,7 @@ def _place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dic
 
 
 def block(page: Path, title: str) -> str:
-    pattern = rf"^```sh\n# {title}\n(.*?)^```"
-    (found,) = re.findall(pattern, page.read_text(), re.MULTILINE | re.DOTALL)
-    return str(found)
+    return commands(str(page.relative_to(ROOT)), title)
 
 
 def run(place: tuple[Path, dict[str, str]], script: str) -> subprocess.CompletedProcess[str]:
@@ -204,9 +207,17 @@ def test_every_command_of_a_guide_works_as_it_is_written(
     page: Path, place: tuple[Path, dict[str, str]]
 ) -> None:
     sluice = 'sluice() { kubectl -n sluice-system exec statefulset/sluice-control -- sluice "$@"; }'
+    said = {}
     for title in GUIDES[page]:
         done = run(place, f"{sluice}\n{block(page, title)}")
         assert done.returncode == 0, f"{title}: {done.stderr}"
+        said[title] = done.stdout
+    if "upgrade" in GUIDES[page]:
+        # The page says where the comparison shows each new digest.
+        changed = re.findall(
+            r"^\+ .*image\W+(\S*/sluice/\w+)@sha256:0", said["upgrade"], re.MULTILINE
+        )
+        assert {each.rpartition("/")[2] for each in changed} == {"control", "sidecar"}
     if "render" in GUIDES[page]:
         assert "kind: ValidatingAdmissionPolicy" in (place[0] / "base.yaml").read_text()
 
