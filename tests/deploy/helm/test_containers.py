@@ -142,6 +142,10 @@ def test_each_container_of_the_chart_finds_its_settings_and_files(tmp_path: Path
     assert serving_tls.listen.port == webhook.ports[8443]
     assert (serving_tls.certificates, (serving_tls.tls_dir / "tls.crt").exists()) == ("files", True)
     migrate, production, dev = (read({**found[number]}) for number in range(3))
+    # An operator's commands, in the service's pod and in that of `helm test`.
+    for number in (1, 2, 3):
+        assert found[number]["SLUICE_URL"].startswith("https://")
+        assert Path(found[number]["SLUICE_CA"]).read_text() == text
     assert migrate.database_url == address.format("sluice")
     assert found[0]["SLUICE_MIGRATE_DATABASE_URL"] == address.format("owner")
     assert production.database_url == address.format("sluice")

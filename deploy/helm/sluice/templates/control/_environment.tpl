@@ -40,12 +40,20 @@
 - name: SLUICE_SUPERADMIN_KEY
   valueFrom:
     secretKeyRef: {name: {{ $control.keys.secretName }}, key: superadmin.key}
-# For an operator's `kubectl exec … -- sluice agents list`.
-- {name: SLUICE_URL, value: {{ include "sluice.controlUrl" . | quote }}}
-- {name: SLUICE_KEY_FILE, value: /etc/sluice/keys/admin.key}
+{{ include "sluice.commandEnvironment" . }}
 {{- include "sluice.checkpoints.environment" . }}
 {{- range $name, $value := $control.environment }}
 - {name: {{ $name }}, value: {{ $value | quote }}}
+{{- end }}
+{{- end -}}
+
+{{/* For an operator's commands, such as `kubectl exec … -- sluice agents list`: the address, the key, and
+the authority of the address's certificate. */}}
+{{- define "sluice.commandEnvironment" -}}
+- {name: SLUICE_URL, value: {{ include "sluice.controlUrl" . | quote }}}
+- {name: SLUICE_KEY_FILE, value: /etc/sluice/keys/admin.key}
+{{- if .Values.control.tls.ca }}
+- {name: SLUICE_CA, value: /etc/sluice/ca/ca.crt}
 {{- end }}
 {{- end -}}
 

@@ -61,6 +61,11 @@ spec:
           mountPath: /etc/sluice/tls
           readOnly: true
         {{- end }}
+        {{- if $control.tls.ca }}
+        - name: ca
+          mountPath: /etc/sluice/ca
+          readOnly: true
+        {{- end }}
         {{- if $control.policies }}
         - name: policies
           mountPath: /etc/sluice/policies
@@ -91,6 +96,10 @@ spec:
       secret:
         secretName: {{ $control.tls.secretName }}
         defaultMode: 0400
+    {{- end }}
+    {{- if $control.tls.ca }}
+    - name: ca
+      configMap: {name: sluice-control-ca}
     {{- end }}
     {{- if $control.policies }}
     - name: policies
