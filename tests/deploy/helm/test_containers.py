@@ -93,12 +93,18 @@ def secrets_of(keys: dict[str, bytes], url: str = "") -> dict[str, str]:
 def test_each_container_of_the_chart_finds_its_settings_and_files(tmp_path: Path) -> None:
     keys, text = fresh_keys(os.urandom), AUTHORITY.path.read_text()
     tls = {"secretName": "sluice-tls", "ca": text}
-    control = {"tls": tls, "piiMasking": True, "policies": {"default/demo/support.yaml": POLICY}}
+    control = {
+        "tls": tls,
+        "piiMasking": True,
+        "policies": {"default/demo/support.yaml": POLICY},
+        "databaseCa": {"configMapName": "rds-bundle", "key": "global-bundle.pem"},
+        "redisCa": {"secretName": "redis-tls"},
+    }
     pair = AUTHORITY.issue("127.0.0.1")
     volumes = {
         "keys": keys,
         "tls": {"tls.crt": pair.certificate.read_bytes(), "tls.key": pair.key.read_bytes()},
-        "ca": {"ca.crt": text.encode()},
+        **{name: {"ca.crt": text.encode()} for name in ("ca", "database-ca", "redis-ca")},
         **ACCOUNT,
     }
     address = "postgresql+asyncpg://{}:p@db/sluice"
@@ -117,10 +123,11 @@ def test_each_container_of_the_chart_finds_its_settings_and_files(tmp_path: Path
     ]
     volumes["policies"] = {each["path"]: config[each["key"]].encode() for each in policies}
     found = {}
+    serving_pod = pod(whole, "Deployment", "sluice-control")
     for number, spec in enumerate(
         (
             pod(whole, "Job", "sluice-migrate"),
-            pod(whole, "Deployment", "sluice-control"),
+            serving_pod,
             pod(small, "StatefulSet", "sluice-control"),
             find(whole, "Pod", "sluice-test")["spec"],
         )
@@ -131,9 +138,9 @@ def test_each_container_of_the_chart_finds_its_settings_and_files(tmp_path: Path
             assert path.is_relative_to(tmp_path), path
             assert path.exists() or path.suffix not in (".crt", ".key"), path
         found[number] = container.environ
-    whole = Choice(certificates="cert-manager").manifests
-    fragment = find(whole, "ConfigMap", "sluice-injection")["data"]["injection.yaml"]
-    spec = pod(whole, "Deployment", "sluice-webhook")
+    certified = Choice(certificates="cert-manager").manifests
+    fragment = find(certified, "ConfigMap", "sluice-injection")["data"]["injection.yaml"]
+    spec = pod(certified, "Deployment", "sluice-webhook")
     injecting = {"injection": {"injection.yaml": fragment.encode()}, "tls": volumes["tls"]}
     webhook = Container(spec, tmp_path / "webhook", injecting, {})
     assert all(path.exists() for path in webhook.paths())
@@ -146,6 +153,9 @@ def test_each_container_of_the_chart_finds_its_settings_and_files(tmp_path: Path
     for number in (1, 2, 3):
         assert found[number]["SLUICE_URL"].startswith("https://")
         assert Path(found[number]["SLUICE_CA"]).read_text() == text
+    check_authorities(pod(whole, "Job", "sluice-migrate"), serving_pod)
+    for number in (0, 1):
+        assert Path(found[number]["PGSSLROOTCERT"]).read_text() == text
     assert migrate.database_url == address.format("sluice")
     assert found[0]["SLUICE_MIGRATE_DATABASE_URL"] == address.format("owner")
     assert production.database_url == address.format("sluice")
@@ -154,6 +164,22 @@ def test_each_container_of_the_chart_finds_its_settings_and_files(tmp_path: Path
         assert settings.policy_dir is not None
         assert (settings.policy_dir / "default/demo/support.yaml").read_text() == POLICY
         assert settings.tls is not None
+
+
+def check_authorities(migrate: Manifest, control: Manifest) -> None:
+    """Each that connects to the database has its authority, and the service also that of Redis."""
+    bundle = {"name": "rds-bundle", "items": [{"key": "global-bundle.pem", "path": "ca.crt"}]}
+    for spec in (migrate, control):
+        mounted = {
+            each["name"]: each["mountPath"] for each in spec["containers"][0]["volumeMounts"]
+        }
+        volumes = {each["name"]: each for each in spec["volumes"]}
+        assert mounted.keys() == volumes.keys()
+        assert volumes["database-ca"]["configMap"] == bundle
+    assert mounted["redis-ca"] == "/etc/sluice/redis-ca"
+    redis = volumes["redis-ca"]["secret"]
+    assert redis["secretName"] == "redis-tls"
+    assert redis["items"] == [{"key": "ca.crt", "path": "ca.crt"}]
 
 
 @pytest.mark.deep(stands_in="test_each_container_of_the_chart_finds_its_settings_and_files")

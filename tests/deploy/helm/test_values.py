@@ -43,6 +43,10 @@ KEY = "-----BEGIN " + "PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----"
             "/control/migrateDatabaseUrl/secretName",
         ),
         ({"control": {"replicas": 0}}, "/control/replicas"),
+        (
+            {"control": {"databaseCa": {"configMapName": "a", "secretName": "b"}}},
+            "/control/databaseCa/secretName",
+        ),
         ({"control": {"environment": {"PATH": "/x"}}}, "/control/environment"),
         ({"control": {"consoleUrl": "sluice.example"}}, "/control/consoleUrl"),
         ({"control": {"policies": {"../x/y.yaml": ""}}}, "/control/policies"),

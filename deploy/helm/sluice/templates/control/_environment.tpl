@@ -68,6 +68,9 @@ the authority of the address's certificate. */}}
 {{- if $control.databasePooled }}
 - {name: SLUICE_DATABASE_POOLED, value: "1"}
 {{- end }}
+{{- if include "sluice.authority.mount" (dict "name" "database-ca" "from" $control.databaseCa) }}
+- {name: PGSSLROOTCERT, value: /etc/sluice/database-ca/ca.crt}
+{{- end }}
 {{- with $control.listenDatabaseUrl }}
 {{- if .secretName }}
 - name: SLUICE_LISTEN_DATABASE_URL
@@ -75,6 +78,32 @@ the authority of the address's certificate. */}}
     secretKeyRef: {name: {{ .secretName }}, key: {{ .key }}}
 {{- end }}
 {{- end }}
+{{- end -}}
+{{- end -}}
+
+{{/* Where a container finds the authority of a server's certificate, if a value names one:
+(dict "name" "database-ca" "from" .Values.control.databaseCa). */}}
+{{- define "sluice.authority.mount" -}}
+{{- if or .from.configMapName .from.secretName -}}
+- {name: {{ .name }}, mountPath: /etc/sluice/{{ .name }}, readOnly: true}
+{{- end -}}
+{{- end -}}
+
+{{/* The volume of the same. */}}
+{{- define "sluice.authority.volume" -}}
+{{- if .from.configMapName -}}
+- name: {{ .name }}
+  configMap:
+    name: {{ .from.configMapName }}
+    items:
+      - {key: {{ .from.key }}, path: ca.crt}
+{{- else if .from.secretName -}}
+- name: {{ .name }}
+  secret:
+    secretName: {{ .from.secretName }}
+    defaultMode: 0400
+    items:
+      - {key: {{ .from.key }}, path: ca.crt}
 {{- end -}}
 {{- end -}}
 

@@ -1,6 +1,7 @@
 {{/* The control API's pod: the same in the Deployment (PostgreSQL) and the StatefulSet (SQLite). */}}
 {{- define "sluice.controlPod" -}}
 {{- $control := .Values.control -}}
+{{- $authorities := list (dict "name" "database-ca" "from" $control.databaseCa) (dict "name" "redis-ca" "from" $control.redisCa) -}}
 {{- $scheme := ternary "HTTPS" "HTTP" (not (empty $control.tls.secretName)) -}}
 metadata:
   labels: {{- include "sluice.labels" (dict "root" . "component" "control") | nindent 4 }}
@@ -66,6 +67,9 @@ spec:
           mountPath: /etc/sluice/ca
           readOnly: true
         {{- end }}
+        {{- range $authorities }}
+        {{- with include "sluice.authority.mount" . }}{{ . | nindent 8 }}{{ end }}
+        {{- end }}
         {{- if $control.policies }}
         - name: policies
           mountPath: /etc/sluice/policies
@@ -100,6 +104,9 @@ spec:
     {{- if $control.tls.ca }}
     - name: ca
       configMap: {name: sluice-control-ca}
+    {{- end }}
+    {{- range $authorities }}
+    {{- with include "sluice.authority.volume" . }}{{ . | nindent 4 }}{{ end }}
     {{- end }}
     {{- if $control.policies }}
     - name: policies

@@ -1,5 +1,5 @@
 {{/* A job before the roll-out: (dict "root" $ "name" "keys" "arguments" (list …) "environment" "…"
-"account" "sluice-keys" "weight" "-5"). */}}
+"account" "sluice-keys" "weight" "-5" "authority" (dict "name" … "from" …)), the last if it needs one. */}}
 {{- define "sluice.job" -}}
 apiVersion: batch/v1
 kind: Job
@@ -46,9 +46,15 @@ spec:
           terminationMessagePolicy: FallbackToLogsOnError
           volumeMounts:
             - {name: tmp, mountPath: /tmp}
+            {{- with .authority }}
+            {{- with include "sluice.authority.mount" . }}{{ . | nindent 12 }}{{ end }}
+            {{- end }}
       volumes:
         - name: tmp
           emptyDir: {sizeLimit: 16Mi}
+        {{- with .authority }}
+        {{- with include "sluice.authority.volume" . }}{{ . | nindent 8 }}{{ end }}
+        {{- end }}
 {{- end -}}
 
 {{/* The annotations of a hook before install and upgrade. What a hook leaves is removed when all of
