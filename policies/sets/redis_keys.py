@@ -17,6 +17,11 @@ HISTORY = b"keys"
 """A field of the set's hash: the former signing keys, and the successor that each endorsed."""
 
 
+def own_keys(tenant_id: str) -> str:
+    """Return the pattern that all of a tenant's keys match, as Redis's ACLs write it."""
+    return f"{_tag(tenant_id)}:*"
+
+
 def set_key(tenant_id: str) -> str:
     """Return the key of a hash that holds the head, the documents and the nodes."""
     return f"{_tag(tenant_id)}:set"

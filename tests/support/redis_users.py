@@ -12,14 +12,17 @@ import control_api.policy.publishing
 README = Path(control_api.policy.publishing.__path__[0]) / "README.md"
 SECRET = "secret"  # of a server that lives as long as its test
 CONTROL = "sluice-control"
-SIDECAR = "sluice-sidecar-acme"
-"""The user for the sidecars of tenant `acme`."""
+SIDECAR, TENANT = "sluice-sidecar-acme", "acme"
+"""The user for the sidecars of a tenant, and that tenant's id."""
 
 
 def users() -> dict[str, list[str]]:
     """Return each user's rules: the words after ACL SETUSER and the name, without the password."""
     lines = re.findall(r"^ACL SETUSER (\S+) (.*)$", README.read_text(), re.MULTILINE)
-    return {name: [rule for rule in rules.split() if rule != ">…"] for name, rules in lines}
+    return {
+        name: [rule for rule in rules.replace("TENANT_ID", TENANT).split() if rule != ">…"]
+        for name, rules in lines
+    }
 
 
 def make_user(root: Any, name: str) -> None:

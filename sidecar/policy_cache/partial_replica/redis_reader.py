@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from redis.exceptions import RedisError
+from redis.exceptions import NoPermissionError, RedisError
 
 from policies.sets.merkle_map import NotProven, nodes_of, prove
 from policies.sets.redis_keys import (
@@ -28,6 +28,7 @@ from policies.sets.redis_keys import (
     document_field,
     doubts_key,
     node_field,
+    own_keys,
     session_key,
     set_key,
 )
@@ -234,6 +235,12 @@ class RedisReader:
                 return await request
         except TimeoutError:
             raise FeedFailed(f"Redis did not answer within {seconds:g} s") from None
+        except NoPermissionError as error:
+            raise FeedFailed(
+                f"Redis: {error}; the user of this tenant's sidecars needs the commands that "
+                f"`control_api/policy/publishing/README.md` lists, and the keys "
+                f"`{own_keys(self._tenant)}` and `{CHALLENGES}`"
+            ) from error
         except (RedisError, OSError) as error:
             raise FeedFailed(f"Redis: {str(error) or type(error).__name__}") from error
         except Exception as error:

@@ -27,14 +27,13 @@ from tests.support.certificates import authority
 from tests.support.fake_control_api import AGENT, EVALUATE_KEY, FAR, ROLE, many_roles, policy
 from tests.support.fake_control_api_with_redis import FakeControlApiWithRedis
 from tests.support.redis import running_redis
-from tests.support.redis_users import SECRET, SIDECAR, make_user, refusals
+from tests.support.redis_users import SECRET, SIDECAR, TENANT, make_user, refusals
 from tests.support.relay import relaying
 from tests.support.sidecar import EVALUATE, RunningSidecar, running_sidecar
 from tests.support.waiting import until_async
 
 pytestmark = redis.needs_redis
 
-TENANT = "acme"
 WHO = f"{SIDECAR}:{SECRET}@127.0.0.1"
 
 
@@ -152,3 +151,8 @@ async def test_a_missing_permission_shows_in_the_problem(tmp_path: Path) -> None
             follower = running.parts.follower
             await until_async("there is trouble", lambda: follower.problem is not None)
             assert "xadd" in str(follower.problem)
+            # The tenant's name in place of its id: the problem names the pattern that is needed.
+            roots[0].execute_command("ACL", "SETUSER", SIDECAR, "resetkeys", "~sluice:{Acme}:*")
+            await until_async("it is another", lambda: "xadd" not in str(follower.problem))
+            assert "needs" in str(follower.problem)
+            assert "`sluice:{acme}:*` and `sluice:challenges`" in str(follower.problem)
