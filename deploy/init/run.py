@@ -75,7 +75,7 @@ def init(arguments: list[str], program: Path | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     folder: Path = options.dir.absolute()
-    program = program or Path(sysconfig.get_path("scripts"), "sluice")
+    program = program or _own_program()
     if options.target == "systemd" and (problem := systemd.complaint(program)):
         if folder == Path("/"):
             advice = "install Sluice elsewhere, such as in /opt/sluice, and run its `sluice init`"
@@ -104,6 +104,13 @@ def init(arguments: list[str], program: Path | None = None) -> int:
     steps = systemd.next_steps(folder, program) if systemds else compose.next_steps(folder)
     print(f"\n{steps}", end="")
     return 0
+
+
+def _own_program() -> Path:
+    """Return this environment's `sluice`, by the path that it was called by if that leads to it: an
+    upgrade replaces a link such as `/opt/sluice`, and the units should follow that."""
+    own, called = Path(sysconfig.get_path("scripts"), "sluice"), Path(sys.argv[0]).absolute()
+    return called if own.exists() and called.exists() and called.samefile(own) else own
 
 
 def _make_keys(folder: Path) -> int:

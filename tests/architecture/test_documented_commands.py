@@ -105,7 +105,9 @@ RUN_BY = {
         "test_the_lock_s_part_and_the_wheel_are_installed_by_hash": {
             "deploy/README.md": ["install by hash"],
         },
-        "test_the_units_are_written_by_what_was_installed": {"deploy/README.md": ["systemd"]},
+        "test_the_units_are_written_by_what_was_installed": {
+            "deploy/README.md": ["systemd", "upgrade a host", "roll back a host"],
+        },
     },
     "tests/stories/test_own_app.py": {
         "test_the_page_leads_from_an_own_chroma_to_an_allow_and_a_deny": {

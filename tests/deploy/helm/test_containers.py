@@ -170,14 +170,12 @@ def check_authorities(migrate: Manifest, control: Manifest) -> None:
     """Each that connects to the database has its authority, and the service also that of Redis."""
     bundle = {"name": "rds-bundle", "items": [{"key": "global-bundle.pem", "path": "ca.crt"}]}
     for spec in (migrate, control):
-        mounted = {
-            each["name"]: each["mountPath"] for each in spec["containers"][0]["volumeMounts"]
-        }
-        volumes = {each["name"]: each for each in spec["volumes"]}
-        assert mounted.keys() == volumes.keys()
-        assert volumes["database-ca"]["configMap"] == bundle
-    assert mounted["redis-ca"] == "/etc/sluice/redis-ca"
-    redis = volumes["redis-ca"]["secret"]
+        assert {"name": "database-ca", "configMap": bundle} in spec["volumes"]
+        mounts = spec["containers"][0]["volumeMounts"]
+        assert {each["name"] for each in mounts} == {each["name"] for each in spec["volumes"]}
+    mount = {"name": "redis-ca", "mountPath": "/etc/sluice/redis-ca", "readOnly": True}
+    assert mount in control["containers"][0]["volumeMounts"]
+    [redis] = [each["secret"] for each in control["volumes"] if each["name"] == "redis-ca"]
     assert redis["secretName"] == "redis-tls"
     assert redis["items"] == [{"key": "ca.crt", "path": "ca.crt"}]
 

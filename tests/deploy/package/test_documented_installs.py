@@ -14,6 +14,8 @@ import pytest
 
 from tests.deploy.launcher import environ
 from tests.deploy.package.distribution import OUTSIDE, ROOT, SITE_PACKAGES
+from tests.support import postgres
+from tests.support.control_api import running_control_api
 from tests.support.documents import commands, paste, put
 
 PAGE = "deploy/README.md"
@@ -27,6 +29,11 @@ assert sys.argv[1:5] == ["install", "--no-deps", "--require-hashes", "-r"], sys.
 text = pathlib.Path(sys.argv[5]).read_text()
 pins = re.findall(r"(?m)^[\\w.-]+==", text)
 assert len(pins) > 5 and text.count("--hash=sha256:") >= len(pins)
+"""
+# Says which version a service would start with: no systemd is here.
+SYSTEMCTL = """\
+#!/bin/sh
+echo "$@" "$(readlink "$LINK")"
 """
 
 
@@ -47,8 +54,8 @@ def installed(title: str, place: Path) -> str:
     """The block with another folder. Once pip has installed the wheel, the environment is lent the
     tests' libraries; before that, pip would find the checkout among them."""
     text = commands(PAGE, title).replace("/opt/sluice", str(place))
-    lent = f'echo "{SITE_PACKAGES}" > "$(echo {place}/lib/python3*/site-packages)/lent.pth"'
-    return re.sub(r"(?m)^(.*/pip install .*)$", rf"\1\n{lent}", text)
+    lent = rf'echo "{SITE_PACKAGES}" > "$(echo \2/lib/python3*/site-packages)/lent.pth"'
+    return re.sub(r"(?m)^((\S+)/bin/pip install .*)$", rf"\1\n{lent}", text)
 
 
 @pytest.mark.deep(
@@ -64,15 +71,47 @@ def test_a_sidecar_is_installed_and_prints_its_settings(wheel: Path, tmp_path: P
 @pytest.mark.deep(
     stands_in="tests/deploy/package/test_installed.py::test_the_installed_command_writes_the_units_as_documented"
 )
-def test_the_units_are_written_by_what_was_installed(wheel: Path, tmp_path: Path) -> None:
+def test_the_units_are_written_by_what_was_installed(
+    wheel: Path, tmp_path: Path, migrated_url: str
+) -> None:
     if not os.access("/opt", os.W_OK):
         pytest.skip("can't write to /opt, and units hide the folders that others may write to")
     host = tmp_path / "host"
-    with TemporaryDirectory(dir="/opt", prefix="sluice-test-") as place:
-        script = installed("systemd", Path(place)).replace("--dir /\n", f"--dir {host}\n")
-        done = paste(script, tmp_path, settings(wheel, tmp_path))
-    assert done.returncode == 0, done.stderr
-    assert (host / "etc/systemd/system/sluice-sidecar@.service").is_file()
+    put(tmp_path / "bin", "systemctl", SYSTEMCTL)
+    with (
+        TemporaryDirectory(dir="/opt", prefix="sluice-test-") as folder,
+        running_control_api(tmp_path / "api") as api,
+    ):
+        place = Path(folder, "sluice")
+        environment = {**settings(wheel, tmp_path), "LINK": str(place)}
+        script = installed("systemd", place).replace("--dir /\n", f"--dir {host}\n")
+        done = paste(script, tmp_path, environment)
+        assert done.returncode == 0, done.stderr
+        # There is one version to test with, and one service that both waits ask.
+        script = installed("upgrade a host", place).replace(
+            "./sluice_governance-0.2.0-py3-none-any.whl", f"./{wheel.name}"
+        )
+        script = script.replace("postgresql+asyncpg://sluice:…@db/sluice", migrated_url)
+        script = script.replace(
+            "postgresql+asyncpg://sluice_owner:…@db/sluice", postgres.owned(migrated_url)
+        )
+        back = installed("roll back a host", place)
+        script = re.sub(r"--port \d+", f"--port {api.port}", script + back)
+        upgraded = paste(script, tmp_path, environment)
+    assert upgraded.returncode == 0, upgraded.stderr
+    # The database is migrated before, and each service restarts with what the link leads to.
+    assert "nothing to do" in upgraded.stdout
+    restarts = [line for line in upgraded.stdout.splitlines() if line.startswith("restart ")]
+    new, old = "sluice-0.2.0", "sluice-0.1.0"
+    assert restarts == [
+        f"restart sluice-control {new}",
+        f"restart sluice-sidecar@NAME {new}",
+        f"restart sluice-sidecar@NAME {old}",
+        f"restart sluice-control {old}",
+    ]
+    unit = (host / "etc/systemd/system/sluice-sidecar@.service").read_text()
+    # The link and not the folder of the version, which an upgrade replaces.
+    assert f"ExecStart={place}/bin/sluice sidecar" in unit
 
 
 @pytest.mark.deep(
