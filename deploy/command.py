@@ -61,6 +61,7 @@ GROUPS: tuple[tuple[str, tuple[Command, ...]], ...] = (
         (
             Command("agents", "list, register, approve, suspend and deprecate agents"),
             Command("keys", "list, create, bind, rotate and revoke API keys"),
+            Command("tenants", "list and create tenants, as the superadmin"),
             Command("sessions", "list, show and revoke sessions"),
             Command("policies", "list, show, apply, delete and restore policies"),
             Command("events", "search the audit trail, or follow it as it grows"),

@@ -103,14 +103,20 @@ def _create(client: Client, options: argparse.Namespace) -> int:
     # The file comes first: the API shows a secret only once. If we die after the request, the key
     # exists and its secret is lost; `keys revoke` ends it.
     with new_file(options.out) as file:
-        return _print_key(client, client.api.request("POST", PATH, body=body), options.out, file)
+        made = client.api.request("POST", PATH, body=body)
+        code = print_secret(client, made, "key", options.out, file)
+    client.print_revision(made)
+    return code
 
 
 def _rotate(client: Client, options: argparse.Namespace) -> int:
     path = f"{PATH}/{segment(options.key_id)}/rotate"
     # The file comes first: the API shows a secret only once.
     with new_file(options.out) as file:
-        return _print_key(client, client.api.request("POST", path), options.out, file)
+        made = client.api.request("POST", path)
+        code = print_secret(client, made, "key", options.out, file)
+    client.print_revision(made)
+    return code
 
 
 def _revoke(client: Client, options: argparse.Namespace) -> int:
@@ -136,17 +142,20 @@ def _bind(client: Client, options: argparse.Namespace) -> int:
     return client.report(response, f"key {options.key_id} is bound")
 
 
-def _print_key(client: Client, response: ApiResponse, name: str | None, file: int | None) -> int:
+def print_secret(
+    client: Client, response: ApiResponse, member: str, name: str | None, file: int | None
+) -> int:
+    """Print what the API has made. `member` is the secret: it goes into the file `name` instead, if
+    that is open as `file`. Returns 0."""
     made = dict(response.body)
     if file is not None:
-        os.write(file, f"{made['key']}\n".encode())
+        os.write(file, f"{made[member]}\n".encode())
         os.fsync(file)
         # The secret is on disk now: don't print it.
-        del made["key"]
+        del made[member]
     client.out.members(made)
     if file is not None:
         print(f"sluice: the secret is in `{name}` (0600)", file=sys.stderr)
     else:
         print("sluice: the secret is shown only this once; store it now", file=sys.stderr)
-    client.print_revision(response)
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -91,6 +92,31 @@ def test_no_secret_is_created_if_its_file_can_not_be(operator: Operator, tmp_pat
     assert refused.code == 1
     assert "name: " in refused.err
     assert not (tmp_path / "taken2").exists()
+
+
+def test_the_superadmin_creates_a_tenant_and_its_admin_key(
+    operator: Operator, tmp_path: Path
+) -> None:
+    first, superadmin, admin = (tmp_path / name for name in ("first", "superadmin.key", "acme.key"))
+    first.write_text(operator.key_file.read_text())
+    superadmin.write_text(json.loads(first.read_text())["superadmin_key"])
+    superadmin.chmod(0o600)
+    own = ("--key-file", str(superadmin))
+    made = operator.done("tenants", "create", "acme", "--out", str(admin), *own)
+    assert admin.stat().st_mode & 0o777 == 0o600
+    secret = admin.read_text().strip()
+    assert secret.startswith("slc_")
+    assert secret not in made.out + made.err
+    listed = operator.done("tenants", "list", "--json", *own).json
+    acme, default = listed
+    assert (acme["name"], default["tenant_id"]) == ("acme", "default")
+    assert f"tenant_id  {acme['tenant_id']}\n" == made.out
+    keys = operator.done("keys", "list", "--json", "--key-file", str(admin)).json
+    assert [each["scope"] for each in keys] == ["admin"]
+    # A name that is taken leaves no file; an admin of a tenant may do neither.
+    taken = operator("tenants", "create", "acme", "--out", f"{admin}2", *own)
+    assert (taken.code, (tmp_path / "acme.key2").exists()) == (1, False)
+    assert operator("tenants", "list").code == 1
 
 
 def test_sessions_are_listed_shown_and_revoked(operator: Operator, stack: Stack) -> None:
