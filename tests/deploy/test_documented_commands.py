@@ -144,7 +144,7 @@ def test_a_control_api_is_set_up_by_hand(tmp_path: Path, postgres_url: str) -> N
         early = {"SLUICE_KEYS_DIR": "keys", "SLUICE_SUPERADMIN_KEY_FILE": "keys/superadmin.key"}
         done = paste(script, tmp_path, {**as_superuser, **early})
     copied = paste(f'psql -c "CREATE DATABASE {name}_copy TEMPLATE {name}"', tmp_path, as_superuser)
-    tested = paste(_test_of_a_copy(server.port or 0, name), tmp_path, as_superuser)
+    tested = paste(_test_of_a_copy(server.port or 0, name), tmp_path, {**as_superuser, **early})
     page = (ROOT / "deploy/README.md").read_text()
     (rotate,) = re.findall(r"`(env -u SLUICE_KEYS_DIR [^`]* rotate-key)`", page)
     rotated = paste(rotate, tmp_path, {**as_superuser, "SLUICE_KEYS_DIR": "keys"})
@@ -154,7 +154,9 @@ def test_a_control_api_is_set_up_by_hand(tmp_path: Path, postgres_url: str) -> N
     assert done.returncode == 0, done.stdout + done.stderr
     assert copied.returncode == 0, copied.stderr
     assert tested.returncode == 0, tested.stdout + tested.stderr
-    assert '"valid":true' in tested.stdout
+    # Every tenant's log is verified, not only that of the first.
+    assert re.findall(r"^OK: .*", tested.stdout, re.MULTILINE)[0].count("`default`") == 1
+    assert len(re.findall(r"^OK: ", tested.stdout, re.MULTILINE)) == 2
     told = (tmp_path / "copy.log").read_text()
     assert "the checkpoint store has lost the checkpoints of tenant `default`" in told
     assert rotated.returncode == 0, rotated.stderr
@@ -174,9 +176,16 @@ def _test_of_a_copy(port: int, name: str) -> str:
     script = script.replace("@db/", f"@127.0.0.1:{port}/").replace("8799", str(free_port()))
     looked = "until grep -q 'has lost the checkpoints' copy.log; do sleep 0.1; done\n"
     script = script.replace("kill $COPY", f"{looked}kill $COPY")
-    return re.sub(
-        r"\bsluice (control|wait)", rf"{quote(sys.executable)} -m deploy.command \1", script
+    # A second tenant, whose log is signed within seconds.
+    verified = 'sluice verify --database "$SLUICE_DATABASE_URL" --log "$TENANT" --key "$KEY"'
+    signed = f"until {verified} >/dev/null 2>&1; do sleep 0.2; done\n"
+    service = re.findall(r"--url (\S+)", script)[0]
+    second = f"sluice tenants create acme --url {service} --key-file keys/superadmin.key\n"
+    script = script.replace("KEY=$(", f"{second}KEY=$(").replace(
+        "  sluice v", f"  {signed}  sluice v"
     )
+    program = rf"{quote(sys.executable)} -m deploy.command \1"
+    return re.sub(r"\bsluice (control|wait|tenants|log-key|verify)", program, script)
 
 
 @pytest.mark.deep(stands_in="test_the_settings_of_a_control_api_by_hand_are_its_own")
