@@ -83,14 +83,11 @@ class CheckpointJudge:
             return Finding(at, Reason.ROOT_MISMATCH, message)
         try:
             judged = self._signed(note, found, at)
-            if judged is not None:
-                judged.cosignatures = witnessed(note, self._witnesses)
+            if judged is None:
+                return self._not_signed(note, found, at)
+            judged.cosignatures = witnessed(note, self._witnesses)
         except BadNote as error:
             message = f"the checkpoint of {found.size} entries: {error}"
-            return Finding(at, Reason.SIGNATURE_MISSING, message)
-        if judged is None:
-            which = "a pinned key" if self._keys.pinned else "a key that the log claims"
-            message = f"the checkpoint of {found.size} entries is not signed by {which}"
             return Finding(at, Reason.SIGNATURE_MISSING, message)
         if self._keys.pinned and not judged.trusted:
             self.former += 1
@@ -98,6 +95,20 @@ class CheckpointJudge:
         if self.newest is None or self._rank(judged) >= self._rank(self.newest):
             self.newest = judged
         return None
+
+    def _not_signed(self, note: Note, found: Checkpoint, at: int) -> Finding:
+        """Raises `BadNote` like `_signed`."""
+        which = "a pinned key" if self._keys.pinned else "a key that the log claims"
+        message = f"the checkpoint of {found.size} entries is not signed by {which}"
+        claimed = self._keys.claimed_signer(note, found.origin) if self._keys.pinned else None
+        if claimed is not None:
+            # Most often an export of before a rotation, and the key of after it.
+            message = (
+                f"the checkpoint of {found.size} entries is signed by another key than the pinned: "
+                f"by {short(claimed)}, which the log claims; if you know it as a former key of the "
+                "log, pin it too (--key)"
+            )
+        return Finding(at, Reason.SIGNATURE_MISSING, message)
 
     def conclude(self, outcome: Outcome, *, whole: bool) -> None:
         """Write the conclusions from the checkpoints into the outcome. `whole` says that all of

@@ -111,6 +111,11 @@ def test_another_key_is_a_finding(tmp_path: Path, capsys: Capture) -> None:
     assert answer.code == 1
     assert answer.reasons == ["signature_missing", "checkpoint_missing"]
     assert answer.json["level"] == "unsigned"
+    # Perhaps an export of before a rotation: it is said plainly, and both keys may be pinned.
+    (message, _) = (each["message"] for each in answer.json["findings"])
+    assert f"is signed by another key than the pinned: by {b64(SIGNER.public)}, which" in message
+    path = put(tmp_path, export())
+    assert run(capsys, path, "--key", key, "--key", b64(SIGNER.public), "--json").code == 0
 
 
 def test_a_checkpoint_by_a_key_that_the_file_does_not_claim_is_a_finding(
