@@ -70,6 +70,7 @@ RUN_BY = {
             "deploy/kubernetes/admission/README.md": ["keys in a Secret", "inject"],
             "deploy/README.md": [
                 "cluster", "install", "agent", "demo", "outage", "production", "upgrade",
+                "rotate in a cluster",
             ],
             "deploy/kustomize/README.md": ["kustomize", "render"],
         },

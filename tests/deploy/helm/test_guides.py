@@ -8,6 +8,7 @@ kubectl are parsed by the real one, which then finds no server.
 from __future__ import annotations
 
 import argparse
+import base64
 import json
 import os
 import re
@@ -31,7 +32,8 @@ from tests.support.documents import commands
 
 GUIDES = {
     ROOT / "deploy" / "README.md": (
-        "cluster", "install", "agent", "demo", "outage", "production", "upgrade"
+        "cluster", "install", "agent", "demo", "outage", "production", "upgrade",
+        "rotate in a cluster",
     ),
     ROOT / "deploy" / "kustomize" / "README.md": ("kustomize", "render"),
     ROOT / "deploy/kubernetes/admission/README.md": ("keys in a Secret", "inject"),
@@ -61,11 +63,13 @@ case "$1" in
   apply)
     case "$2" in
       -k) "$KUBECTL" kustomize "$3" ;;
-      -f) [ "$3" = - ] && grep "name: sluice-proxy" ;;
+      -f) [ "$3" = - ] && tee applied.yaml | grep -E "name: sluice-(proxy|keys)" ;;
       *) exit 3 ;;
     esac ;;
   get)
     if [ "$2 $3" = "configmap sluice-injection" ]; then cat sluice-injection.yaml
+    elif [[ "$2 $3 ${5:-}" == "secret sluice-keys jsonpath="* ]]; then
+      name=${5#"jsonpath={.data."}; base64 -w0 "secret/${name%"\\.key}"}.key"
     elif [ "${*: -1}" = --output=json ]; then echo '{"kind": "List", "items": []}'
     else real "${words[@]}" > /dev/null 2>&1 || echo "parsed: ${words[*]}"; fi ;;
   exec)
@@ -142,6 +146,9 @@ def _place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dic
     (folder / "installed.yaml").write_text(template(before, options=("--no-hooks",)))
     (folder / "values.yaml").write_text(values)
     keys = fresh_keys(os.urandom)
+    (folder / "secret").mkdir()
+    for name, key in keys.items():
+        (folder / "secret" / name).write_bytes(key)
     manifests = rendered({}, DEV)
     fragment = find(manifests, "ConfigMap", "sluice-injection")
     (folder / "sluice-injection.yaml").write_text(json.dumps(fragment))
@@ -218,6 +225,14 @@ def test_every_command_of_a_guide_works_as_it_is_written(
             r"^\+ .*image\W+(\S*/sluice/\w+)@sha256:0", said["upgrade"], re.MULTILINE
         )
         assert {each.rpartition("/")[2] for each in changed} == {"control", "sidecar"}
+    if "rotate in a cluster" in GUIDES[page]:
+        secret = yaml.safe_load((place[0] / "applied.yaml").read_text())["data"]
+        held = {name: base64.b64decode(text) for name, text in secret.items()}
+        before = {each.name: each.read_bytes() for each in (place[0] / "secret").iterdir()}
+        assert held.keys() == before.keys()
+        assert [name for name in held if held[name] != before[name]] == ["log.key"]
+        # The new key, and the old one's endorsement.
+        assert len(held["log.key"].split()) == 2
     if "render" in GUIDES[page]:
         assert "kind: ValidatingAdmissionPolicy" in (place[0] / "base.yaml").read_text()
 
