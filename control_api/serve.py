@@ -12,6 +12,7 @@ import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
 
 from control_api.alerts.deliver import DeliveryLoop
 from control_api.alerts.evaluator import AlertEvaluator
@@ -95,6 +96,17 @@ async def serve(
     _log.info("stopped")
 
 
+def _works_with(settings: Settings, public: bytes) -> str:
+    """Return a line on what the service found, for who compares replicas. It holds no address with
+    a password."""
+    database = "SQLite" if settings.database_url.startswith("sqlite") else "PostgreSQL"
+    redis = "with" if settings.redis_url else "without"
+    return (
+        f"{database}, {redis} Redis; checkpoints in `{settings.checkpoint_store}`; the signing "
+        f"key's SHA-256 is {sha256(public).hexdigest()}"
+    )
+
+
 async def _run(
     settings: Settings,
     clock: Clock,
@@ -123,7 +135,10 @@ async def _run(
             parts.stopping,
         )
     )
-    loops = await _start_loops(parts, features, exports, first=worker is None or worker.index == 0)
+    first = worker is None or worker.index == 0
+    if first:
+        _log.info(_works_with(settings, ring.signer.public))
+    loops = await _start_loops(parts, features, exports, first=first)
     listeners = await _listen(parts, features, installed, worker)
     if parts.peer_metrics is not None:
         await parts.peer_metrics.open()

@@ -15,6 +15,7 @@ import secrets
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from shlex import quote
 
 from deploy.init.files import SECRET, NewFile, write
 from policies.ground.distribution import DISTRIBUTION
@@ -133,7 +134,7 @@ def next_steps(folder: Path) -> str:
     return f"""\
 Next steps (`podman-compose` takes the same words):
 
-cd {folder}
+cd {quote(str(folder))}
 docker compose up --detach
 docker compose --profile agent run --rm agent handbook/returns.txt payroll/grades.txt
 

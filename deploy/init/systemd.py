@@ -7,6 +7,7 @@ Knows no control API: the sidecar's keys come from a running one, as the next st
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 
 from deploy.init.files import PUBLIC, SECRET, NewFile
 
@@ -47,7 +48,8 @@ def complaint(program: Path) -> str | None:
 def next_steps(folder: Path, program: Path) -> str:
     """Return the next steps of the operator, as commands to paste. They work as they are with the
     defaults."""
-    moved = "" if folder == Path("/") else f"# {folder} stands for /: cp -a {folder}/. /\n"
+    copied = f"# {folder} stands for /: cp -a {quote(str(folder))}/. /\n"
+    moved = "" if folder == Path("/") else copied
     return f"""\
 Next steps:
 

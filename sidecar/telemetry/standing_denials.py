@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from math import inf
 
 from policies.ground.canonical import rfc3339
 from policies.ground.process.outage_logger import PAUSE_SECONDS as CAUSE_SECONDS
@@ -150,6 +151,8 @@ class StandingDenials:
             return self._unless_starting(freshness.expired)
         # Without the age, which would change the text each second.
         why = f"no policy set was confirmed within {freshness.limit:g} s"
+        if freshness.age() == inf:
+            why = "no policy set is confirmed yet since the start"
         cause = self._follower.refused or self._follower.problem
         return self._unless_starting(f"{why}: {cause}" if cause else why)
 

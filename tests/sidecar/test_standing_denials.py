@@ -17,7 +17,7 @@ from policies.sets.policy_set import (
     tenant_document,
 )
 from tests.support.fake_control_api import AGENT, EVALUATE_KEY, READ_KEY, ROLE, FakeControlApi
-from tests.support.sidecar import EVALUATE, FaultyDisk, RunningSidecar, ask
+from tests.support.sidecar import EVALUATE, FaultyDisk, RunningSidecar, ask, running_sidecar
 from tests.support.waiting import until_async
 
 OTHER_KEY = make_key(b"o" * 32)
@@ -147,6 +147,19 @@ async def test_a_role_that_the_agent_does_not_have_is_told_until_it_has_it(
     assert told.startswith(f"every proxied request is denied for the agent's role: {fault} ")
     assert "other" not in told
     assert over == "recovered: the agent may act in its role, and proxied requests are decided"
+
+
+async def test_a_first_start_without_a_policy_set_says_since_when(
+    control: FakeControlApi, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    control.refuse_with = 503
+    async with running_sidecar(tmp_path, control, synced=False) as running:
+        running.clock.ahead = 6.0
+        running.parts.standing_denials.look()
+    lines = [each for each in caplog.messages if "`policy_set_stale`" in each]
+    assert len(lines) == 1
+    # Nothing says that 30 s, the limit, have passed.
+    assert ": no policy set is confirmed yet since the start" in lines[0]
 
 
 async def test_a_stale_set_and_a_freeze_are_told_when_they_begin_and_end(

@@ -212,6 +212,10 @@ def test_the_log_s_public_key_is_printed_with_its_fingerprint(
     assert said.err == f"sluice: its SHA-256 fingerprint is {sha256}\n"
     shown = operator.done("log-key", "--json").json
     assert (shown["log_key"], shown["sha256"]) == (key, sha256)
+    # The service's own log names it too, beside what it works with.
+    started = stack.control.log.read_text()
+    assert "SQLite, without Redis; checkpoints in `file:///" in started
+    assert f"the signing key's SHA-256 is {sha256}" in started
 
 
 def test_a_list_longer_than_a_page_follows_its_links(
