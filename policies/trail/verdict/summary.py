@@ -51,12 +51,14 @@ def summary(outcome: Outcome) -> str:
     )
     if outcome.findings:
         lines += ["", "findings:"]
-        lines += [f"  {_line(each)}" for each in outcome.findings[:MOST_SHOWN]]
+        lines += [
+            f"  {each.reason}: {_said(each, outcome)}" for each in outcome.findings[:MOST_SHOWN]
+        ]
         more = len(outcome.findings) + outcome.more_findings - MOST_SHOWN
         if more > 0:
             lines.append(f"  and {more} more")
     if outcome.neighbours:
-        lines += ["", "the first bad entry:"]
+        lines += ["", _title(outcome)]
         lines += [f"  {each}" for each in outcome.neighbours]
     if not outcome.pinned and outcome.claimed_keys:
         lines += ["", "The log claims these keys. Ask its owner over another channel which of them"]
@@ -102,7 +104,7 @@ def _integrity(outcome: Outcome) -> str:
     other = _INCOMPLETE | _OF_LEVEL
     changed = [each for each in outcome.findings if each.reason not in other]
     if changed:
-        return f"BROKEN: {changed[0].message}"
+        return f"BROKEN: {_said(changed[0], outcome)}"
     if outcome.covered is None:
         return "the entries fit one another; no checkpoint proves that they are the ones recorded"
     if not outcome.unproven_tail:
@@ -234,8 +236,26 @@ def _last(count: int) -> str:
     return "the last entry is" if count == 1 else f"the last {count:,} entries are"
 
 
-def _line(found: Finding) -> str:
-    return f"{found.reason}: {found.message}"
+def _said(found: Finding, outcome: Outcome) -> str:
+    """Return a finding's message; of a broken chain, first which entries may have been changed."""
+    return _changed(found, outcome) + found.message
+
+
+def _changed(found: Finding, outcome: Outcome) -> str:
+    # The finding's place is the entry whose `prev` does not fit. Most often that one is sound, and
+    # the change is in the entry before, whose hash it still names.
+    if found.reason is not Reason.CHAIN_BROKEN or found.seq is None:
+        return ""
+    if found.seq <= outcome.first and not outcome.earlier:  # nothing here precedes it
+        return f"the `prev` of entry {found.seq} was changed: "
+    return f"entry {found.seq - 1}, or the `prev` of {found.seq}, was changed: "
+
+
+def _title(outcome: Outcome) -> str:
+    """Return the line above the neighbours."""
+    if any(_changed(each, outcome) for each in outcome.findings):
+        return "where the chain breaks, `before` or `here`:"
+    return "the first bad entry:"
 
 
 MOST_BYTES = 90

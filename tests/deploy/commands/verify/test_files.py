@@ -360,14 +360,36 @@ def test_a_repeated_id_is_named(tmp_path: Path, capsys: Capture) -> None:
     assert "event-1" in answer.json["findings"][0]["message"]
 
 
-def test_the_first_bad_entry_is_shown_with_its_neighbours(tmp_path: Path, capsys: Capture) -> None:
+def test_a_broken_chain_names_both_entries_that_may_have_been_changed(
+    tmp_path: Path, capsys: Capture
+) -> None:
     rows = list(ROWS)
     rewrite(5, b"DENY", b"DONT")(rows)
-    out = run(capsys, put(tmp_path, export(rows, notes={}))).out
-    assert "chain_broken: seq 6: `prev` is not the hash of the entry before" in out
-    shown = out[out.index("the first bad entry:") :].splitlines()[1:4]
+    path = put(tmp_path, export(rows, notes={}))
+    out = run(capsys, path).out
+    both = "entry 5, or the `prev` of 6, was changed: "
+    assert f"chain_broken: {both}seq 6: `prev` is not the hash of the entry before" in out
+    assert f"integrity     BROKEN: {both}" in out
+    shown = out[out.index("where the chain breaks, `before` or `here`:") :].splitlines()[1:4]
     assert [line.split()[0] for line in shown] == ["before", "here", "after"]
     assert [line.split()[2] for line in shown] == ["5", "6", "7"]
+    # Programs read the place and the message as ever.
+    assert run(capsys, path, "--json").json["findings"] == [
+        {
+            "seq": 6,
+            "reason": "chain_broken",
+            "message": "seq 6: `prev` is not the hash of the entry before",
+        }
+    ]
+
+
+def test_the_first_entry_has_none_before_it_that_may_have_been_changed(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    rows = list(ROWS)
+    rewrite(0, b'"prev":""', b'"prev":"' + b"A" * 43 + b'="')(rows)
+    out = run(capsys, put(tmp_path, export(rows, notes={}))).out
+    assert "chain_broken: the `prev` of entry 0 was changed: seq 0: " in out
 
 
 # -------------------------------------------------------------------------------------- erasure
