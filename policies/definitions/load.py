@@ -182,14 +182,28 @@ def parse_tree(text: str, faults: DefinitionFaults, key: str = "policies") -> No
         faults.add(error.line, "", str(error))
         return None
     except (yaml.YAMLError, ValueError) as error:  # Python itself rejects `\U00110000`
-        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         problem = getattr(error, "problem", None) or str(error)
-        faults.add(0 if mark is None else mark.line + 1, "", f"is not YAML: {problem}")
+        faults.add(_line_of(error, text), "", f"is not YAML: {problem}")
         return None
     if found is None:
         # Some editors truncate a file before they write it. That must not remove what it defines.
         faults.add(0, "", f"is empty; `{key}: []` defines no {key}")
     return found
+
+
+def _line_of(error: Exception, text: str) -> int:
+    """Return the line that the parser's error is about, 0 if it names none."""
+    problem, context = getattr(error, "problem_mark", None), getattr(error, "context_mark", None)
+    if problem is None or context is None:
+        mark = problem or context
+        return 0 if mark is None else int(mark.line) + 1
+    last = len(text.splitlines())
+    # The parser notices behind it that something was never finished: a key without its `:`, or
+    # in a file that was cut off a list or a text, for which it names the line after the last.
+    unfinished = (
+        problem.line >= last or getattr(error, "context", "") == "while scanning a simple key"
+    )
+    return min(last, int((context if unfinished else problem).line) + 1)
 
 
 def _node(event: Event, events: Iterator[Event], faults: DefinitionFaults, depth: int) -> Node:

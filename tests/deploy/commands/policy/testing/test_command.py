@@ -191,7 +191,7 @@ def test_the_json_of_no_failure_has_no_coverage_unless_asked(
     ("files", "said"),
     [
         ({"default/lending/a_test.yaml": "tests:\n  - nam: x\n"}, "a_test.yaml:2: nam: unknown"),
-        ({"default/lending/a_test.yaml": "tests: [\n"}, "a_test.yaml:2: is not YAML: "),
+        ({"default/lending/a_test.yaml": "tests: [\n"}, "a_test.yaml:1: is not YAML: "),
         ({"default/lending/a_test.yaml": ""}, "a_test.yaml: is empty"),
         ({"default/lending/a_test.yaml": "tests: []\ntests: []\n"}, "a_test.yaml:2: tests: dup"),
         ({"default/lending/a_test.yaml": POLICIES}, "a_test.yaml:1: policies: "),
