@@ -66,6 +66,7 @@ GROUPS: tuple[tuple[str, tuple[Command, ...]], ...] = (
             Command("policies", "list, show, apply, delete and restore policies"),
             Command("events", "search the audit trail, or follow it as it grows"),
             Command("changes", "list who changed what, and when"),
+            Command("audit", "verify the audit trail where it is, and show the result"),
             Command("log-key", "print the public key that signs the audit trail"),
             Command("export", "export the audit trail as a file that proves itself"),
             Command("redact", "erase a person from the audit trail, and report it"),

@@ -86,7 +86,7 @@ def test_each_command_of_the_readme_is_done(
             words = words[words.index("sluice") + 1 :]
             said.append(operator.done(*words[: words.index(">") if ">" in words else None]).out)
     many, told = {
-        "operating": (12, f"{agent}  approved"),
+        "operating": (13, f"{agent}  approved"),
         "replace": (2, f"key {key} is revoked"),
         "incident": (8, f"session {session} is revoked"),
         "erasure": (1, "complete"),

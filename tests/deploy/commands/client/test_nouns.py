@@ -6,7 +6,9 @@ import base64
 import hashlib
 import json
 import re
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -218,6 +220,33 @@ def test_the_log_s_public_key_is_printed_with_its_fingerprint(
     assert f"the signing key's SHA-256 is {sha256}" in started
 
 
+def test_the_audit_trail_is_verified_and_its_first_bad_entry_is_named(
+    operator: Operator, stack: Stack
+) -> None:
+    event_id = evaluate(stack, session_id="verified")["event_id"]
+    said = operator.done("audit", "verify")
+    [total] = re.findall(r"^valid: ([0-9,]+) of \1 entries are verified$", said.out, re.MULTILINE)
+    assert "waiting until a process" in said.err or f"of {total}" in said.err
+    shown = operator.done("audit", "status", "--json").json
+    assert (shown["state"], shown["running"]) == ("valid", False)
+    # A column beside the entry, since a changed entry would end the log's checkpoints as well.
+    with closing(sqlite3.connect(stack.directory / "data" / "sluice.db")) as database:
+        change = "UPDATE log_entries SET decision = ? WHERE eid = ?"
+        where = "SELECT seq, decision FROM log_entries WHERE eid = ?"
+        seq, before = database.execute(where, (event_id,)).fetchone()
+        database.execute(change, ("DENY" if before == "ALLOW" else "ALLOW", event_id))
+        database.commit()
+        damaged = operator("audit", "verify")
+        assert damaged.code == 1
+        assert damaged.out.startswith(f"damaged: entry {seq} (`{event_id}`): column_mismatch: ")
+        assert operator("audit", "verify", "--json").json["broken_at"] == event_id
+        status = operator("audit", "status")
+        assert (status.code, "state          damaged" in status.out) == (1, True)
+        database.execute(change, (before, event_id))
+        database.commit()
+    assert operator.done("audit", "verify").out.startswith("valid: ")
+
+
 def test_a_list_longer_than_a_page_follows_its_links(
     operator: Operator, stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,6 +321,7 @@ def test_the_fleets_own_records_show_what_it_has_applied(operator: Operator, sta
     "words",
     [
         ("agents",),
+        ("audit",),
         ("agents", "show"),
         ("keys", "create", "--name", "a"),
         ("keys", "create", "--name", "a", "--scope", "all"),
