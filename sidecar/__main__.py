@@ -32,6 +32,7 @@ from sidecar.platform.malloc import return_large_buffers
 from sidecar.serve import serve
 from sidecar.settings.model import SidecarSettings
 from sidecar.settings.ports import ports_of
+from sidecar.spool.storage.disk import takes_new_files
 
 log = logging.getLogger("sidecar")
 
@@ -128,6 +129,13 @@ def _check(where: Path | str, settings: SidecarSettings) -> int:
         print(
             f"{where}: warning: other users can read the password of Redis in it; "
             "`chmod go=` the file, or give the address in SLUICE_SIDECAR_REDIS",
+            file=sys.stderr,
+        )
+    spool = settings.spool.dir
+    if os.path.isdir(spool) and not takes_new_files(spool):  # noqa: PTH112  # raises nothing
+        print(
+            f"{where}: warning: this user can make no files in `spool.dir`, which is `{spool}`; "
+            "a sidecar of this user would not start",
             file=sys.stderr,
         )
     return 0

@@ -61,7 +61,7 @@ async def open_components(
     quiet_seconds: float,
 ) -> SpoolComponents:
     """Build the parts. Raises `SpoolLocked` if another process holds the directory,
-    `SpoolUnwritable` if it can't be made or read."""
+    `SpoolUnwritable` if it can't be made or read, or takes no new files."""
     disk = disk or Disk()
     # One thread, so that file operations on the backlog never overtake each other.
     executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spool-executor")
@@ -106,6 +106,13 @@ def _lock_directory(disk: Disk, root: Path) -> int:
         raise SpoolLocked(
             f"the spool `{root}` is held by another process: each sidecar needs its own `spool.dir`"
         )
+    try:
+        # What is there may be writable all the same. Then the sidecar would be ready, and deny
+        # everything from the next segment on.
+        disk.require_new_files(root)
+    except OSError:
+        os.close(lock)
+        raise
     return lock
 
 
@@ -150,7 +157,8 @@ class Spool:
         quiet_seconds: float = QUIET_SECONDS,
     ) -> "Spool":
         """Lock the directory and continue where the previous process stopped. Raises `SpoolLocked`
-        if another process holds it, `SpoolUnwritable` if it can't be made or read."""
+        if another process holds it, `SpoolUnwritable` if it can't be made or read, or
+        takes no new files."""
         parts = await open_components(settings, source_id, clock, random_bytes, disk, quiet_seconds)
         return cls(settings, parts, clock)
 

@@ -319,6 +319,25 @@ def test_a_check_warns_of_a_password_that_others_can_read(
     assert capsys.readouterr().err == ""
 
 
+def test_a_check_warns_of_a_spool_that_takes_no_new_files(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, spool = folder / "sidecar.yaml", folder / "spool"
+    path.write_text(f"{EXAMPLES['minimal'].read_text()}\nspool: {{dir: {spool}}}\n")
+    path.chmod(0o600)
+    asked: list[Path] = []
+    monkeypatch.setattr("sidecar.__main__.takes_new_files", asked.append)  # None, so it does not
+    # A start makes the directory.
+    assert run_main(monkeypatch, "--check", "--config", str(path)) == 0
+    assert (capsys.readouterr().err, asked) == ("", [])
+    spool.mkdir()
+    assert run_main(monkeypatch, "--check", "--config", str(path)) == 0
+    assert asked == [spool]
+    assert f"warning: this user can make no files in `spool.dir`, which is `{spool}`" in (
+        capsys.readouterr().err
+    )
+
+
 def test_a_check_binds_no_port(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = folder / "sidecar.yaml"
     path.write_text(EXAMPLE.read_text())

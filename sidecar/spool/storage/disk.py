@@ -6,6 +6,7 @@ and retries nothing.
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -16,6 +17,11 @@ _DIRECTORY_MODE = 0o700
 _FILE_MODE = 0o600
 
 
+def takes_new_files(path: Path) -> bool:
+    """Return whether this process may make files in the directory."""
+    return os.access(path, os.W_OK | os.X_OK, effective_ids=True)
+
+
 class Disk:
     """The operating system's file operations."""
 
@@ -23,6 +29,12 @@ class Disk:
         """Make the directory, for this user alone, and sync its name in its parent."""
         path.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
         self.sync_directory(path.parent)
+
+    def require_new_files(self, path: Path) -> None:
+        """Raise `PermissionError` if this process may make no files in the directory."""
+        # Asked, not tried: a disk that is full has its own way to be told, and takes files later.
+        if not takes_new_files(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     def sync_directory(self, path: Path) -> None:
         """Sync the names of the files in the directory."""

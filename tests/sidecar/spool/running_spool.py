@@ -80,6 +80,10 @@ class FaultyDisk(Disk):
         self._at("make_directory")
         super().make_directory(path)
 
+    def require_new_files(self, path: Path) -> None:
+        self._at("require_new_files")
+        super().require_new_files(path)
+
     def sync_directory(self, path: Path) -> None:
         self._at("sync_directory")
         super().sync_directory(path)

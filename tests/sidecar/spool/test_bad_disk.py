@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.spool import Spool, SpoolUnwritable, State
+from sidecar.spool.storage.disk import takes_new_files
 from tests.sidecar.spool.running_spool import (
     CLOCK,
     MIB,
@@ -33,6 +34,34 @@ from tests.support.waiting import until_async
 def held(root: Path) -> int:
     """Bytes of all segment files."""
     return sum(path.stat().st_size for path in root.rglob("*.seg"))
+
+
+async def test_a_spool_that_takes_no_new_files_does_not_open(stopped_spool: Path) -> None:
+    disk = FaultyDisk()
+    disk.breaks("require_new_files", code=errno.EACCES)
+    for _ in range(2):  # the first one must not keep the directory locked
+        with pytest.raises(SpoolUnwritable, match=r"can't be opened: EACCES .*`.*/spool`"):
+            await Spool.open(settings(stopped_spool), SOURCE, CLOCK, os.urandom, disk)
+    disk.heals()
+    async with running_spool(stopped_spool, disk) as spool:
+        assert spool.depth == 5
+
+
+def test_whether_a_directory_takes_new_files_depends_on_its_mode_and_the_user(
+    tmp_path: Path,
+) -> None:
+    def asked() -> int:
+        # A process of its own, since a user holds for all threads. Root may do anything.
+        if (child := os.fork()) == 0:
+            os.chdir(tmp_path)  # the directories above it may be root's alone
+            if os.geteuid() == 0:
+                os.seteuid(65534)
+            os._exit(takes_new_files(Path()))
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    for mode, takes in ((0o777, True), (0o555, False), (0o700, os.geteuid() != 0)):
+        tmp_path.chmod(mode)
+        assert asked() == takes
 
 
 @pytest.mark.parametrize("operation", ["sync", "write"])
