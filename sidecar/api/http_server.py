@@ -19,7 +19,7 @@ from policies.ground.connection_budget import HEAD_BYTES, ConnectionBudget, Slot
 from policies.ground.process.sockets import hosts_to_bind
 from sidecar.http.client.egress_guard import LoopGuard
 from sidecar.http.messages.request_parser import HeadLimits
-from sidecar.http.server.connection import Connections
+from sidecar.http.server.connections import Connections
 from sidecar.http.server.head_cache import HeadCache
 from sidecar.http.server.request import (
     Answer,

@@ -19,7 +19,7 @@ from policies.ground.connection_budget import ConnectionBudget, Slot
 from policies.ground.errors import SluiceError
 from policies.ground.process.sockets import hosts_to_bind
 from sidecar.http.messages.request_parser import HeadLimits
-from sidecar.http.server.connection import Connections
+from sidecar.http.server.connections import Connections
 from sidecar.http.server.head_cache import HeadCache
 from sidecar.http.server.request import Flow, HttpRequest, Serve, ServerLimits, Service
 from sidecar.http.tcp_reset import reset

@@ -1,7 +1,11 @@
-"""Serves one connection from a client, from its first byte to its end, and counts the connections
-of a port.
+"""Serves one connection from a client, from its first byte to its end: moves its bytes, has its
+requests answered in order, and ends it.
 
-    data_received > incoming.py > request_loop.py > write        time_limits.py ends what hangs
+    ServerConnection    owns the others
+      Http1             says what may come next (HTTP/2 is refused in its place)
+      Responder         has the service answer
+      TimeLimits        end what takes too long
+    HttpRequest         acts on its connection, by `ClientConnection` alone
 
     malformed requests    reach the service like any other
     half-closed clients   are gone, or still get their response, as the limits say
@@ -12,14 +16,28 @@ Knows nothing of what a request asks for.
 """
 
 import asyncio
+import logging
+from functools import partial
 from typing import cast
 
 from policies.ground.connection_budget import HEADS_FULL, Slot
-from sidecar.http.server.incoming import PIECE, Incoming
-from sidecar.http.server.request import HandedOver, Serve, Service
-from sidecar.http.server.request_loop import RequestLoop
+from sidecar.http.messages.body import BodyOmitted, BodyStream
+from sidecar.http.messages.request_parser import HTTP_10, BrokenFraming
+from sidecar.http.server.http1 import PIECE, SWITCHED, Http1
+from sidecar.http.server.http2_refusal import GOAWAY, SETTINGS, Http2Opening
+from sidecar.http.server.request import (
+    HandedOver,
+    HttpRequest,
+    Response,
+    ResponseSent,
+    Serve,
+    Service,
+)
+from sidecar.http.server.responder import Responder
 from sidecar.http.server.time_limits import TimeLimits
 from sidecar.http.tcp_reset import end_sending, reset
+
+log = logging.getLogger(__name__)
 
 
 class ServerConnection(asyncio.Protocol):
@@ -27,8 +45,8 @@ class ServerConnection(asyncio.Protocol):
     `slot`, unless it runs inside a connection that has one."""
 
     __slots__ = (
-        "_closed", "_connections", "_incoming", "_loop", "_reading_paused", "_request_loop",
-        "_service", "_slot", "_time_limits", "congested", "handed_over", "heads", "transport",
+        "_closed", "_connections", "_http1", "_loop", "_opening", "_reading_paused", "_responder",
+        "_service", "_serving", "_slot", "_time_limits", "congested", "heads", "transport",
     )  # fmt: skip
 
     def __init__(
@@ -40,22 +58,32 @@ class ServerConnection(asyncio.Protocol):
         self._loop = loop = asyncio.get_running_loop()
         self.transport: asyncio.Transport | None = None
         self.congested = False
-        self.handed_over = False
         self.heads = service.heads
-        self._incoming = incoming = Incoming(self, service.limits, service.budget.head())
-        self._time_limits = TimeLimits(self, incoming, service.limits, loop)
-        self._request_loop = RequestLoop(self, service, incoming, self._time_limits, loop)
+        limits = service.limits
+        self._http1 = http1 = Http1(
+            limits,
+            service.heads,
+            service.budget.head(),
+            partial(HttpRequest, self),
+            partial(BodyStream, limits.buffer_bytes, self),
+        )
+        self._opening: Http2Opening | None = Http2Opening()
+        """Set while the connection may be one of HTTP/2."""
+        self._time_limits = TimeLimits(self, http1, limits, loop)
+        self._responder = Responder(service, loop, self._respond, self._break_off)
         self._reading_paused = False
+        self._serving = False
+        """True while `_serve` runs."""
         self._closed: asyncio.Future[None] | None = None
         """Done when the connection has ended; set once the sidecar stops."""
 
-    # -------------------------------------------------------------------------- the connection
+    # ----------------------------------------------------------------------- the transport's calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports don't inherit from asyncio's.
         self.transport = cast(asyncio.Transport, transport)
         if self._slot is not None and not self._slot.take(self.transport.abort):
-            self._incoming.stop()
+            self._http1.close()
             self.transport.abort()
             return
         self._connections.add(self)
@@ -67,9 +95,10 @@ class ServerConnection(asyncio.Protocol):
             self._slot.leave()
         self._connections.discard(self)
         self._time_limits.stop()
-        self._incoming.break_off()
+        if self._http1.lose():
+            log.info("a client hung up in the middle of its request body")
         self._time_limits.writable(_gone())
-        task, request = self._request_loop.task, self._incoming.current
+        task, request = self._responder.task, self._http1.current
         if request is not None and request.on_left is not None:
             for on_left in request.on_left:
                 on_left()
@@ -78,65 +107,75 @@ class ServerConnection(asyncio.Protocol):
         if self._closed is not None:
             self._closed.set_result(None)
 
-    def finish(self) -> asyncio.Future[None]:
-        """Ends the connection after the request that is being answered. The future is done when it
-        has ended."""
-        if self._closed is None:
-            self._closed = self._loop.create_future()
-        self._incoming.last = True
-        if self._incoming.current is None and self.transport is not None:
-            self.transport.close()
-        return self._closed
-
-    async def cut(self) -> None:
-        """Ends the connection at once, and the task that answers on it."""
-        task = self._request_loop.task
-        if self.transport is not None:
-            self.transport.abort()
-        if task is not None:
-            task.cancel()
-            await asyncio.wait((task,))
-
-    def reset(self) -> None:
-        if self.transport is not None:
-            reset(self.transport)
-
-    @property
-    def ending(self) -> bool:
-        return self._incoming.ending
-
-    # ------------------------------------------------------------------------------- reading
-
     def data_received(self, data: bytes) -> None:
         self._service.flow.received += len(data)
-        incoming = self._incoming
-        if incoming.unread or len(data) > PIECE or incoming.held():
-            if not incoming.stopped:
-                incoming.unread += data
+        http1 = self._http1
+        if http1.unread or len(data) > PIECE or http1.holds_back():
+            http1.hold(data)
         else:
-            incoming.parse(data)
-            self._request_loop.serve()
-        request = incoming.current
+            self._parse(data)
+            self._serve()
+        request = http1.current
         full = request is not None and request.body.full
-        if full or incoming.unread or self._reading_paused:
-            self.read_on()
+        if full or http1.unread or self._reading_paused:
+            self._read_on()
 
-    def read_on(self) -> None:
-        incoming = self._incoming
-        self._request_loop.serve()
-        while incoming.unread and not incoming.held():
-            incoming.parse_unread()
-            self._request_loop.serve()
+    def eof_received(self) -> bool:
+        """Keeps the connection if a response is still owed to a client that may wait for it."""
+        self._http1.half_closed = True
+        return self._time_limits.awaits_response()
+
+    def pause_writing(self) -> None:
+        self.congested = True
+
+    def resume_writing(self) -> None:
+        self.congested = False
+        self._time_limits.writable()
+        # Responses to a client that doesn't read must not pile up in memory.
+        if self._http1.current is None:
+            self._read_on()
+
+    # ------------------------------------------------------------------------------------- reading
+
+    def _read_on(self) -> None:
+        """Reads and serves requests until something has to wait."""
+        http1 = self._http1
+        self._serve()
+        while http1.unread and not http1.holds_back():
+            self._parse(http1.next_piece())
+            self._serve()
         self._adjust_reading()
-        if incoming.half_closed:
+        if http1.half_closed:
             self._end_half_closed()
 
-    def _adjust_reading(self) -> None:
-        transport = self.transport
-        if transport is None or self.handed_over:
+    def _parse(self, piece: bytes) -> None:
+        if self._opening is not None and self._speaks_http2(self._opening, piece):
             return
-        request = self._incoming.current
-        full = len(self._incoming.unread) > self._service.limits.buffer_bytes
+        if not self._http1.parse(piece):
+            self._refuse_head()
+
+    def _speaks_http2(self, opening: Http2Opening, piece: bytes) -> bool:
+        """Return whether `piece`, which follows the bytes parsed so far, belongs to HTTP/2. A
+        client's first request is then treated as one that can't be read."""
+        begun = opening.found
+        if not opening.feed(piece):
+            self._opening = None
+        elif opening.found:
+            if not begun:
+                self._http1.restart()  # it may hold the beginning of the preface
+                self.write(SETTINGS)
+            if opening.requested:
+                self._opening = None
+                self._http1.add_http2_request()
+            return True
+        return False  # it is HTTP/1, or may still be
+
+    def _adjust_reading(self) -> None:
+        transport, http1 = self.transport, self._http1
+        if transport is None or http1.state is SWITCHED:
+            return
+        request = http1.current
+        full = len(http1.unread) > self._service.limits.buffer_bytes
         full = full or (request is not None and request.body.full)
         if full:
             self._time_limits.watch_unread()
@@ -152,15 +191,89 @@ class ServerConnection(asyncio.Protocol):
 
     def body_taken(self) -> None:
         # The reader is in the middle of a step, and must not be re-entered.
-        self._loop.call_soon(self.read_on)
+        self._loop.call_soon(self._read_on)
 
-    def watch(self) -> None:
-        self._time_limits.watch()
+    # ------------------------------------------------------------------------------------ requests
 
-    def stop_reading(self) -> None:
-        self._incoming.last = True
+    def _serve(self) -> None:
+        """Serves the waiting requests, until one of them has to wait itself."""
+        if self._serving:
+            return
+        http1, responder = self._http1, self._responder
+        self._serving = True
+        try:
+            while http1.waiting and http1.current is None and not self.congested:
+                responder.run(responder.answer(http1.begin()))
+        finally:
+            self._serving = False
 
-    # -------------------------------------------------------------------------------- writing
+    def _break_off(self, error: BaseException) -> None:
+        """Resets the connection because its current request can't be answered."""
+        # If it was cancelled, its client is gone, its time is up, or what it waited for was
+        # cancelled.
+        if not isinstance(error, asyncio.CancelledError):
+            log.error("a connection failed", exc_info=error)
+        self._http1.done()
+        self._http1.close()
+        self.reset()
+
+    def _respond(self, request: HttpRequest, answer: Response | ResponseSent) -> None:
+        """Writes the response, unless it is written already, and ends the request."""
+        omits_body = request.may_omit_body
+        if isinstance(answer, ResponseSent):
+            keep = answer.keep_alive and not (omits_body or self._http1.ending)
+        else:
+            keep = not (request.should_close or omits_body or answer.close or self._http1.ending)
+            transport = self.transport
+            if transport is not None and not transport.is_closing():
+                data = _encoded(answer, request, keep_alive=keep)
+                self._service.flow.sent += len(data)
+                transport.write(data)
+                request.response_started = True
+        body = request.body
+        if omits_body:
+            log.info("a connection is closed: %s", BodyOmitted.__doc__)
+            body.fail(BodyOmitted())
+        if body.complete or body.failure is not None or self._http1.state is SWITCHED:
+            self._end_request(request, keep=keep)
+        else:
+            # A refused request may still be sending. Its client couldn't read the refusal
+            # otherwise: closing a socket with unread bytes resets the connection.
+            self._http1.discard()
+            self._responder.run(self._discard_body(request, keep=keep))
+
+    async def _discard_body(self, request: HttpRequest, *, keep: bool) -> None:
+        body, loop = request.body, self._loop
+        end = loop.time() + self._service.limits.lingering_seconds
+        try:
+            while not body.taken:
+                await body.next(max(0.0, end - loop.time()))
+        except (TimeoutError, BrokenFraming, ConnectionError) as error:
+            body.fail(error)
+        self._end_request(request, keep=keep and not self._http1.ending)
+
+    def _end_request(self, request: HttpRequest, *, keep: bool) -> None:
+        """Continues with the next request, or ends the connection unless it is to `keep`."""
+        http1 = self._http1
+        http1.done()
+        if http1.state is SWITCHED:
+            return
+        self._time_limits.request_ended()
+        if not keep or request.body.failure is not None:
+            self._end()
+            return
+        if request.offers_upgrade:
+            # The offer was ignored (RFC 9110 section 7.8), and nothing has followed it.
+            http1.restart()
+        if not self._serving and (http1.waiting or http1.unread or http1.half_closed):
+            # Not at once: the next request must not run in the task of this one.
+            self._loop.call_soon(self._read_on)
+
+    # -------------------------------------------------------------------- what a request does here
+
+    @property
+    def ending(self) -> bool:
+        return self._http1.ending
 
     def write(self, data: bytes) -> None:
         transport = self.transport
@@ -169,33 +282,67 @@ class ServerConnection(asyncio.Protocol):
         self._service.flow.sent += len(data)
         transport.write(data)
 
-    def pause_writing(self) -> None:
-        self.congested = True
-
-    def resume_writing(self) -> None:
-        self.congested = False
-        self._time_limits.writable()
-        # Responses to a client that doesn't read must not pile up in memory.
-        if self._incoming.current is None:
-            self.read_on()
-
     async def drain(self) -> None:
         if self.transport is None:
             raise _gone()
         if self.congested:
             await self._time_limits.until_writable()
 
-    # -------------------------------------------------------------------------------- the end
+    def watch(self) -> None:
+        self._time_limits.watch()
 
-    def end(self) -> None:
+    def stop_reading(self) -> None:
+        self._http1.last = True
+
+    def reset(self) -> None:
+        if self.transport is not None:
+            reset(self.transport)
+
+    def hand_over(self) -> HandedOver:
+        transport, http1 = self.transport, self._http1
+        if transport is None or transport.is_closing():
+            raise _gone()
+        self._time_limits.stop()
+        data = http1.switch()
+        # Reading may have been paused because much has arrived already.
+        if self._reading_paused:
+            self._reading_paused = False
+            transport.resume_reading()
+        return HandedOver(transport, data, http1.half_closed, self.connection_lost, self._nested)
+
+    def _nested(self, serve: Serve) -> "ServerConnection":
+        return ServerConnection(self._service._replace(serve=serve), self._connections)
+
+    # ------------------------------------------------------------------------------------- the end
+
+    def finish(self) -> asyncio.Future[None]:
+        """Ends the connection after the request that is being answered. The future is done when it
+        has ended."""
+        if self._closed is None:
+            self._closed = self._loop.create_future()
+        self._http1.last = True
+        if self._http1.current is None and self.transport is not None:
+            self.transport.close()
+        return self._closed
+
+    async def cut(self) -> None:
+        """Ends the connection at once, and the task that answers on it."""
+        task = self._responder.task
+        if self.transport is not None:
+            self.transport.abort()
+        if task is not None:
+            task.cancel()
+            await asyncio.wait((task,))
+
+    def _end(self) -> None:
         """Ends the connection once the written bytes are sent. Bytes that the client still sends
         are discarded: a socket that is closed with unread bytes resets the connection, and its
         client could lose the response (RFC 9112 section 9.6), or within TLS the alert behind it."""
-        transport, incoming = self.transport, self._incoming
-        incoming.stop()
+        transport, http1 = self.transport, self._http1
+        http1.drain()
         if transport is None or transport.is_closing():
             return
-        if incoming.half_closed or not transport.can_write_eof():
+        if http1.half_closed or not transport.can_write_eof():
             transport.close()
             return
         end_sending(transport)
@@ -204,80 +351,33 @@ class ServerConnection(asyncio.Protocol):
             transport.resume_reading()
         self._time_limits.linger()
 
-    def refuse_head(self) -> None:
+    def _refuse_head(self) -> None:
         """Answers 503, unless a response is still owed: the client would take the 503 for that
         response."""
-        incoming = self._incoming
-        if incoming.current is None and not incoming.waiting:
+        http1 = self._http1
+        if http1.current is None and not http1.waiting:
             self.write(HEADS_FULL)
-            self.end()
+            self._end()
             return
-        incoming.stop()
+        http1.close()
         self.reset()
-
-    def eof_received(self) -> bool:
-        """Keeps the connection if a response is still owed to a client that may wait for it."""
-        self._incoming.half_closed = True
-        return self._time_limits.awaits_response()
 
     def _end_half_closed(self) -> None:
         """Ends a half-closed connection on which no response is owed any more."""
         transport = self.transport
-        if transport is None or self.handed_over or self._time_limits.awaits_response():
+        if transport is None or self._http1.state is SWITCHED:
             return
-        transport.close()
-
-    def hand_over(self) -> HandedOver:
-        transport, incoming = self.transport, self._incoming
-        if transport is None or transport.is_closing():
-            raise _gone()
-        self._time_limits.stop()
-        self.handed_over = True
-        data = bytes(incoming.unread)
-        incoming.stop()
-        # Reading may have been paused because much has arrived already.
-        if self._reading_paused:
-            self._reading_paused = False
-            transport.resume_reading()
-        return HandedOver(transport, data, incoming.half_closed, self.connection_lost, self._nested)
-
-    def _nested(self, serve: Serve) -> "ServerConnection":
-        return ServerConnection(self._service._replace(serve=serve), self._connections)
+        if not self._time_limits.awaits_response():
+            transport.close()
 
 
 def _gone() -> ConnectionResetError:
     return ConnectionResetError("the client closed the connection")
 
 
-class Connections:
-    """A factory of connections to `service`, and those that are open."""
-
-    def __init__(self, service: Service) -> None:
-        self.service = service
-        self.flow = service.flow
-        self.open: set[ServerConnection] = set()
-
-    def __call__(self) -> ServerConnection:
-        """Return a connection that the port has accepted."""
-        return ServerConnection(self.service, self.open, self.service.budget.slot())
-
-    def above(self) -> ServerConnection:
-        """Return a connection above a layer that the port has accepted, such as TLS."""
-        return ServerConnection(self.service, self.open)
-
-    def within(self, serve: Serve) -> ServerConnection:
-        """Return a connection inside an existing one, such as a tunnel. `serve` answers its
-        requests."""
-        return ServerConnection(self.service._replace(serve=serve), self.open)
-
-    def finish(self) -> list[asyncio.Future[None]]:
-        """Ends idle connections at once, and the others after the request that is being answered.
-        Each future is done when its connection has ended."""
-        return [connection.finish() for connection in list(self.open)]
-
-    async def close(self, seconds: float) -> None:
-        """Lets requests finish for `seconds`, then cuts them off."""
-        closing = self.finish()
-        if closing:
-            await asyncio.wait(closing, timeout=seconds)
-        await asyncio.gather(*(each.cut() for each in list(self.open)))
+def _encoded(response: Response, request: HttpRequest, *, keep_alive: bool) -> bytes:
+    if request.http2:
+        # Whatever the service's response says: the client reads nothing but frames.
+        return GOAWAY
+    omit_body, http10 = request.method == "HEAD", request.version == HTTP_10
+    return response.encode(keep_alive=keep_alive, omit_body=omit_body, http10=http10)

@@ -68,8 +68,6 @@ class ClientConnection(FlowControl, Protocol):
     """None before and after the connection."""
     congested: bool
     """True while the client reads more slowly than the sidecar writes."""
-    handed_over: bool
-    """True if another protocol runs the connection."""
     heads: HeadCache
 
     @property
@@ -87,15 +85,6 @@ class ClientConnection(FlowControl, Protocol):
 
     def stop_reading(self) -> None:
         """Reads nothing after the current request."""
-
-    def read_on(self) -> None:
-        """Reads and serves requests until something has to wait."""
-
-    def end(self) -> None:
-        """Ends the connection once the written bytes are sent."""
-
-    def refuse_head(self) -> None:
-        """Ends the connection because there is no room for the head that is arriving."""
 
     def reset(self) -> None:
         """Breaks the connection."""

@@ -5,7 +5,7 @@ import asyncio
 import logging
 import socket
 
-from sidecar.http.server.incoming import Incoming
+from sidecar.http.server.http1 import Http1
 from sidecar.http.server.request import CONTINUE, ClientConnection, ServerLimits
 
 log = logging.getLogger(__name__)
@@ -18,19 +18,19 @@ class TimeLimits:
     """The time limits of one connection."""
 
     __slots__ = (
-        "_asked", "_connection", "_grace", "_idle_since", "_idle_timer", "_incoming", "_limits",
+        "_asked", "_connection", "_grace", "_http1", "_idle_since", "_idle_timer", "_limits",
         "_lingering", "_loop", "_watching", "_writable",
     )  # fmt: skip
 
     def __init__(
         self,
         connection: ClientConnection,
-        incoming: Incoming,
+        http1: Http1,
         limits: ServerLimits,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._connection = connection
-        self._incoming = incoming
+        self._http1 = http1
         self._limits = limits
         self._loop = loop
         self._idle_since = 0.0
@@ -68,9 +68,9 @@ class TimeLimits:
         connection, seconds = self._connection, self._limits.idle_seconds
         left = self._idle_since + seconds - self._loop.time()
         transport = connection.transport
-        if self._incoming.current is not None:
+        if self._http1.current is not None:
             left = seconds
-            if transport is not None and _left_unnoticed(transport, self._incoming):
+            if transport is not None and _left_unnoticed(transport, self._http1):
                 transport.abort()
                 return
         if left > 0:
@@ -100,8 +100,8 @@ class TimeLimits:
         client that is gone looks the same until something is written to it, so the wait is limited.
         Without any wait, the client counts as gone unless its response has begun, and its request
         ends at once."""
-        incoming = self._incoming
-        request = incoming.current
+        http1 = self._http1
+        request = http1.current
         if not self._limits.half_close_seconds:
             if request is None:
                 return False
@@ -109,16 +109,16 @@ class TimeLimits:
                 self._abandon()
                 return False
         if request is None:
-            return incoming.owes_response()  # it takes nothing: `_check_idle` limits that
-        if incoming.unread and not request.body.settled:
+            return http1.owes_response()  # it takes nothing: `_check_idle` limits that
+        if http1.unread and not request.body.settled:
             return True  # it may be what ends the body
-        owed = incoming.owes_response()
+        owed = http1.owes_response()
         if owed and not request.response_started and self._grace is None:
             self._grace = self._loop.call_later(self._limits.half_close_seconds, self._abandon)
         return owed
 
     def _abandon(self) -> None:
-        request, transport = self._incoming.current, self._connection.transport
+        request, transport = self._http1.current, self._connection.transport
         # Once it has begun, a failing write shows that the client is gone.
         if transport is not None and (request is None or not request.response_started):
             transport.abort()
@@ -138,16 +138,16 @@ class TimeLimits:
             self.watch()
 
     def _look(self) -> None:
-        request, transport = self._incoming.current, self._connection.transport
+        request, transport = self._http1.current, self._connection.transport
         self._watching = None
         if request is None or request.response_started or transport is None:
             return
         ended = _state(transport) not in (None, _ESTABLISHED)
         ended = ended and not self._limits.half_close_seconds
-        if ended or _left_unnoticed(transport, self._incoming) or _state(transport) == _CLOSED:
+        if ended or _left_unnoticed(transport, self._http1) or _state(transport) == _CLOSED:
             transport.abort()
             return
-        if self._incoming.half_closed and not self._asked:
+        if self._http1.half_closed and not self._asked:
             if request.http10:
                 transport.abort()  # it knows no interim responses
                 return
@@ -188,14 +188,14 @@ class TimeLimits:
             self._connection.transport.abort()
 
 
-def _left_unnoticed(transport: asyncio.Transport, incoming: Incoming) -> bool:
+def _left_unnoticed(transport: asyncio.Transport, http1: Http1) -> bool:
     """Return whether the client has left while reading was paused, since it had sent much more than
     the request that is being answered. Without reading, the event loop doesn't notice that it
     left."""
-    request = incoming.current
+    request = http1.current
     if request is None or request.response_started or not request.body.settled:
         return False
-    if incoming.half_closed or transport.is_reading():
+    if http1.half_closed or transport.is_reading():
         return False
     return _state(transport) not in (None, _ESTABLISHED)
 

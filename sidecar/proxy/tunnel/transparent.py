@@ -22,7 +22,7 @@ from policies.ground.errors import Malformed
 from policies.ground.process.sockets import can_bind
 from sidecar.http.authority import Authority
 from sidecar.http.client.egress_guard import LoopGuard
-from sidecar.http.server.connection import Connections
+from sidecar.http.server.connections import Connections
 from sidecar.http.tcp_reset import reset
 from sidecar.proxy.connections import BufferedConnection
 from sidecar.proxy.downstream import BackgroundTasks, ConnectionAcceptor, pass_through

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.http.server.connection import Connections, ServerConnection
+from sidecar.http.server.connection import ServerConnection
+from sidecar.http.server.connections import Connections
 from sidecar.protocols.protocol import ProtocolRoute, RouteClass, RouteMatch
 from sidecar.proxy.assembly import Proxy
 from sidecar.proxy.local_response import Fields, event_fields

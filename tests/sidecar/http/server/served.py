@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from policies.ground.connection_budget import ConnectionBudget
 from sidecar.http.messages.request_parser import HeadLimits
-from sidecar.http.server.connection import Connections
+from sidecar.http.server.connections import Connections
 from sidecar.http.server.head_cache import KEY_BYTES, HeadCache
 from sidecar.http.server.request import (
     Answer,

@@ -6,7 +6,7 @@ import pytest
 
 from policies.ground.connection_budget import HEADS_FULL, ConnectionBudget
 from sidecar.http.messages.request_parser import HeadLimits
-from sidecar.http.server.connection import Connections
+from sidecar.http.server.connections import Connections
 from tests.sidecar.http.server.served import LIMITS, Client, Gate, at_once, get
 
 pytestmark = pytest.mark.asyncio(loop_factories=["asyncio", "uvloop"])
