@@ -20,31 +20,20 @@ BAGGAGE = b"baggage"
 # then writes the field itself.
 HOP_BY_HOP = frozenset(
     (
-        b"connection",
-        b"keep-alive",
-        b"proxy-connection",
-        b"proxy-authenticate",
-        b"proxy-authorization",
-        b"te",
-        b"trailer",
-        b"transfer-encoding",
-        b"upgrade",
+        b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate",
+        b"proxy-authorization", b"te", b"trailer", b"transfer-encoding", b"upgrade",
         b"http2-settings",
     )
-)
+)  # fmt: skip
 
 # Fields that a trusted proxy in front would set. The agent isn't one: a data source that believed
 # them would act on another path, host or method than the one that was judged.
 _PROXY_CLAIMS = frozenset(
     (
-        b"forwarded",
-        b"x-real-ip",
-        b"x-rewrite-url",
-        b"x-http-method",
-        b"x-http-method-override",
+        b"forwarded", b"x-real-ip", b"x-rewrite-url", b"x-http-method", b"x-http-method-override",
         b"x-method-override",
     )
-)
+)  # fmt: skip
 _PROXY_CLAIM_PREFIXES = (b"x-forwarded-", b"x-original-")
 
 # Read here and not forwarded; the forwarder writes its own.

@@ -12,8 +12,12 @@ from typing import cast
 from sidecar.http.client.dialler import ClientLimits, Destination, DialledProtocol, Dialler
 from sidecar.http.client.egress_guard import EgressGuard
 from sidecar.http.messages.body import BodyStream, ConnectionLost
-from sidecar.http.messages.response_head import SWITCHING, BadResponse, ResponseMessage
-from sidecar.http.messages.response_parser import ResponseParser
+from sidecar.http.messages.response_parser import (
+    SWITCHING,
+    BadResponse,
+    ResponseMessage,
+    ResponseParser,
+)
 
 
 class UpstreamConnection(DialledProtocol):

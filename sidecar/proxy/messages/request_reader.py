@@ -15,7 +15,7 @@ from policies.ground.errors import Malformed, TooLarge
 from sidecar.http.headers import Fields, RequestHead, encode_fields, sort_request_fields
 from sidecar.http.messages.chunks import BadTrailers, TrailerHead, welcomes_trailers
 from sidecar.http.messages.request_parser import HTTP_10, HTTP_11
-from sidecar.http.messages.response_head import ResponseMessage
+from sidecar.http.messages.response_parser import ResponseMessage
 from sidecar.http.request_body import BodyTooSlow, Lease, read_whole
 from sidecar.http.request_target import Target
 from sidecar.http.server.head_cache import HeadTemplate, head_template
@@ -126,15 +126,10 @@ def _check_host(version: str, host: bytes | None) -> None:
 # has to read all of it.
 _CONDITIONS = frozenset(
     (
-        b"accept-encoding",
-        b"range",
-        b"if-range",
-        b"if-match",
-        b"if-none-match",
-        b"if-modified-since",
-        b"if-unmodified-since",
+        b"accept-encoding", b"range", b"if-range", b"if-match", b"if-none-match",
+        b"if-modified-since", b"if-unmodified-since",
     )
-)
+)  # fmt: skip
 _BODY_FIELDS = frozenset((b"accept", b"content-type", b"content-encoding", b"content-language"))
 _IDENTITY = (b"Accept-Encoding", b"identity")
 # `Connection` names it, since it is for the next hop alone (RFC 9110 section 10.1.4).

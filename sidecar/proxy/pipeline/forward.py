@@ -19,7 +19,7 @@ from sidecar.http.headers import (
     without_whole_body_fields,
 )
 from sidecar.http.messages.chunks import BadTrailers
-from sidecar.http.messages.response_head import SWITCHING
+from sidecar.http.messages.response_parser import SWITCHING
 from sidecar.http.request_body import BodyTooSlow
 from sidecar.http.server.request import HttpRequest, ResponseSent
 from sidecar.protocols.protocol import (

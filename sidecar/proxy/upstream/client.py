@@ -22,7 +22,7 @@ from sidecar.http.client.connection import Pool
 from sidecar.http.client.dialler import Dialler
 from sidecar.http.messages.body import BodyStream
 from sidecar.http.messages.chunks import LAST_CHUNK, TrailerHead, encode_chunk
-from sidecar.http.messages.response_head import BadResponse
+from sidecar.http.messages.response_parser import BadResponse
 from sidecar.proxy.connections import BufferedConnection
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.proxy_metrics import UpstreamNoResponse, UpstreamUnreachable, UpstreamUnverified

@@ -10,7 +10,7 @@ from sidecar.http.client.connection import Pool, UpstreamConnection
 from sidecar.http.messages.body import BodyStream
 from sidecar.http.messages.chunks import LAST_CHUNK, BadTrailers, TrailerHead, encode_chunk
 from sidecar.http.messages.request_parser import BrokenFraming
-from sidecar.http.messages.response_head import BadResponse, ResponseMessage
+from sidecar.http.messages.response_parser import BadResponse, ResponseMessage
 from sidecar.http.request_body import BodyTooSlow
 from sidecar.protocols.protocol import FetchedResponse, ResponseTooLarge
 from sidecar.proxy.connections import BufferedConnection

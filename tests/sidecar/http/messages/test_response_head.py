@@ -6,9 +6,9 @@ import tracemalloc
 import httptools
 import pytest
 
-from sidecar.http.messages import response_head
+from sidecar.http.messages import response_parser
 from sidecar.http.messages.request_parser import HeadLimits
-from sidecar.http.messages.response_head import BadResponse, ResponseMessage, read_head
+from sidecar.http.messages.response_parser import BadResponse, ResponseMessage, read_head
 
 LIMITS = HeadLimits(line=1000, field=1000, fields=20)
 
@@ -104,7 +104,9 @@ def _held_after(heads: int) -> int:
 
 
 def _check_what_stays() -> None:
-    known = b"".join(next(value for name, value in vars(response_head).items() if name == "_known"))
+    known = b"".join(
+        next(value for name, value in vars(response_parser).items() if name == "_known")
+    )
     assert b"Date" in known
     assert b"Cookie" not in known
     assert b"Key" not in known

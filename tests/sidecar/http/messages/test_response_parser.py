@@ -6,8 +6,12 @@ import pytest
 
 from sidecar.http.messages.body import BodyStream
 from sidecar.http.messages.request_parser import HeadLimits
-from sidecar.http.messages.response_head import BadResponse, ResponseMessage
-from sidecar.http.messages.response_parser import MAX_INTERIM, ResponseParser
+from sidecar.http.messages.response_parser import (
+    MAX_INTERIM,
+    BadResponse,
+    ResponseMessage,
+    ResponseParser,
+)
 
 LIMITS = HeadLimits(line=100, field=100, fields=5)
 
