@@ -138,15 +138,19 @@ class ServerConnection(asyncio.Protocol):
     # ------------------------------------------------------------------------------------- reading
 
     def _read_on(self) -> None:
-        """Reads and serves requests until something has to wait."""
+        """Reads and serves requests until something has to wait. Then ends the connection if its
+        client has half-closed and is owed no response any more."""
         http1 = self._http1
         self._serve()
         while http1.unread and not http1.holds_back():
             self._parse(http1.next_piece())
             self._serve()
         self._adjust_reading()
-        if http1.half_closed:
-            self._end_half_closed()
+        transport = self.transport
+        if transport is None or http1.state is SWITCHED or not http1.half_closed:
+            return
+        if not self._time_limits.awaits_response():
+            transport.close()
 
     def _parse(self, piece: bytes) -> None:
         if self._opening is not None and self._speaks_http2(self._opening, piece):
@@ -361,14 +365,6 @@ class ServerConnection(asyncio.Protocol):
             return
         http1.close()
         self.reset()
-
-    def _end_half_closed(self) -> None:
-        """Ends a half-closed connection on which no response is owed any more."""
-        transport = self.transport
-        if transport is None or self._http1.state is SWITCHED:
-            return
-        if not self._time_limits.awaits_response():
-            transport.close()
 
 
 def _gone() -> ConnectionResetError:

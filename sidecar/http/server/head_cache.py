@@ -59,18 +59,11 @@ class HeadCache:
 
 _REMEMBERED = frozenset(
     (
-        b"connection",
-        b"content-encoding",
-        b"content-length",
-        b"content-type",
-        b"host",
-        b"keep-alive",
-        b"x-sluice-sensitivity",
-        b"x-sluice-session",
-        b"x-sluice-task",
+        b"connection", b"content-encoding", b"content-length", b"content-type", b"host",
+        b"keep-alive", b"x-sluice-sensitivity", b"x-sluice-session", b"x-sluice-task",
         b"x-sluice-user",
     )
-)
+)  # fmt: skip
 """The fields that are read here and hold no credential. A head with any other is read anew."""
 
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, Protocol
 
 from policies.ground.connection_budget import ConnectionBudget
-from sidecar.http.messages.body import FlowControl
 from sidecar.http.messages.request_parser import HTTP_10, HTTP_11, HeadLimits, RequestMessage
 from sidecar.http.server.head_cache import HeadCache, KnownHead
 
@@ -61,36 +60,24 @@ Answer = Response | Deferred | ResponseSent
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-class ClientConnection(FlowControl, Protocol):
-    """The parts of a connection that are needed to act on it."""
+class ClientConnection(Protocol):
+    """The parts of a connection that its requests act on, as `HttpRequest` describes them."""
 
     transport: asyncio.Transport | None
     """None before and after the connection."""
     congested: bool
-    """True while the client reads more slowly than the sidecar writes."""
     heads: HeadCache
 
     @property
     def ending(self) -> bool:
         """True if the connection closes after the response under way."""
 
-    def write(self, data: bytes) -> None:
-        """Writes to the client. Raises `ConnectionResetError` if it is gone."""
-
-    async def drain(self) -> None:
-        """Waits until the client has taken enough of what was written."""
-
-    def watch(self) -> None:
-        """Notices soon if the client of the current request leaves."""
-
-    def stop_reading(self) -> None:
-        """Reads nothing after the current request."""
-
-    def reset(self) -> None:
-        """Breaks the connection."""
-
-    def hand_over(self) -> "HandedOver":
-        """Gives the connection away."""
+    def write(self, data: bytes) -> None: ...
+    async def drain(self) -> None: ...
+    def watch(self) -> None: ...
+    def stop_reading(self) -> None: ...
+    def reset(self) -> None: ...
+    def hand_over(self) -> "HandedOver": ...
 
 
 class HandedOver(NamedTuple):
