@@ -17,6 +17,7 @@ Knows nothing of what a request asks for.
 
 import asyncio
 import logging
+from collections.abc import Callable
 from functools import partial
 from typing import cast
 
@@ -45,7 +46,7 @@ class ServerConnection(asyncio.Protocol):
     `slot`, unless it runs inside a connection that has one."""
 
     __slots__ = (
-        "_closed", "_connections", "_http1", "_loop", "_opening", "_reading_paused", "_responder",
+        "_closed", "_connections", "_http1", "_loop", "_parse", "_reading_paused", "_responder",
         "_service", "_serving", "_slot", "_time_limits", "congested", "heads", "transport",
     )  # fmt: skip
 
@@ -67,8 +68,9 @@ class ServerConnection(asyncio.Protocol):
             partial(HttpRequest, self),
             partial(BodyStream, limits.buffer_bytes, self),
         )
-        self._opening: Http2Opening | None = Http2Opening()
-        """Set while the connection may be one of HTTP/2."""
+        self._parse: Callable[[bytes], bool] = partial(self._parse_first, Http2Opening())
+        """Parses a piece, by the protocol that the first bytes show. Returns False if there is no
+        room for the head that is arriving."""
         self._time_limits = TimeLimits(self, http1, limits, loop)
         self._responder = Responder(service, loop, self._respond, self._break_off)
         self._reading_paused = False
@@ -113,7 +115,8 @@ class ServerConnection(asyncio.Protocol):
         if http1.unread or len(data) > PIECE or http1.holds_back():
             http1.hold(data)
         else:
-            self._parse(data)
+            if not self._parse(data):
+                self._refuse_head()
             self._serve()
         request = http1.current
         full = request is not None and request.body.full
@@ -143,7 +146,8 @@ class ServerConnection(asyncio.Protocol):
         http1 = self._http1
         self._serve()
         while http1.unread and not http1.holds_back():
-            self._parse(http1.next_piece())
+            if not self._parse(http1.next_piece()):
+                self._refuse_head()
             self._serve()
         self._adjust_reading()
         transport = self.transport
@@ -152,27 +156,21 @@ class ServerConnection(asyncio.Protocol):
         if not self._time_limits.awaits_response():
             transport.close()
 
-    def _parse(self, piece: bytes) -> None:
-        if self._opening is not None and self._speaks_http2(self._opening, piece):
-            return
-        if not self._http1.parse(piece):
-            self._refuse_head()
-
-    def _speaks_http2(self, opening: Http2Opening, piece: bytes) -> bool:
-        """Return whether `piece`, which follows the bytes parsed so far, belongs to HTTP/2. A
-        client's first request is then treated as one that can't be read."""
-        begun = opening.found
+    def _parse_first(self, opening: Http2Opening, piece: bytes) -> bool:
+        """Parses the first bytes, which may be those of HTTP/2. The first request of HTTP/2 is then
+        treated as one that can't be read."""
+        http1, begun = self._http1, opening.found
         if not opening.feed(piece):
-            self._opening = None
+            self._parse = http1.parse
         elif opening.found:
             if not begun:
-                self._http1.restart()  # it may hold the beginning of the preface
+                http1.restart()  # it may hold the beginning of the preface
                 self.write(SETTINGS)
             if opening.requested:
-                self._opening = None
-                self._http1.add_http2_request()
+                self._parse = http1.parse
+                http1.add_http2_request()
             return True
-        return False  # it is HTTP/1, or may still be
+        return http1.parse(piece)  # it is HTTP/1, or may still be
 
     def _adjust_reading(self) -> None:
         transport, http1 = self.transport, self._http1

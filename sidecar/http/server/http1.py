@@ -98,7 +98,7 @@ class Http1:
     def done(self) -> None:
         """Ends the current request. The next may begin, unless the connection has ended."""
         self.current = None
-        if self.state in _READING:
+        if self.state is RESPONDING or self.state is DISCARDING:
             self.state = IDLE
 
     def switch(self) -> bytes:
@@ -139,11 +139,13 @@ class Http1:
     def holds_back(self) -> bool:
         """Return whether new bytes have to wait: other requests wait, a body's reader is slow, or
         the bytes may not be a request."""
-        if self.waiting or self._parser.failed or self.state not in _READING:
+        if self.waiting or self._parser.failed:
             return True
         request = self.current
         if request is None:
-            return self.last
+            return self.last or self.state is not IDLE
+        if self.state not in _READING:
+            return True
         body = request.body
         return body.full or ((request.offers_upgrade or self.last) and body.settled)
 
