@@ -30,7 +30,6 @@ class Attribution(NamedTuple):
     sensitivity: Sensitivity | None
 
     def level(self, configured: Sensitivity) -> Sensitivity:
-        """Return the higher of the configured and the stated level."""
         stated = self.sensitivity
         return stated if stated is not None and RANK[stated] > RANK[configured] else configured
 

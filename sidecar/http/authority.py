@@ -134,5 +134,4 @@ class HostPattern(NamedTuple):
         return host.endswith(f".{self.name}") if self.wild else host == self.name
 
     def matches(self, host: Authority) -> bool:
-        """Return whether the pattern matches this host and port."""
         return self.covers(host.host) and self.port in (None, host.port)

@@ -76,12 +76,10 @@ class ConnectionAcceptor:
         self._open: set[BufferedConnection] = set()
 
     def protocol_factory(self, server: Connections) -> BufferedConnection:
-        """Return the protocol for a new connection."""
         return _AcceptedConnection(self, server, self._limits.buffer_bytes)
 
     @property
     def connections(self) -> int:
-        """The number of open connections."""
         return len(self._open)
 
     async def serve(self, request: HttpRequest) -> LocalResponse:
@@ -208,7 +206,6 @@ class ProxyListener:
         return self._sockets.sockets
 
     def protocol_factory(self) -> Callable[[], asyncio.Protocol]:
-        """Return the factory of each new connection's protocol."""
         service = self._service
         if isinstance(service, ConnectionAcceptor):
             return partial(service.protocol_factory, self.server)
@@ -225,7 +222,6 @@ class ProxyListener:
 
     @property
     def connections(self) -> int:
-        """The number of open connections from agents."""
         service = self._service
         if isinstance(service, ConnectionAcceptor):
             return service.connections

@@ -68,7 +68,6 @@ class BodyStream:
     # ---------------------------------------------------------------- what the connection does
 
     def append(self, data: bytes) -> None:
-        """Adds what has arrived."""
         if not data:
             return
         self._parts.append(data)
@@ -80,7 +79,6 @@ class BodyStream:
         self._wake()
 
     def end(self) -> None:
-        """Notes that all of it has arrived."""
         self.complete = True
         self._wake()
 

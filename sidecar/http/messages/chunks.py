@@ -69,7 +69,6 @@ class Trailers:
         self._size = 0
 
     def add(self, name: bytes, value: bytes) -> None:
-        """Notes a trailer."""
         self._size += len(name) + len(value)
         if self.beyond or self._size > MAX_TRAILER_BYTES or len(self.fields) >= MAX_TRAILER_FIELDS:
             self.beyond = True

@@ -93,7 +93,6 @@ class ResponseMessage:
 
     @property
     def fields(self) -> Fields:
-        """The fields to forward."""
         return decode_fields(self.lines)
 
 

@@ -112,7 +112,6 @@ class Http1:
         self._stop(DRAINING)
 
     def close(self) -> None:
-        """Ends the connection at once."""
         self._stop(CLOSED)
 
     def lose(self) -> bool:

@@ -68,7 +68,6 @@ class Responder:
             self._break_off(error)
 
     async def answer(self, request: HttpRequest) -> None:
-        """Has the service answer `request`."""
         # The answer is written here and not once the task has ended, which is a turn of the event
         # loop later: the next request may have arrived by then.
         try:

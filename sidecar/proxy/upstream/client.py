@@ -150,7 +150,6 @@ class UpstreamClient:
 
     @property
     def connections(self) -> int:
-        """The number of open connections to the data source."""
         return self.pool.connections
 
     async def send(
@@ -216,7 +215,6 @@ class UpstreamClient:
         return self._prefix + request.target
 
     def _encode(self, request: UpstreamRequest) -> bytes:
-        """Return the bytes of `request`, with its body if that is at hand."""
         method, target, lines, length, chunked, body, stream, _, last_chunk, _ = request
         line = f"{method} {self._prefix}{target}".encode()
         framing = b"" if length is None else b"Content-Length: %b\r\n" % length
