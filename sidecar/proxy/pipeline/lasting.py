@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from policies.ground.errors import SluiceError
 from sidecar.http.messages.body import BodyStream, ConnectionLost
-from sidecar.http.messages.response_head import SWITCHING
+from sidecar.http.messages.response_parser import SWITCHING
 from sidecar.http.server.request import HttpRequest, ResponseSent
 from sidecar.proxy.connections import BufferedConnection, Ended, Splice, take_over
 from sidecar.proxy.limits import ProxyLimits
