@@ -131,7 +131,10 @@ async def test_either_signal_ends_the_service_once_it_has_answered(
             assert each.recv(65536).startswith(b"HTTP/1.1 200")
             each.close()
     told = [each.getMessage() for each in caplog.records if each.name == "sluice.serve"]
-    assert told == ["stopping: no more requests are accepted", "stopped"] * 2
+    started, *stopped = told[: len(told) // 2]
+    assert started.startswith("SQLite, without Redis; checkpoints in `file:///")
+    assert stopped == ["stopping: no more requests are accepted", "stopped"]
+    assert told == [started, *stopped] * 2
 
 
 @pytest.mark.parametrize("setting", ["SLUICE_CONTROL_LISTEN", "SLUICE_METRICS_LISTEN"])
