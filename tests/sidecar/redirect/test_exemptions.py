@@ -74,6 +74,7 @@ def test_the_api_server_is_reached_at_its_port_alone(pod: Pod, tool: str) -> Non
     assert pod.as_user(AGENT, "tcp", API[0], 443, "") == "sidecar"
 
 
+@pytest.mark.deep(stands_in="test_the_api_server_is_reached_at_its_port_alone")
 @pytest.mark.parametrize("tool", TOOLS)
 def test_a_resolver_takes_queries_over_tcp_too(pod: Pod, tool: str) -> None:
     """An answer that does not fit into a packet is truncated, and asked for again over TCP."""
